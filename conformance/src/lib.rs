@@ -1,0 +1,1 @@
+//! Replays recorded answers of the real components against Berth.

@@ -1,0 +1,1 @@
+//! The Kubernetes types that scheduling reads, their quantities, selectors and tolerations.

@@ -1,0 +1,143 @@
+//! How the controllers and kubelets of this process reach the objects: the same path as HTTP requests
+//! (defaulting, admission, validation, preconditions), without the socket.
+
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// A stored object. One version of an object is one allocation, shared by the store, lists and watchers.
+pub type Object = Arc<Value>;
+
+/// A kind by its resource name (`pods`, `deployments`) and group (empty for core).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    /// The API group, empty for the core group.
+    pub group: &'static str,
+    /// The plural, lower-case resource name.
+    pub resource: &'static str,
+}
+
+/// Shorthand for [`GroupResource`].
+pub const fn gr(group: &'static str, resource: &'static str) -> GroupResource {
+    GroupResource { group, resource }
+}
+
+/// A change that a watch delivers.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// The object is new, or the watch begins and it is there.
+    Added(Object),
+    /// The object has changed.
+    Modified(Object),
+    /// The object is gone; its last state.
+    Deleted(Object),
+}
+
+/// What deleting does to the objects that this one owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Propagation {
+    /// The owner goes first, the garbage collector removes the rest.
+    #[default]
+    Background,
+    /// The owner stays until everything it owns is gone.
+    Foreground,
+    /// What it owns loses its owner reference and stays.
+    Orphan,
+}
+
+/// How to delete.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    /// Seconds of grace; `None` leaves it to the kind.
+    pub grace_period_seconds: Option<i64>,
+    /// Delete only the object with this UID.
+    pub uid: Option<String>,
+    /// What becomes of dependants.
+    pub propagation: Propagation,
+}
+
+/// Why a request failed, as an API `Status`.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct AccessError {
+    /// The HTTP code: 404 not found, 409 conflict or already there, 422 invalid, …
+    pub code: u16,
+    /// The machine-readable reason, such as `NotFound`, `AlreadyExists`, `Conflict`.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl AccessError {
+    /// Whether the object does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.code == 404
+    }
+
+    /// Whether somebody else wrote first: read again and retry.
+    pub fn is_conflict(&self) -> bool {
+        self.code == 409
+    }
+}
+
+/// In-process access to every kind. No call waits for I/O; each is as atomic as its HTTP counterpart.
+pub trait Access: Send + Sync + 'static {
+    /// One object.
+    ///
+    /// # Errors
+    /// 404 when it is not there.
+    fn get(&self, kind: GroupResource, namespace: &str, name: &str) -> Result<Object, AccessError>;
+
+    /// All objects of a kind, of one namespace or (with `None`) of all, in name order.
+    fn list(&self, kind: GroupResource, namespace: Option<&str>) -> Vec<Object>;
+
+    /// Creates `object`; its namespace and name are in its metadata.
+    ///
+    /// # Errors
+    /// 409 when it exists, 422 when it is invalid, 403 when its namespace is terminating.
+    fn create(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError>;
+
+    /// Replaces an object. With a `metadata.resourceVersion` the write needs that version to be current.
+    ///
+    /// # Errors
+    /// 404, 409 on another version, 422.
+    fn update(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError>;
+
+    /// As [`Access::update`] for the `status` subresource.
+    ///
+    /// # Errors
+    /// 404, 409 on another version, 422.
+    fn update_status(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError>;
+
+    /// Deletes an object: at once, or by marking it when it has finalizers or a grace period.
+    ///
+    /// # Errors
+    /// 404; 409 when the UID is another one.
+    fn delete(
+        &self,
+        kind: GroupResource,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), AccessError>;
+
+    /// All objects of a kind as `Added`, then every change of them, in order and without a gap. The channel is
+    /// bounded; when a watcher falls too far behind the channel closes and the watcher starts again.
+    fn watch(&self, kind: GroupResource) -> mpsc::Receiver<Change>;
+
+    /// Every kind that is served, for the garbage collector and the namespace controller.
+    fn kinds(&self) -> Vec<KindInfo>;
+}
+
+/// A served kind.
+#[derive(Debug, Clone, Copy)]
+pub struct KindInfo {
+    /// Group and resource.
+    pub resource: GroupResource,
+    /// Version, such as `v1`.
+    pub version: &'static str,
+    /// The kind, such as `Pod`.
+    pub kind: &'static str,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+}

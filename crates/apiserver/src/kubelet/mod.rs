@@ -1,0 +1,1 @@
+//! Simulated nodes and their kubelets.

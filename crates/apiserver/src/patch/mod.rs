@@ -1,0 +1,1 @@
+//! The patch types: JSON patch, JSON merge patch, strategic merge patch.

@@ -1,0 +1,1 @@
+//! The rules of the kinds: defaulting, preparation and validation.

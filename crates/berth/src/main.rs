@@ -1,0 +1,2 @@
+//! The berth command: parses, wires, runs.
+fn main() {}

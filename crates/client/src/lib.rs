@@ -1,0 +1,1 @@
+//! Talks to any Kubernetes API: transport, reflectors, leases and event publishing.

@@ -1,0 +1,1 @@
+//! The plugin API: extension points, statuses, cluster events, and the views plugins read.

@@ -1,0 +1,1 @@
+//! Measures the scheduling core at scale.

@@ -1,0 +1,1 @@
+//! Every in-tree scheduler plugin and their registry.

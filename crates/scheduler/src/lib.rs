@@ -1,0 +1,1 @@
+//! The scheduling core: queue, cache, cycles and API dispatcher as one state machine without I/O.
