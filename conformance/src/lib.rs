@@ -1,1 +1,5 @@
 //! Replays recorded answers of the real components against Berth.
+//!
+//! Each family of vectors has a module that reads a file, replays every case and returns a [`report::Report`].
+
+pub mod report;

@@ -1,0 +1,149 @@
+//! What a replay found: names of the cases that passed, failed, were compared in part or not at all.
+//!
+//! A report prints the first mismatches in full, then the names of the cases that are not passed, and ends with
+//! the one line that a script reads: `N passed, N failed`.
+
+use std::fmt;
+
+/// How many mismatches are printed in full; the rest are counted.
+pub const MISMATCHES_PRINTED_MAX: usize = 20;
+
+/// How many characters of one mismatch are printed.
+const MISMATCH_CHARS_MAX: usize = 2_000;
+
+/// How many names one line of a list holds at most.
+const NAMES_PRINTED_MAX: usize = 100;
+
+/// A case that did not come out as recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The name or id of the case.
+    pub case: String,
+    /// What differs: the place, what was recorded, what came instead.
+    pub what: String,
+}
+
+/// The outcome of replaying a file of vectors.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Cases that came out as recorded.
+    pub passed: Vec<String>,
+    /// Cases that did not.
+    pub failed: Vec<Mismatch>,
+    /// Cases of which only a part could be compared, and came out right; they are not passed.
+    pub partly: Vec<String>,
+    /// Cases about something that Berth does not have yet; they are not passed.
+    pub not_yet: Vec<String>,
+}
+
+impl Report {
+    /// An empty report.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Records a case that came out as recorded.
+    pub fn pass(&mut self, case: impl Into<String>) {
+        self.passed.push(case.into());
+    }
+
+    /// Records a case that did not, and what differs.
+    pub fn fail(&mut self, case: impl Into<String>, what: impl Into<String>) {
+        self.failed.push(Mismatch {
+            case: case.into(),
+            what: what.into(),
+        });
+    }
+
+    /// Records a case that was compared in part.
+    pub fn partly(&mut self, case: impl Into<String>) {
+        self.partly.push(case.into());
+    }
+
+    /// Records a case about something that Berth does not have yet.
+    pub fn not_yet(&mut self, case: impl Into<String>) {
+        self.not_yet.push(case.into());
+    }
+
+    /// Adds another report's cases to this one.
+    pub fn merge(&mut self, other: Self) {
+        self.passed.extend(other.passed);
+        self.failed.extend(other.failed);
+        self.partly.extend(other.partly);
+        self.not_yet.extend(other.not_yet);
+    }
+
+    /// Whether no case failed.
+    pub fn is_ok(&self) -> bool {
+        self.failed.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for mismatch in self.failed.iter().take(MISMATCHES_PRINTED_MAX) {
+            let mut what: String = mismatch.what.chars().take(MISMATCH_CHARS_MAX).collect();
+            if what.len() < mismatch.what.len() {
+                what.push_str(" …");
+            }
+            writeln!(f, "FAIL {}: {what}", mismatch.case)?;
+        }
+        if let Some(more) = self.failed.get(MISMATCHES_PRINTED_MAX..)
+            && !more.is_empty()
+        {
+            let names: Vec<String> = more.iter().map(|m| m.case.clone()).collect();
+            write_names(f, "failed as well", &names)?;
+        }
+        write_names(f, "partly compared", &self.partly)?;
+        write_names(f, "not yet", &self.not_yet)?;
+        writeln!(
+            f,
+            "{} passed, {} failed",
+            self.passed.len(),
+            self.failed.len()
+        )
+    }
+}
+
+fn write_names(f: &mut fmt::Formatter<'_>, title: &str, names: &[String]) -> fmt::Result {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let shown = names.len().min(NAMES_PRINTED_MAX);
+    write!(f, "{title} ({}): {}", names.len(), names[..shown].join(" "))?;
+    if shown < names.len() {
+        write!(f, " … and {} more", names.len() - shown)?;
+    }
+    writeln!(f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_mismatches_then_lists_then_the_counts() {
+        let mut report = Report::new();
+        report.pass("a");
+        report.fail("b", "status: recorded 200, got 404");
+        report.partly("c");
+        report.not_yet("d");
+        assert_eq!(
+            report.to_string(),
+            "FAIL b: status: recorded 200, got 404\npartly compared (1): c\nnot yet (1): d\n1 passed, 1 failed\n"
+        );
+        assert!(!report.is_ok());
+    }
+
+    #[test]
+    fn bounds_what_it_prints() {
+        let mut report = Report::new();
+        for i in 0..(MISMATCHES_PRINTED_MAX + 2) {
+            report.fail(format!("case-{i}"), "x".repeat(10 * MISMATCH_CHARS_MAX));
+        }
+        let text = report.to_string();
+        assert!(text.len() < (MISMATCHES_PRINTED_MAX + 2) * (MISMATCH_CHARS_MAX + 100));
+        assert!(text.contains("failed as well (2): case-20 case-21"));
+        assert!(text.ends_with("0 passed, 22 failed\n"));
+    }
+}
