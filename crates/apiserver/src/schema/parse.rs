@@ -1,0 +1,303 @@
+//! Bytes to JSON values, with limits: depth, number of values, size after aliases are expanded. Fields that
+//! stand twice are reported by their place; the last one counts.
+
+use super::path::Path;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::fmt;
+
+/// Objects and lists may be nested so deep.
+pub const DEPTH_MAX: usize = 120;
+/// A document may hold so many values (objects, lists and scalars).
+pub const VALUES_MAX: usize = 250_000;
+/// The texts of a document (keys and strings) may come to so many bytes, aliases expanded.
+pub const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// So many duplicate fields are reported.
+const DUPLICATES_MAX: usize = 100;
+
+/// A document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parsed {
+    /// What it says.
+    pub value: Value,
+    /// The fields that stand in it twice, such as `metadata.labels.app`.
+    pub duplicate_fields: Vec<String>,
+}
+
+/// Why bytes are no document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not JSON, or not YAML, or beyond a limit; the text says what and where.
+    #[error("{format} parse error: {message}")]
+    Malformed {
+        /// `json` or `yaml`.
+        format: &'static str,
+        /// What the parser found, and where.
+        message: String,
+    },
+}
+
+/// Parses one JSON document.
+///
+/// # Errors
+/// When the bytes are no JSON, hold more than one document or exceed a limit.
+pub fn parse_json(bytes: &[u8]) -> Result<Parsed, DecodeError> {
+    let mut budget = Budget::default();
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Node {
+        budget: &mut budget,
+        path: &Path::Root,
+        depth: 0,
+    }
+    .deserialize(&mut deserializer)
+    .and_then(|value| deserializer.end().map(|()| value))
+    .map_err(|e| DecodeError::Malformed {
+        format: "json",
+        message: json_message(&e),
+    })?;
+    Ok(Parsed {
+        value,
+        duplicate_fields: budget.duplicates,
+    })
+}
+
+/// Parses one YAML document. JSON is YAML too.
+///
+/// # Errors
+/// When the bytes are no YAML, hold more than one document or exceed a limit.
+pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
+    let mut budget = Budget::default();
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_depth: DEPTH_MAX,
+            max_nodes: VALUES_MAX,
+            max_events: 2 * VALUES_MAX,
+            max_aliases: 1_000,
+            max_anchors: 1_000,
+            max_documents: 1,
+            max_recorded_anchor_events: VALUES_MAX,
+            max_recorded_anchor_bytes: TEXT_BYTES_MAX,
+            max_total_scalar_bytes: TEXT_BYTES_MAX,
+            max_merge_keys: 1_000,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: VALUES_MAX,
+        },
+    };
+    let value = serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |yaml| {
+        Node {
+            budget: &mut budget,
+            path: &Path::Root,
+            depth: 0,
+        }
+        .deserialize(yaml)
+    })
+    .map_err(|e| DecodeError::Malformed {
+        format: "yaml",
+        message: e.to_string(),
+    })?;
+    Ok(Parsed {
+        value,
+        duplicate_fields: budget.duplicates,
+    })
+}
+
+/// A message in the words of clients where there are such words.
+fn json_message(error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        "unexpected end of JSON input".to_owned()
+    } else {
+        error.to_string()
+    }
+}
+
+/// What a document has used of its limits, and what was found on the way.
+#[derive(Default)]
+struct Budget {
+    values: usize,
+    text_bytes: usize,
+    duplicates: Vec<String>,
+}
+
+impl Budget {
+    fn value<E: Error>(&mut self) -> Result<(), E> {
+        self.values += 1;
+        if self.values > VALUES_MAX {
+            return Err(E::custom(format_args!(
+                "the document holds more than {VALUES_MAX} values"
+            )));
+        }
+        Ok(())
+    }
+
+    fn text<E: Error>(&mut self, bytes: usize) -> Result<(), E> {
+        self.text_bytes = self.text_bytes.saturating_add(bytes);
+        if self.text_bytes > TEXT_BYTES_MAX {
+            return Err(E::custom(format_args!(
+                "the document holds more than {TEXT_BYTES_MAX} bytes of text"
+            )));
+        }
+        Ok(())
+    }
+
+    fn duplicate(&mut self, path: &Path<'_>) {
+        if self.duplicates.len() < DUPLICATES_MAX {
+            let path = path.to_string();
+            if !self.duplicates.contains(&path) {
+                self.duplicates.push(path);
+            }
+        }
+    }
+}
+
+/// One value of the document.
+struct Node<'b, 'p> {
+    budget: &'b mut Budget,
+    path: &'p Path<'p>,
+    depth: usize,
+}
+
+impl Node<'_, '_> {
+    fn deeper<E: Error>(&self) -> Result<usize, E> {
+        if self.depth >= DEPTH_MAX {
+            return Err(E::custom(format_args!(
+                "objects and lists are nested deeper than {DEPTH_MAX}"
+            )));
+        }
+        Ok(self.depth + 1)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.budget.value()?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("a number must be finite"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.budget.text(value.len())?;
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        self.budget.text(value.len())?;
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let depth = self.deeper()?;
+        let mut list = Vec::new();
+        while let Some(value) = items.next_element_seed(Node {
+            budget: &mut *self.budget,
+            path: &Path::Index(self.path, list.len()),
+            depth,
+        })? {
+            list.push(value);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let depth = self.deeper()?;
+        let mut map = Map::new();
+        while let Some(Key(key)) = entries.next_key::<Key>()? {
+            self.budget.text(key.len())?;
+            let path = Path::Key(self.path, &key);
+            let value = entries.next_value_seed(Node {
+                budget: &mut *self.budget,
+                path: &path,
+                depth,
+            })?;
+            if map.contains_key(&key) {
+                self.budget.duplicate(&path);
+            }
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// The key of an entry. YAML also knows numbers and booleans as keys; in JSON they are their texts.
+struct Key(String);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Key, E> {
+        Ok(Key(value.to_owned()))
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Key, E> {
+        Ok(Key(value))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Key, E> {
+        Ok(Key(value.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Key, E> {
+        Ok(Key(value.to_string()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Key, E> {
+        Ok(Key(value.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Key, E> {
+        Ok(Key(value.to_string()))
+    }
+}

@@ -1,0 +1,45 @@
+//! The place of a value in an object, as a chain on the stack: it costs nothing until an error prints it.
+
+use std::fmt;
+
+/// One step from the root of an object to a value in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Path<'a> {
+    /// The object itself.
+    Root,
+    /// A field of a known type.
+    Field(&'a Path<'a>, &'a str),
+    /// An entry of a map.
+    Key(&'a Path<'a>, &'a str),
+    /// An entry of a list.
+    Index(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    /// The names of the fields alone, as decoding errors print a place: `spec.containers.name`.
+    pub(crate) fn field_names(&self) -> String {
+        match self {
+            Self::Root => String::new(),
+            Self::Key(parent, _) | Self::Index(parent, _) => parent.field_names(),
+            Self::Field(parent, name) => {
+                let mut path = parent.field_names();
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(name);
+                path
+            }
+        }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(Self::Root, name) | Self::Key(Self::Root, name) => f.write_str(name),
+            Self::Field(parent, name) | Self::Key(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Index(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}

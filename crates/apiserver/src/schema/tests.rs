@@ -1,0 +1,348 @@
+//! Decoding, by example.
+
+use super::*;
+use serde_json::json;
+
+fn check(group: &str, version: &str, kind: &str, object: Value) -> Decoded {
+    Schemas::get().check(group, version, kind, &object)
+}
+
+#[test]
+fn unknown_fields_are_named_by_their_place() {
+    let cases = [
+        (
+            "in the spec",
+            json!({"spec": {"nodeSelektor": {"a": "b"}}}),
+            vec!["spec.nodeSelektor"],
+        ),
+        ("at the root", json!({"specs": {}}), vec!["specs"]),
+        (
+            "in a list entry",
+            json!({"spec": {"containers": [{"name": "c", "foo": 1}]}}),
+            vec!["spec.containers[0].foo"],
+        ),
+        (
+            "deep in the second entry",
+            json!({"spec": {"containers": [{"name": "a"}, {"name": "b", "ports": [{"containerPort": 1, "portt": 2}]}]}}),
+            vec!["spec.containers[1].ports[0].portt"],
+        ),
+        (
+            "in the metadata",
+            json!({"metadata": {"label": {}}}),
+            vec!["metadata.label"],
+        ),
+        (
+            "free keys are no fields",
+            json!({"metadata": {"labels": {"x": "y"}}, "spec": {"nodeSelector": {"z": "1"}}}),
+            vec![],
+        ),
+        (
+            "managed fields are free",
+            json!({"metadata": {"managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {"f:x": {}}}}]}}),
+            vec![],
+        ),
+        (
+            "an unknown null is unknown",
+            json!({"spec": {"nope": null}}),
+            vec!["spec.nope"],
+        ),
+    ];
+    for (name, object, expect) in cases {
+        let decoded = check("", "v1", "Pod", object);
+        assert_eq!(decoded.unknown_fields, expect, "{name}");
+        assert_eq!(decoded.type_errors, Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn values_of_another_type_are_named() {
+    let cases = [
+        (
+            "text for a flag",
+            json!({"spec": {"hostNetwork": "yes"}}),
+            "json: cannot unmarshal string into Go struct field PodSpec.spec.hostNetwork of type bool",
+        ),
+        (
+            "number for a name, indices left out",
+            json!({"spec": {"containers": [{"name": 1}]}}),
+            "json: cannot unmarshal number into Go struct field Container.spec.containers.name of type string",
+        ),
+        (
+            "text for a container",
+            json!({"spec": {"containers": ["c"]}}),
+            "json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type v1.Container",
+        ),
+        (
+            "object for a list",
+            json!({"spec": {"containers": {}}}),
+            "json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type []v1.Container",
+        ),
+        (
+            "number for a label",
+            json!({"metadata": {"labels": {"a": 1}}}),
+            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
+        ),
+        (
+            "fraction for a whole number",
+            json!({"spec": {"priority": 1.5}}),
+            "json: cannot unmarshal number 1.5 into Go struct field PodSpec.spec.priority of type int32",
+        ),
+        (
+            "more than 32 bits",
+            json!({"spec": {"priority": 3_000_000_000_u64}}),
+            "json: cannot unmarshal number 3000000000 into Go struct field PodSpec.spec.priority of type int32",
+        ),
+        (
+            "an object of another sort",
+            json!([]),
+            "json: cannot unmarshal array into Go value of type v1.Pod",
+        ),
+        (
+            "no quantity",
+            json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1x"}}}]}}),
+            "spec.containers[0].resources.requests.cpu: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+        (
+            "no time",
+            json!({"metadata": {"creationTimestamp": "today"}}),
+            "metadata.creationTimestamp: parsing time \"today\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"today\"",
+        ),
+    ];
+    for (name, object, expect) in cases {
+        let decoded = check("", "v1", "Pod", object);
+        assert_eq!(decoded.type_errors, [expect], "{name}");
+        assert_eq!(decoded.unknown_fields, Vec::<String>::new(), "{name}");
+    }
+    let secret = check("", "v1", "Secret", json!({"data": {"k": "a*b="}}));
+    assert_eq!(
+        secret.type_errors,
+        ["data.k: illegal base64 data at input byte 1"]
+    );
+}
+
+#[test]
+fn what_is_right_passes() {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "creationTimestamp": null, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "containers": [{
+                "name": "c", "image": "i",
+                "resources": {"requests": {"cpu": 1, "memory": "1Gi"}},
+                "livenessProbe": {"httpGet": {"port": "http"}},
+                "readinessProbe": {"httpGet": {"port": 80}},
+            }],
+            "schedulingGates": [{"name": "example.com/foo"}],
+            "nodeSelector": null,
+        },
+    });
+    assert_eq!(check("", "v1", "Pod", pod), Decoded::default());
+    let secret = json!({"data": {"k": "YQ==", "empty": null}, "stringData": {"x": "y"}});
+    assert_eq!(check("", "v1", "Secret", secret), Decoded::default());
+    let claim = json!({"spec": {"devices": {"config": [{"opaque": {"driver": "d", "parameters": {"any": [1]}}}]}}});
+    assert_eq!(
+        check("resource.k8s.io", "v1", "ResourceClaim", claim),
+        Decoded::default()
+    );
+}
+
+#[test]
+fn unknown_kinds_are_not_checked() {
+    assert!(!Schemas::get().knows("example.com", "v1", "Widget"));
+    assert!(!Schemas::get().knows("", "v1", "Widget"));
+    let mut widget = json!({"spec": {"anything": null}});
+    assert_eq!(
+        check("example.com", "v1", "Widget", widget.clone()),
+        Decoded::default()
+    );
+    prune("example.com", "v1", "Widget", &mut widget);
+    assert_eq!(widget, json!({"spec": {"anything": null}}));
+}
+
+#[test]
+fn required_fields_are_missed() {
+    let missing =
+        |object: Value| Schemas::get().missing_fields("apps", "v1", "Deployment", &object);
+    assert_eq!(
+        missing(json!({"spec": {}})),
+        ["spec.selector", "spec.template"]
+    );
+    assert_eq!(
+        missing(
+            json!({"spec": {"selector": {}, "template": {"spec": {"containers": [{"image": "i"}]}}}})
+        ),
+        ["spec.template.spec.containers[0].name"]
+    );
+}
+
+#[test]
+fn pruning_leaves_what_a_typed_server_keeps() {
+    let cases = [
+        (
+            "unknown fields go, at every depth",
+            json!({"x": 1, "spec": {"containers": [{"name": "c", "y": {}}], "z": []}}),
+            json!({"spec": {"containers": [{"name": "c"}]}}),
+        ),
+        (
+            "nulls go",
+            json!({"metadata": {"creationTimestamp": null}, "spec": {"nodeSelector": null, "priority": null}}),
+            json!({"metadata": {}, "spec": {}}),
+        ),
+        (
+            "nulls in lists and maps are zero values",
+            json!({"metadata": {"labels": {"a": null}}, "spec": {"containers": [null]}}),
+            json!({"metadata": {"labels": {"a": ""}}, "spec": {"containers": [{}]}}),
+        ),
+        (
+            "times of conditions stay null",
+            json!({"status": {"conditions": [{"type": "T", "lastProbeTime": null, "message": null}]}}),
+            json!({"status": {"conditions": [{"type": "T", "lastProbeTime": null}]}}),
+        ),
+        (
+            "empty lists and maps go, unless they are required; empty objects stay",
+            json!({"metadata": {"labels": {}, "finalizers": []}, "spec": {"containers": [], "schedulingGates": [], "securityContext": {}}}),
+            json!({"metadata": {}, "spec": {"containers": [], "securityContext": {}}}),
+        ),
+        (
+            "quantities are canonical",
+            json!({"spec": {"overhead": {"cpu": "1000m", "memory": "1024Mi", "a": 2, "b": 0.5}}}),
+            json!({"spec": {"overhead": {"cpu": "1", "memory": "1Gi", "a": "2", "b": "500m"}}}),
+        ),
+        (
+            "times are in UTC, to the second",
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T02:00:00.5+02:00"}}),
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+        ),
+    ];
+    for (name, mut object, expect) in cases {
+        prune("", "v1", "Pod", &mut object);
+        assert_eq!(object, expect, "{name}");
+    }
+    let mut lease = json!({"spec": {"renewTime": "2026-01-01T00:00:00.123456Z", "acquireTime": "2026-01-01T00:00:00Z"}});
+    prune("coordination.k8s.io", "v1", "Lease", &mut lease);
+    assert_eq!(
+        lease,
+        json!({"spec": {"renewTime": "2026-01-01T00:00:00.123456Z", "acquireTime": "2026-01-01T00:00:00.000000Z"}})
+    );
+}
+
+#[test]
+fn every_rule_names_a_field_that_exists() {
+    let models: Vec<Model> = GROUP_VERSIONS.iter().map(Model::of).collect();
+    let types: std::collections::BTreeMap<&str, &model::ObjectType> = models
+        .iter()
+        .flat_map(|m| m.types())
+        .map(|t| (t.name.as_str(), t))
+        .collect();
+    let mut last = "";
+    for rules in extensions::types() {
+        assert!(last < rules.name, "{} is out of order", rules.name);
+        last = rules.name;
+        // Types that only kinds outside the catalogue use are allowed to be unknown; there are none today.
+        let object_type = types
+            .get(rules.name)
+            .unwrap_or_else(|| panic!("{} is unknown", rules.name));
+        for rule in rules.fields {
+            let field = object_type
+                .fields
+                .get(rule.name)
+                .unwrap_or_else(|| panic!("{} has no field {}", rules.name, rule.name));
+            let is_list = matches!(field.shape, model::Shape::List(_));
+            assert_eq!(
+                is_list,
+                rule.list_type.is_some() || rule.merge,
+                "{}.{}: list rules are for lists",
+                rules.name,
+                rule.name
+            );
+        }
+    }
+}
+
+#[test]
+fn json_and_yaml_say_the_same() {
+    let json =
+        parse_json(br#"{"a": [1, -2, 1.5, true, null, "x"], "b": {"c": "d"}}"#).expect("JSON");
+    let yaml = parse_yaml(b"a: [1, -2, 1.5, true, null, x]\nb:\n  c: d\n").expect("YAML");
+    assert_eq!(json, yaml);
+    let yaml = parse_yaml(br#"{"a": [1, -2, 1.5, true, null, "x"], "b": {"c": "d"}}"#)
+        .expect("JSON as YAML");
+    assert_eq!(json, yaml);
+    let keys = parse_yaml(b"1: one\ntrue: two\n").expect("YAML");
+    assert_eq!(keys.value, json!({"1": "one", "true": "two"}));
+}
+
+#[test]
+fn duplicate_fields_are_named_by_their_place() {
+    let json = parse_json(br#"{"a": {"b": 1, "c": [{"d": 1, "d": 2}], "b": 3}}"#).expect("JSON");
+    assert_eq!(json.duplicate_fields, ["a.c[0].d", "a.b"]);
+    assert_eq!(
+        json.value,
+        json!({"a": {"b": 3, "c": [{"d": 2}]}}),
+        "the last one counts"
+    );
+    let yaml = parse_yaml(b"a:\n  b: 1\n  c: 2\n  b: 3\n").expect("YAML");
+    assert_eq!(yaml.duplicate_fields, ["a.b"]);
+    assert_eq!(yaml.value, json!({"a": {"b": 3, "c": 2}}));
+}
+
+#[test]
+fn what_is_no_document_is_refused() {
+    let message = |bytes: &[u8]| parse_json(bytes).expect_err("malformed").to_string();
+    assert_eq!(
+        message(br#"{"apiVersion":"v1","#),
+        "json parse error: unexpected end of JSON input"
+    );
+    assert!(
+        message(b"{} {}").contains("trailing characters"),
+        "{}",
+        message(b"{} {}")
+    );
+    assert!(
+        message(b"\xff\xff").starts_with("json parse error"),
+        "not UTF-8"
+    );
+    assert!(parse_yaml(b"a: 1\n---\nb: 2\n").is_err(), "two documents");
+    assert!(parse_yaml(b"a: [1, 2").is_err(), "unclosed");
+}
+
+#[test]
+fn documents_have_limits() {
+    for bytes in [
+        "[".repeat(100_000),
+        format!(
+            "{}1{}",
+            "[".repeat(DEPTH_MAX + 1),
+            "]".repeat(DEPTH_MAX + 1)
+        ),
+        format!("[{}1]", "1,".repeat(VALUES_MAX)),
+        format!("{{\"a\": \"{}\"}}", "x".repeat(TEXT_BYTES_MAX + 1)),
+        r#"{"a":"#.repeat(50_000),
+    ] {
+        assert!(parse_json(bytes.as_bytes()).is_err(), "{:.40}", bytes);
+        assert!(
+            parse_yaml(bytes.as_bytes()).is_err(),
+            "{:.40} as YAML",
+            bytes
+        );
+    }
+    let deep = format!("{}1{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
+    assert!(parse_json(deep.as_bytes()).is_ok(), "as deep as allowed");
+
+    // Nine aliases of nine aliases …: a few hundred bytes that stand for a billion values.
+    let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for i in 1..10 {
+        let previous = format!("*a{}", i - 1);
+        bomb += &format!("a{i}: &a{i} [{}]\n", vec![previous; 9].join(","));
+    }
+    assert!(parse_yaml(bomb.as_bytes()).is_err(), "alias bomb");
+    // One long text, many times.
+    let text = format!(
+        "a: &a {}\nb: [{}]\n",
+        "x".repeat(100_000),
+        vec!["*a"; 500].join(",")
+    );
+    assert!(parse_yaml(text.as_bytes()).is_err(), "repeated text");
+    let few = parse_yaml(b"a: &a {x: 1}\nb: *a\n").expect("a plain alias");
+    assert_eq!(few.value, json!({"a": {"x": 1}, "b": {"x": 1}}));
+}
