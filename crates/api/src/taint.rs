@@ -1,0 +1,460 @@
+//! Taints of nodes and the tolerations of pods.
+//!
+//! Follows [Taints and Tolerations] and, for `Lt` and `Gt`, KEP-5471.
+//!
+//! [Taints and Tolerations]: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+
+use crate::names::is_decimal_integer;
+use crate::string::null_default;
+use crate::{Str, Time};
+use serde::{Deserialize, Deserializer};
+use std::borrow::Cow;
+use std::fmt;
+
+/// What a taint does to pods that do not tolerate it; on a toleration, which taints it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum TaintEffect {
+    /// Not set. A toleration without an effect is about all of them.
+    #[default]
+    Unset,
+    /// Pods are not scheduled onto the node.
+    NoSchedule,
+    /// Pods are scheduled onto other nodes if possible.
+    PreferNoSchedule,
+    /// Pods are not scheduled onto the node, and those on it are evicted.
+    NoExecute,
+    /// An effect that this version does not know; nothing acts on it.
+    Unknown,
+}
+
+impl TaintEffect {
+    /// The effect as the API writes it. Unknown ones are not remembered.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unset | Self::Unknown => "",
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+
+    /// Whether it keeps pods off the node: `NoSchedule` or `NoExecute`.
+    pub const fn forbids_scheduling(self) -> bool {
+        matches!(self, Self::NoSchedule | Self::NoExecute)
+    }
+}
+
+impl From<&str> for TaintEffect {
+    fn from(text: &str) -> Self {
+        match text {
+            "" => Self::Unset,
+            "NoSchedule" => Self::NoSchedule,
+            "PreferNoSchedule" => Self::PreferNoSchedule,
+            "NoExecute" => Self::NoExecute,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// A mark on a node that keeps off the pods that do not tolerate it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Taint {
+    /// What it is about.
+    #[serde(deserialize_with = "null_default")]
+    pub key: Str,
+    /// The value of the key; may be empty.
+    #[serde(deserialize_with = "null_default")]
+    pub value: Str,
+    /// What it does.
+    #[serde(deserialize_with = "null_default")]
+    pub effect: TaintEffect,
+    /// When it was added.
+    pub time_added: Option<Time>,
+}
+
+impl Taint {
+    /// A taint without a time.
+    pub fn new(key: &str, value: &str, effect: TaintEffect) -> Self {
+        Self {
+            key: Str::new(key),
+            value: Str::new(value),
+            effect,
+            time_added: None,
+        }
+    }
+}
+
+/// `key=value:effect`, without the parts that are empty.
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        if !self.value.is_empty() {
+            write!(f, "={}", self.value)?;
+        }
+        match self.effect.as_str() {
+            "" => Ok(()),
+            effect => write!(f, ":{effect}"),
+        }
+    }
+}
+
+/// How a toleration compares its value with a taint's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum TolerationOperator {
+    /// The values are equal; also when no operator is set.
+    #[default]
+    Equal,
+    /// Any value will do.
+    Exists,
+    /// The taint's value is a smaller integer.
+    Lt,
+    /// The taint's value is a larger integer.
+    Gt,
+    /// An operator that this version does not know; it tolerates nothing.
+    Unknown,
+}
+
+impl From<&str> for TolerationOperator {
+    fn from(text: &str) -> Self {
+        match text {
+            "" | "Equal" => Self::Equal,
+            "Exists" => Self::Exists,
+            "Lt" => Self::Lt,
+            "Gt" => Self::Gt,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// What a pod puts up with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Toleration {
+    /// The key of the taints that it is about; empty for every key.
+    #[serde(deserialize_with = "null_default")]
+    pub key: Str,
+    /// How the values are compared.
+    #[serde(deserialize_with = "null_default")]
+    pub operator: TolerationOperator,
+    /// The value that the taint's is compared with.
+    #[serde(deserialize_with = "null_default")]
+    pub value: Str,
+    /// The effect of the taints that it is about.
+    #[serde(deserialize_with = "null_default")]
+    pub effect: TaintEffect,
+    /// For how many seconds a `NoExecute` taint is tolerated; for ever when absent.
+    pub toleration_seconds: Option<i64>,
+}
+
+impl Toleration {
+    /// Whether this tolerates `taint`. `Lt` and `Gt` compare only with `comparison_operators`, the feature gate
+    /// `TaintTolerationComparisonOperators`; without it they tolerate nothing.
+    pub fn tolerates(&self, taint: &Taint, comparison_operators: bool) -> bool {
+        if self.effect != TaintEffect::Unset && self.effect != taint.effect {
+            return false;
+        }
+        if !self.key.is_empty() && self.key != taint.key {
+            return false;
+        }
+        match self.operator {
+            TolerationOperator::Equal => self.value == taint.value,
+            TolerationOperator::Exists => true,
+            TolerationOperator::Lt | TolerationOperator::Gt if comparison_operators => {
+                let values = canonical_integer(&taint.value).zip(canonical_integer(&self.value));
+                values.is_some_and(|(taint, own)| match self.operator {
+                    TolerationOperator::Lt => taint < own,
+                    _ => taint > own,
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether scoring looks at this: it is about `PreferNoSchedule` or about every effect.
+    pub fn is_about_prefer_no_schedule(&self) -> bool {
+        matches!(
+            self.effect,
+            TaintEffect::Unset | TaintEffect::PreferNoSchedule
+        )
+    }
+}
+
+/// An integer written as a person would write it, within the bounds of an `i64`.
+fn canonical_integer(text: &str) -> Option<i64> {
+    is_decimal_integer(text).then(|| text.parse().ok())?
+}
+
+/// Whether any of `tolerations` tolerates `taint`.
+pub fn tolerates_taint(
+    tolerations: &[Toleration],
+    taint: &Taint,
+    comparison_operators: bool,
+) -> bool {
+    tolerations
+        .iter()
+        .any(|toleration| toleration.tolerates(taint, comparison_operators))
+}
+
+/// The first of `taints` whose effect `acts` takes and that none of `tolerations` tolerates.
+pub fn first_untolerated<'a>(
+    taints: &'a [Taint],
+    tolerations: &[Toleration],
+    acts: impl Fn(TaintEffect) -> bool,
+    comparison_operators: bool,
+) -> Option<&'a Taint> {
+    taints.iter().find(|taint| {
+        acts(taint.effect) && !tolerates_taint(tolerations, taint, comparison_operators)
+    })
+}
+
+/// How many of `taints` are `PreferNoSchedule` and not tolerated.
+pub fn count_intolerable_prefer_no_schedule(
+    taints: &[Taint],
+    tolerations: &[Toleration],
+    comparison_operators: bool,
+) -> usize {
+    let untolerated = |taint: &&Taint| !tolerates_taint(tolerations, taint, comparison_operators);
+    taints
+        .iter()
+        .filter(|taint| taint.effect == TaintEffect::PreferNoSchedule)
+        .filter(untolerated)
+        .count()
+}
+
+impl<'de> Deserialize<'de> for TaintEffect {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::from(&*Cow::<str>::deserialize(deserializer)?))
+    }
+}
+
+impl<'de> Deserialize<'de> for TolerationOperator {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::from(&*Cow::<str>::deserialize(deserializer)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn toleration(json: &str) -> Toleration {
+        serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"))
+    }
+
+    /// The toleration, the taint, whether it is tolerated without and with the comparison operators.
+    #[test]
+    fn a_toleration_tolerates_by_effect_key_and_operator() {
+        use TaintEffect::{NoExecute, NoSchedule, PreferNoSchedule};
+        let t = Taint::new;
+        let level = |value| Taint::new("level", value, NoSchedule);
+        for (json, taint, tolerated, with_comparison) in [
+            (
+                r#"{"key":"a","value":"1","effect":"NoSchedule"}"#,
+                t("a", "1", NoSchedule),
+                true,
+                true,
+            ),
+            (
+                r#"{"key":"a","operator":"Equal","value":"1"}"#,
+                t("a", "1", NoExecute),
+                true,
+                true,
+            ),
+            (
+                r#"{"key":"a","value":"1"}"#,
+                t("a", "2", NoSchedule),
+                false,
+                false,
+            ),
+            (
+                r#"{"key":"a","value":"1","effect":"NoExecute"}"#,
+                t("a", "1", NoSchedule),
+                false,
+                false,
+            ),
+            (
+                r#"{"key":"b","operator":"Exists"}"#,
+                t("a", "1", NoSchedule),
+                false,
+                false,
+            ),
+            (
+                r#"{"key":"a","operator":"Exists"}"#,
+                t("a", "1", PreferNoSchedule),
+                true,
+                true,
+            ),
+            (
+                r#"{"operator":"Exists"}"#,
+                t("a", "1", NoExecute),
+                true,
+                true,
+            ),
+            (
+                r#"{"operator":"Exists","effect":"NoSchedule"}"#,
+                t("a", "", NoExecute),
+                false,
+                false,
+            ),
+            // An empty key with Equal compares values only.
+            ("{}", t("a", "", NoSchedule), true, true),
+            ("{}", t("a", "1", NoSchedule), false, false),
+            (
+                r#"{"operator":"Like"}"#,
+                t("a", "", NoSchedule),
+                false,
+                false,
+            ),
+            (
+                r#"{"key":null,"operator":null,"value":null,"effect":null}"#,
+                t("a", "", NoSchedule),
+                true,
+                true,
+            ),
+            // Comparison: the taint's value against the toleration's.
+            (
+                r#"{"key":"level","operator":"Gt","value":"5"}"#,
+                level("6"),
+                false,
+                true,
+            ),
+            (
+                r#"{"key":"level","operator":"Gt","value":"5"}"#,
+                level("5"),
+                false,
+                false,
+            ),
+            (
+                r#"{"key":"level","operator":"Lt","value":"5"}"#,
+                level("4"),
+                false,
+                true,
+            ),
+            (
+                r#"{"key":"level","operator":"Lt","value":"5"}"#,
+                level("-6"),
+                false,
+                true,
+            ),
+            (
+                r#"{"key":"level","operator":"Lt","value":"5"}"#,
+                level("04"),
+                false,
+                false,
+            ),
+            (
+                r#"{"key":"level","operator":"Lt","value":"+5"}"#,
+                level("4"),
+                false,
+                false,
+            ),
+            (
+                r#"{"key":"level","operator":"Lt","value":"5"}"#,
+                level("four"),
+                false,
+                false,
+            ),
+            (
+                r#"{"key":"level","operator":"Gt","value":"5"}"#,
+                level("99999999999999999999"),
+                false,
+                false,
+            ),
+            (
+                r#"{"key":"other","operator":"Gt","value":"5"}"#,
+                level("6"),
+                false,
+                false,
+            ),
+        ] {
+            let toleration = toleration(json);
+            assert_eq!(
+                toleration.tolerates(&taint, false),
+                tolerated,
+                "{json} {taint}"
+            );
+            assert_eq!(
+                toleration.tolerates(&taint, true),
+                with_comparison,
+                "{json} {taint} with comparison"
+            );
+        }
+    }
+
+    #[test]
+    fn the_first_untolerated_taint_that_acts_is_found() {
+        let taints = [
+            Taint::new("soft", "", TaintEffect::PreferNoSchedule),
+            Taint::new("tolerated", "", TaintEffect::NoSchedule),
+            Taint::new("hard", "1", TaintEffect::NoExecute),
+            Taint::new("later", "", TaintEffect::NoSchedule),
+        ];
+        let tolerations = [toleration(r#"{"key":"tolerated","operator":"Exists"}"#)];
+        let found = first_untolerated(
+            &taints,
+            &tolerations,
+            TaintEffect::forbids_scheduling,
+            false,
+        );
+        assert_eq!(
+            found.map(Taint::to_string).as_deref(),
+            Some("hard=1:NoExecute")
+        );
+        let all = [toleration(r#"{"operator":"Exists"}"#)];
+        assert_eq!(first_untolerated(&taints, &all, |_| true, false), None);
+        assert_eq!(first_untolerated(&[], &[], |_| true, false), None);
+    }
+
+    #[test]
+    fn untolerated_soft_taints_are_counted() {
+        let taints = [
+            Taint::new("a", "", TaintEffect::PreferNoSchedule),
+            Taint::new("b", "", TaintEffect::PreferNoSchedule),
+            Taint::new("c", "", TaintEffect::NoSchedule),
+        ];
+        let about = |json| [toleration(json)];
+        for (tolerations, count) in [
+            (about(r#"{"key":"x","operator":"Exists"}"#), 2),
+            (about(r#"{"key":"a","operator":"Exists"}"#), 1),
+            (
+                about(r#"{"key":"a","operator":"Exists","effect":"NoSchedule"}"#),
+                2,
+            ),
+            (about(r#"{"operator":"Exists"}"#), 0),
+        ] {
+            assert_eq!(
+                count_intolerable_prefer_no_schedule(&taints, &tolerations, false),
+                count,
+                "{tolerations:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn effects_decode_with_what_this_version_does_not_know() {
+        let taint: Taint = serde_json::from_str(
+            r#"{"key":"a","effect":"NoSnacks","timeAdded":"2026-01-02T03:04:05Z"}"#,
+        )
+        .unwrap();
+        assert_eq!(taint.effect, TaintEffect::Unknown);
+        assert!(taint.time_added.is_some());
+        assert!(!taint.effect.forbids_scheduling());
+    }
+
+    #[test]
+    fn scoring_looks_at_soft_and_general_tolerations() {
+        for (json, expected) in [
+            (r#"{"effect":"PreferNoSchedule"}"#, true),
+            ("{}", true),
+            (r#"{"effect":"NoSchedule"}"#, false),
+            (r#"{"effect":"NoExecute"}"#, false),
+        ] {
+            assert_eq!(
+                toleration(json).is_about_prefer_no_schedule(),
+                expected,
+                "{json}"
+            );
+        }
+    }
+}
