@@ -109,6 +109,13 @@ pub trait Access: Send + Sync + 'static {
     /// 404, 409 on another version, 422.
     fn update_status(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError>;
 
+    /// Replaces `spec.finalizers` of a namespace, as its `finalize` subresource does. A namespace that is being
+    /// deleted and has no finalizer of either sort left is gone after that.
+    ///
+    /// # Errors
+    /// 404, 409 on another version.
+    fn finalize_namespace(&self, namespace: Value) -> Result<Object, AccessError>;
+
     /// Deletes an object: at once, or by marking it when it has finalizers or a grace period.
     ///
     /// # Errors

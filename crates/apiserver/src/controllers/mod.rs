@@ -1,1 +1,11 @@
-//! The controllers that ordinary manifests need.
+//! The controllers of the embedded control plane: what makes manifests come true.
+
+mod object;
+mod pod;
+mod replicaset;
+mod runtime;
+mod selector;
+#[cfg(test)]
+mod testing;
+
+pub use self::runtime::{Clock, Handle};

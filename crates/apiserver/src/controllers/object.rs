@@ -1,0 +1,379 @@
+//! Reading and changing stored objects, which are JSON values: metadata, owners, conditions, times.
+//!
+//! Readers never fail: what is missing or of another type reads as absent, because the objects have passed
+//! validation and a controller must survive one that has not. Writers replace what is in their way.
+
+use crate::access::{GroupResource, gr};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+/// A kind as the controllers need it: where to find it and how others refer to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// Group and resource.
+    pub(crate) resource: GroupResource,
+    /// `apiVersion` as written into owner references and events.
+    pub(crate) api_version: &'static str,
+    /// `kind` as written into owner references and events.
+    pub(crate) kind: &'static str,
+}
+
+/// Pods.
+pub(crate) const POD: Kind = Kind {
+    resource: gr("", "pods"),
+    api_version: "v1",
+    kind: "Pod",
+};
+/// Nodes.
+pub(crate) const NODE: Kind = Kind {
+    resource: gr("", "nodes"),
+    api_version: "v1",
+    kind: "Node",
+};
+/// Namespaces.
+pub(crate) const NAMESPACE: Kind = Kind {
+    resource: gr("", "namespaces"),
+    api_version: "v1",
+    kind: "Namespace",
+};
+/// Service accounts.
+pub(crate) const SERVICE_ACCOUNT: Kind = Kind {
+    resource: gr("", "serviceaccounts"),
+    api_version: "v1",
+    kind: "ServiceAccount",
+};
+/// Config maps.
+pub(crate) const CONFIG_MAP: Kind = Kind {
+    resource: gr("", "configmaps"),
+    api_version: "v1",
+    kind: "ConfigMap",
+};
+/// Events of the core group.
+pub(crate) const EVENT: Kind = Kind {
+    resource: gr("", "events"),
+    api_version: "v1",
+    kind: "Event",
+};
+/// Leases.
+pub(crate) const LEASE: Kind = Kind {
+    resource: gr("coordination.k8s.io", "leases"),
+    api_version: "coordination.k8s.io/v1",
+    kind: "Lease",
+};
+/// Replica sets.
+pub(crate) const REPLICA_SET: Kind = Kind {
+    resource: gr("apps", "replicasets"),
+    api_version: "apps/v1",
+    kind: "ReplicaSet",
+};
+/// Deployments.
+pub(crate) const DEPLOYMENT: Kind = Kind {
+    resource: gr("apps", "deployments"),
+    api_version: "apps/v1",
+    kind: "Deployment",
+};
+
+/// Namespace and name of an object within its kind; the namespace is empty for cluster-scoped kinds.
+/// Clones share the text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// The namespace, or empty.
+    pub(crate) namespace: Arc<str>,
+    /// The name.
+    pub(crate) name: Arc<str>,
+}
+
+impl Key {
+    /// The key of these two.
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// The key of an object.
+    pub(crate) fn of(object: &Value) -> Self {
+        Self::new(namespace(object), name(object))
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{}", self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+fn text<'a>(value: &'a Value) -> &'a str {
+    value.as_str().unwrap_or_default()
+}
+
+/// `metadata.name`.
+pub(crate) fn name(object: &Value) -> &str {
+    text(&object["metadata"]["name"])
+}
+
+/// `metadata.namespace`, empty when there is none.
+pub(crate) fn namespace(object: &Value) -> &str {
+    text(&object["metadata"]["namespace"])
+}
+
+/// `metadata.uid`.
+pub(crate) fn uid(object: &Value) -> &str {
+    text(&object["metadata"]["uid"])
+}
+
+/// `metadata.resourceVersion` as the number it is in this store.
+pub(crate) fn version(object: &Value) -> u64 {
+    text(&object["metadata"]["resourceVersion"])
+        .parse()
+        .unwrap_or_default()
+}
+
+/// `metadata.generation`.
+pub(crate) fn generation(object: &Value) -> i64 {
+    object["metadata"]["generation"]
+        .as_i64()
+        .unwrap_or_default()
+}
+
+/// Whether somebody has asked for its deletion.
+pub(crate) fn is_deleting(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// `metadata.labels`.
+pub(crate) fn labels(object: &Value) -> Option<&Map<String, Value>> {
+    object["metadata"]["labels"].as_object()
+}
+
+/// One annotation.
+pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"][key].as_str()
+}
+
+/// One annotation that is a number.
+pub(crate) fn annotation_number<N: std::str::FromStr>(object: &Value, key: &str) -> Option<N> {
+    annotation(object, key)?.trim().parse().ok()
+}
+
+/// Whether `metadata.finalizers` holds `finalizer`.
+pub(crate) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
+    items(&object["metadata"]["finalizers"])
+        .iter()
+        .any(|f| f == finalizer)
+}
+
+/// Takes `finalizer` out of `metadata.finalizers`.
+pub(crate) fn remove_finalizer(object: &mut Value, finalizer: &str) {
+    if let Some(list) = object
+        .pointer_mut("/metadata/finalizers")
+        .and_then(Value::as_array_mut)
+    {
+        list.retain(|f| f != finalizer);
+    }
+}
+
+/// The entries of an array; none for anything else.
+pub(crate) fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A 32-bit count such as `spec.replicas`; `default` when absent.
+pub(crate) fn count(value: &Value, default: i32) -> i32 {
+    value.as_i64().map_or(default, |n| {
+        n.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+    })
+}
+
+/// An RFC 3339 time.
+pub(crate) fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+/// `metadata.creationTimestamp`, or the epoch.
+pub(crate) fn created_at(object: &Value) -> Timestamp {
+    time(&object["metadata"]["creationTimestamp"]).unwrap_or_default()
+}
+
+/// A time as `metav1.Time` is written: whole seconds.
+pub(crate) fn seconds(time: Timestamp) -> Value {
+    Value::String(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// A time as `metav1.MicroTime` is written.
+pub(crate) fn micros(time: Timestamp) -> Value {
+    Value::String(time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())
+}
+
+/// Sets the value at `path`, making the objects on the way.
+pub(crate) fn set(object: &mut Value, path: &[&str], value: Value) {
+    let mut at = object;
+    for step in path {
+        if !at.is_object() {
+            *at = Value::Object(Map::new());
+        }
+        let Value::Object(map) = at else { return };
+        at = map.entry(*step).or_insert(Value::Null);
+    }
+    *at = value;
+}
+
+/// Sets one annotation; `true` when that changed something.
+pub(crate) fn set_annotation(object: &mut Value, key: &str, value: &str) -> bool {
+    if annotation(object, key) == Some(value) {
+        return false;
+    }
+    set(object, &["metadata", "annotations", key], value.into());
+    true
+}
+
+// === owners ===
+
+/// `metadata.ownerReferences`.
+pub(crate) fn owner_references(object: &Value) -> &[Value] {
+    items(&object["metadata"]["ownerReferences"])
+}
+
+/// The owner reference of the managing controller, if there is one.
+pub(crate) fn controller_of(object: &Value) -> Option<&Value> {
+    owner_references(object)
+        .iter()
+        .find(|r| r["controller"] == true)
+}
+
+/// The UID of the managing controller, if there is one.
+pub(crate) fn controller_uid(object: &Value) -> Option<&str> {
+    controller_of(object)?["uid"].as_str()
+}
+
+/// The owner reference that makes `owner` the managing controller of an object.
+pub(crate) fn controller_reference(kind: Kind, owner: &Value) -> Value {
+    json!({
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": name(owner),
+        "uid": uid(owner),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// Appends an owner reference.
+pub(crate) fn add_owner(object: &mut Value, reference: Value) {
+    let mut references = owner_references(object).to_vec();
+    references.push(reference);
+    set(object, &["metadata", "ownerReferences"], references.into());
+}
+
+/// Drops the owner references whose UID `gone` accepts; `true` when there were any.
+pub(crate) fn remove_owners(object: &mut Value, gone: impl Fn(&str) -> bool) -> bool {
+    let before = owner_references(object).len();
+    let left: Vec<Value> = owner_references(object)
+        .iter()
+        .filter(|r| !gone(text(&r["uid"])))
+        .cloned()
+        .collect();
+    let changed = left.len() != before;
+    if !changed {
+        return false;
+    }
+    if left.is_empty() {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("ownerReferences");
+        }
+    } else {
+        set(object, &["metadata", "ownerReferences"], left.into());
+    }
+    true
+}
+
+// === conditions ===
+
+/// The condition of that type in a status.
+pub(crate) fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
+    items(&status["conditions"])
+        .iter()
+        .find(|c| c["type"] == kind)
+}
+
+/// Whether the condition of that type is `True`.
+pub(crate) fn condition_is_true(status: &Value, kind: &str) -> bool {
+    condition(status, kind).is_some_and(|c| c["status"] == "True")
+}
+
+/// Drops the condition of that type.
+pub(crate) fn remove_condition(status: &mut Value, kind: &str) {
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.retain(|c| c["type"] != kind);
+    }
+}
+
+/// Puts `condition` in the place of the one of its type, or at the end.
+pub(crate) fn put_condition(status: &mut Value, condition: Value) {
+    let mut conditions = items(&status["conditions"]).to_vec();
+    match conditions
+        .iter_mut()
+        .find(|c| c["type"] == condition["type"])
+    {
+        Some(slot) => *slot = condition,
+        None => conditions.push(condition),
+    }
+    set(status, &["conditions"], conditions.into());
+}
+
+/// Older first; of the same second, in name order.
+pub(crate) fn by_age(a: &Value, b: &Value) -> Ordering {
+    created_at(a)
+        .cmp(&created_at(b))
+        .then_with(|| name(a).cmp(name(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn setting_makes_the_objects_on_the_way_and_replaces_what_is_in_it() {
+        let mut object = json!({"metadata": "wrong"});
+        set(&mut object, &["metadata", "labels", "a"], "b".into());
+        assert_eq!(object, json!({"metadata": {"labels": {"a": "b"}}}));
+    }
+
+    #[test]
+    fn owners_are_removed_by_uid_and_an_empty_list_disappears() {
+        let mut object = json!({"metadata": {"ownerReferences": [{"uid": "1"}, {"uid": "2"}]}});
+        assert!(!remove_owners(&mut object, |uid| uid == "3"));
+        assert!(remove_owners(&mut object, |uid| uid == "1"));
+        assert_eq!(owner_references(&object), [json!({"uid": "2"})]);
+        assert!(remove_owners(&mut object, |_| true));
+        assert_eq!(object, json!({"metadata": {}}));
+    }
+
+    #[test]
+    fn a_condition_keeps_its_place() {
+        let mut status = json!({"conditions": [{"type": "A", "status": "False"}, {"type": "B"}]});
+        put_condition(&mut status, json!({"type": "A", "status": "True"}));
+        put_condition(&mut status, json!({"type": "C"}));
+        let types: Vec<_> = items(&status["conditions"])
+            .iter()
+            .map(|c| &c["type"])
+            .collect();
+        assert_eq!(types, ["A", "B", "C"]);
+        assert!(condition_is_true(&status, "A"));
+    }
+
+    #[test]
+    fn times_are_written_as_kubernetes_writes_them() {
+        let time: Timestamp = "2026-01-02T03:04:05.678901234Z".parse().unwrap();
+        assert_eq!(seconds(time), "2026-01-02T03:04:05Z");
+        assert_eq!(micros(time), "2026-01-02T03:04:05.678901Z");
+    }
+}

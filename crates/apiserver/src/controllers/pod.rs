@@ -1,0 +1,54 @@
+//! What controllers ask of pods.
+
+use super::object::{condition, created_at, is_deleting, items, time};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+/// `status.phase`.
+pub(crate) fn phase(pod: &Value) -> &str {
+    pod["status"]["phase"].as_str().unwrap_or_default()
+}
+
+/// Whether all its containers have ended for good.
+pub(crate) fn is_terminal(pod: &Value) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Whether it counts as a replica: it has not ended and nobody deletes it.
+pub(crate) fn is_active(pod: &Value) -> bool {
+    !is_terminal(pod) && !is_deleting(pod)
+}
+
+/// `spec.nodeName`, if it has one.
+pub(crate) fn node_name(pod: &Value) -> Option<&str> {
+    pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty())
+}
+
+/// Whether its condition Ready is true.
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    ready_since(pod).is_some()
+}
+
+/// Since when it is ready; `None` when it is not.
+pub(crate) fn ready_since(pod: &Value) -> Option<Timestamp> {
+    let ready = condition(&pod["status"], "Ready")?;
+    (ready["status"] == "True")
+        .then(|| time(&ready["lastTransitionTime"]).unwrap_or_else(|| created_at(pod)))
+}
+
+/// When a ready pod counts as available: after having been ready for `min_ready_seconds`.
+pub(crate) fn available_from(pod: &Value, min_ready_seconds: i32) -> Option<Timestamp> {
+    let since = ready_since(pod)?;
+    since
+        .checked_add(SignedDuration::from_secs(min_ready_seconds.max(0).into()))
+        .ok()
+}
+
+/// The greatest restart count of its containers.
+pub(crate) fn max_restarts(pod: &Value) -> i64 {
+    items(&pod["status"]["containerStatuses"])
+        .iter()
+        .filter_map(|c| c["restartCount"].as_i64())
+        .max()
+        .unwrap_or_default()
+}

@@ -1,0 +1,345 @@
+//! The ReplicaSet controller: keeps as many pods of a template as asked for.
+//!
+//! Adopts pods that match the selector and have no controller, releases pods that no longer match. Cost follows
+//! the change: a reconcile touches the pods of its own replica set; pods without a controller are looked at when
+//! they appear and when a replica set appears.
+
+mod ranking;
+mod status;
+
+use self::ranking::pods_to_delete;
+use self::status::{Failed, summarize};
+use super::object::{
+    self, Key, Kind, POD, REPLICA_SET, controller_of, controller_reference, controller_uid, count,
+    is_deleting, labels, name, namespace, uid,
+};
+use super::pod;
+use super::runtime::{Context, Controller, Difference, EventType, Index, Watch, watching};
+use super::selector::Selector;
+use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::{Value, json};
+
+/// How many pods one reconcile makes or deletes at most.
+const BURST: usize = 500;
+
+/// Whether a write was refused because its namespace is going away, after which there is nothing to do.
+pub(super) fn is_namespace_terminating(error: &AccessError) -> bool {
+    error.code == 403 && error.message.contains("because it is being terminated")
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct ReplicaSets {
+    /// Replica sets (by UID) that have looked at the pods that were there before them.
+    introduced: FxHashSet<String>,
+    /// Pods without a controller that a replica set may adopt.
+    candidates: FxHashMap<Key, FxHashSet<Key>>,
+}
+
+impl Controller for ReplicaSets {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "replicaset-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![
+            watching(REPLICA_SET, &[Index::Controller, Index::Namespace]),
+            watching(POD, &[Index::Controller, Index::Orphan]),
+        ]
+    }
+
+    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+        if kind == POD.resource {
+            self.observe_pod(cx, diff);
+            return;
+        }
+        if let Some(set) = diff.new.as_ref().or(diff.old.as_ref()) {
+            let key = Key::of(set);
+            if diff.new.is_none() {
+                self.introduced.remove(uid(set));
+                self.candidates.remove(&key);
+            } else {
+                cx.enqueue(key);
+            }
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        let Some(set) = cx.cache(REPLICA_SET).get(key).cloned() else {
+            return Ok(());
+        };
+        let selector = Selector::parse(&set["spec"]["selector"]);
+        self.claim(cx, key, &set, &selector)?;
+        let mut failed = None;
+        if !is_deleting(&set) {
+            failed = manage(cx, &set).err();
+        }
+        let pods: Vec<Object> = owned(cx, &set).collect();
+        let problem = failed.as_ref().map(|(creating, error)| match creating {
+            true => Failed::Create(error),
+            false => Failed::Delete(error),
+        });
+        let summary = summarize(&set, &pods, problem, cx.now());
+        if summary.status != set["status"] {
+            let mut new = (*set).clone();
+            new["status"] = summary.status;
+            cx.update_status(REPLICA_SET, new)?;
+        }
+        if let Some(at) = summary.next_available {
+            cx.enqueue_at(key.clone(), at);
+        }
+        match failed {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ReplicaSets {
+    fn observe_pod(&mut self, cx: &mut Context<Key>, diff: &Difference) {
+        for pod in [&diff.old, &diff.new].into_iter().flatten() {
+            if let Some(owner) = controller_of(pod)
+                && is_ours(owner)
+            {
+                cx.enqueue(Key::new(
+                    namespace(pod),
+                    owner["name"].as_str().unwrap_or(""),
+                ));
+            }
+        }
+        let Some(pod) = &diff.new else { return };
+        if controller_of(pod).is_some() || !pod::is_active(pod) {
+            return;
+        }
+        // An update that changes neither labels nor owners cannot make it adoptable.
+        if let Some(old) = &diff.old
+            && labels(old) == labels(pod)
+            && controller_of(old).is_none()
+        {
+            return;
+        }
+        let adopters: Vec<Key> = cx
+            .cache(REPLICA_SET)
+            .by(Index::Namespace, namespace(pod))
+            .filter(|set| Selector::parse(&set["spec"]["selector"]).matches(labels(pod)))
+            .map(|set| Key::of(set))
+            .collect();
+        for key in adopters {
+            self.candidates
+                .entry(key.clone())
+                .or_default()
+                .insert(Key::of(pod));
+            cx.enqueue(key);
+        }
+    }
+
+    /// Adopts and releases pods.
+    fn claim(
+        &mut self,
+        cx: &mut Context<Key>,
+        key: &Key,
+        set: &Object,
+        selector: &Selector,
+    ) -> Result<(), AccessError> {
+        let strays: Vec<Object> = owned(cx, set)
+            .filter(|p| pod::is_active(p) && !selector.matches(labels(p)))
+            .collect();
+        for pod in strays {
+            let mut released = (*pod).clone();
+            object::remove_owners(&mut released, |owner| owner == uid(set));
+            ignore_not_found(cx.update(POD.resource, released))?;
+        }
+        if is_deleting(set) {
+            return Ok(());
+        }
+        let mut candidates = self.candidates.remove(key).unwrap_or_default();
+        if self.introduced.insert(uid(set).to_owned()) {
+            candidates.extend(
+                cx.cache(POD)
+                    .by(Index::Orphan, namespace(set))
+                    .map(|p| Key::of(p)),
+            );
+        }
+        let mut problem = Ok(());
+        for candidate in candidates {
+            if let Err(error) = adopt(cx, set, selector, &candidate) {
+                self.candidates
+                    .entry(key.clone())
+                    .or_default()
+                    .insert(candidate);
+                problem = Err(error);
+            }
+        }
+        problem
+    }
+}
+
+fn ignore_not_found(result: Result<Object, AccessError>) -> Result<(), AccessError> {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn is_ours(owner: &Value) -> bool {
+    owner["kind"] == REPLICA_SET.kind && owner["apiVersion"] == REPLICA_SET.api_version
+}
+
+fn owned<'a>(cx: &'a Context<Key>, set: &'a Value) -> impl Iterator<Item = Object> + 'a {
+    cx.cache(POD).by(Index::Controller, uid(set)).cloned()
+}
+
+fn adopt(
+    cx: &mut Context<Key>,
+    set: &Object,
+    selector: &Selector,
+    candidate: &Key,
+) -> Result<(), AccessError> {
+    let Some(pod) = cx.cache(POD).get(candidate) else {
+        return Ok(());
+    };
+    if controller_of(pod).is_some() || !pod::is_active(pod) || !selector.matches(labels(pod)) {
+        return Ok(());
+    }
+    let mut adopted = (**pod).clone();
+    // A replica set that is going away or has been replaced must not adopt; the view may be late to know.
+    let fresh = cx
+        .api()
+        .get(REPLICA_SET.resource, namespace(set), name(set))?;
+    if uid(&fresh) != uid(set) || is_deleting(&fresh) {
+        return Ok(());
+    }
+    object::add_owner(&mut adopted, controller_reference(REPLICA_SET, set));
+    ignore_not_found(cx.update(POD.resource, adopted))
+}
+
+/// Makes or deletes pods until there are as many as wanted. The error says whether it was about creating.
+fn manage(cx: &mut Context<Key>, set: &Object) -> Result<(), (bool, AccessError)> {
+    let wanted = usize::try_from(count(&set["spec"]["replicas"], 1)).unwrap_or_default();
+    let active: Vec<Object> = owned(cx, set).filter(|p| pod::is_active(p)).collect();
+    if active.len() < wanted {
+        let missing = wanted - active.len();
+        create_pods(cx, set, missing.min(BURST)).map_err(|error| (true, error))?;
+        if missing > BURST {
+            cx.enqueue(Key::of(set));
+        }
+    } else if active.len() > wanted {
+        let surplus = active.len() - wanted;
+        delete_pods(cx, set, active, surplus.min(BURST)).map_err(|error| (false, error))?;
+        if surplus > BURST {
+            cx.enqueue(Key::of(set));
+        }
+    }
+    Ok(())
+}
+
+/// Makes pods in batches that double, so that a namespace without quota is not asked in vain for each of them.
+fn create_pods(cx: &mut Context<Key>, set: &Object, wanted: usize) -> Result<(), AccessError> {
+    let template = pod_from_template(&set["spec"]["template"], REPLICA_SET, set);
+    let mut left = wanted;
+    let mut batch = 1;
+    while left > 0 {
+        let mut problem = None;
+        for _ in 0..batch.min(left) {
+            match cx.create(POD, template.clone()) {
+                Ok(pod) => {
+                    let message = format!("Created pod: {}", name(&pod));
+                    cx.event(
+                        REPLICA_SET,
+                        set,
+                        EventType::Normal,
+                        "SuccessfulCreate",
+                        message,
+                    );
+                }
+                Err(error) if is_namespace_terminating(&error) => return Ok(()),
+                Err(error) => {
+                    let message = format!("Error creating: {error}");
+                    cx.event(
+                        REPLICA_SET,
+                        set,
+                        EventType::Warning,
+                        "FailedCreate",
+                        message,
+                    );
+                    problem = Some(error);
+                }
+            }
+        }
+        if let Some(error) = problem {
+            return Err(error);
+        }
+        left -= batch.min(left);
+        batch *= 2;
+    }
+    Ok(())
+}
+
+fn delete_pods(
+    cx: &mut Context<Key>,
+    set: &Object,
+    active: Vec<Object>,
+    surplus: usize,
+) -> Result<(), AccessError> {
+    let related: Vec<Object> = match controller_uid(set) {
+        Some(owner) => cx
+            .cache(REPLICA_SET)
+            .by(Index::Controller, owner)
+            .flat_map(|sibling| owned(cx, sibling))
+            .collect(),
+        None => active.clone(),
+    };
+    let mut problem = Ok(());
+    for pod in pods_to_delete(active, &related, surplus, cx.now()) {
+        match cx.delete(POD.resource, &pod, DeleteOptions::default()) {
+            Ok(()) => {
+                let message = format!("Deleted pod: {}", name(&pod));
+                cx.event(
+                    REPLICA_SET,
+                    set,
+                    EventType::Normal,
+                    "SuccessfulDelete",
+                    message,
+                );
+            }
+            Err(error) => {
+                let message = format!("Error deleting: {error}");
+                cx.event(
+                    REPLICA_SET,
+                    set,
+                    EventType::Warning,
+                    "FailedDelete",
+                    message,
+                );
+                problem = Err(error);
+            }
+        }
+    }
+    problem
+}
+
+/// The pod that a workload's template asks for, owned by the workload.
+pub(super) fn pod_from_template(template: &Value, kind: Kind, owner: &Value) -> Value {
+    let mut metadata = json!({
+        "generateName": format!("{}-", name(owner)),
+        "namespace": namespace(owner),
+        "ownerReferences": [controller_reference(kind, owner)],
+    });
+    for field in ["labels", "annotations", "finalizers"] {
+        if !template["metadata"][field].is_null() {
+            metadata[field] = template["metadata"][field].clone();
+        }
+    }
+    json!({
+        "apiVersion": POD.api_version,
+        "kind": POD.kind,
+        "metadata": metadata,
+        "spec": template["spec"],
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,451 @@
+//! What every controller runs on: one task, its own views of the kinds it watches, and a work queue.
+//!
+//! A controller is told of each difference exactly once ([`Controller::observe`]), decides which keys it
+//! concerns, and brings one key at a time to where it should be ([`Controller::reconcile`]). Everything it needs
+//! it owns, so there is no lock; the calls of [`Access`] do not wait, so a task never blocks on another.
+//!
+//! A watch whose channel closes is opened again: the view is compared with a new list and the differences are
+//! reported as if the watch had never ended.
+
+mod cache;
+mod clock;
+mod queue;
+mod recorder;
+
+pub use self::clock::Clock;
+
+pub(crate) use self::cache::{Cache, Difference, Index};
+pub(crate) use self::recorder::EventType;
+
+use self::queue::WorkQueue;
+use self::recorder::Recorder;
+use super::object::{self, Key, Kind};
+use crate::access::{Access, AccessError, Change, DeleteOptions, GroupResource, Object};
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::{debug, error, warn};
+
+/// How many changes of one watch are taken in before the queue has its turn.
+const CHANGES_PER_TURN: usize = 4096;
+/// How many keys are worked on before other tasks have their turn.
+const KEYS_PER_TURN: u32 = 16;
+/// The shortest and longest pause before a closed watch is opened again.
+const REOPEN_AFTER: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// How long [`Handle::stop`] waits for the tasks.
+const STOP_WITHIN: Duration = Duration::from_secs(1);
+
+/// A kind to watch and the indexes wanted over it.
+#[derive(Debug, Clone)]
+pub(crate) struct Watch {
+    pub(crate) kind: GroupResource,
+    pub(crate) indexes: &'static [Index],
+}
+
+/// Shorthand for [`Watch`].
+pub(crate) const fn watching(kind: Kind, indexes: &'static [Index]) -> Watch {
+    Watch {
+        kind: kind.resource,
+        indexes,
+    }
+}
+
+/// A control loop. See the module.
+pub(crate) trait Controller: Send + 'static {
+    /// What it works on, one at a time.
+    type Key: Clone + Debug + Eq + Hash + Send + 'static;
+
+    /// Its name, as in logs and as the source of its events.
+    fn name(&self) -> &'static str;
+
+    /// The kinds it wants to see.
+    fn watches(&self) -> Vec<Watch>;
+
+    /// Before anything is observed: add keys that are due by time alone.
+    fn start(&mut self, _cx: &mut Context<Self::Key>) {}
+
+    /// An object of `kind` has changed; the view shows it already. Adds the keys that this concerns.
+    fn observe(&mut self, cx: &mut Context<Self::Key>, kind: GroupResource, diff: &Difference);
+
+    /// Brings one key closer to where it should be. After an error it is tried again, later and later.
+    fn reconcile(
+        &mut self,
+        cx: &mut Context<Self::Key>,
+        key: &Self::Key,
+    ) -> Result<(), AccessError>;
+}
+
+/// What a controller works with.
+pub(crate) struct Context<K> {
+    api: Arc<dyn Access>,
+    clock: Clock,
+    queue: WorkQueue<K>,
+    caches: FxHashMap<GroupResource, Cache>,
+    /// Differences that the controller's own writes made and that it has not observed yet.
+    unobserved: VecDeque<(GroupResource, Difference)>,
+    recorder: Recorder,
+    nothing: Cache,
+}
+
+impl<K: Clone + Eq + Hash> Context<K> {
+    fn new(api: Arc<dyn Access>, clock: Clock, component: &'static str, watches: &[Watch]) -> Self {
+        Self {
+            api,
+            clock,
+            queue: WorkQueue::default(),
+            caches: watches
+                .iter()
+                .map(|w| (w.kind, Cache::new(w.indexes)))
+                .collect(),
+            unobserved: VecDeque::new(),
+            recorder: Recorder::new(component),
+            nothing: Cache::default(),
+        }
+    }
+
+    /// The API itself, for reads that must not be stale.
+    pub(crate) fn api(&self) -> &dyn Access {
+        &*self.api
+    }
+
+    /// The time of day.
+    pub(crate) fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+
+    /// The view of a watched kind; empty for any other.
+    pub(crate) fn cache(&self, kind: Kind) -> &Cache {
+        self.cache_of(kind.resource)
+    }
+
+    /// As [`Context::cache`], for kinds that are known at run time only.
+    pub(crate) fn cache_of(&self, kind: GroupResource) -> &Cache {
+        self.caches.get(&kind).unwrap_or(&self.nothing)
+    }
+
+    /// Works on `key` soon.
+    pub(crate) fn enqueue(&mut self, key: K) {
+        self.queue.add(key);
+    }
+
+    /// Works on `key` after `delay`, unless an earlier time is already set.
+    pub(crate) fn enqueue_after(&mut self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            self.queue.add(key);
+        } else {
+            self.queue.add_at(key, Instant::now() + delay);
+        }
+    }
+
+    /// Works on `key` at `time`.
+    pub(crate) fn enqueue_at(&mut self, key: K, time: jiff::Timestamp) {
+        let delay = time.duration_since(self.now());
+        self.enqueue_after(key, Duration::try_from(delay).unwrap_or_default());
+    }
+
+    /// Creates an object.
+    pub(crate) fn create(&mut self, kind: Kind, object: Value) -> Result<Object, AccessError> {
+        let created = self.api.create(kind.resource, object)?;
+        self.wrote(kind.resource, &created);
+        Ok(created)
+    }
+
+    /// Replaces an object.
+    pub(crate) fn update(
+        &mut self,
+        kind: GroupResource,
+        object: Value,
+    ) -> Result<Object, AccessError> {
+        let updated = self.api.update(kind, object)?;
+        // Taking away the last finalizer of an object that is being deleted ends it.
+        if object::is_deleting(&updated) {
+            self.refresh(kind, &updated);
+        } else {
+            self.wrote(kind, &updated);
+        }
+        Ok(updated)
+    }
+
+    /// Replaces the status of an object.
+    pub(crate) fn update_status(
+        &mut self,
+        kind: Kind,
+        object: Value,
+    ) -> Result<Object, AccessError> {
+        let updated = self.api.update_status(kind.resource, object)?;
+        self.wrote(kind.resource, &updated);
+        Ok(updated)
+    }
+
+    /// Deletes exactly this object. That it is gone already is no error.
+    pub(crate) fn delete(
+        &mut self,
+        kind: GroupResource,
+        object: &Value,
+        mut options: DeleteOptions,
+    ) -> Result<(), AccessError> {
+        options.uid = Some(object::uid(object).to_owned());
+        let (namespace, name) = (object::namespace(object), object::name(object));
+        let result = match self.api.delete(kind, namespace, name, &options) {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        };
+        self.refresh(kind, object);
+        result
+    }
+
+    /// Records an event about an object. That it cannot be written is no error of the controller's.
+    pub(crate) fn event(
+        &mut self,
+        kind: Kind,
+        regarding: &Value,
+        event_type: EventType,
+        reason: &'static str,
+        message: String,
+    ) {
+        let now = self.clock.now();
+        self.recorder.record(
+            &*self.api, now, kind, regarding, event_type, reason, message,
+        );
+    }
+
+    fn wrote(&mut self, kind: GroupResource, object: &Object) {
+        if let Some(cache) = self.caches.get_mut(&kind) {
+            let differences = cache.put(object.clone());
+            self.unobserved
+                .extend(differences.into_iter().map(|d| (kind, d)));
+        }
+    }
+
+    /// Looks again at an object that is gone or marked.
+    fn refresh(&mut self, kind: GroupResource, object: &Value) {
+        let Some(cache) = self.caches.get_mut(&kind) else {
+            return;
+        };
+        let uid = object::uid(object);
+        let key = Key::of(object);
+        let differences = match self.api.get(kind, &key.namespace, &key.name) {
+            Ok(current) if object::uid(&current) == uid => cache.put(current),
+            Ok(_) => cache.remove_ahead(&key, uid),
+            Err(error) if error.is_not_found() => cache.remove_ahead(&key, uid),
+            Err(_) => Vec::new(),
+        };
+        self.unobserved
+            .extend(differences.into_iter().map(|d| (kind, d)));
+    }
+}
+
+/// The channel of one watch.
+struct Source {
+    kind: GroupResource,
+    receiver: Option<mpsc::Receiver<Change>>,
+    /// When a closed watch is opened again.
+    reopen_at: Instant,
+    pause: Duration,
+}
+
+impl Source {
+    fn closed(&mut self) {
+        self.receiver = None;
+        self.reopen_at = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(REOPEN_AFTER.1);
+    }
+}
+
+/// Runs a controller until `stop` becomes true.
+pub(crate) async fn run<C: Controller>(
+    mut controller: C,
+    api: Arc<dyn Access>,
+    clock: Clock,
+    mut stop: watch::Receiver<bool>,
+) {
+    let watches = controller.watches();
+    let mut cx = Context::new(api, clock, controller.name(), &watches);
+    let mut sources: Vec<Source> = watches
+        .iter()
+        .map(|w| Source {
+            kind: w.kind,
+            receiver: None,
+            reopen_at: Instant::now(),
+            pause: REOPEN_AFTER.0,
+        })
+        .collect();
+    // All views are filled before the first difference is reported: a controller never acts on half of them.
+    for source in &mut sources {
+        open(source, &mut cx);
+    }
+    controller.start(&mut cx);
+    let mut turns = 0u32;
+    while !*stop.borrow() {
+        for source in &mut sources {
+            absorb(source, &mut cx);
+        }
+        observe_all(&mut controller, &mut cx);
+        if let Some(key) = cx.queue.pop(Instant::now()) {
+            work(&mut controller, &mut cx, &key);
+            turns += 1;
+            if turns % KEYS_PER_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+            continue;
+        }
+        let due = sources
+            .iter()
+            .filter(|s| s.receiver.is_none())
+            .map(|s| s.reopen_at)
+            .chain(cx.queue.next_due())
+            .min();
+        let sleep = async {
+            match due {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = stop.changed() => if changed.is_err() { return },
+            (source, change) = next_change(&mut sources) => take(&mut sources[source], &mut cx, change),
+            () = sleep => {}
+        }
+    }
+}
+
+fn open<K: Clone + Eq + Hash>(source: &mut Source, cx: &mut Context<K>) {
+    // The watch begins before the list is read, so that no change falls between the two.
+    source.receiver = Some(cx.api.watch(source.kind));
+    let list = cx.api.list(source.kind, None);
+    if let Some(cache) = cx.caches.get_mut(&source.kind) {
+        let differences = cache.reset(list);
+        cx.unobserved
+            .extend(differences.into_iter().map(|d| (source.kind, d)));
+    }
+}
+
+fn absorb<K: Clone + Eq + Hash>(source: &mut Source, cx: &mut Context<K>) {
+    if source.receiver.is_none() && source.reopen_at <= Instant::now() {
+        open(source, cx);
+    }
+    for _ in 0..CHANGES_PER_TURN {
+        let Some(receiver) = &mut source.receiver else {
+            return;
+        };
+        match receiver.try_recv() {
+            Ok(change) => take(source, cx, Some(change)),
+            Err(mpsc::error::TryRecvError::Empty) => return,
+            Err(mpsc::error::TryRecvError::Disconnected) => take(source, cx, None),
+        }
+    }
+}
+
+fn take<K: Clone + Eq + Hash>(source: &mut Source, cx: &mut Context<K>, change: Option<Change>) {
+    let Some(change) = change else {
+        debug!(
+            kind = source.kind.resource,
+            "a watch closed, it is opened again"
+        );
+        source.closed();
+        return;
+    };
+    source.pause = REOPEN_AFTER.0;
+    if let Some(cache) = cx.caches.get_mut(&source.kind) {
+        let differences = cache.apply(change);
+        cx.unobserved
+            .extend(differences.into_iter().map(|d| (source.kind, d)));
+    }
+}
+
+/// The next change of any open watch, with the index of the watch; no change when it closed.
+async fn next_change(sources: &mut [Source]) -> (usize, Option<Change>) {
+    std::future::poll_fn(|cx| {
+        for (i, source) in sources.iter_mut().enumerate() {
+            if let Some(receiver) = &mut source.receiver
+                && let Poll::Ready(change) = receiver.poll_recv(cx)
+            {
+                return Poll::Ready((i, change));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+fn observe_all<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>) {
+    while let Some((kind, difference)) = cx.unobserved.pop_front() {
+        controller.observe(cx, kind, &difference);
+    }
+}
+
+fn work<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>, key: &C::Key) {
+    // A bug that one object brings out must not end the control of all others.
+    let result = catch_unwind(AssertUnwindSafe(|| controller.reconcile(cx, key)));
+    match result {
+        Ok(Ok(())) => cx.queue.forget(key),
+        Ok(Err(error)) => {
+            let delay = cx.queue.retry(key.clone(), Instant::now());
+            if error.is_conflict() {
+                debug!(controller = controller.name(), ?key, %error, ?delay, "somebody wrote first");
+            } else {
+                warn!(controller = controller.name(), ?key, %error, ?delay, "will try again");
+            }
+        }
+        Err(_) => {
+            cx.queue.retry(key.clone(), Instant::now());
+            error!(
+                controller = controller.name(),
+                ?key,
+                "panicked, will try again"
+            );
+        }
+    }
+    observe_all(controller, cx);
+}
+
+/// Running tasks that can be stopped. Dropping it stops them too, without waiting.
+#[derive(Debug)]
+pub struct Handle {
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Handle {
+    pub(crate) fn new() -> Self {
+        Self {
+            stop: watch::Sender::new(false),
+            tasks: Vec::new(),
+        }
+    }
+
+    /// Starts a controller's task. Must be called within an async runtime.
+    pub(crate) fn start<C: Controller>(
+        &mut self,
+        controller: C,
+        api: Arc<dyn Access>,
+        clock: Clock,
+    ) {
+        let stop = self.stop.subscribe();
+        self.tasks
+            .push(tokio::spawn(run(controller, api, clock, stop)));
+    }
+
+    /// Stops the tasks and waits for them, a second at most; then they are cut off.
+    pub async fn stop(mut self) {
+        _ = self.stop.send(true);
+        let deadline = Instant::now() + STOP_WITHIN;
+        for mut task in std::mem::take(&mut self.tasks) {
+            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
