@@ -1,1 +1,36 @@
-//! The Kubernetes types that scheduling reads, their quantities, selectors and tolerations.
+//! The Kubernetes objects as scheduling reads them.
+//!
+//! These types hold what a scheduler needs and no more; they decode from the API's JSON and are never written
+//! back whole (writes are bindings, patches and minimal bodies), so nothing that Berth does not know is lost.
+//!
+//! **Architecture invariant:** no I/O, no clock, no randomness. Nothing here panics on input.
+
+mod field_error;
+pub mod labels;
+pub mod meta;
+pub mod names;
+pub mod namespace;
+pub mod node;
+pub mod node_selector;
+pub mod object;
+pub mod pod;
+pub mod quantity;
+pub mod requests;
+pub mod resources;
+pub mod selector;
+pub mod string;
+pub mod taint;
+pub mod time;
+
+pub use labels::Labels;
+pub use meta::{ObjectMeta, OwnerReference};
+pub use namespace::Namespace;
+pub use node::Node;
+pub use object::{Kind, Object};
+pub use pod::Pod;
+pub use quantity::Quantity;
+pub use resources::{ResourceList, Resources};
+pub use selector::{LabelSelector, Selector};
+pub use string::Str;
+pub use taint::{Taint, TaintEffect, Toleration};
+pub use time::{Duration, Time};

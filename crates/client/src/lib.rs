@@ -1,1 +1,19 @@
-//! Talks to any Kubernetes API: transport, reflectors, leases and event publishing.
+//! Talks to any Kubernetes API.
+//!
+//! [`request`] builds requests and does nothing else; [`transport`] sends them; [`reflector`] keeps a consumer
+//! up to date with a kind; [`events`] publishes what happened. Objects are decoded by whoever asked for them, so
+//! that the scheduler can use types that hold only what it reads.
+
+// This crate is the edge: it may ask the clock and open sockets, which the core crates may not.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod connect;
+pub mod error;
+pub mod events;
+pub mod reflector;
+pub mod request;
+pub mod transport;
+
+pub use connect::{ConnectOptions, connect};
+pub use error::{ApiError, ConnectError};
+pub use transport::Transport;

@@ -1,1 +1,31 @@
-//! The plugin API: extension points, statuses, cluster events, and the views plugins read.
+//! The plugin API of the scheduler.
+//!
+//! A plugin implements one trait per extension point ([`plugin`]) and says so once, when it is registered
+//! ([`registry`]). It reads nodes through [`table::NodeTable`] and everything else through
+//! [`cluster::Cluster`], keeps what it computes for one pod in [`state::CycleState`], and says which changes
+//! may help a pod that it rejected ([`event`]).
+//!
+//! **Architecture invariant:** no I/O, no clock, no runtime. What must wait says what for ([`stage`]); the
+//! edge does it.
+
+pub mod call;
+pub mod cluster;
+pub mod event;
+pub mod features;
+pub mod plugin;
+pub mod pod_info;
+pub mod registry;
+pub mod stage;
+pub mod state;
+pub mod status;
+pub mod table;
+
+pub use call::{ApiCall, CallError, CallId};
+pub use cluster::Cluster;
+pub use event::{ActionType, ClusterEvent, EventResource, Hint};
+pub use features::{Feature, FeatureGates};
+pub use pod_info::PodInfo;
+pub use stage::{Step, Wait, Wake};
+pub use state::CycleState;
+pub use status::{Code, Status};
+pub use table::{NodeTable, NodeView, Slot};

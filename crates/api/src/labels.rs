@@ -1,0 +1,147 @@
+//! Label sets: sorted, shared, cheap to compare.
+
+use crate::Str;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::sync::Arc;
+
+/// The labels of an object, sorted by key, each key once. Cloning shares.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Labels(Option<Arc<[(Str, Str)]>>);
+
+impl Labels {
+    /// Labels from pairs; the last of several equal keys wins, as in JSON.
+    pub fn from_pairs<K: Into<Str>, V: Into<Str>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+        let mut sorted: Vec<(Str, Str)> = Vec::new();
+        for (key, value) in pairs {
+            let (key, value) = (key.into(), value.into());
+            match sorted.binary_search_by(|(k, _)| k.cmp(&key)) {
+                Ok(at) => sorted[at].1 = value,
+                Err(at) => sorted.insert(at, (key, value)),
+            }
+        }
+        if sorted.is_empty() {
+            Self(None)
+        } else {
+            Self(Some(sorted.into()))
+        }
+    }
+
+    /// The pairs, sorted by key.
+    pub fn as_slice(&self) -> &[(Str, Str)] {
+        self.0.as_deref().unwrap_or(&[])
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.get_str(key).map(Str::as_str)
+    }
+
+    /// The value of `key` as a shared string.
+    pub fn get_str(&self, key: &str) -> Option<&Str> {
+        let pairs = self.as_slice();
+        let at = pairs.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
+        Some(&pairs[at].1)
+    }
+
+    /// Whether `key` is set, to whatever value.
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The pairs, sorted by key.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Str, &Str)> {
+        self.as_slice().iter().map(|(k, v)| (k, v))
+    }
+
+    /// How many labels there are.
+    pub fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.as_slice().is_empty()
+    }
+
+    /// These labels with one more (or another value for it).
+    #[must_use]
+    pub fn with(&self, key: &str, value: &str) -> Self {
+        Self::from_pairs(
+            self.iter()
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .chain([(Str::new(key), Str::new(value))]),
+        )
+    }
+
+    /// These labels without `key`.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        Self::from_pairs(
+            self.iter()
+                .filter(|(k, _)| k.as_str() != key)
+                .map(|(k, v)| (k.clone(), v.clone())),
+        )
+    }
+}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Labels;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of strings")
+            }
+            fn visit_unit<E>(self) -> Result<Labels, E> {
+                Ok(Labels::default())
+            }
+            fn visit_none<E>(self) -> Result<Labels, E> {
+                Ok(Labels::default())
+            }
+            fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Labels, D::Error> {
+                d.deserialize_map(self)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
+                let mut pairs: Vec<(Str, Str)> = Vec::new();
+                while let Some((key, value)) = map.next_entry::<Str, Option<Str>>()? {
+                    pairs.push((key, value.unwrap_or_default()));
+                }
+                Ok(Labels::from_pairs(pairs))
+            }
+        }
+        deserializer.deserialize_option(Pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_sorted_and_the_last_value_wins() {
+        let labels: Labels = serde_json::from_str(r#"{"b":"1","a":"2","b":"3"}"#).unwrap();
+        assert_eq!(labels.get("b"), Some("3"));
+        assert_eq!(labels.as_slice()[0].0, "a");
+        assert_eq!(labels.len(), 2);
+    }
+
+    #[test]
+    fn null_is_no_labels() {
+        assert!(serde_json::from_str::<Labels>("null").unwrap().is_empty());
+    }
+
+    #[test]
+    fn with_and_without_change_one_key() {
+        let labels = Labels::from_pairs([("a", "1")]);
+        assert_eq!(labels.with("b", "2").get("b"), Some("2"));
+        assert!(labels.without("a").is_empty());
+    }
+}

@@ -1,0 +1,61 @@
+//! Object metadata.
+
+use crate::string::null_default;
+use crate::{Labels, Str, Time};
+use serde::Deserialize;
+
+/// The metadata that scheduling reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectMeta {
+    /// The name, unique in its namespace and kind.
+    #[serde(deserialize_with = "null_default")]
+    pub name: Str,
+    /// The namespace; empty for cluster-scoped kinds.
+    #[serde(deserialize_with = "null_default")]
+    pub namespace: Str,
+    /// The identity: another object of the same name has another one.
+    #[serde(deserialize_with = "null_default")]
+    pub uid: Str,
+    /// The version of the object, opaque.
+    #[serde(deserialize_with = "null_default")]
+    pub resource_version: Str,
+    /// Counts changes of the spec.
+    pub generation: Option<i64>,
+    /// The labels.
+    pub labels: Labels,
+    /// The annotations that a plugin or extender asked to be kept; empty otherwise.
+    pub annotations: Labels,
+    /// Who owns the object.
+    #[serde(deserialize_with = "null_default")]
+    pub owner_references: Vec<OwnerReference>,
+    /// When the object came into being.
+    pub creation_timestamp: Option<Time>,
+    /// Set once the object is being deleted.
+    pub deletion_timestamp: Option<Time>,
+}
+
+impl ObjectMeta {
+    /// The owner that manages the object, if one does.
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references
+            .iter()
+            .find(|owner| owner.controller == Some(true))
+    }
+}
+
+/// A reference to an owner.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerReference {
+    /// Group and version of the owner, such as `apps/v1`.
+    pub api_version: Str,
+    /// The kind of the owner.
+    pub kind: Str,
+    /// The name of the owner.
+    pub name: Str,
+    /// The identity of the owner.
+    pub uid: Str,
+    /// Whether the owner manages the object.
+    pub controller: Option<bool>,
+}

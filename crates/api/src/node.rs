@@ -1,0 +1,79 @@
+//! Nodes.
+
+use crate::string::null_default;
+use crate::{Labels, ObjectMeta, ResourceList, Str, Taint};
+use serde::Deserialize;
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Node {
+    /// Name and labels.
+    pub metadata: ObjectMeta,
+    /// What is wanted of the node.
+    pub spec: NodeSpec,
+    /// What the node offers.
+    pub status: NodeStatus,
+}
+
+/// What is wanted of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSpec {
+    /// Whether the node is cordoned.
+    pub unschedulable: bool,
+    /// The taints.
+    #[serde(deserialize_with = "null_default")]
+    pub taints: Vec<Taint>,
+}
+
+/// What a node offers.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeStatus {
+    /// What pods may request in all.
+    pub allocatable: ResourceList,
+    /// Type and status of each condition.
+    #[serde(deserialize_with = "null_default")]
+    pub conditions: Vec<NodeCondition>,
+    /// The images that the node has.
+    #[serde(deserialize_with = "null_default")]
+    pub images: Vec<ContainerImage>,
+    /// The features that the kubelet declares.
+    #[serde(deserialize_with = "null_default")]
+    pub declared_features: Vec<Str>,
+}
+
+/// A condition of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeCondition {
+    /// The type, such as `Ready`.
+    #[serde(rename = "type")]
+    pub kind: Str,
+    /// `True`, `False` or `Unknown`.
+    pub status: Str,
+}
+
+/// An image on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerImage {
+    /// All names of the image.
+    #[serde(deserialize_with = "null_default")]
+    pub names: Vec<Str>,
+    /// Its size in bytes.
+    pub size_bytes: i64,
+}
+
+impl Node {
+    /// The node's name.
+    pub fn name(&self) -> &Str {
+        &self.metadata.name
+    }
+
+    /// The node's labels.
+    pub fn labels(&self) -> &Labels {
+        &self.metadata.labels
+    }
+}

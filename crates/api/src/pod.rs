@@ -1,0 +1,486 @@
+//! Pods.
+
+use crate::node_selector::{NodeSelector, PreferredSchedulingTerm};
+use crate::string::null_default;
+use crate::{LabelSelector, Labels, ObjectMeta, ResourceList, Str, Time, Toleration};
+use serde::Deserialize;
+
+/// A pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Pod {
+    /// Name, identity and labels.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: PodSpec,
+    /// What is known of it.
+    pub status: PodStatus,
+}
+
+impl Pod {
+    /// The pod's name.
+    pub fn name(&self) -> &Str {
+        &self.metadata.name
+    }
+
+    /// The pod's namespace.
+    pub fn namespace(&self) -> &Str {
+        &self.metadata.namespace
+    }
+
+    /// The pod's identity.
+    pub fn uid(&self) -> &Str {
+        &self.metadata.uid
+    }
+
+    /// The pod's labels.
+    pub fn labels(&self) -> &Labels {
+        &self.metadata.labels
+    }
+
+    /// `namespace/name`.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.metadata.namespace, self.metadata.name)
+    }
+
+    /// The priority; zero when none is set.
+    pub fn priority(&self) -> i32 {
+        self.spec.priority.unwrap_or(0)
+    }
+
+    /// Whether the pod has a node.
+    pub fn is_assigned(&self) -> bool {
+        !self.spec.node_name.is_empty()
+    }
+
+    /// Whether the pod is being deleted.
+    pub fn is_terminating(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether the pod has run to its end: such pods hold no resources.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// The condition of type `kind`.
+    pub fn condition(&self, kind: &str) -> Option<&PodCondition> {
+        self.status.conditions.iter().find(|c| c.kind == kind)
+    }
+
+    /// Regular and init containers, init containers first.
+    pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
+        self.spec
+            .init_containers
+            .iter()
+            .chain(&self.spec.containers)
+    }
+}
+
+/// What is wanted of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// The node that the pod is bound to; empty while it has none.
+    #[serde(deserialize_with = "null_default")]
+    pub node_name: Str,
+    /// Who schedules the pod.
+    #[serde(deserialize_with = "null_default")]
+    pub scheduler_name: Str,
+    /// The priority; `None` counts as zero.
+    pub priority: Option<i32>,
+    /// `PreemptLowerPriority` (also when absent) or `Never`.
+    pub preemption_policy: Option<Str>,
+    /// While one is left, the pod may not be scheduled.
+    #[serde(deserialize_with = "null_default")]
+    pub scheduling_gates: Vec<SchedulingGate>,
+    /// Labels that the node must have; absent and empty differ.
+    pub node_selector: Option<Labels>,
+    /// Affinity to nodes and pods.
+    pub affinity: Option<Box<Affinity>>,
+    /// The taints that the pod bears.
+    #[serde(deserialize_with = "null_default")]
+    pub tolerations: Vec<Toleration>,
+    /// How the pod wants to be spread.
+    #[serde(deserialize_with = "null_default")]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// The containers.
+    #[serde(deserialize_with = "null_default")]
+    pub containers: Vec<Container>,
+    /// The init containers, sidecars among them.
+    #[serde(deserialize_with = "null_default")]
+    pub init_containers: Vec<Container>,
+    /// The volumes.
+    #[serde(deserialize_with = "null_default")]
+    pub volumes: Vec<Volume>,
+    /// What the runtime itself needs.
+    pub overhead: ResourceList,
+    /// Resources of the pod as a whole.
+    pub resources: Option<ResourceRequirements>,
+    /// Whether the pod uses the node's network.
+    pub host_network: bool,
+    /// `false` asks for a user namespace.
+    pub host_users: Option<bool>,
+    /// The resource claims that the pod uses.
+    #[serde(deserialize_with = "null_default")]
+    pub resource_claims: Vec<PodResourceClaim>,
+}
+
+/// A gate that holds a pod back.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingGate {
+    /// The name, unique in its pod.
+    pub name: Str,
+}
+
+/// A container.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    /// The name, unique in its pod.
+    pub name: Str,
+    /// The image as the user wrote it.
+    #[serde(deserialize_with = "null_default")]
+    pub image: Str,
+    /// What the container needs.
+    #[serde(deserialize_with = "null_default")]
+    pub resources: ResourceRequirements,
+    /// The ports.
+    #[serde(deserialize_with = "null_default")]
+    pub ports: Vec<ContainerPort>,
+    /// `Always` makes an init container a sidecar.
+    pub restart_policy: Option<Str>,
+    /// What to do on certain exits.
+    #[serde(deserialize_with = "null_default")]
+    pub restart_policy_rules: Vec<ContainerRestartRule>,
+}
+
+impl Container {
+    /// Whether this init container keeps running beside the regular ones.
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_ref().is_some_and(|p| p == "Always")
+    }
+}
+
+/// What a container does when it exits in a certain way.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerRestartRule {
+    /// Such as `Restart` or `RestartAllContainers`.
+    pub action: Str,
+}
+
+/// Requested and largest amounts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceRequirements {
+    /// What must be free.
+    pub requests: ResourceList,
+    /// What may be used at most.
+    pub limits: ResourceList,
+}
+
+/// A port of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerPort {
+    /// The port of the node; 0 for none.
+    pub host_port: i32,
+    /// The address of the node; empty for all.
+    #[serde(rename = "hostIP", deserialize_with = "null_default")]
+    pub host_ip: Str,
+    /// `TCP` (also when empty), `UDP` or `SCTP`.
+    #[serde(deserialize_with = "null_default")]
+    pub protocol: Str,
+}
+
+/// Affinity to nodes and pods.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Affinity {
+    /// To nodes.
+    pub node_affinity: Option<NodeAffinity>,
+    /// To pods.
+    pub pod_affinity: Option<PodAffinity>,
+    /// Away from pods.
+    pub pod_anti_affinity: Option<PodAffinity>,
+}
+
+/// Affinity to nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAffinity {
+    /// What a node must match.
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<NodeSelector>,
+    /// What a node should match.
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "null_default"
+    )]
+    pub preferred: Vec<PreferredSchedulingTerm>,
+}
+
+/// Affinity or anti-affinity to pods.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodAffinity {
+    /// What must hold.
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "null_default"
+    )]
+    pub required: Vec<PodAffinityTerm>,
+    /// What should hold.
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "null_default"
+    )]
+    pub preferred: Vec<WeightedPodAffinityTerm>,
+}
+
+/// A set of pods and the domain in which they count.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodAffinityTerm {
+    /// Which pods; absent matches none.
+    pub label_selector: Option<LabelSelector>,
+    /// In which namespaces, by name.
+    #[serde(deserialize_with = "null_default")]
+    pub namespaces: Vec<Str>,
+    /// In which namespaces, by label; absent matches none, empty all.
+    pub namespace_selector: Option<LabelSelector>,
+    /// The node label whose values are the domains.
+    #[serde(deserialize_with = "null_default")]
+    pub topology_key: Str,
+}
+
+/// A term with a weight.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WeightedPodAffinityTerm {
+    /// From 1 to 100.
+    pub weight: i32,
+    /// The term.
+    pub pod_affinity_term: PodAffinityTerm,
+}
+
+/// How a pod wants to be spread over the domains of a node label.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopologySpreadConstraint {
+    /// How uneven the spread may be.
+    pub max_skew: i32,
+    /// The node label whose values are the domains.
+    #[serde(deserialize_with = "null_default")]
+    pub topology_key: Str,
+    /// `DoNotSchedule` or `ScheduleAnyway`.
+    #[serde(deserialize_with = "null_default")]
+    pub when_unsatisfiable: Str,
+    /// Which pods count; absent matches none.
+    pub label_selector: Option<LabelSelector>,
+    /// How many domains there must be; absent is one.
+    pub min_domains: Option<i32>,
+    /// `Honor` (also when absent) or `Ignore`.
+    pub node_affinity_policy: Option<Str>,
+    /// `Honor` or `Ignore` (also when absent).
+    pub node_taints_policy: Option<Str>,
+    /// Keys of the pod's labels whose values join the selector.
+    #[serde(deserialize_with = "null_default")]
+    pub match_label_keys: Vec<Str>,
+}
+
+/// A volume; only the sources that scheduling reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    /// The name, unique in its pod.
+    pub name: Str,
+    /// A claim.
+    pub persistent_volume_claim: Option<PersistentVolumeClaimSource>,
+    /// A claim that lives and dies with the pod; named `<pod>-<volume>`.
+    pub ephemeral: Option<EphemeralSource>,
+    /// A GCE disk.
+    pub gce_persistent_disk: Option<GcePersistentDisk>,
+    /// An EBS volume.
+    pub aws_elastic_block_store: Option<AwsElasticBlockStore>,
+    /// An iSCSI target.
+    pub iscsi: Option<Iscsi>,
+    /// A Ceph image.
+    pub rbd: Option<Rbd>,
+    /// A CSI volume written into the pod.
+    pub csi: Option<CsiInline>,
+    /// An image mounted as a volume.
+    pub image: Option<ImageVolume>,
+}
+
+/// A claim as a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistentVolumeClaimSource {
+    /// The claim's name, in the pod's namespace.
+    pub claim_name: Str,
+}
+
+/// A claim made for one pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EphemeralSource {}
+
+/// A GCE disk.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GcePersistentDisk {
+    /// The disk.
+    pub pd_name: Str,
+    /// Whether it is only read.
+    pub read_only: bool,
+}
+
+/// An EBS volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AwsElasticBlockStore {
+    /// The volume.
+    #[serde(rename = "volumeID")]
+    pub volume_id: Str,
+}
+
+/// An iSCSI target.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Iscsi {
+    /// The target's qualified name.
+    pub iqn: Str,
+    /// Whether it is only read.
+    pub read_only: bool,
+}
+
+/// A Ceph image.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rbd {
+    /// The monitors.
+    #[serde(deserialize_with = "null_default")]
+    pub monitors: Vec<Str>,
+    /// The image.
+    pub image: Str,
+    /// The pool.
+    pub pool: Str,
+    /// Whether it is only read.
+    pub read_only: bool,
+}
+
+/// A CSI volume written into the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CsiInline {
+    /// The driver.
+    pub driver: Str,
+}
+
+/// An image mounted as a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImageVolume {
+    /// The image.
+    #[serde(deserialize_with = "null_default")]
+    pub reference: Str,
+}
+
+/// A resource claim of a pod: one that exists, or a template to make one from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodResourceClaim {
+    /// The name inside the pod.
+    pub name: Str,
+    /// The claim.
+    pub resource_claim_name: Option<Str>,
+    /// The template.
+    pub resource_claim_template_name: Option<Str>,
+}
+
+/// What is known of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    #[serde(deserialize_with = "null_default")]
+    pub phase: Str,
+    /// The node on which room is being made; empty for none.
+    #[serde(deserialize_with = "null_default")]
+    pub nominated_node_name: Str,
+    /// When the kubelet took the pod.
+    pub start_time: Option<Time>,
+    /// The conditions.
+    #[serde(deserialize_with = "null_default")]
+    pub conditions: Vec<PodCondition>,
+    /// What the containers really have.
+    #[serde(deserialize_with = "null_default")]
+    pub container_statuses: Vec<ContainerStatus>,
+    /// What the init containers really have.
+    #[serde(deserialize_with = "null_default")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+    /// Resources of the pod as a whole, as actuated.
+    pub resources: Option<ResourceRequirements>,
+    /// Resources of the pod as a whole, as admitted by the kubelet.
+    pub allocated_resources: ResourceList,
+    /// The claims made from templates.
+    #[serde(deserialize_with = "null_default")]
+    pub resource_claim_statuses: Vec<PodResourceClaimStatus>,
+    /// The claim made for extended resources that devices back.
+    pub extended_resource_claim_status: Option<ExtendedResourceClaimStatus>,
+}
+
+/// A condition of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCondition {
+    /// The type, such as `PodScheduled`.
+    #[serde(rename = "type")]
+    pub kind: Str,
+    /// `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "null_default")]
+    pub status: Str,
+    /// Why, for programs.
+    #[serde(deserialize_with = "null_default")]
+    pub reason: Str,
+    /// Why, for people.
+    #[serde(deserialize_with = "null_default")]
+    pub message: Str,
+    /// The generation of the pod that this speaks of.
+    pub observed_generation: Option<i64>,
+    /// When `status` last changed.
+    pub last_transition_time: Option<Time>,
+}
+
+/// What a container really has.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    /// The container.
+    pub name: Str,
+    /// What the kubelet admitted.
+    pub allocated_resources: ResourceList,
+    /// What the runtime applied.
+    pub resources: Option<ResourceRequirements>,
+}
+
+/// The claim made from a template.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodResourceClaimStatus {
+    /// The entry of the pod's spec.
+    pub name: Str,
+    /// The claim; absent when none was needed.
+    pub resource_claim_name: Option<Str>,
+}
+
+/// The claim made for extended resources.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtendedResourceClaimStatus {
+    /// The claim.
+    pub resource_claim_name: Str,
+}

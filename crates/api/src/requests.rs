@@ -1,0 +1,183 @@
+//! What a pod requests in all.
+//!
+//! The rules are those of Kubernetes 1.36: sidecars, init containers, in-place resize, pod-level resources and
+//! overhead (KEP-753, KEP-1287, KEP-2837).
+
+use crate::pod::{Container, ContainerStatus};
+use crate::quantity::Format;
+use crate::resources::{CPU, MEMORY};
+use crate::{Pod, Quantity, ResourceList, Resources, Str};
+
+/// What a container without a CPU request is taken to need when nodes are scored: 100 milli-CPU.
+pub const DEFAULT_MILLI_CPU: i64 = 100;
+/// What a container without a memory request is taken to need when nodes are scored: 200 MiB, in bytes.
+pub const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
+
+/// How to sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Count what containers really have as well as what their spec asks for (in-place resize).
+    pub use_status: bool,
+    /// Let pod-level requests replace the sum of the containers.
+    pub pod_level: bool,
+    /// Put [`DEFAULT_MILLI_CPU`] and [`DEFAULT_MEMORY`] where a container has no request of that name.
+    pub non_zero: bool,
+}
+
+impl Options {
+    /// The request of a pending pod, as filters read it.
+    pub const PENDING: Self = Self {
+        use_status: false,
+        pod_level: true,
+        non_zero: false,
+    };
+    /// What a pod holds on its node.
+    pub const PLACED: Self = Self {
+        use_status: true,
+        pod_level: true,
+        non_zero: false,
+    };
+    /// What a pod counts for on its node when nodes are scored.
+    pub const PLACED_NON_ZERO: Self = Self {
+        use_status: true,
+        pod_level: true,
+        non_zero: true,
+    };
+}
+
+/// The sum of what a pod requests.
+pub fn pod_requests(pod: &Pod, options: Options) -> ResourceList {
+    let infeasible = pod
+        .condition("PodResizePending")
+        .is_some_and(|c| c.reason == "Infeasible");
+    let pod_level = pod
+        .spec
+        .resources
+        .as_ref()
+        .filter(|_| options.pod_level)
+        .map(|r| &r.requests)
+        .filter(|requests| requests.iter().any(|(name, _)| is_pod_level_resource(name)));
+    let default_for = |name: &str| {
+        options.non_zero && pod_level.is_none_or(|requests| requests.get(name).is_none())
+    };
+    let defaults = Defaults {
+        cpu: default_for(CPU),
+        memory: default_for(MEMORY),
+    };
+    let request = |container: &Container, statuses: &[ContainerStatus]| {
+        container_request(
+            container,
+            statuses,
+            options.use_status,
+            infeasible,
+            defaults,
+        )
+    };
+
+    let mut total = ResourceList::default();
+    for container in &pod.spec.containers {
+        total.add_all(&request(container, &pod.status.container_statuses));
+    }
+    let mut sidecars = ResourceList::default();
+    let mut init_max = ResourceList::default();
+    for container in &pod.spec.init_containers {
+        let mut need = request(container, &pod.status.init_container_statuses);
+        if container.is_sidecar() {
+            total.add_all(&need);
+            sidecars.add_all(&need);
+            init_max.max_all(&sidecars);
+        } else {
+            need.add_all(&sidecars);
+            init_max.max_all(&need);
+        }
+    }
+    total.max_all(&init_max);
+
+    if let Some(requests) = pod_level {
+        for (name, quantity) in requests.iter() {
+            if is_pod_level_resource(name) {
+                total.set(name.clone(), *quantity);
+            }
+        }
+        if options.use_status {
+            replace_by_pod_status(pod, &mut total, requests, infeasible);
+        }
+    }
+    total.add_all(&pod.spec.overhead);
+    total
+}
+
+/// The sum of what a pod requests, in whole units.
+pub fn pod_resources(pod: &Pod, options: Options) -> Resources {
+    let mut resources = Resources::from_list(&pod_requests(pod, options));
+    // `pods` is a capacity of nodes, never a request.
+    resources.pods = 0;
+    resources
+}
+
+/// Whether a pod-level request may name this resource.
+fn is_pod_level_resource(name: &str) -> bool {
+    matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")
+}
+
+/// With an in-place resize of the whole pod under way, the larger of what is wanted and what is actuated counts.
+fn replace_by_pod_status(
+    pod: &Pod,
+    total: &mut ResourceList,
+    requests: &ResourceList,
+    infeasible: bool,
+) {
+    let Some(actuated) = &pod.status.resources else {
+        return;
+    };
+    let mut largest = pod.status.allocated_resources.clone();
+    largest.max_all(&actuated.requests);
+    if !infeasible {
+        largest.max_all(requests);
+    }
+    for (name, quantity) in largest.iter() {
+        if is_pod_level_resource(name) && requests.get(name).is_some() {
+            total.set(name.clone(), *quantity);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Defaults {
+    cpu: bool,
+    memory: bool,
+}
+
+fn container_request(
+    container: &Container,
+    statuses: &[ContainerStatus],
+    use_status: bool,
+    infeasible: bool,
+    defaults: Defaults,
+) -> ResourceList {
+    let status = statuses
+        .iter()
+        .filter(|_| use_status)
+        .find(|status| status.name == container.name);
+    let mut request = match status.and_then(|s| s.resources.as_ref().map(|r| (s, r))) {
+        None => container.resources.requests.clone(),
+        Some((status, actuated)) => {
+            let mut largest = status.allocated_resources.clone();
+            largest.max_all(&actuated.requests);
+            if !infeasible {
+                largest.max_all(&container.resources.requests);
+            }
+            largest
+        }
+    };
+    if defaults.cpu && request.get(CPU).is_none() {
+        request.set(Str::new(CPU), Quantity::from_milli(DEFAULT_MILLI_CPU));
+    }
+    if defaults.memory && request.get(MEMORY).is_none() {
+        request.set(
+            Str::new(MEMORY),
+            Quantity::from_value(DEFAULT_MEMORY, Format::BinarySI),
+        );
+    }
+    request
+}

@@ -1,0 +1,169 @@
+//! Shared strings: names, labels and images repeat across a cluster a million times, so one text is one
+//! allocation.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Borrow;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// How many different strings a thread remembers before it forgets them all. A forgotten string stays valid;
+/// the next equal one is merely a second allocation.
+const INTERNED_MAX: usize = 1 << 16;
+/// Longer strings are not remembered: they are messages and annotations, and do not repeat.
+const INTERNED_LEN_MAX: usize = 128;
+
+thread_local! {
+    static INTERNED: RefCell<HashSet<Arc<str>, rustc_hash::FxBuildHasher>> =
+        const { RefCell::new(HashSet::with_hasher(rustc_hash::FxBuildHasher)) };
+}
+
+/// An immutable, cheaply cloned string. Equality is of the text.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Str(Arc<str>);
+
+impl Str {
+    /// The string, sharing the allocation of an equal one that this thread has seen lately.
+    pub fn new(text: &str) -> Self {
+        if text.len() > INTERNED_LEN_MAX {
+            return Self(Arc::from(text));
+        }
+        INTERNED.with_borrow_mut(|seen| {
+            if let Some(known) = seen.get(text) {
+                return Self(known.clone());
+            }
+            if seen.len() >= INTERNED_MAX {
+                seen.clear();
+            }
+            let fresh: Arc<str> = Arc::from(text);
+            seen.insert(fresh.clone());
+            Self(fresh)
+        })
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Str {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+impl Deref for Str {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Str {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for Str {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Str {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for Str {
+    fn from(text: String) -> Self {
+        Self::new(&text)
+    }
+}
+
+impl From<&String> for Str {
+    fn from(text: &String) -> Self {
+        Self::new(text)
+    }
+}
+
+impl PartialEq<str> for Str {
+    fn eq(&self, other: &str) -> bool {
+        &*self.0 == other
+    }
+}
+
+impl PartialEq<&str> for Str {
+    fn eq(&self, other: &&str) -> bool {
+        &*self.0 == *other
+    }
+}
+
+impl fmt::Display for Str {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Str {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl Serialize for Str {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Str {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Str;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Str, E> {
+                Ok(Str::new(text))
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
+}
+
+/// Decodes `null` as the default value: the API writes both absent and `null` for "not set".
+pub(crate) fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_share_one_allocation() {
+        let a = Str::new("topology.kubernetes.io/zone");
+        let b = Str::new("topology.kubernetes.io/zone");
+        assert!(Arc::ptr_eq(&a.0, &b.0));
+    }
+
+    #[test]
+    fn forgetting_keeps_old_strings_equal() {
+        let first = Str::new("kept");
+        for i in 0..=INTERNED_MAX {
+            let _ = Str::new(&format!("s{i}"));
+        }
+        assert_eq!(first, Str::new("kept"));
+    }
+}

@@ -1,0 +1,126 @@
+//! What can go wrong between here and the API.
+
+use serde::Deserialize;
+
+/// A connection to a cluster could not be set up. The text says where it was looked for and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig cannot be used.
+    #[error(
+        "failed to use kubeconfig {path}: {reason}; give another one with --kubeconfig FILE or KUBECONFIG"
+    )]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Neither a kubeconfig nor a service account was found.
+    #[error(
+        "failed to find a cluster: no kubeconfig was given, none is at KUBECONFIG or ~/.kube/config, and this is \
+         not a pod of a cluster ({0}); give one with --kubeconfig FILE"
+    )]
+    NoCluster(String),
+    /// The client could not be built from a configuration that was found.
+    #[error("failed to set up the connection to {server}: {reason}")]
+    Client {
+        /// The server's address.
+        server: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A request failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ApiError {
+    /// The server answered with an error.
+    #[error("{message}")]
+    Status {
+        /// The HTTP code.
+        code: u16,
+        /// The machine-readable reason, such as `Conflict`; may be empty.
+        reason: String,
+        /// For people.
+        message: String,
+        /// How long the server asks to wait before another try, in seconds.
+        retry_after_seconds: Option<u64>,
+    },
+    /// There was no answer in time. The request may have been carried out.
+    #[error("no answer within {seconds} s")]
+    Timeout {
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// The server could not be reached, or the connection broke.
+    #[error("connection failed: {0}")]
+    Transport(String),
+    /// The answer could not be understood.
+    #[error("failed to decode the answer to {request}: {reason}")]
+    Decode {
+        /// Method and path.
+        request: String,
+        /// What was wrong.
+        reason: String,
+    },
+}
+
+impl ApiError {
+    /// The HTTP code, where the server answered.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// Whether the wanted version is too old to watch from.
+    pub fn is_expired(&self) -> bool {
+        self.code() == Some(410)
+    }
+
+    /// Whether the same request may succeed a little later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => matches!(code, 429 | 500 | 502 | 503 | 504),
+            Self::Timeout { .. } | Self::Transport(_) => true,
+            Self::Decode { .. } => false,
+        }
+    }
+}
+
+/// The part of a `Status` that is read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct StatusBody {
+    pub(crate) message: String,
+    pub(crate) reason: String,
+    pub(crate) code: u16,
+    pub(crate) details: Option<StatusDetails>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct StatusDetails {
+    pub(crate) retry_after_seconds: Option<u64>,
+}
+
+impl StatusBody {
+    pub(crate) fn into_error(self, http_code: u16) -> ApiError {
+        ApiError::Status {
+            code: if self.code == 0 { http_code } else { self.code },
+            reason: self.reason,
+            message: if self.message.is_empty() {
+                format!("the server answered with HTTP {http_code}")
+            } else {
+                self.message
+            },
+            retry_after_seconds: self.details.and_then(|d| d.retry_after_seconds),
+        }
+    }
+}

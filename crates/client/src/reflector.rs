@@ -1,0 +1,297 @@
+//! Keeps a consumer up to date with all objects of a kind: a list, then every change, a new list when the server
+//! no longer knows what came in between.
+
+use crate::error::StatusBody;
+use crate::request::{self, Resource};
+use crate::{ApiError, Transport};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+/// Objects a page.
+const PAGE: u32 = 500;
+/// How often a list that expires half-way is begun anew before it counts as a failure.
+const RELISTS_MAX: usize = 5;
+/// A watch is asked to end after this long, and so is renewed.
+const WATCH_SECONDS: u32 = 290;
+/// A watch that has said nothing for longer than it should have lived is dead.
+const WATCH_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
+/// The first and the longest pause after a failure.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+/// What the consumer is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Update<T> {
+    /// This is all there is; whatever else the consumer knows of is gone.
+    Replaced(Vec<T>),
+    /// An object is new or has changed.
+    Applied(T),
+    /// An object is gone; its last state.
+    Deleted(T),
+}
+
+/// What to follow.
+#[derive(Debug, Clone, Copy)]
+pub struct Followed {
+    /// The kind.
+    pub resource: Resource,
+    /// Which of its objects; empty for all.
+    pub field_selector: &'static str,
+}
+
+/// Follows a kind until the consumer hangs up. `decode` turns the JSON of one object into what the consumer
+/// wants; an object that does not decode is passed over with a warning.
+///
+/// Failures are retried for ever, with growing pauses: there is nothing else to do without the API.
+pub async fn follow<T, D>(
+    transport: Transport,
+    followed: Followed,
+    decode: D,
+    updates: mpsc::Sender<Update<T>>,
+) where
+    D: Fn(&[u8]) -> Result<T, serde_json::Error> + Send,
+    T: Send,
+{
+    let mut pause = Backoff::default();
+    let mut version: Option<String> = None;
+    while !updates.is_closed() {
+        let from = match &version {
+            Some(version) => version.clone(),
+            None => match list_all(&transport, followed, &decode).await {
+                Ok((objects, at)) => {
+                    if updates.send(Update::Replaced(objects)).await.is_err() {
+                        return;
+                    }
+                    at
+                }
+                Err(error) => {
+                    tracing::warn!(kind = followed.resource.plural, %error, "failed to list; trying again");
+                    pause.wait().await;
+                    continue;
+                }
+            },
+        };
+        match watch(&transport, followed, &decode, from, &updates).await {
+            Ended::At(at) => {
+                pause.reset();
+                version = Some(at);
+            }
+            Ended::Expired => version = None,
+            Ended::Broken(at, error) => {
+                tracing::debug!(kind = followed.resource.plural, %error, "the watch broke; trying again");
+                version = Some(at);
+                pause.wait().await;
+            }
+            Ended::HungUp => return,
+        }
+    }
+}
+
+/// How a watch ended.
+enum Ended {
+    /// In good order; the next one goes on from here.
+    At(String),
+    /// The server has forgotten the version: list again.
+    Expired,
+    /// It broke; the next one goes on from here.
+    Broken(String, ApiError),
+    /// The consumer is gone.
+    HungUp,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}
+
+async fn list_all<T>(
+    transport: &Transport,
+    followed: Followed,
+    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+) -> Result<(Vec<T>, String), ApiError> {
+    let mut relists = 0;
+    'list: loop {
+        let mut objects = Vec::new();
+        let mut token = String::new();
+        loop {
+            let request = request::list(followed.resource, followed.field_selector, PAGE, &token);
+            let body = match transport.request_bytes(&request).await {
+                Err(error) if error.is_expired() && relists < RELISTS_MAX => {
+                    relists += 1;
+                    continue 'list;
+                }
+                answer => answer?,
+            };
+            let page: Page<'_> = serde_json::from_slice(&body).map_err(|e| ApiError::Decode {
+                request: request.describe(),
+                reason: e.to_string(),
+            })?;
+            for item in page.items.unwrap_or_default() {
+                if let Some(object) = decoded(followed, decode, item.get().as_bytes()) {
+                    objects.push(object);
+                }
+            }
+            match page.metadata.continue_token.filter(|t| !t.is_empty()) {
+                Some(next) => token = next,
+                None => return Ok((objects, page.metadata.resource_version)),
+            }
+        }
+    }
+}
+
+fn decoded<T>(
+    followed: Followed,
+    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+    json: &[u8],
+) -> Option<T> {
+    match decode(json) {
+        Ok(object) => Some(object),
+        Err(error) => {
+            let seen: Version = serde_json::from_slice(json).unwrap_or_default();
+            tracing::warn!(
+                kind = followed.resource.plural,
+                namespace = seen.metadata.namespace,
+                name = seen.metadata.name,
+                %error,
+                "passing over an object that does not decode"
+            );
+            None
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Version {
+    metadata: VersionMeta,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct VersionMeta {
+    namespace: String,
+    name: String,
+    resource_version: String,
+}
+
+async fn watch<T>(
+    transport: &Transport,
+    followed: Followed,
+    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+    from: String,
+    updates: &mpsc::Sender<Update<T>>,
+) -> Ended {
+    let request = request::watch(
+        followed.resource,
+        followed.field_selector,
+        &from,
+        WATCH_SECONDS,
+    );
+    let mut lines = match transport.stream(&request).await {
+        Ok(lines) => lines,
+        Err(error) if error.is_expired() => return Ended::Expired,
+        Err(error) => return Ended::Broken(from, error),
+    };
+    let mut at = from;
+    loop {
+        let next = tokio::select! {
+            next = timeout(WATCH_SILENCE, lines.next()) => next,
+            () = updates.closed() => return Ended::HungUp,
+        };
+        let line = match next {
+            Ok(Ok(Some(line))) => line,
+            Ok(Ok(None)) => return Ended::At(at),
+            Ok(Err(error)) => return Ended::Broken(at, error),
+            Err(_) => {
+                let seconds = WATCH_SILENCE.as_secs();
+                return Ended::Broken(at, ApiError::Timeout { seconds });
+            }
+        };
+        let parsed: Line<'_> = match serde_json::from_slice(&line) {
+            Ok(parsed) => parsed,
+            Err(e) => {
+                let error = ApiError::Decode {
+                    request: request.describe(),
+                    reason: e.to_string(),
+                };
+                return Ended::Broken(at, error);
+            }
+        };
+        let json = parsed.object.get().as_bytes();
+        if parsed.kind == "ERROR" {
+            let status: StatusBody = serde_json::from_slice(json).unwrap_or_default();
+            let error = status.into_error(500);
+            return if error.is_expired() {
+                Ended::Expired
+            } else {
+                Ended::Broken(at, error)
+            };
+        }
+        let update = match parsed.kind {
+            "ADDED" | "MODIFIED" => decoded(followed, decode, json).map(Update::Applied),
+            "DELETED" => decoded(followed, decode, json).map(Update::Deleted),
+            _ => None,
+        };
+        let version = serde_json::from_slice::<Version>(json).unwrap_or_default();
+        if let Some(update) = update
+            && updates.send(update).await.is_err()
+        {
+            return Ended::HungUp;
+        }
+        if !version.metadata.resource_version.is_empty() {
+            at = version.metadata.resource_version;
+        }
+    }
+}
+
+/// Pauses that double, with jitter so that many clients do not come back together.
+#[derive(Debug)]
+struct Backoff {
+    next: Duration,
+    jitter: fastrand::Rng,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        let seed = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.subsec_nanos());
+        Self {
+            next: BACKOFF.0,
+            jitter: fastrand::Rng::with_seed(u64::from(seed)),
+        }
+    }
+}
+
+impl Backoff {
+    async fn wait(&mut self) {
+        let pause = self.next.mul_f64(1.0 + self.jitter.f64());
+        self.next = (self.next * 2).min(BACKOFF.1);
+        sleep(pause).await;
+    }
+
+    fn reset(&mut self) {
+        self.next = BACKOFF.0;
+    }
+}

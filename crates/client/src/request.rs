@@ -1,0 +1,283 @@
+//! Requests as values: what is asked of the API, without asking.
+
+use berth_api::Str;
+use http::Method;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiRequest {
+    /// The method.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// The type of the body.
+    pub content_type: &'static str,
+    /// The body; empty for none.
+    pub body: Vec<u8>,
+}
+
+const JSON: &str = "application/json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+
+impl ApiRequest {
+    fn new(method: Method, path: String, content_type: &'static str, body: Option<&Value>) -> Self {
+        Self {
+            method,
+            path,
+            content_type,
+            body: body.map(|b| b.to_string().into_bytes()).unwrap_or_default(),
+        }
+    }
+
+    /// Method and path, for messages.
+    pub fn describe(&self) -> String {
+        let path = self.path.split('?').next().unwrap_or_default();
+        format!("{} {path}", self.method)
+    }
+}
+
+/// A resource of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Resource {
+    /// The group; empty for core.
+    pub group: &'static str,
+    /// The version.
+    pub version: &'static str,
+    /// The plural.
+    pub plural: &'static str,
+}
+
+impl Resource {
+    /// The path of the whole collection, over all namespaces.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.root(), self.plural)
+    }
+
+    /// The path of one object; `namespace` is empty for cluster-scoped kinds.
+    pub fn object_path(&self, namespace: &str, name: &str) -> String {
+        let mut path = self.root();
+        if !namespace.is_empty() {
+            let _ = write!(path, "/namespaces/{}", escape(namespace));
+        }
+        let _ = write!(path, "/{}", self.plural);
+        if !name.is_empty() {
+            let _ = write!(path, "/{}", escape(name));
+        }
+        path
+    }
+
+    fn root(&self) -> String {
+        if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// `v1/pods`.
+pub const PODS: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "pods",
+};
+
+/// `events.k8s.io/v1/events`.
+pub const EVENTS: Resource = Resource {
+    group: "events.k8s.io",
+    version: "v1",
+    plural: "events",
+};
+
+/// Lists one page of a collection.
+pub fn list(
+    resource: Resource,
+    field_selector: &str,
+    limit: u32,
+    continue_token: &str,
+) -> ApiRequest {
+    let mut path = resource.path();
+    let mut query = Query::new(&mut path);
+    query.add("fieldSelector", field_selector);
+    query.add("limit", &limit.to_string());
+    query.add("continue", continue_token);
+    ApiRequest::new(Method::GET, path, JSON, None)
+}
+
+/// Watches a collection from a version on.
+pub fn watch(
+    resource: Resource,
+    field_selector: &str,
+    resource_version: &str,
+    timeout_seconds: u32,
+) -> ApiRequest {
+    let mut path = resource.path();
+    let mut query = Query::new(&mut path);
+    query.add("watch", "true");
+    query.add("allowWatchBookmarks", "true");
+    query.add("fieldSelector", field_selector);
+    query.add("resourceVersion", resource_version);
+    query.add("timeoutSeconds", &timeout_seconds.to_string());
+    ApiRequest::new(Method::GET, path, JSON, None)
+}
+
+/// Reads one object.
+pub fn get(resource: Resource, namespace: &str, name: &str) -> ApiRequest {
+    ApiRequest::new(
+        Method::GET,
+        resource.object_path(namespace, name),
+        JSON,
+        None,
+    )
+}
+
+/// Creates an object.
+pub fn create(resource: Resource, namespace: &str, object: &Value) -> ApiRequest {
+    ApiRequest::new(
+        Method::POST,
+        resource.object_path(namespace, ""),
+        JSON,
+        Some(object),
+    )
+}
+
+/// Replaces an object.
+pub fn update(resource: Resource, namespace: &str, name: &str, object: &Value) -> ApiRequest {
+    ApiRequest::new(
+        Method::PUT,
+        resource.object_path(namespace, name),
+        JSON,
+        Some(object),
+    )
+}
+
+/// Changes some fields of an object by a JSON merge patch.
+pub fn merge_patch(resource: Resource, namespace: &str, name: &str, patch: &Value) -> ApiRequest {
+    ApiRequest::new(
+        Method::PATCH,
+        resource.object_path(namespace, name),
+        MERGE,
+        Some(patch),
+    )
+}
+
+/// Gives a pod its node. The UID keeps a pod of the same name that came later from being bound instead.
+pub fn bind_pod(namespace: &Str, name: &Str, uid: &Str, node: &Str) -> ApiRequest {
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"namespace": namespace, "name": name, "uid": uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    });
+    let path = format!("{}/binding", PODS.object_path(namespace, name));
+    ApiRequest::new(Method::POST, path, JSON, Some(&body))
+}
+
+/// Changes a pod's status by a strategic merge patch (conditions are merged by type).
+pub fn patch_pod_status(namespace: &Str, name: &Str, patch: &Value) -> ApiRequest {
+    let path = format!("{}/status", PODS.object_path(namespace, name));
+    ApiRequest::new(Method::PATCH, path, STRATEGIC, Some(patch))
+}
+
+/// Deletes a pod, if it is still the one with this UID.
+pub fn delete_pod(namespace: &Str, name: &Str, uid: &Str) -> ApiRequest {
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid},
+    });
+    ApiRequest::new(
+        Method::DELETE,
+        PODS.object_path(namespace, name),
+        JSON,
+        Some(&body),
+    )
+}
+
+/// Appends parameters to a path; empty values are left out.
+struct Query<'a> {
+    path: &'a mut String,
+    first: bool,
+}
+
+impl<'a> Query<'a> {
+    fn new(path: &'a mut String) -> Self {
+        Self { path, first: true }
+    }
+
+    fn add(&mut self, key: &str, value: &str) {
+        if value.is_empty() {
+            return;
+        }
+        self.path.push(if self.first { '?' } else { '&' });
+        self.first = false;
+        self.path.push_str(key);
+        self.path.push('=');
+        self.path.push_str(&escape(value));
+    }
+}
+
+/// Percent-encodes everything but unreserved characters.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            escaped.push(char::from(byte));
+        } else {
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_group_namespace_and_object() {
+        for (request, method, path) in [
+            (
+                list(PODS, "status.phase!=Failed", 500, ""),
+                "GET",
+                "/api/v1/pods?fieldSelector=status.phase%21%3DFailed&limit=500",
+            ),
+            (
+                watch(PODS, "", "17", 300),
+                "GET",
+                "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=17&timeoutSeconds=300",
+            ),
+            (
+                bind_pod(&"ns".into(), &"p".into(), &"u".into(), &"n".into()),
+                "POST",
+                "/api/v1/namespaces/ns/pods/p/binding",
+            ),
+            (
+                create(EVENTS, "ns", &json!({})),
+                "POST",
+                "/apis/events.k8s.io/v1/namespaces/ns/events",
+            ),
+            (
+                get(PODS, "ns", "../x"),
+                "GET",
+                "/api/v1/namespaces/ns/pods/..%2Fx",
+            ),
+        ] {
+            assert_eq!(
+                (request.method.as_str(), request.path.as_str()),
+                (method, path)
+            );
+        }
+    }
+
+    #[test]
+    fn a_binding_carries_the_identity_of_the_pod() {
+        let request = bind_pod(&"ns".into(), &"p".into(), &"u-1".into(), &"n".into());
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        assert_eq!(body["metadata"]["uid"], "u-1");
+        assert_eq!(body["target"]["name"], "n");
+    }
+}

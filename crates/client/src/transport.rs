@@ -1,0 +1,207 @@
+//! Sends requests. Every request has a deadline, every line of a stream a greatest length.
+
+use crate::ApiError;
+use crate::error::StatusBody;
+use crate::request::ApiRequest;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a single request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest line of a watch: an object of the largest size that the API stores, escaped.
+const LINE_BYTES_MAX: usize = 16 << 20;
+/// The largest answer: one page of a list.
+const ANSWER_BYTES_MAX: usize = 512 << 20;
+
+/// A connection to one cluster. Cloning shares it.
+#[derive(Clone)]
+pub struct Transport {
+    client: kube::Client,
+    server: String,
+    user_agent: String,
+}
+
+impl Transport {
+    pub(crate) fn new(client: kube::Client, server: String, user_agent: String) -> Self {
+        Self {
+            client,
+            server,
+            user_agent,
+        }
+    }
+
+    /// The address of the server.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Sends a request and decodes the answer.
+    ///
+    /// # Errors
+    /// The server's refusal, a broken connection, no answer in time, or one that does not decode.
+    pub async fn request<T: DeserializeOwned>(&self, request: &ApiRequest) -> Result<T, ApiError> {
+        let body = self.request_bytes(request).await?;
+        serde_json::from_slice(&body).map_err(|e| ApiError::Decode {
+            request: request.describe(),
+            reason: e.to_string(),
+        })
+    }
+
+    /// Sends a request whose answer does not matter beyond success.
+    ///
+    /// # Errors
+    /// As [`Transport::request`].
+    pub async fn execute(&self, request: &ApiRequest) -> Result<(), ApiError> {
+        self.request_bytes(request).await.map(drop)
+    }
+
+    /// Sends a request and returns the whole answer.
+    ///
+    /// # Errors
+    /// As [`Transport::request`], but for decoding.
+    pub async fn request_bytes(&self, request: &ApiRequest) -> Result<Bytes, ApiError> {
+        let exchange = async {
+            let response = self.send(request).await?;
+            collect(response.into_body(), ANSWER_BYTES_MAX).await
+        };
+        timeout(REQUEST_TIMEOUT, exchange)
+            .await
+            .unwrap_or(Err(ApiError::Timeout {
+                seconds: REQUEST_TIMEOUT.as_secs(),
+            }))
+    }
+
+    /// Sends a request whose answer is a stream of lines.
+    ///
+    /// # Errors
+    /// The server's refusal, a broken connection, or no answer in time.
+    pub async fn stream(&self, request: &ApiRequest) -> Result<Lines, ApiError> {
+        let response = timeout(REQUEST_TIMEOUT, self.send(request))
+            .await
+            .unwrap_or(Err(ApiError::Timeout {
+                seconds: REQUEST_TIMEOUT.as_secs(),
+            }))?;
+        Ok(Lines {
+            body: response.into_body(),
+            buffer: BytesMut::new(),
+            searched: 0,
+            ended: false,
+        })
+    }
+
+    async fn send(&self, request: &ApiRequest) -> Result<http::Response<Body>, ApiError> {
+        let mut builder = http::Request::builder()
+            .method(request.method.clone())
+            .uri(&request.path)
+            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::USER_AGENT, &self.user_agent);
+        if !request.body.is_empty() {
+            builder = builder.header(http::header::CONTENT_TYPE, request.content_type);
+        }
+        let built = builder
+            .body(Body::from(request.body.clone()))
+            .map_err(|e| ApiError::Transport(format!("malformed request: {e}")))?;
+        let response = self
+            .client
+            .send(built)
+            .await
+            .map_err(|e| ApiError::Transport(e.to_string()))?;
+        let code = response.status();
+        if code.is_success() {
+            return Ok(response);
+        }
+        let retry_after = response
+            .headers()
+            .get(http::header::RETRY_AFTER)
+            .and_then(|v| v.to_str().ok()?.parse().ok());
+        let body = collect(response.into_body(), 1 << 20)
+            .await
+            .unwrap_or_default();
+        let status: StatusBody = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
+            message: String::from_utf8_lossy(&body).trim().to_owned(),
+            ..StatusBody::default()
+        });
+        let mut error = status.into_error(code.as_u16());
+        if let ApiError::Status {
+            retry_after_seconds: seconds @ None,
+            ..
+        } = &mut error
+        {
+            *seconds = retry_after;
+        }
+        Err(error)
+    }
+}
+
+async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+    let mut collected = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| ApiError::Transport(e.to_string()))?;
+        if let Ok(data) = frame.into_data() {
+            if collected.len() + data.len() > bytes_max {
+                return Err(ApiError::Transport(format!(
+                    "the answer is larger than {bytes_max} bytes"
+                )));
+            }
+            collected.extend_from_slice(&data);
+        }
+    }
+    Ok(collected.freeze())
+}
+
+/// The lines of a streamed answer.
+pub struct Lines {
+    body: Body,
+    buffer: BytesMut,
+    /// How much of `buffer` holds no line end.
+    searched: usize,
+    ended: bool,
+}
+
+impl Lines {
+    /// The next line that is not empty, without its end; `None` when the stream has ended.
+    ///
+    /// # Errors
+    /// A broken connection, or a line that is too long.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
+        loop {
+            if let Some(at) = self.buffer[self.searched..]
+                .iter()
+                .position(|b| *b == b'\n')
+            {
+                let line = self.buffer.split_to(self.searched + at + 1);
+                self.searched = 0;
+                let line = line.freeze();
+                let line = line.slice(..line.len() - 1);
+                if !line.is_empty() {
+                    return Ok(Some(line));
+                }
+                continue;
+            }
+            self.searched = self.buffer.len();
+            if self.searched > LINE_BYTES_MAX {
+                return Err(ApiError::Transport(format!(
+                    "a line of the stream is longer than {LINE_BYTES_MAX} bytes"
+                )));
+            }
+            if self.ended {
+                let rest = self.buffer.split().freeze();
+                self.searched = 0;
+                return Ok((!rest.is_empty()).then_some(rest));
+            }
+            match self.body.frame().await {
+                None => self.ended = true,
+                Some(frame) => {
+                    let frame = frame.map_err(|e| ApiError::Transport(e.to_string()))?;
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+}

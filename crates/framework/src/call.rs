@@ -1,0 +1,133 @@
+//! The API calls that scheduling makes. They are values: the dispatcher orders them, the edge sends them.
+
+use berth_api::{Pod, Str};
+use std::fmt;
+
+/// Names a call from when it is made until its result is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+/// The pod that a call is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PodRef {
+    /// Its namespace.
+    pub namespace: Str,
+    /// Its name.
+    pub name: Str,
+    /// Its identity.
+    pub uid: Str,
+}
+
+impl PodRef {
+    /// A reference to `pod`.
+    pub fn of(pod: &Pod) -> Self {
+        Self {
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
+        }
+    }
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A condition as it is to be written. Times are added by whoever writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ConditionPatch {
+    /// The type, such as `PodScheduled`.
+    pub kind: Str,
+    /// `True` or `False`.
+    pub status: Str,
+    /// Why, for programs.
+    pub reason: Str,
+    /// Why, for people.
+    pub message: Str,
+}
+
+/// A call to the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApiCall {
+    /// Gives the pod its node.
+    BindPod {
+        /// The pod.
+        pod: PodRef,
+        /// The node.
+        node: Str,
+    },
+    /// Writes a condition, the nominated node, or both into the pod's status.
+    PatchPodStatus {
+        /// The pod.
+        pod: PodRef,
+        /// The condition to set, if any.
+        condition: Option<ConditionPatch>,
+        /// The nominated node to set (empty to clear it); `None` leaves it.
+        nominated_node: Option<Str>,
+    },
+    /// Removes the PodScheduled condition where its reason is NotReadyForScheduling (KEP-5501).
+    ClearPreEnqueueStatus {
+        /// The pod.
+        pod: PodRef,
+    },
+    /// Evicts a victim: marks it with a DisruptionTarget condition, then deletes it.
+    DeletePod {
+        /// The victim.
+        pod: PodRef,
+        /// The condition that tells why.
+        condition: ConditionPatch,
+    },
+}
+
+impl ApiCall {
+    /// The pod that the call is about.
+    pub fn pod(&self) -> &PodRef {
+        match self {
+            Self::BindPod { pod, .. }
+            | Self::PatchPodStatus { pod, .. }
+            | Self::ClearPreEnqueueStatus { pod }
+            | Self::DeletePod { pod, .. } => pod,
+        }
+    }
+
+    /// The `call_type` label of the metrics.
+    pub fn call_type(&self) -> &'static str {
+        match self {
+            Self::BindPod { .. } => "pod_binding",
+            Self::PatchPodStatus { .. } | Self::ClearPreEnqueueStatus { .. } => "pod_status_patch",
+            Self::DeletePod { .. } => "pod_deletion",
+        }
+    }
+}
+
+/// Why a call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallErrorKind {
+    /// The object is not there (any more).
+    NotFound,
+    /// Somebody else wrote first, or the state of the object forbids the call.
+    Conflict,
+    /// The server was too busy, restarting or out of reach: worth another try as it is.
+    Unavailable,
+    /// The call took too long; it may have been carried out.
+    Timeout,
+    /// The server refused: not worth repeating unchanged.
+    Refused,
+    /// The call was dropped before it was sent, as another one made it needless.
+    Skipped,
+}
+
+/// A failed call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CallError {
+    /// What kind of failure.
+    pub kind: CallErrorKind,
+    /// The server's words, or those of the transport.
+    pub message: String,
+}
+
+/// The outcome of a call.
+pub type CallResult = Result<(), CallError>;

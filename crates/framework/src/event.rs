@@ -1,0 +1,411 @@
+//! Cluster events, and how a plugin says which of them may help a pod that it rejected.
+
+use crate::cluster::Cluster;
+use berth_api::{Object, Pod};
+use std::fmt;
+use std::sync::Arc;
+
+/// What happened to an object, as a set of bits. The numbers are kube-scheduler's: their order decides which
+/// registrations a generic update matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ActionType(pub u32);
+
+impl ActionType {
+    /// The object is new.
+    pub const ADD: Self = Self(1);
+    /// The object is gone.
+    pub const DELETE: Self = Self(1 << 1);
+    /// What the node offers has changed.
+    pub const UPDATE_NODE_ALLOCATABLE: Self = Self(1 << 2);
+    /// The node's labels have changed.
+    pub const UPDATE_NODE_LABEL: Self = Self(1 << 3);
+    /// The node's taints have changed, or it was uncordoned.
+    pub const UPDATE_NODE_TAINT: Self = Self(1 << 4);
+    /// The status of one of the node's conditions has changed.
+    pub const UPDATE_NODE_CONDITION: Self = Self(1 << 5);
+    /// The node's annotations have changed.
+    pub const UPDATE_NODE_ANNOTATION: Self = Self(1 << 6);
+    /// The features that the node declares have changed.
+    pub const UPDATE_NODE_DECLARED_FEATURE: Self = Self(1 << 7);
+    /// The pod's labels have changed.
+    pub const UPDATE_POD_LABEL: Self = Self(1 << 8);
+    /// The pod requests less of something.
+    pub const UPDATE_POD_SCALE_DOWN: Self = Self(1 << 9);
+    /// The number of the pod's tolerations has changed.
+    pub const UPDATE_POD_TOLERATION: Self = Self(1 << 10);
+    /// The pod's last gate is gone.
+    pub const UPDATE_POD_SCHEDULING_GATES_ELIMINATED: Self = Self(1 << 11);
+    /// The pod's generated resource claims have changed.
+    pub const UPDATE_POD_GENERATED_RESOURCE_CLAIM: Self = Self(1 << 12);
+    /// Every update, the generic one included.
+    pub const UPDATE: Self = Self((1 << 13) - 4);
+    /// Everything.
+    pub const ALL: Self = Self((1 << 13) - 1);
+
+    const NAMES: [(Self, &'static str); 13] = [
+        (Self::ADD, "Add"),
+        (Self::DELETE, "Delete"),
+        (Self::UPDATE_NODE_ALLOCATABLE, "UpdateNodeAllocatable"),
+        (Self::UPDATE_NODE_LABEL, "UpdateNodeLabel"),
+        (Self::UPDATE_NODE_TAINT, "UpdateNodeTaint"),
+        (Self::UPDATE_NODE_CONDITION, "UpdateNodeCondition"),
+        (Self::UPDATE_NODE_ANNOTATION, "UpdateNodeAnnotation"),
+        (
+            Self::UPDATE_NODE_DECLARED_FEATURE,
+            "UpdateNodeDeclaredFeature",
+        ),
+        (Self::UPDATE_POD_LABEL, "UpdatePodLabel"),
+        (Self::UPDATE_POD_SCALE_DOWN, "UpdatePodScaleDown"),
+        (Self::UPDATE_POD_TOLERATION, "UpdatePodToleration"),
+        (
+            Self::UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+            "UpdatePodSchedulingGatesEliminated",
+        ),
+        (
+            Self::UPDATE_POD_GENERATED_RESOURCE_CLAIM,
+            "UpdatePodGeneratedResourceClaim",
+        ),
+    ];
+
+    /// Both sets.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the sets share a bit.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether every bit of `other` is in this set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The single bits of the set, lowest first, with their names.
+    pub fn bits(self) -> impl Iterator<Item = (Self, &'static str)> {
+        Self::NAMES
+            .into_iter()
+            .filter(move |(bit, _)| self.intersects(*bit))
+    }
+
+    /// The name in event labels, such as `Add`, `Update` or `UpdateNodeTaint`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::ALL => "All",
+            Self::UPDATE => "Update",
+            _ => self.bits().next().map_or("", |(_, name)| name),
+        }
+    }
+}
+
+impl std::ops::BitOr for ActionType {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        self.or(other)
+    }
+}
+
+/// The kind of object that an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EventResource {
+    /// Pods. Plugins register for it; it matches both following kinds.
+    Pod,
+    /// A pod with a node. Only raised, never registered for.
+    AssignedPod,
+    /// A pod without a node. Only raised, never registered for.
+    UnschedulablePod,
+    /// Nodes.
+    Node,
+    /// Persistent volumes.
+    PersistentVolume,
+    /// Persistent volume claims.
+    PersistentVolumeClaim,
+    /// CSI nodes.
+    CsiNode,
+    /// CSI drivers.
+    CsiDriver,
+    /// Volume attachments.
+    VolumeAttachment,
+    /// CSI storage capacities.
+    CsiStorageCapacity,
+    /// Storage classes.
+    StorageClass,
+    /// Resource claims.
+    ResourceClaim,
+    /// Resource slices.
+    ResourceSlice,
+    /// Device classes.
+    DeviceClass,
+    /// Every kind.
+    Wildcard,
+    /// Any other kind, written `plural.version.group`.
+    Other(Arc<str>),
+}
+
+impl EventResource {
+    /// The name in event labels.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Pod => "Pod",
+            Self::AssignedPod => "AssignedPod",
+            Self::UnschedulablePod => "UnschedulablePod",
+            Self::Node => "Node",
+            Self::PersistentVolume => "PersistentVolume",
+            Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::CsiNode => "storage.k8s.io/CSINode",
+            Self::CsiDriver => "storage.k8s.io/CSIDriver",
+            Self::VolumeAttachment => "storage.k8s.io/VolumeAttachment",
+            Self::CsiStorageCapacity => "storage.k8s.io/CSIStorageCapacity",
+            Self::StorageClass => "storage.k8s.io/StorageClass",
+            Self::ResourceClaim => "resource.k8s.io/ResourceClaim",
+            Self::ResourceSlice => "resource.k8s.io/ResourceSlice",
+            Self::DeviceClass => "resource.k8s.io/DeviceClass",
+            Self::Wildcard => "*",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Whether a registration for this resource hears of events on `raised`.
+    pub fn matches(&self, raised: &Self) -> bool {
+        self == raised
+            || *self == Self::Wildcard
+            || (*self == Self::Pod && matches!(raised, Self::AssignedPod | Self::UnschedulablePod))
+    }
+}
+
+/// A change in the cluster, or a set of changes that a plugin registers for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClusterEvent {
+    /// What kind of object it is about.
+    pub resource: EventResource,
+    /// What happened.
+    pub action: ActionType,
+    /// A name of its own instead of resource and action, for events that no object causes.
+    pub custom_label: Option<&'static str>,
+}
+
+impl ClusterEvent {
+    /// An event named after its resource and action.
+    pub const fn new(resource: EventResource, action: ActionType) -> Self {
+        Self {
+            resource,
+            action,
+            custom_label: None,
+        }
+    }
+
+    /// An event on everything, under a name of its own.
+    pub const fn wildcard(label: &'static str) -> Self {
+        Self {
+            resource: EventResource::Wildcard,
+            action: ActionType::ALL,
+            custom_label: Some(label),
+        }
+    }
+
+    /// Whether this is an event on everything.
+    pub fn is_wildcard(&self) -> bool {
+        self.resource == EventResource::Wildcard && self.action == ActionType::ALL
+    }
+
+    /// Whether a registration for this event hears of `raised`.
+    pub fn matches(&self, raised: &Self) -> bool {
+        self.is_wildcard()
+            || (self.resource.matches(&raised.resource)
+                && self.action.intersects(raised.action)
+                && raised.action <= self.action)
+    }
+
+    /// The label of the event in metrics, such as `AssignedPodAdd`.
+    pub fn label(&self) -> String {
+        match self.custom_label {
+            Some(label) => label.to_owned(),
+            None => format!("{}{}", self.resource.as_str(), self.action.label()),
+        }
+    }
+}
+
+impl fmt::Display for ClusterEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label())
+    }
+}
+
+/// Whether an event makes a pod worth another try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hint {
+    /// It may help.
+    Queue,
+    /// It cannot help.
+    Skip,
+}
+
+/// An object before and after a change: the first absent when it is new, the second when it is gone.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    /// Before.
+    pub old: Option<&'a Object>,
+    /// After.
+    pub new: Option<&'a Object>,
+}
+
+impl<'a> Change<'a> {
+    /// The pod before the change, if the object is a pod.
+    pub fn old_pod(&self) -> Option<&'a Pod> {
+        Some(self.old?.as_pod()?)
+    }
+
+    /// The pod after the change, if the object is a pod.
+    pub fn new_pod(&self) -> Option<&'a Pod> {
+        Some(self.new?.as_pod()?)
+    }
+
+    /// The node before the change, if the object is a node.
+    pub fn old_node(&self) -> Option<&'a berth_api::Node> {
+        Some(self.old?.as_node()?)
+    }
+
+    /// The node after the change, if the object is a node.
+    pub fn new_node(&self) -> Option<&'a berth_api::Node> {
+        Some(self.new?.as_node()?)
+    }
+}
+
+/// Decides whether a change may help `pod`. An error counts as [`Hint::Queue`] and is logged.
+pub type HintFn = Arc<dyn Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, String> + Send + Sync>;
+
+/// The pods that a change can help at all (KEP-6132).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Narrowed {
+    /// Any of them may be helped.
+    AllPods,
+    /// Only these, as namespace and name; others are not asked.
+    Pods(Vec<(berth_api::Str, berth_api::Str)>),
+}
+
+/// Names the pods that a change can help, once per event and registration. An error counts as
+/// [`Narrowed::AllPods`] and is logged.
+pub type PreQueueingHintFn =
+    Arc<dyn Fn(&Cluster, Change<'_>) -> Result<Narrowed, String> + Send + Sync>;
+
+/// What a plugin registers for: an event, and what it says of a pod when the event comes.
+#[derive(Clone)]
+pub struct EventRegistration {
+    /// The events.
+    pub event: ClusterEvent,
+    /// Decides per pod; without one the answer is [`Hint::Queue`].
+    pub hint: Option<HintFn>,
+    /// Narrows the pods that are asked.
+    pub pre_queueing_hint: Option<PreQueueingHintFn>,
+}
+
+impl EventRegistration {
+    /// Always worth a try.
+    pub fn always(resource: EventResource, action: ActionType) -> Self {
+        Self {
+            event: ClusterEvent::new(resource, action),
+            hint: None,
+            pre_queueing_hint: None,
+        }
+    }
+
+    /// Worth a try when `hint` says so.
+    pub fn with_hint(
+        resource: EventResource,
+        action: ActionType,
+        hint: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            event: ClusterEvent::new(resource, action),
+            hint: Some(Arc::new(hint)),
+            pre_queueing_hint: None,
+        }
+    }
+}
+
+impl fmt::Debug for EventRegistration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventRegistration")
+            .field("event", &self.event)
+            .field("has_hint", &self.hint.is_some())
+            .field("narrows", &self.pre_queueing_hint.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(resource: EventResource, action: ActionType) -> ClusterEvent {
+        ClusterEvent::new(resource, action)
+    }
+
+    /// Q-46 and plugins 0.6: resource equal, bits overlap, and the incoming action is numerically covered.
+    #[test]
+    fn a_registration_hears_what_it_covers() {
+        use ActionType as A;
+        use EventResource as R;
+        for (registered, raised, heard) in [
+            (
+                event(R::Pod, A::DELETE),
+                event(R::AssignedPod, A::DELETE),
+                true,
+            ),
+            (
+                event(R::Pod, A::ADD),
+                event(R::AssignedPod, A::DELETE),
+                false,
+            ),
+            (
+                event(R::Node, A::ADD | A::UPDATE_NODE_TAINT),
+                event(R::Node, A::UPDATE_NODE_TAINT),
+                true,
+            ),
+            (event(R::Node, A::ADD), event(R::Pod, A::ADD), false),
+            (
+                event(R::Pod, A::UPDATE_POD_LABEL),
+                event(R::UnschedulablePod, A::UPDATE),
+                false,
+            ),
+            (
+                event(R::Pod, A::UPDATE),
+                event(R::UnschedulablePod, A::UPDATE),
+                true,
+            ),
+            (event(R::Wildcard, A::ALL), event(R::Node, A::ADD), true),
+        ] {
+            assert_eq!(
+                registered.matches(&raised),
+                heard,
+                "{registered:?} hears {raised:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn labels_are_those_of_the_metrics() {
+        for (event, label) in [
+            (
+                event(EventResource::AssignedPod, ActionType::ADD),
+                "AssignedPodAdd",
+            ),
+            (
+                event(EventResource::UnschedulablePod, ActionType::UPDATE),
+                "UnschedulablePodUpdate",
+            ),
+            (
+                event(EventResource::Node, ActionType::UPDATE_NODE_LABEL),
+                "NodeUpdateNodeLabel",
+            ),
+            (
+                ClusterEvent::wildcard("UnschedulableTimeout"),
+                "UnschedulableTimeout",
+            ),
+        ] {
+            assert_eq!(event.label(), label);
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! The extension points: one trait each, in the order in which a pod meets them.
+//!
+//! A plugin implements [`Plugin`] and the traits of the points it takes part in. Statuses need not name the
+//! plugin: whoever calls it adds the name.
+
+use crate::cluster::Cluster;
+use crate::event::EventRegistration;
+use crate::features::FeatureGates;
+use crate::pod_info::PodInfo;
+use crate::stage::{Outbox, StageContext, Step, Wake};
+use crate::state::CycleState;
+use crate::status::{Code, Status};
+use crate::table::{NodeView, Slot};
+use berth_api::{Duration, Pod, Str, Time};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The greatest score of a node after normalisation.
+pub const MAX_NODE_SCORE: i64 = 100;
+
+/// What every plugin has.
+pub trait Plugin: Send + Sync + 'static {
+    /// The name in configuration, metrics and events.
+    fn name(&self) -> &str;
+}
+
+/// What a plugin may read while it decides.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The time of the decision.
+    pub now: Time,
+    /// Nodes, pods and everything else.
+    pub cluster: &'a Cluster,
+    /// The feature gates.
+    pub features: &'a FeatureGates,
+}
+
+/// Says which cluster events may help a pod that the plugin rejected.
+pub trait EnqueueExtensions: Plugin {
+    /// The events. Without one, the plugin's pods wait for the periodic flush.
+    fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration>;
+}
+
+/// Decides whether a pod may enter the active queue at all.
+pub trait PreEnqueue: Plugin {
+    /// Success lets the pod in; anything else gates it until one of the plugin's events comes.
+    fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status;
+}
+
+/// A pod that waits to be scheduled, as [`QueueSort`] sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuedPod<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// When it was queued, or when its last attempt ended.
+    pub timestamp: Time,
+}
+
+/// The place of a pod in the active queue as a number: the smaller goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SortKey(pub i64, pub i64);
+
+/// Orders the active queue. Exactly one per scheduler.
+pub trait QueueSort: Plugin {
+    /// Whether `a` goes before `b`.
+    fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool;
+
+    /// The same order as numbers, for plugins whose order depends on nothing but the pod and its timestamp: `a`
+    /// goes before `b` exactly when its key is smaller. With keys, ordering a million pods touches none of them.
+    fn sort_key(&self) -> Option<fn(QueuedPod<'_>) -> SortKey> {
+        None
+    }
+}
+
+/// What PreFilter has found out.
+#[derive(Debug)]
+pub enum PreFilterResult {
+    /// Every node has to be filtered.
+    AllNodes,
+    /// Only these nodes are possible, by name, sorted.
+    Nodes(Vec<Str>),
+    /// The plugin's Filter has nothing to say about this pod.
+    Skip,
+    /// The pod is turned down on every node, or something broke.
+    Reject(Status),
+}
+
+/// Looks at the pod once, before any node.
+pub trait PreFilter: Plugin {
+    /// Prepares what Filter needs.
+    fn pre_filter(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult;
+
+    /// Takes into account that `other` is now (supposed to be) on `node`.
+    fn add_pod(
+        &self,
+        _cx: &Context<'_>,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _other: &PodInfo,
+        _node: NodeView<'_>,
+    ) -> Status {
+        Status::success()
+    }
+
+    /// Takes into account that `other` is (supposed to be) gone from `node`: the exact inverse of `add_pod`.
+    fn remove_pod(
+        &self,
+        _cx: &Context<'_>,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _other: &PodInfo,
+        _node: NodeView<'_>,
+    ) -> Status {
+        Status::success()
+    }
+}
+
+/// Decides whether a pod may run on a node.
+pub trait Filter: Plugin {
+    /// Success, or why not: `Unschedulable` when removing pods could help, `UnschedulableAndUnresolvable` when
+    /// it cannot.
+    fn filter(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status;
+}
+
+/// What each node answered. Nodes that are not listed have the `absent` status.
+#[derive(Debug, Clone, Default)]
+pub struct NodeStatuses {
+    /// By node.
+    pub by_node: FxHashMap<Slot, Status>,
+    /// Of every other node.
+    pub absent: Status,
+}
+
+impl NodeStatuses {
+    /// No node listed; the others `UnschedulableAndUnresolvable` without a reason.
+    pub fn new() -> Self {
+        Self {
+            by_node: FxHashMap::default(),
+            absent: Status::new(Code::UnschedulableAndUnresolvable, []),
+        }
+    }
+
+    /// The status of a node.
+    pub fn get(&self, slot: Slot) -> &Status {
+        self.by_node.get(&slot).unwrap_or(&self.absent)
+    }
+}
+
+/// What is to become of the pod's nominated node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Nominating {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It becomes this node; empty clears it.
+    Set(Str),
+}
+
+/// What PostFilter has come to.
+#[derive(Debug)]
+pub struct PostFilterResult {
+    /// Success when the pod may fit soon; Unschedulable when this plugin could not help.
+    pub status: Status,
+    /// The nomination.
+    pub nominating: Nominating,
+}
+
+/// Changes the cluster for a moment and asks the filters again. What is changed is changed back by
+/// [`DryRun::rollback`]; nothing is cloned.
+pub trait DryRun {
+    /// The cluster as it stands, changes included.
+    fn cluster(&self) -> &Cluster;
+    /// What the plugins keep about the pod of this cycle.
+    fn state(&mut self) -> &mut CycleState;
+    /// Starts a set of changes.
+    fn begin(&mut self);
+    /// Supposes that a pod runs on a node.
+    fn add_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status;
+    /// Supposes that a pod of a node is gone.
+    fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status;
+    /// Takes back everything since the last `begin`.
+    fn rollback(&mut self);
+    /// Asks all filters about the pod of this cycle, nominated pods taken into account.
+    fn filter(&mut self, node: Slot) -> Status;
+}
+
+/// What PostFilter may use.
+pub struct PostFilterContext<'a> {
+    /// The time.
+    pub now: Time,
+    /// The feature gates.
+    pub features: &'a FeatureGates,
+    /// Where calls and jobs go.
+    pub outbox: &'a mut dyn Outbox,
+    /// The cluster, to look at and to try things on.
+    pub dry_run: &'a mut dyn DryRun,
+}
+
+/// Tries to make room when no node is feasible.
+pub trait PostFilter: Plugin {
+    /// `statuses` tells why each node was turned down.
+    fn post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+    ) -> PostFilterResult;
+}
+
+/// Looks at the feasible nodes once, before they are scored.
+pub trait PreScore: Plugin {
+    /// Success, or Skip when the plugin has no preference among them.
+    fn pre_score(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        nodes: &[Slot],
+    ) -> Status;
+}
+
+/// Ranks the feasible nodes.
+pub trait Score: Plugin {
+    /// The raw score of one node.
+    ///
+    /// # Errors
+    /// A status that fails the cycle.
+    fn score(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Result<i64, Status>;
+
+    /// Brings the raw scores of all feasible nodes into 0 to [`MAX_NODE_SCORE`]; they stay as they are unless
+    /// the plugin says otherwise.
+    fn normalize(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        _pod: &PodInfo,
+        _scores: &mut [(Slot, i64)],
+    ) -> Status {
+        Status::success()
+    }
+}
+
+/// Scales scores to 0 up to `max` by their greatest; `reverse` turns them round. When all are zero they stay zero,
+/// or become `max` when reversed. Integer division throughout, as kube-scheduler's default normalisation.
+pub fn default_normalize(max: i64, reverse: bool, scores: &mut [(Slot, i64)]) {
+    let greatest = scores.iter().map(|(_, s)| *s).max().unwrap_or(0);
+    for (_, score) in scores {
+        if greatest == 0 {
+            if reverse {
+                *score = max;
+            }
+            continue;
+        }
+        let scaled = max * *score / greatest;
+        *score = if reverse { max - scaled } else { scaled };
+    }
+}
+
+/// Books what a pod will use on its node.
+pub trait Reserve: Plugin {
+    /// Books it.
+    fn reserve(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step;
+
+    /// Goes on after a wait.
+    fn resume_reserve(
+        &self,
+        _cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _node: &Str,
+        _wake: Wake,
+    ) -> Step {
+        Step::success()
+    }
+
+    /// Takes it back. Also called when nothing was booked, and more than once.
+    fn unreserve(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    );
+}
+
+/// What Permit says.
+#[derive(Debug)]
+pub enum PermitResult {
+    /// Go on, or not.
+    Done(Status),
+    /// Wait until somebody allows the pod, at most this long (and at most 15 minutes).
+    Wait(Duration),
+}
+
+/// The last word before binding; may hold a pod back.
+pub trait Permit: Plugin {
+    /// Allows, rejects or delays.
+    fn permit(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> PermitResult;
+}
+
+/// Prepares the node or the pod's objects before binding.
+pub trait PreBind: Plugin {
+    /// Success when there is something to do, Skip when there is not.
+    fn pre_flight(
+        &self,
+        _cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _node: &Str,
+    ) -> Status {
+        Status::success()
+    }
+
+    /// Begins.
+    fn pre_bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step;
+
+    /// Goes on after a wait.
+    fn resume_pre_bind(
+        &self,
+        _cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _node: &Str,
+        _wake: Wake,
+    ) -> Step {
+        Step::success()
+    }
+}
+
+/// Gives the pod its node.
+pub trait Bind: Plugin {
+    /// Begins; Skip leaves it to the next plugin.
+    fn bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step;
+
+    /// Goes on after a wait.
+    fn resume_bind(
+        &self,
+        _cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _node: &Str,
+        _wake: Wake,
+    ) -> Step {
+        Step::success()
+    }
+}
+
+/// Hears of pods that were bound.
+pub trait PostBind: Plugin {
+    /// The pod is bound.
+    fn post_bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// plugins 1.7: `100·s/m`, reversed `100 − 100·s/m`; all zero stays zero or becomes 100 reversed.
+    #[test]
+    fn default_normalisation_scales_by_the_greatest() {
+        for (raw, reverse, expected) in [
+            (vec![0, 1, 2], true, vec![100, 50, 0]),
+            (vec![2, 2], true, vec![0, 0]),
+            (vec![0, 0], true, vec![100, 100]),
+            (vec![0, 0], false, vec![0, 0]),
+            (vec![1, 3], false, vec![33, 100]),
+        ] {
+            let mut scores: Vec<(Slot, i64)> =
+                (0..).map(Slot::from_index).zip(raw.clone()).collect();
+            default_normalize(MAX_NODE_SCORE, reverse, &mut scores);
+            let scores: Vec<i64> = scores.into_iter().map(|(_, s)| s).collect();
+            assert_eq!(scores, expected, "{raw:?} reverse={reverse}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! A pod with what scheduling computes from it once.
+
+use berth_api::pod::PodAffinityTerm;
+use berth_api::requests::{self, DEFAULT_MEMORY, DEFAULT_MILLI_CPU};
+use berth_api::{Labels, Pod, Resources, Selector, Str};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A port of a node that a pod takes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostPort {
+    /// The address; `0.0.0.0` is all of them.
+    pub ip: Str,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: Str,
+    /// The port, above zero.
+    pub port: i32,
+}
+
+/// The address that stands for all of them.
+pub const ANY_IP: &str = "0.0.0.0";
+
+impl HostPort {
+    /// Whether a wanted port cannot be had while `used` is taken.
+    pub fn conflicts_with(&self, used: &Self) -> bool {
+        self.port == used.port
+            && self.protocol == used.protocol
+            && (self.ip == used.ip || self.ip == ANY_IP || used.ip == ANY_IP)
+    }
+}
+
+/// An affinity term, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AffinityTerm {
+    /// The namespaces by name.
+    pub namespaces: SmallVec<[Str; 1]>,
+    /// The pods.
+    pub selector: Selector,
+    /// The namespaces by label.
+    pub namespace_selector: Selector,
+    /// The node label whose values are the domains.
+    pub topology_key: Str,
+}
+
+impl AffinityTerm {
+    /// Parses a term of a pod in `namespace`.
+    ///
+    /// # Errors
+    /// When a selector does not parse.
+    pub fn parse(term: &PodAffinityTerm, namespace: &Str) -> Result<Self, String> {
+        let selector = parse_selector(term.label_selector.as_ref())?;
+        let namespace_selector = parse_selector(term.namespace_selector.as_ref())?;
+        let namespaces = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
+            SmallVec::from_iter([namespace.clone()])
+        } else {
+            term.namespaces.iter().cloned().collect()
+        };
+        Ok(Self {
+            namespaces,
+            selector,
+            namespace_selector,
+            topology_key: term.topology_key.clone(),
+        })
+    }
+
+    /// Whether the term means `pod`, whose namespace has the labels that `namespace_labels` gives. They are only
+    /// looked up where the namespace is not listed by name.
+    pub fn matches(&self, pod: &Pod, namespace_labels: impl FnOnce() -> Labels) -> bool {
+        (self.namespaces.contains(pod.namespace())
+            || self.namespace_selector.matches(&namespace_labels()))
+            && self.selector.matches(pod.labels())
+    }
+}
+
+fn parse_selector(selector: Option<&berth_api::LabelSelector>) -> Result<Selector, String> {
+    Selector::from_label_selector(selector).map_err(|e| e.to_string())
+}
+
+/// A preferred term with its weight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightedAffinityTerm {
+    /// From 1 to 100.
+    pub weight: i32,
+    /// The term.
+    pub term: AffinityTerm,
+}
+
+/// The affinity and anti-affinity terms of a pod, parsed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AffinityTerms {
+    /// What must be near.
+    pub required_affinity: Vec<AffinityTerm>,
+    /// What must be far.
+    pub required_anti_affinity: Vec<AffinityTerm>,
+    /// What should be near.
+    pub preferred_affinity: Vec<WeightedAffinityTerm>,
+    /// What should be far.
+    pub preferred_anti_affinity: Vec<WeightedAffinityTerm>,
+    /// The first term that does not parse, and why.
+    pub error: Option<String>,
+}
+
+impl AffinityTerms {
+    /// Parses the terms of a pod. A term that does not parse is left out and remembered in `error`.
+    pub fn parse(pod: &Pod) -> Self {
+        let mut terms = Self::default();
+        let Some(affinity) = &pod.spec.affinity else {
+            return terms;
+        };
+        let namespace = pod.namespace();
+        let mut error: Option<String> = None;
+        let mut note = |group: &str, e: String| {
+            error.get_or_insert_with(|| format!("{group}: {e}"));
+        };
+        if let Some(near) = &affinity.pod_affinity {
+            for term in &near.required {
+                match AffinityTerm::parse(term, namespace) {
+                    Ok(term) => terms.required_affinity.push(term),
+                    Err(e) => note("requiredAffinityTerms", e),
+                }
+            }
+        }
+        if let Some(far) = &affinity.pod_anti_affinity {
+            for term in &far.required {
+                match AffinityTerm::parse(term, namespace) {
+                    Ok(term) => terms.required_anti_affinity.push(term),
+                    Err(e) => note("requiredAntiAffinityTerms", e),
+                }
+            }
+        }
+        if let Some(near) = &affinity.pod_affinity {
+            for weighted in &near.preferred {
+                match AffinityTerm::parse(&weighted.pod_affinity_term, namespace) {
+                    Ok(term) => terms.preferred_affinity.push(WeightedAffinityTerm {
+                        weight: weighted.weight,
+                        term,
+                    }),
+                    Err(e) => note("preferredAffinityTerms", e),
+                }
+            }
+        }
+        if let Some(far) = &affinity.pod_anti_affinity {
+            for weighted in &far.preferred {
+                match AffinityTerm::parse(&weighted.pod_affinity_term, namespace) {
+                    Ok(term) => terms.preferred_anti_affinity.push(WeightedAffinityTerm {
+                        weight: weighted.weight,
+                        term,
+                    }),
+                    Err(e) => note("preferredAntiAffinityTerms", e),
+                }
+            }
+        }
+        terms.error = error;
+        terms
+    }
+}
+
+/// A pod with its parsed terms and its sums.
+#[derive(Debug, Clone)]
+pub struct PodInfo {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// What the pod holds on a node.
+    pub requests: Resources,
+    /// CPU in milli-CPU that the pod counts for in scores, defaults included.
+    pub non_zero_milli_cpu: i64,
+    /// Memory in bytes that the pod counts for in scores, defaults included.
+    pub non_zero_memory: i64,
+    /// The ports that the pod takes of its node.
+    pub host_ports: SmallVec<[HostPort; 1]>,
+    /// The terms; absent when the pod has neither affinity nor anti-affinity to pods.
+    pub affinity: Option<Box<AffinityTerms>>,
+}
+
+impl PodInfo {
+    /// Computes what is needed of `pod`.
+    pub fn new(pod: Arc<Pod>) -> Self {
+        let requests = requests::pod_resources(&pod, requests::Options::PLACED);
+        let plain = !pod.spec.containers.is_empty()
+            && pod.all_containers().all(|c| {
+                let r = &c.resources.requests;
+                r.get("cpu").is_some() && r.get("memory").is_some()
+            });
+        let (non_zero_milli_cpu, non_zero_memory) = if plain {
+            (requests.milli_cpu, requests.memory)
+        } else {
+            let sum = requests::pod_resources(&pod, requests::Options::PLACED_NON_ZERO);
+            (sum.milli_cpu, sum.memory)
+        };
+        let affinity = pod
+            .spec
+            .affinity
+            .as_ref()
+            .filter(|a| a.pod_affinity.is_some() || a.pod_anti_affinity.is_some())
+            .map(|_| Box::new(AffinityTerms::parse(&pod)));
+        Self {
+            host_ports: host_ports(&pod),
+            requests,
+            non_zero_milli_cpu,
+            non_zero_memory,
+            affinity,
+            pod,
+        }
+    }
+
+    /// The same computed values for a newer version of the same pod whose spec they do not depend on, or fresh
+    /// ones for another pod.
+    #[must_use]
+    pub fn updated(&self, pod: Arc<Pod>) -> Self {
+        Self::new(pod)
+    }
+
+    /// Whether the pod has affinity or anti-affinity to pods, even without a term.
+    pub fn has_affinity(&self) -> bool {
+        self.affinity.is_some()
+    }
+
+    /// Whether the pod has a required anti-affinity term.
+    pub fn has_required_anti_affinity(&self) -> bool {
+        self.affinity
+            .as_ref()
+            .is_some_and(|terms| !terms.required_anti_affinity.is_empty())
+    }
+}
+
+/// The smallest amounts that a pod without requests counts for in scores.
+pub const NON_ZERO_DEFAULTS: (i64, i64) = (DEFAULT_MILLI_CPU, DEFAULT_MEMORY);
+
+/// The host ports of the regular containers and the sidecars; ordinary init containers take none.
+pub fn host_ports(pod: &Pod) -> SmallVec<[HostPort; 1]> {
+    let mut ports = SmallVec::new();
+    let sidecars = pod.spec.init_containers.iter().filter(|c| c.is_sidecar());
+    for container in sidecars.chain(&pod.spec.containers) {
+        for port in &container.ports {
+            if port.host_port > 0 {
+                ports.push(HostPort {
+                    ip: if port.host_ip.is_empty() {
+                        Str::new(ANY_IP)
+                    } else {
+                        port.host_ip.clone()
+                    },
+                    protocol: if port.protocol.is_empty() {
+                        Str::new("TCP")
+                    } else {
+                        port.protocol.clone()
+                    },
+                    port: port.host_port,
+                });
+            }
+        }
+    }
+    ports
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(ip: &str, protocol: &str, port: i32) -> HostPort {
+        HostPort {
+            ip: ip.into(),
+            protocol: protocol.into(),
+            port,
+        }
+    }
+
+    #[test]
+    fn the_wildcard_address_conflicts_with_every_address() {
+        for (wanted, used, conflict) in [
+            (port("127.0.0.1", "TCP", 80), port(ANY_IP, "TCP", 80), true),
+            (port(ANY_IP, "TCP", 80), port("127.0.0.1", "TCP", 80), true),
+            (
+                port("127.0.0.1", "TCP", 80),
+                port("127.0.0.2", "TCP", 80),
+                false,
+            ),
+            (port(ANY_IP, "TCP", 80), port(ANY_IP, "UDP", 80), false),
+            (port(ANY_IP, "TCP", 80), port(ANY_IP, "TCP", 81), false),
+        ] {
+            assert_eq!(
+                wanted.conflicts_with(&used),
+                conflict,
+                "{wanted:?} {used:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! How plugins become known: by name, with a factory that reads their arguments.
+
+use crate::features::FeatureGates;
+use crate::plugin::{
+    Bind, EnqueueExtensions, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue,
+    PreFilter, PreScore, QueueSort, Reserve, Score,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A plugin with the extension points it takes part in.
+///
+/// ```ignore
+/// Extensions::of(NodePorts::new()).pre_filter().filter().events().build()
+/// ```
+#[derive(Clone)]
+pub struct Extensions {
+    /// The plugin's name.
+    pub name: String,
+    /// Its PreEnqueue.
+    pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
+    /// Its QueueSort.
+    pub queue_sort: Option<Arc<dyn QueueSort>>,
+    /// Its PreFilter.
+    pub pre_filter: Option<Arc<dyn PreFilter>>,
+    /// Its Filter.
+    pub filter: Option<Arc<dyn Filter>>,
+    /// Its PostFilter.
+    pub post_filter: Option<Arc<dyn PostFilter>>,
+    /// Its PreScore.
+    pub pre_score: Option<Arc<dyn PreScore>>,
+    /// Its Score.
+    pub score: Option<Arc<dyn Score>>,
+    /// Its Reserve.
+    pub reserve: Option<Arc<dyn Reserve>>,
+    /// Its Permit.
+    pub permit: Option<Arc<dyn Permit>>,
+    /// Its PreBind.
+    pub pre_bind: Option<Arc<dyn PreBind>>,
+    /// Its Bind.
+    pub bind: Option<Arc<dyn Bind>>,
+    /// Its PostBind.
+    pub post_bind: Option<Arc<dyn PostBind>>,
+    /// The events that may help the pods it rejected.
+    pub events: Option<Arc<dyn EnqueueExtensions>>,
+}
+
+impl Extensions {
+    /// Starts with a plugin that takes part in nothing yet.
+    pub fn of<P: Plugin>(plugin: P) -> ExtensionsBuilder<P> {
+        let name = plugin.name().to_owned();
+        ExtensionsBuilder {
+            plugin: Arc::new(plugin),
+            extensions: Self {
+                name,
+                pre_enqueue: None,
+                queue_sort: None,
+                pre_filter: None,
+                filter: None,
+                post_filter: None,
+                pre_score: None,
+                score: None,
+                reserve: None,
+                permit: None,
+                pre_bind: None,
+                bind: None,
+                post_bind: None,
+                events: None,
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extensions")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says extension point by extension point what a plugin takes part in.
+pub struct ExtensionsBuilder<P> {
+    plugin: Arc<P>,
+    extensions: Extensions,
+}
+
+macro_rules! points {
+    ($($field:ident: $point:ident),* $(,)?) => {
+        impl<P: Plugin> ExtensionsBuilder<P> {
+            $(
+                #[doc = concat!("Takes part in ", stringify!($point), ".")]
+                #[must_use]
+                pub fn $field(mut self) -> Self
+                where
+                    P: $point,
+                {
+                    self.extensions.$field = Some(self.plugin.clone());
+                    self
+                }
+            )*
+
+            /// The plugin, ready to be put into a profile.
+            pub fn build(self) -> Extensions {
+                self.extensions
+            }
+        }
+    };
+}
+
+points! {
+    pre_enqueue: PreEnqueue,
+    queue_sort: QueueSort,
+    pre_filter: PreFilter,
+    filter: Filter,
+    post_filter: PostFilter,
+    pre_score: PreScore,
+    score: Score,
+    reserve: Reserve,
+    permit: Permit,
+    pre_bind: PreBind,
+    bind: Bind,
+    post_bind: PostBind,
+    events: EnqueueExtensions,
+}
+
+/// What a factory gets.
+#[derive(Debug)]
+pub struct FactoryContext<'a> {
+    /// The plugin's arguments as JSON; `null` when there are none.
+    pub args: &'a serde_json::Value,
+    /// The feature gates.
+    pub features: &'a FeatureGates,
+}
+
+/// Why a plugin could not be made: one entry per problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArgsError {
+    /// Path below the plugin's arguments (such as `scoringStrategy.type`) and what is wrong there.
+    pub problems: Vec<(String, String)>,
+}
+
+impl ArgsError {
+    /// A single problem.
+    pub fn at(path: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self {
+            problems: vec![(path.into(), problem.into())],
+        }
+    }
+}
+
+impl fmt::Display for ArgsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (path, problem)) in self.problems.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{path}: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ArgsError {}
+
+/// Makes a plugin from its arguments.
+pub type Factory = Arc<dyn Fn(&FactoryContext<'_>) -> Result<Extensions, ArgsError> + Send + Sync>;
+
+/// The plugins that a profile can name.
+#[derive(Clone, Default)]
+pub struct Registry {
+    factories: BTreeMap<String, Factory>,
+}
+
+/// A plugin of this name is there already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a plugin named {0} already exists")]
+pub struct AlreadyRegistered(pub String);
+
+impl Registry {
+    /// Adds a plugin.
+    ///
+    /// # Errors
+    /// When the name is taken.
+    pub fn register(
+        &mut self,
+        name: &str,
+        factory: impl Fn(&FactoryContext<'_>) -> Result<Extensions, ArgsError> + Send + Sync + 'static,
+    ) -> Result<(), AlreadyRegistered> {
+        if self.factories.contains_key(name) {
+            return Err(AlreadyRegistered(name.to_owned()));
+        }
+        self.factories.insert(name.to_owned(), Arc::new(factory));
+        Ok(())
+    }
+
+    /// The factory of a plugin.
+    pub fn get(&self, name: &str) -> Option<&Factory> {
+        self.factories.get(name)
+    }
+
+    /// The names of all plugins, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.factories.keys().map(String::as_str)
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}

@@ -1,0 +1,103 @@
+//! Extension points that may have to wait: PostFilter, Reserve, Permit, PreBind and Bind.
+//!
+//! Nothing here blocks. A step that cannot finish says what it waits for; the cycle is parked and resumed with
+//! what came of it.
+
+use crate::call::{ApiCall, CallId, CallResult};
+use crate::cluster::Cluster;
+use crate::features::FeatureGates;
+use crate::status::Status;
+use berth_api::Time;
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+/// Names a job from when it is handed out until its result is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+/// What a job leaves behind: a value that its plugin knows how to read, or why there is none.
+pub type JobResult = Result<Box<dyn Any + Send>, String>;
+
+/// Work that needs I/O. The edge polls it, so its author may await what they like.
+pub type Job = Pin<Box<dyn Future<Output = JobResult> + Send>>;
+
+/// How far a step has come.
+#[derive(Debug)]
+pub enum Step {
+    /// It is done.
+    Done(Status),
+    /// It goes on when this has happened.
+    Wait(Wait),
+}
+
+impl Step {
+    /// Done, with success.
+    pub fn success() -> Self {
+        Self::Done(Status::success())
+    }
+}
+
+/// What a step waits for. Every wait has a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// What it waits for.
+    pub on: WaitOn,
+    /// When it has waited long enough and is woken with [`Wake::Deadline`].
+    pub deadline: Time,
+}
+
+/// What a step can wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitOn {
+    /// The result of an API call.
+    Call(CallId),
+    /// The result of a job.
+    Job(JobId),
+    /// The deadline alone.
+    Timer,
+}
+
+/// Why a step goes on.
+pub enum Wake {
+    /// The call has ended.
+    Call(CallResult),
+    /// The job has ended.
+    Job(JobResult),
+    /// The deadline has passed.
+    Deadline,
+}
+
+impl fmt::Debug for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(result) => f.debug_tuple("Call").field(result).finish(),
+            Self::Job(result) => f
+                .debug_tuple("Job")
+                .field(&result.as_ref().map(|_| "value"))
+                .finish(),
+            Self::Deadline => f.write_str("Deadline"),
+        }
+    }
+}
+
+/// Takes calls and jobs off a plugin's hands.
+pub trait Outbox {
+    /// Hands an API call to the dispatcher.
+    fn call(&mut self, call: ApiCall) -> CallId;
+    /// Hands a job to the edge.
+    fn job(&mut self, job: Job) -> JobId;
+}
+
+/// What a stage may use.
+pub struct StageContext<'a> {
+    /// The time.
+    pub now: Time,
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// The feature gates.
+    pub features: &'a FeatureGates,
+    /// Where calls and jobs go.
+    pub outbox: &'a mut dyn Outbox,
+}

@@ -1,0 +1,466 @@
+//! The nodes: a slot each, a column per resource, and the pods on them.
+//!
+//! Nobody copies this table before a cycle: one thread owns it, so the cache *is* the snapshot. Where somebody
+//! wants to know what would be ([`NodeTable::begin`]), changes are made in place, written down, and taken back.
+
+mod order;
+mod row;
+mod view;
+
+pub use order::zone_key;
+pub use view::{ImageState, NodeView};
+
+use crate::pod_info::PodInfo;
+use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use berth_api::{Node, Resources, Str};
+use order::ZoneOrder;
+use row::Row;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// A node's place in the table. A node keeps its slot while it exists; a later node may get the slot of one that
+/// is gone, under another epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot(u32);
+
+impl Slot {
+    /// The slot with this index.
+    pub fn from_index(index: u32) -> Self {
+        Self(index)
+    }
+
+    /// The index into columns.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A resource's place among the columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceId(u32);
+
+impl ResourceId {
+    /// CPU in milli-CPU.
+    pub const CPU: Self = Self(0);
+    /// Memory in bytes.
+    pub const MEMORY: Self = Self(1);
+    /// Ephemeral storage in bytes.
+    pub const EPHEMERAL_STORAGE: Self = Self(2);
+    /// Pods.
+    pub const PODS: Self = Self(3);
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What every node offers and has given away of one resource, by slot.
+#[derive(Debug, Default, Clone)]
+pub struct Column {
+    /// What the node offers.
+    pub allocatable: Vec<i64>,
+    /// What its pods hold.
+    pub requested: Vec<i64>,
+}
+
+/// What is known of an image in the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ImageSummary {
+    /// In bytes, as the first node that was seen with the image said.
+    size: i64,
+    /// How many nodes have it.
+    nodes: usize,
+}
+
+/// A change that was only supposed, with what is needed to take it back.
+#[derive(Debug)]
+enum Undo {
+    Mark,
+    Added { slot: Slot, uid: Str },
+    Removed { slot: Slot, pod: Arc<PodInfo> },
+}
+
+/// Why a pod could not be taken off a node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no corresponding pod {pod} in pods of node {node}")]
+pub struct NoSuchPod {
+    /// The pod's name.
+    pub pod: Str,
+    /// The node's name.
+    pub node: Str,
+}
+
+/// All nodes and what runs on them.
+#[derive(Debug)]
+pub struct NodeTable {
+    rows: Vec<Row>,
+    free: Vec<Slot>,
+    by_name: FxHashMap<Str, Slot>,
+    columns: Vec<Column>,
+    resource_names: Vec<Str>,
+    resource_ids: FxHashMap<Str, ResourceId>,
+    non_zero_milli_cpu: Vec<i64>,
+    non_zero_memory: Vec<i64>,
+    images: FxHashMap<Str, ImageSummary>,
+    order: ZoneOrder,
+    journal: Vec<Undo>,
+    marks: usize,
+    generation: u64,
+}
+
+impl Default for NodeTable {
+    fn default() -> Self {
+        let mut table = Self {
+            rows: Vec::new(),
+            free: Vec::new(),
+            by_name: FxHashMap::default(),
+            columns: Vec::new(),
+            resource_names: Vec::new(),
+            resource_ids: FxHashMap::default(),
+            non_zero_milli_cpu: Vec::new(),
+            non_zero_memory: Vec::new(),
+            images: FxHashMap::default(),
+            order: ZoneOrder::default(),
+            journal: Vec::new(),
+            marks: 0,
+            generation: 0,
+        };
+        for name in [CPU, MEMORY, EPHEMERAL_STORAGE, PODS] {
+            table.resource(&Str::new(name));
+        }
+        table
+    }
+}
+
+impl NodeTable {
+    // --- nodes ---------------------------------------------------------------------------------------------
+
+    /// Adds a node, or replaces the one of that name; its pods stay.
+    ///
+    /// # Panics
+    /// Never while something is supposed: see [`NodeTable::begin`].
+    pub fn set_node(&mut self, node: Arc<Node>) -> Slot {
+        debug_assert_eq!(
+            self.marks, 0,
+            "nodes do not change while something is supposed"
+        );
+        let slot = self.slot_or_new(node.name());
+        let old = self.rows[slot.index()].node.take();
+        if let Some(old) = &old {
+            self.forget_images(old);
+        }
+        let zone = zone_key(node.labels());
+        match &old {
+            Some(old) if zone_key(old.labels()) == zone => {}
+            Some(old) => {
+                self.order.remove(&zone_key(old.labels()), slot);
+                self.order.insert(zone, slot);
+            }
+            None => self.order.insert(zone, slot),
+        }
+        for image in &node.status.images {
+            for name in &image.names {
+                self.images
+                    .entry(name.clone())
+                    .or_insert(ImageSummary {
+                        size: image.size_bytes,
+                        nodes: 0,
+                    })
+                    .nodes += 1;
+            }
+        }
+        for column in &mut self.columns {
+            column.allocatable[slot.index()] = 0;
+        }
+        let allocatable = Resources::from_list(&node.status.allocatable);
+        self.for_each_resource(&allocatable, |column, amount| {
+            column.allocatable[slot.index()] = amount;
+        });
+        self.columns[ResourceId::PODS.index()].allocatable[slot.index()] = allocatable.pods;
+        let row = &mut self.rows[slot.index()];
+        row.allocatable_scalars = allocatable.scalars.iter().map(|(n, _)| n.clone()).collect();
+        row.node = Some(node);
+        self.touch(slot);
+        slot
+    }
+
+    /// Removes a node. While pods are still counted on it, its slot stays, out of sight.
+    pub fn remove_node(&mut self, name: &str) -> Option<Arc<Node>> {
+        debug_assert_eq!(
+            self.marks, 0,
+            "nodes do not change while something is supposed"
+        );
+        let slot = *self.by_name.get(name)?;
+        let node = self.rows[slot.index()].node.take()?;
+        self.forget_images(&node);
+        self.order.remove(&zone_key(node.labels()), slot);
+        for column in &mut self.columns {
+            column.allocatable[slot.index()] = 0;
+        }
+        self.touch(slot);
+        self.release_if_empty(slot);
+        Some(node)
+    }
+
+    fn forget_images(&mut self, node: &Node) {
+        for name in node.status.images.iter().flat_map(|image| &image.names) {
+            if let Some(summary) = self.images.get_mut(name) {
+                summary.nodes = summary.nodes.saturating_sub(1);
+                if summary.nodes == 0 {
+                    self.images.remove(name);
+                }
+            }
+        }
+    }
+
+    /// The slot of a node, or of pods that were seen before their node.
+    pub fn slot(&self, name: &str) -> Option<Slot> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The view of a node that exists.
+    pub fn node(&self, name: &str) -> Option<NodeView<'_>> {
+        let slot = self.slot(name)?;
+        self.row(slot)?.node.as_ref()?;
+        Some(NodeView::new(self, slot))
+    }
+
+    /// The view of a slot that holds a node.
+    pub fn get(&self, slot: Slot) -> Option<NodeView<'_>> {
+        self.row(slot)?.node.as_ref()?;
+        Some(NodeView::new(self, slot))
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The nodes in kube-scheduler's order: one of each zone in turn.
+    pub fn in_order(&mut self) -> Arc<[Slot]> {
+        self.order.list()
+    }
+
+    /// The nodes in slot order: cheaper than [`NodeTable::in_order`] where the order does not matter.
+    pub fn iter(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.rows
+            .iter()
+            .zip(0..)
+            .filter(|(row, _)| row.node.is_some())
+            .map(|(_, index)| NodeView::new(self, Slot(index)))
+    }
+
+    /// How many slots there are, used or not: the length of every column.
+    pub fn slots(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Tells the nodes apart that have held a slot one after another.
+    pub fn epoch(&self, slot: Slot) -> u32 {
+        self.row(slot).map_or(0, |row| row.epoch)
+    }
+
+    /// Grows with every change of the table.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The generation of the last change of a node or of its pods.
+    pub fn changed_at(&self, slot: Slot) -> u64 {
+        self.row(slot).map_or(0, |row| row.generation)
+    }
+
+    // --- resources -----------------------------------------------------------------------------------------
+
+    /// The column of a resource, if any node or pod has named it.
+    pub fn resource_id(&self, name: &str) -> Option<ResourceId> {
+        self.resource_ids.get(name).copied()
+    }
+
+    /// A column by slot.
+    pub fn column(&self, id: ResourceId) -> &Column {
+        &self.columns[id.index()]
+    }
+
+    /// The name of a resource.
+    pub fn resource_name(&self, id: ResourceId) -> &Str {
+        &self.resource_names[id.index()]
+    }
+
+    fn resource(&mut self, name: &Str) -> ResourceId {
+        if let Some(id) = self.resource_ids.get(name) {
+            return *id;
+        }
+        let id = ResourceId(u32::try_from(self.columns.len()).unwrap_or(u32::MAX));
+        self.columns.push(Column {
+            allocatable: vec![0; self.rows.len()],
+            requested: vec![0; self.rows.len()],
+        });
+        self.resource_names.push(name.clone());
+        self.resource_ids.insert(name.clone(), id);
+        id
+    }
+
+    fn for_each_resource(&mut self, amounts: &Resources, mut change: impl FnMut(&mut Column, i64)) {
+        change(
+            &mut self.columns[ResourceId::CPU.index()],
+            amounts.milli_cpu,
+        );
+        change(
+            &mut self.columns[ResourceId::MEMORY.index()],
+            amounts.memory,
+        );
+        change(
+            &mut self.columns[ResourceId::EPHEMERAL_STORAGE.index()],
+            amounts.ephemeral_storage,
+        );
+        for (name, amount) in &amounts.scalars {
+            let id = self.resource(name);
+            change(&mut self.columns[id.index()], *amount);
+        }
+    }
+
+    // --- pods ----------------------------------------------------------------------------------------------
+
+    /// Counts a pod on a node, which need not be known yet.
+    pub fn add_pod(&mut self, node: &Str, pod: Arc<PodInfo>) -> Slot {
+        let slot = self.slot_or_new(node);
+        self.add_pod_at(slot, pod);
+        slot
+    }
+
+    /// Counts a pod on the node of a slot.
+    pub fn add_pod_at(&mut self, slot: Slot, pod: Arc<PodInfo>) {
+        if self.marks > 0 {
+            self.journal.push(Undo::Added {
+                slot,
+                uid: pod.pod.uid().clone(),
+            });
+        }
+        self.book(slot, &pod, 1);
+        self.rows[slot.index()].push_pod(pod);
+        self.touch(slot);
+    }
+
+    /// Stops counting a pod on a node.
+    ///
+    /// # Errors
+    /// When the pod is not counted there.
+    pub fn remove_pod(&mut self, node: &str, uid: &str) -> Result<Arc<PodInfo>, NoSuchPod> {
+        let missing = || NoSuchPod {
+            pod: Str::new(uid),
+            node: Str::new(node),
+        };
+        let slot = self.slot(node).ok_or_else(missing)?;
+        self.remove_pod_at(slot, uid).ok_or_else(missing)
+    }
+
+    /// Stops counting a pod on the node of a slot; `None` when it is not counted there.
+    pub fn remove_pod_at(&mut self, slot: Slot, uid: &str) -> Option<Arc<PodInfo>> {
+        let pod = self.rows.get_mut(slot.index())?.take_pod(uid)?;
+        self.book(slot, &pod, -1);
+        self.touch(slot);
+        if self.marks > 0 {
+            self.journal.push(Undo::Removed {
+                slot,
+                pod: pod.clone(),
+            });
+        } else {
+            self.release_if_empty(slot);
+        }
+        Some(pod)
+    }
+
+    fn book(&mut self, slot: Slot, pod: &PodInfo, sign: i64) {
+        let at = slot.index();
+        self.for_each_resource(&pod.requests, |column, amount| {
+            column.requested[at] = column.requested[at].saturating_add(sign * amount);
+        });
+        self.columns[ResourceId::PODS.index()].requested[at] += sign;
+        self.non_zero_milli_cpu[at] =
+            self.non_zero_milli_cpu[at].saturating_add(sign * pod.non_zero_milli_cpu);
+        self.non_zero_memory[at] =
+            self.non_zero_memory[at].saturating_add(sign * pod.non_zero_memory);
+    }
+
+    // --- supposing -----------------------------------------------------------------------------------------
+
+    /// From here on, pods that are added or removed are only supposed to be, until [`NodeTable::rollback`].
+    /// May be nested.
+    pub fn begin(&mut self) {
+        self.journal.push(Undo::Mark);
+        self.marks += 1;
+    }
+
+    /// Takes back every change since the last [`NodeTable::begin`].
+    pub fn rollback(&mut self) {
+        while let Some(undo) = self.journal.pop() {
+            match undo {
+                Undo::Mark => {
+                    self.marks -= 1;
+                    return;
+                }
+                Undo::Added { slot, uid } => {
+                    if let Some(pod) = self.rows[slot.index()].take_pod(&uid) {
+                        self.book(slot, &pod, -1);
+                        self.touch(slot);
+                    }
+                }
+                Undo::Removed { slot, pod } => {
+                    self.book(slot, &pod, 1);
+                    self.rows[slot.index()].push_pod(pod);
+                    self.touch(slot);
+                }
+            }
+        }
+    }
+
+    // --- slots ---------------------------------------------------------------------------------------------
+
+    fn row(&self, slot: Slot) -> Option<&Row> {
+        self.rows.get(slot.index())
+    }
+
+    fn touch(&mut self, slot: Slot) {
+        self.generation += 1;
+        self.rows[slot.index()].generation = self.generation;
+    }
+
+    fn slot_or_new(&mut self, name: &Str) -> Slot {
+        if let Some(slot) = self.by_name.get(name) {
+            return *slot;
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = Slot(u32::try_from(self.rows.len()).unwrap_or(u32::MAX));
+                self.rows.push(Row::default());
+                for column in &mut self.columns {
+                    column.allocatable.push(0);
+                    column.requested.push(0);
+                }
+                self.non_zero_milli_cpu.push(0);
+                self.non_zero_memory.push(0);
+                slot
+            }
+        };
+        self.rows[slot.index()].name = name.clone();
+        self.by_name.insert(name.clone(), slot);
+        slot
+    }
+
+    fn release_if_empty(&mut self, slot: Slot) {
+        let row = &mut self.rows[slot.index()];
+        if row.node.is_none() && row.pods.is_empty() {
+            let name = std::mem::take(&mut row.name);
+            row.epoch += 1;
+            self.by_name.remove(&name);
+            self.free.push(slot);
+        }
+    }
+}

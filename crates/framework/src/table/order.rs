@@ -1,0 +1,102 @@
+//! The order in which kube-scheduler visits nodes: one of each zone in turn.
+
+use super::Slot;
+use berth_api::{Labels, Str};
+use indexmap::IndexMap;
+use std::sync::Arc;
+
+/// The zone of a node: region and zone label, the older names first; empty when it has neither.
+pub fn zone_key(labels: &Labels) -> Str {
+    let region = labels
+        .get("failure-domain.beta.kubernetes.io/region")
+        .or_else(|| labels.get("topology.kubernetes.io/region"))
+        .unwrap_or("");
+    let zone = labels
+        .get("failure-domain.beta.kubernetes.io/zone")
+        .or_else(|| labels.get("topology.kubernetes.io/zone"))
+        .unwrap_or("");
+    if region.is_empty() && zone.is_empty() {
+        return Str::default();
+    }
+    Str::new(&format!("{region}:\0:{zone}"))
+}
+
+/// Nodes by zone, zones and nodes in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct ZoneOrder {
+    zones: IndexMap<Str, Vec<Slot>>,
+    len: usize,
+    list: Option<Arc<[Slot]>>,
+}
+
+impl ZoneOrder {
+    pub(super) fn insert(&mut self, zone: Str, slot: Slot) {
+        self.zones.entry(zone).or_default().push(slot);
+        self.len += 1;
+        self.list = None;
+    }
+
+    pub(super) fn remove(&mut self, zone: &Str, slot: Slot) {
+        let Some(slots) = self.zones.get_mut(zone) else {
+            return;
+        };
+        let Some(at) = slots.iter().position(|s| *s == slot) else {
+            return;
+        };
+        slots.remove(at);
+        if slots.is_empty() {
+            self.zones.shift_remove(zone);
+        }
+        self.len -= 1;
+        self.list = None;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The whole order; made anew only after nodes came, went or moved.
+    pub(super) fn list(&mut self) -> Arc<[Slot]> {
+        if let Some(list) = &self.list {
+            return list.clone();
+        }
+        let mut order = Vec::with_capacity(self.len);
+        let longest = self.zones.values().map(Vec::len).max().unwrap_or(0);
+        for round in 0..longest {
+            order.extend(self.zones.values().filter_map(|slots| slots.get(round)));
+        }
+        let list: Arc<[Slot]> = order.into();
+        self.list = Some(list.clone());
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_take_turns_and_exhausted_ones_are_passed_over() {
+        let mut order = ZoneOrder::default();
+        for (zone, index) in [("a", 0), ("a", 1), ("b", 2), ("c", 3), ("a", 4), ("c", 5)] {
+            order.insert(zone.into(), Slot::from_index(index));
+        }
+        let indexes = |order: &mut ZoneOrder| -> Vec<usize> {
+            order.list().iter().map(|s| s.index()).collect()
+        };
+        assert_eq!(indexes(&mut order), [0, 2, 3, 1, 5, 4]);
+        order.remove(&"a".into(), Slot::from_index(1));
+        assert_eq!(indexes(&mut order), [0, 2, 3, 4, 5]);
+        assert_eq!(order.len(), 5);
+    }
+
+    #[test]
+    fn the_older_labels_name_the_zone_first() {
+        let labels = Labels::from_pairs([
+            ("topology.kubernetes.io/zone", "new"),
+            ("failure-domain.beta.kubernetes.io/zone", "old"),
+        ]);
+        assert_eq!(zone_key(&labels), ":\0:old");
+        assert_eq!(zone_key(&Labels::default()), "");
+    }
+}

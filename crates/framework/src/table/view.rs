@@ -1,0 +1,160 @@
+//! One node as plugins read it.
+
+use super::{NodeTable, ResourceId, Row, Slot};
+use crate::pod_info::{HostPort, PodInfo};
+use berth_api::{Labels, Node, Str};
+use std::fmt;
+use std::sync::Arc;
+
+/// An image on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageState {
+    /// In bytes, as the first node that was seen with the image said.
+    pub size: i64,
+    /// How many nodes have it.
+    pub nodes: usize,
+}
+
+/// A node that exists, with its pods. Cheap to copy.
+#[derive(Clone, Copy)]
+pub struct NodeView<'a> {
+    table: &'a NodeTable,
+    slot: Slot,
+    row: &'a Row,
+    node: &'a Arc<Node>,
+}
+
+impl<'a> NodeView<'a> {
+    /// The caller has checked that the slot holds a node.
+    pub(super) fn new(table: &'a NodeTable, slot: Slot) -> Self {
+        let row = &table.rows[slot.index()];
+        let node = row
+            .node
+            .as_ref()
+            .expect("a view is made of a slot that holds a node");
+        Self {
+            table,
+            slot,
+            row,
+            node,
+        }
+    }
+
+    /// The node's place in the table.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// The node.
+    pub fn node(&self) -> &'a Arc<Node> {
+        self.node
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &'a Str {
+        self.node.name()
+    }
+
+    /// The node's labels.
+    pub fn labels(&self) -> &'a Labels {
+        self.node.labels()
+    }
+
+    /// What the node offers of a resource.
+    pub fn allocatable(&self, id: ResourceId) -> i64 {
+        self.table.column(id).allocatable[self.slot.index()]
+    }
+
+    /// What the node's pods hold of a resource.
+    pub fn requested(&self, id: ResourceId) -> i64 {
+        self.table.column(id).requested[self.slot.index()]
+    }
+
+    /// What the node offers of a resource by name; zero when nobody has named it.
+    pub fn allocatable_of(&self, name: &str) -> i64 {
+        self.table
+            .resource_id(name)
+            .map_or(0, |id| self.allocatable(id))
+    }
+
+    /// What the node's pods hold of a resource by name; zero when nobody has named it.
+    pub fn requested_of(&self, name: &str) -> i64 {
+        self.table
+            .resource_id(name)
+            .map_or(0, |id| self.requested(id))
+    }
+
+    /// CPU in milli-CPU that the node's pods count for in scores.
+    pub fn non_zero_milli_cpu(&self) -> i64 {
+        self.table.non_zero_milli_cpu[self.slot.index()]
+    }
+
+    /// Memory in bytes that the node's pods count for in scores.
+    pub fn non_zero_memory(&self) -> i64 {
+        self.table.non_zero_memory[self.slot.index()]
+    }
+
+    /// The pods on the node, in no particular order.
+    pub fn pods(&self) -> &'a [Arc<PodInfo>] {
+        &self.row.pods
+    }
+
+    /// Those of them with affinity or anti-affinity to pods.
+    pub fn pods_with_affinity(&self) -> impl Iterator<Item = &'a Arc<PodInfo>> {
+        let pods: &[_] = if self.row.with_affinity == 0 {
+            &[]
+        } else {
+            &self.row.pods
+        };
+        pods.iter().filter(|p| p.has_affinity())
+    }
+
+    /// Those of them with a required anti-affinity term.
+    pub fn pods_with_required_anti_affinity(&self) -> impl Iterator<Item = &'a Arc<PodInfo>> {
+        let pods: &[_] = if self.row.with_required_anti_affinity == 0 {
+            &[]
+        } else {
+            &self.row.pods
+        };
+        pods.iter().filter(|p| p.has_required_anti_affinity())
+    }
+
+    /// Whether a host port cannot be had on the node.
+    pub fn port_conflicts(&self, wanted: &HostPort) -> bool {
+        wanted.port > 0
+            && self
+                .row
+                .used_ports
+                .iter()
+                .any(|used| wanted.conflicts_with(used))
+    }
+
+    /// An image, if the node has it.
+    pub fn image(&self, name: &str) -> Option<ImageState> {
+        let on_node = self
+            .node
+            .status
+            .images
+            .iter()
+            .any(|image| image.names.iter().any(|n| n == name));
+        let summary = self.table.images.get(name).filter(|_| on_node)?;
+        Some(ImageState {
+            size: summary.size,
+            nodes: summary.nodes,
+        })
+    }
+
+    /// The scalar resources that the node offers, a zero amount included.
+    pub fn allocatable_scalars(&self) -> &'a [Str] {
+        &self.row.allocatable_scalars
+    }
+}
+
+impl fmt::Debug for NodeView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeView")
+            .field("name", self.name())
+            .field("pods", &self.row.pods.len())
+            .finish()
+    }
+}
