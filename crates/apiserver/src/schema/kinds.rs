@@ -37,19 +37,48 @@ pub(crate) const COMPONENTS: &str = "#/components/schemas/";
 impl GroupVersion {
     /// The JSON schemas of all types of this group version by type name, and the type name of each kind.
     pub(crate) fn definitions(&self) -> (Map<String, Value>, Vec<(&'static str, String)>) {
-        let mut settings = SchemaSettings::openapi3();
-        settings.transforms.clear();
-        let mut generator = SchemaGenerator::new(settings);
-        let mut kinds = Vec::with_capacity(self.kinds.len());
-        for (kind, describe) in self.kinds {
-            let schema = describe(&mut generator);
-            let reference = schema.get("$ref").and_then(Value::as_str);
-            if let Some(name) = reference.and_then(|r| r.strip_prefix(COMPONENTS)) {
-                kinds.push((*kind, name.to_owned()));
-            }
-        }
+        let mut generator = generator();
+        let kinds = self
+            .kinds
+            .iter()
+            .filter_map(|(kind, describe)| {
+                type_name(&describe(&mut generator)).map(|name| (*kind, name))
+            })
+            .collect();
         (generator.take_definitions(false), kinds)
     }
+}
+
+/// The JSON schemas of the types that these kinds (group, version, kind) are made of, and of the types that every
+/// API speaks; with the type name of each kind that is known.
+pub(crate) fn describe(kinds: &[(&str, &str, &str)]) -> (Map<String, Value>, Vec<Option<String>>) {
+    let mut generator = generator();
+    let names = kinds
+        .iter()
+        .map(|(group, version, kind)| {
+            let group_version = GROUP_VERSIONS.get(position(group, version)?)?;
+            let (_, describe) = group_version.kinds.iter().find(|(name, _)| name == kind)?;
+            type_name(&describe(&mut generator))
+        })
+        .collect();
+    generator.subschema_for::<meta_v1::DeleteOptions>();
+    generator.subschema_for::<meta_v1::ListMeta>();
+    generator.subschema_for::<meta_v1::ObjectMeta>();
+    generator.subschema_for::<meta_v1::Status>();
+    (generator.take_definitions(false), names)
+}
+
+/// A generator whose references are those of OpenAPI.
+fn generator() -> SchemaGenerator {
+    let mut settings = SchemaSettings::openapi3();
+    settings.transforms.clear();
+    SchemaGenerator::new(settings)
+}
+
+/// The type that a schema refers to.
+fn type_name(schema: &Schema) -> Option<String> {
+    let reference = schema.get("$ref")?.as_str()?;
+    reference.strip_prefix(COMPONENTS).map(str::to_owned)
 }
 
 /// Declares group versions from modules of generated types; the name of a type is its kind.

@@ -1,0 +1,300 @@
+//! What clients look up in the documents.
+
+use super::*;
+use crate::access::gr;
+
+const ALL: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+
+fn served(
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+    kind: &'static str,
+    subresources: Vec<ServedSubresource>,
+) -> ServedKind {
+    ServedKind {
+        info: KindInfo {
+            resource: gr(group, resource),
+            version,
+            kind,
+            namespaced: !matches!(kind, "Node" | "Namespace"),
+        },
+        verbs: ALL.to_vec(),
+        subresources,
+    }
+}
+
+fn server() -> OpenApi {
+    let status = |group, version, kind| ServedSubresource {
+        name: "status",
+        group,
+        version,
+        kind,
+        verbs: &["get", "patch", "update"],
+    };
+    let binding = ServedSubresource {
+        name: "binding",
+        group: "",
+        version: "v1",
+        kind: "Binding",
+        verbs: &["create"],
+    };
+    let scale = ServedSubresource {
+        name: "scale",
+        group: "autoscaling",
+        version: "v1",
+        kind: "Scale",
+        verbs: &["get", "patch", "update"],
+    };
+    OpenApi::new([
+        served(
+            "",
+            "v1",
+            "pods",
+            "Pod",
+            vec![status("", "v1", "Pod"), binding],
+        ),
+        served("", "v1", "nodes", "Node", vec![]),
+        served("", "v1", "services", "Service", vec![]),
+        served(
+            "apps",
+            "v1",
+            "deployments",
+            "Deployment",
+            vec![status("apps", "v1", "Deployment"), scale],
+        ),
+        served("example.com", "v1", "widgets", "Widget", vec![]),
+    ])
+}
+
+fn document(path: &str) -> Value {
+    let server = server();
+    let document = server.document(path).expect(path);
+    serde_json::from_slice(&document.body).expect("JSON")
+}
+
+#[test]
+fn the_index_names_every_group_version_with_its_hash() {
+    let server = server();
+    let index = server.index();
+    let paths: Vec<&String> = index["paths"].as_object().expect("paths").keys().collect();
+    assert_eq!(paths, ["api/v1", "apis/apps/v1", "apis/example.com/v1"]);
+    for path in paths {
+        let document = server.document(path).expect(path);
+        assert_eq!(
+            index["paths"][path]["serverRelativeURL"],
+            json!(format!("/openapi/v3/{path}?hash={}", document.hash))
+        );
+    }
+    assert!(server.document("apis/nope/v1").is_none());
+    let (core, apps) = (server.document("api/v1"), server.document("apis/apps/v1"));
+    assert_ne!(core.map(|d| &d.hash), apps.map(|d| &d.hash));
+    assert_eq!(
+        core.map(|d| d.hash.clone()),
+        super::tests::server()
+            .document("api/v1")
+            .map(|d| d.hash.clone()),
+        "the hash is of the content"
+    );
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    for path in ["api/v1", "apis/apps/v1", "apis/example.com/v1"] {
+        let document = document(path);
+        let mut references = Vec::new();
+        collect_references(&document, &mut references);
+        assert!(!references.is_empty());
+        for reference in references {
+            let pointer = reference.strip_prefix('#').expect("a local reference");
+            assert!(document.pointer(pointer).is_some(), "{path}: {reference}");
+        }
+    }
+}
+
+fn collect_references<'a>(value: &'a Value, references: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(object) => {
+            if let Some(Value::String(reference)) = object.get("$ref") {
+                assert_eq!(object.len(), 1, "nothing may stand beside {reference}");
+                references.push(reference);
+            }
+            for value in object.values() {
+                collect_references(value, references);
+            }
+        }
+        Value::Array(list) => {
+            for value in list {
+                collect_references(value, references);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn schemas_carry_what_patches_need() {
+    let document = document("api/v1");
+    let schemas = &document["components"]["schemas"];
+    let property = |type_name: &str, field: &str| {
+        schemas[format!("io.k8s.api.core.v1.{type_name}")]["properties"][field].clone()
+    };
+    let extension = |property: &Value, name: &str| property[format!("x-kubernetes-{name}")].clone();
+
+    let containers = property("PodSpec", "containers");
+    assert_eq!(extension(&containers, "patch-merge-key"), "name");
+    assert_eq!(extension(&containers, "patch-strategy"), "merge");
+    assert_eq!(extension(&containers, "list-type"), "map");
+    assert_eq!(extension(&containers, "list-map-keys"), json!(["name"]));
+    assert_eq!(
+        containers["items"],
+        json!({"allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}]})
+    );
+    let volumes = property("PodSpec", "volumes");
+    assert_eq!(extension(&volumes, "patch-strategy"), "merge,retainKeys");
+    let ports = property("ServiceSpec", "ports");
+    assert_eq!(extension(&ports, "patch-merge-key"), "port");
+    assert_eq!(
+        extension(&ports, "list-map-keys"),
+        json!(["port", "protocol"])
+    );
+    assert_eq!(property("ServicePort", "protocol")["default"], "TCP");
+    let tolerations = property("PodSpec", "tolerations");
+    assert_eq!(extension(&tolerations, "list-type"), "atomic");
+    assert_eq!(extension(&tolerations, "patch-merge-key"), Value::Null);
+    assert_eq!(
+        extension(&property("ServiceSpec", "selector"), "map-type"),
+        "atomic"
+    );
+    let selector = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"];
+    assert_eq!(extension(selector, "map-type"), "atomic");
+    let finalizers =
+        &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"]["finalizers"];
+    assert_eq!(extension(finalizers, "list-type"), "set");
+    assert_eq!(extension(finalizers, "patch-strategy"), "merge");
+}
+
+#[test]
+fn schemas_are_published_in_kubernetes_form() {
+    let document = document("api/v1");
+    let schemas = &document["components"]["schemas"];
+    assert_eq!(
+        schemas["io.k8s.api.core.v1.Pod"]["x-kubernetes-group-version-kind"],
+        json!([{"group": "", "version": "v1", "kind": "Pod"}])
+    );
+    assert_eq!(
+        schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"]["oneOf"],
+        json!([{"type": "string"}, {"type": "number"}])
+    );
+    let int_or_string = &schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"];
+    assert_eq!(int_or_string["format"], "int-or-string");
+    assert_eq!(
+        schemas["io.k8s.apimachinery.pkg.apis.meta.v1.Time"]["format"],
+        "date-time"
+    );
+    let pod = &schemas["io.k8s.api.core.v1.Pod"];
+    assert_eq!(pod["required"], Value::Null, "metadata is not asked for");
+    assert_eq!(
+        schemas["io.k8s.api.core.v1.PodSpec"]["required"],
+        json!(["containers"])
+    );
+    let described = pod["properties"]["spec"]["description"]
+        .as_str()
+        .unwrap_or_default();
+    assert!(
+        described.starts_with("Specification"),
+        "explain needs descriptions"
+    );
+    assert_eq!(
+        schemas["io.k8s.api.core.v1.PodList"]["properties"]["items"]["items"]["allOf"][0]["$ref"],
+        "#/components/schemas/io.k8s.api.core.v1.Pod"
+    );
+}
+
+#[test]
+fn paths_say_what_the_server_supports() {
+    let core = document("api/v1");
+    let patch = &core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
+    assert_eq!(
+        patch["x-kubernetes-group-version-kind"],
+        json!({"group": "", "version": "v1", "kind": "Pod"})
+    );
+    assert_eq!(patch["x-kubernetes-action"], "patch");
+    assert_eq!(patch["operationId"], "patchCoreV1NamespacedPod");
+    let parameters: Vec<&str> = patch["parameters"]
+        .as_array()
+        .expect("parameters")
+        .iter()
+        .filter_map(|p| p["name"].as_str())
+        .collect();
+    assert_eq!(
+        parameters,
+        ["dryRun", "fieldManager", "fieldValidation", "force"]
+    );
+    assert!(patch["requestBody"]["content"]["application/strategic-merge-patch+json"].is_object());
+
+    let paths: Vec<&String> = core["paths"].as_object().expect("paths").keys().collect();
+    assert_eq!(
+        paths,
+        [
+            "/api/v1/namespaces/{namespace}/pods",
+            "/api/v1/namespaces/{namespace}/pods/{name}",
+            "/api/v1/namespaces/{namespace}/pods/{name}/binding",
+            "/api/v1/namespaces/{namespace}/pods/{name}/status",
+            "/api/v1/namespaces/{namespace}/services",
+            "/api/v1/namespaces/{namespace}/services/{name}",
+            "/api/v1/nodes",
+            "/api/v1/nodes/{name}",
+            "/api/v1/pods",
+            "/api/v1/services",
+        ]
+    );
+    let methods = |path: &str| -> Vec<String> {
+        core["paths"][path]
+            .as_object()
+            .expect(path)
+            .keys()
+            .cloned()
+            .collect()
+    };
+    assert_eq!(
+        methods("/api/v1/namespaces/{namespace}/pods/{name}/binding"),
+        ["parameters", "post"]
+    );
+    assert_eq!(methods("/api/v1/nodes"), ["delete", "get", "post"]);
+
+    let apps = document("apis/apps/v1");
+    let scale = &apps["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"];
+    assert_eq!(
+        scale["get"]["x-kubernetes-group-version-kind"],
+        json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
+    );
+}
+
+#[test]
+fn documents_are_built_when_asked_for() {
+    let server = server();
+    assert!(
+        server
+            .group_versions
+            .values()
+            .all(|gv| gv.document.get().is_none())
+    );
+    server.document("apis/apps/v1");
+    let built: Vec<&String> = server
+        .group_versions
+        .iter()
+        .filter(|(_, gv)| gv.document.get().is_some())
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(built, ["apis/apps/v1"]);
+}
