@@ -1,1 +1,3 @@
 //! The scheduling core: queue, cache, cycles and API dispatcher as one state machine without I/O.
+
+pub mod profile;

@@ -1,0 +1,217 @@
+//! Profiles as users see them: what they are made of, and what is said when they cannot be made.
+
+use super::*;
+use berth_framework::plugin::{Context, Plugin, QueuedPod};
+use berth_framework::registry::ArgsError;
+use berth_framework::stage::{StageContext, Step};
+use berth_framework::{CycleState, NodeView, PodInfo, Status};
+
+struct Fake(&'static str);
+
+impl Plugin for Fake {
+    fn name(&self) -> &str {
+        self.0
+    }
+}
+
+impl QueueSort for Fake {
+    fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool {
+        a.timestamp < b.timestamp
+    }
+}
+
+impl Filter for Fake {
+    fn filter(&self, _: &Context<'_>, _: &CycleState, _: &PodInfo, _: NodeView<'_>) -> Status {
+        Status::success()
+    }
+}
+
+impl Score for Fake {
+    fn score(
+        &self,
+        _: &Context<'_>,
+        _: &CycleState,
+        _: &PodInfo,
+        _: NodeView<'_>,
+    ) -> Result<i64, Status> {
+        Ok(0)
+    }
+}
+
+impl Bind for Fake {
+    fn bind(&self, _: &mut StageContext<'_>, _: &mut CycleState, _: &PodInfo, _: &Str) -> Step {
+        Step::success()
+    }
+}
+
+fn registry() -> Registry {
+    let mut registry = Registry::default();
+    for name in ["PrioritySort", "OtherSort"] {
+        registry
+            .register(name, move |_| {
+                Ok(Extensions::of(Fake(name)).queue_sort().build())
+            })
+            .unwrap();
+    }
+    for name in ["TaintToleration", "NodeAffinity", "Extra"] {
+        registry
+            .register(name, move |cx| {
+                if cx.args.get("bad").is_some() {
+                    return Err(ArgsError::at("bad", "is not a field"));
+                }
+                Ok(Extensions::of(Fake(name)).filter().score().build())
+            })
+            .unwrap();
+    }
+    registry
+        .register("DefaultBinder", |_| {
+            Ok(Extensions::of(Fake("DefaultBinder")).bind().build())
+        })
+        .unwrap();
+    registry
+}
+
+fn build(specs: &[ProfileSpec]) -> Result<Profiles, String> {
+    Profiles::build(specs, &registry(), &FeatureGates::default()).map_err(|e| e.to_string())
+}
+
+fn scores(profile: &Profile) -> Vec<(String, i64)> {
+    let scores = profile.score.iter();
+    scores
+        .map(|s| (s.member.name.to_string(), s.weight))
+        .collect()
+}
+
+#[test]
+fn the_default_profile_takes_the_default_plugins_that_are_there() {
+    let profiles = build(&[ProfileSpec::default()]).unwrap();
+    let profile = profiles.get("default-scheduler").unwrap();
+    assert_eq!(
+        scores(profile),
+        [
+            ("TaintToleration".to_owned(), 3),
+            ("NodeAffinity".to_owned(), 2)
+        ]
+    );
+    assert_eq!(profile.queue_sort.name, "PrioritySort");
+    assert_eq!(profile.bind.len(), 1);
+    assert_eq!(profile.plugins().len(), 4);
+}
+
+/// F-27: the point's weight, else that of multiPoint, else one.
+#[test]
+fn weights_come_from_the_point_then_from_multi_point() {
+    let mut spec = ProfileSpec::default();
+    spec.plugins.multi_point.enabled = vec![EnabledPlugin::new("Extra")];
+    let score = spec.plugins.point_mut(Point::Score);
+    score.enabled = vec![
+        EnabledPlugin::new("NodeAffinity"),
+        EnabledPlugin::weighted("TaintToleration", 9),
+    ];
+    let profiles = build(&[spec]).unwrap();
+    assert_eq!(
+        scores(profiles.get("default-scheduler").unwrap()),
+        [
+            ("NodeAffinity".to_owned(), 2),
+            ("TaintToleration".to_owned(), 9),
+            ("Extra".to_owned(), 1)
+        ]
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_place_and_the_way_out() {
+    let with = |change: &dyn Fn(&mut ProfileSpec)| {
+        let mut spec = ProfileSpec::default();
+        change(&mut spec);
+        spec
+    };
+    let other = |change: &dyn Fn(&mut ProfileSpec)| {
+        let mut spec = ProfileSpec::named("other");
+        change(&mut spec);
+        spec
+    };
+    let args = |bad: serde_json::Value| {
+        with(&|s| {
+            s.plugin_config = vec![PluginConfig {
+                name: "Extra".to_owned(),
+                args: bad.clone(),
+            }];
+            s.plugins.multi_point.enabled = vec![EnabledPlugin::new("Extra")];
+        })
+    };
+    let cases: Vec<(Vec<ProfileSpec>, &str)> = vec![
+        (vec![], "profiles: at least one profile is required"),
+        (
+            vec![with(&|s| {
+                s.plugins.point_mut(Point::Score).enabled = vec![EnabledPlugin::new("NodeAffinty")]
+            })],
+            "profiles[0].plugins.score.enabled[0]: unknown plugin \"NodeAffinty\"; did you mean \"NodeAffinity\"?",
+        ),
+        (
+            vec![with(&|s| {
+                s.plugins.point_mut(Point::Bind).enabled = vec![EnabledPlugin::new("Extra")]
+            })],
+            "profiles[0].plugins.bind.enabled[0]: plugin \"Extra\" does not extend BindPlugin plugin",
+        ),
+        (
+            vec![with(&|s| {
+                s.plugins.point_mut(Point::Bind).disabled = vec!["*".to_owned()]
+            })],
+            "profiles[0].plugins.bind: at least one bind plugin is needed for profile with scheduler name \"default-scheduler\"",
+        ),
+        (
+            vec![with(&|s| {
+                s.plugins.multi_point.enabled = vec![EnabledPlugin::new("OtherSort")]
+            })],
+            "profiles[0].plugins.queueSort: only one queue sort plugin required for profile with scheduler name \"default-scheduler\", but got 2",
+        ),
+        (
+            vec![with(&|s| {
+                s.plugins.multi_point.enabled =
+                    vec![EnabledPlugin::weighted("Extra", i64::MAX / 100)]
+            })],
+            "profiles[0].plugins.score: total score of Score plugins could overflow; lower their weights",
+        ),
+        (
+            vec![args(serde_json::json!({"bad": 1}))],
+            "profiles[0].pluginConfig[0].args: initializing plugin \"Extra\": bad: is not a field",
+        ),
+        (
+            vec![ProfileSpec::default(), ProfileSpec::default()],
+            "profiles[1].schedulerName: duplicate profile with scheduler name \"default-scheduler\"",
+        ),
+        (
+            vec![
+                ProfileSpec::default(),
+                other(&|s| {
+                    s.plugins.multi_point = PluginSet {
+                        enabled: vec![EnabledPlugin::new("OtherSort")],
+                        disabled: vec!["PrioritySort".to_owned()],
+                    };
+                }),
+            ],
+            "profiles[1].plugins.queueSort: different queue sort plugins for profile \"other\": \"OtherSort\", first: \"PrioritySort\"",
+        ),
+        (
+            vec![
+                ProfileSpec::default(),
+                other(&|s| {
+                    s.plugin_config = vec![PluginConfig {
+                        name: "PrioritySort".to_owned(),
+                        args: serde_json::json!({"x": 1}),
+                    }];
+                }),
+            ],
+            "profiles[1].pluginConfig: different queue sort plugin args for profile \"other\"",
+        ),
+        (
+            vec![ProfileSpec::named("")],
+            "profiles[0].schedulerName: scheduler name is needed",
+        ),
+    ];
+    for (specs, expected) in cases {
+        assert_eq!(build(&specs).map(|_| ()).unwrap_err(), expected);
+    }
+    assert!(build(&[ProfileSpec::default(), ProfileSpec::named("other")]).is_ok());
+}
