@@ -6,11 +6,23 @@
 //! This crate knows nothing of the scheduler: a scheduler talks to it as to any cluster.
 
 pub mod access;
+pub mod admission;
+pub mod auth;
 pub mod controllers;
+mod discovery;
 pub mod field;
 pub mod kubelet;
 pub mod openapi;
 pub mod patch;
+pub mod registry;
 pub mod schema;
+pub mod selectors;
+pub mod server;
+pub mod status;
+pub mod storage;
 pub mod strategy;
+pub mod table;
 pub mod validation;
+mod watch;
+
+pub use server::{RunningServer, Server, ServerOptions, StartError};

@@ -1,0 +1,200 @@
+//! Admission: what the cluster adds to an object, or refuses, between decoding and validation.
+//!
+//! Each rule is a switch of [`Admission`] and a function here: NamespaceLifecycle, Priority,
+//! DefaultTolerationSeconds, ServiceAccount, PodTopologyLabels (applied at binding).
+
+mod priority;
+
+use crate::access::gr;
+use crate::registry::{self, Api, Resource};
+use crate::status::{ApiError, Cause};
+use serde_json::{Value, json};
+
+/// Which rules apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admission {
+    /// Objects are created only in namespaces that exist and are not terminating.
+    pub namespace_lifecycle: bool,
+    /// `priorityClassName` becomes `priority` and `preemptionPolicy`.
+    pub priority: bool,
+    /// Pods tolerate a node that is not ready or unreachable for five minutes.
+    pub default_toleration_seconds: bool,
+    /// Pods without a service account get `default`.
+    pub service_account: bool,
+    /// Bound pods get the zone and region labels of their node.
+    pub pod_topology_labels: bool,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self {
+            namespace_lifecycle: true,
+            priority: true,
+            default_toleration_seconds: true,
+            service_account: true,
+            pod_topology_labels: true,
+        }
+    }
+}
+
+/// How long pods stay on a node that is not ready or unreachable.
+const TOLERATION_SECONDS: i64 = 300;
+const TOLERATED: [&str; 2] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+];
+
+impl Api {
+    /// The rules for a new object.
+    pub(crate) fn admit_create(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: &mut Value,
+    ) -> Result<(), ApiError> {
+        let rules = self.admission();
+        if rules.namespace_lifecycle && resource.namespaced {
+            self.check_namespace(resource, namespace, object)?;
+        }
+        if resource.resource == gr("", "pods") {
+            if rules.service_account {
+                default_service_account(object);
+            }
+            if rules.priority {
+                priority::resolve(self, resource, object)?;
+            }
+            if rules.default_toleration_seconds {
+                tolerate(object);
+            }
+        } else if resource.resource == gr("scheduling.k8s.io", "priorityclasses") && rules.priority
+        {
+            priority::check_class(self, resource, object)?;
+        }
+        Ok(())
+    }
+
+    /// The rules for a changed object.
+    pub(crate) fn admit_update(&self, resource: &Resource, new: &mut Value, old: &Value) {
+        if self.admission().priority && resource.resource == gr("", "pods") {
+            priority::keep(new, old);
+        }
+    }
+
+    fn check_namespace(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<(), ApiError> {
+        let namespaces = registry::find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+        let found = self.get(namespaces, "", namespace)?;
+        if found
+            .object()
+            .pointer("/metadata/deletionTimestamp")
+            .is_none()
+        {
+            return Ok(());
+        }
+        let name = object
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or("");
+        let error = ApiError::forbidden(
+            resource.subject(name),
+            &format!(
+                "unable to create new content in namespace {namespace} because it is being terminated"
+            ),
+        );
+        Err(error.with_cause(Cause {
+            reason: "NamespaceTerminating",
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        }))
+    }
+}
+
+fn default_service_account(pod: &mut Value) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let name = ["serviceAccountName", "serviceAccount"]
+        .iter()
+        .find_map(|f| {
+            spec.get(*f)
+                .and_then(Value::as_str)
+                .filter(|n| !n.is_empty())
+        })
+        .unwrap_or("default")
+        .to_owned();
+    for field in ["serviceAccountName", "serviceAccount"] {
+        spec.insert(field.to_owned(), name.clone().into());
+    }
+}
+
+fn tolerate(pod: &mut Value) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let had = spec.get("tolerations").and_then(Value::as_array);
+    let missing: Vec<Value> = TOLERATED
+        .into_iter()
+        .filter(|key| !had.into_iter().flatten().any(|t| covers(t, key)))
+        .map(|key| {
+            json!({
+                "key": key,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": TOLERATION_SECONDS,
+            })
+        })
+        .collect();
+    if missing.is_empty() {
+        return;
+    }
+    let mut all = had.cloned().unwrap_or_default();
+    all.extend(missing);
+    spec.insert("tolerations".to_owned(), all.into());
+}
+
+/// Whether a toleration already speaks of the taint `key:NoExecute`.
+fn covers(toleration: &Value, key: &str) -> bool {
+    let text = |field: &str| toleration.get(field).and_then(Value::as_str).unwrap_or("");
+    (text("key") == key || text("key").is_empty()) && matches!(text("effect"), "NoExecute" | "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tolerations_are_added_only_where_the_pod_is_silent() {
+        let keys = |pod: &Value| -> Vec<String> {
+            pod.pointer("/spec/tolerations")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .map(|t| t["key"].as_str().unwrap_or("").to_owned())
+                .collect()
+        };
+        let cases = [
+            (json!(null), vec![TOLERATED[0], TOLERATED[1]]),
+            (
+                json!([{"key": TOLERATED[0], "operator": "Exists", "effect": "NoExecute"}]),
+                vec![TOLERATED[0], TOLERATED[1]],
+            ),
+            (json!([{"operator": "Exists"}]), vec![""]),
+            (
+                json!([{"operator": "Exists", "effect": "NoSchedule"}]),
+                vec!["", TOLERATED[0], TOLERATED[1]],
+            ),
+        ];
+        for (tolerations, expect) in cases {
+            let mut pod = json!({"spec": {}});
+            if !tolerations.is_null() {
+                pod["spec"]["tolerations"] = tolerations;
+            }
+            tolerate(&mut pod);
+            assert_eq!(keys(&pod), expect);
+        }
+    }
+}

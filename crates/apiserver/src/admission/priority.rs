@@ -1,0 +1,137 @@
+//! Priority: from the class that a pod names, or the cluster's default class, to numbers.
+
+use crate::registry::{self, Api, ListRequest, Resource};
+use crate::status::ApiError;
+use serde_json::{Map, Value};
+
+const PREEMPT: &str = "PreemptLowerPriority";
+
+/// What a class gives a pod.
+struct Resolved {
+    class: Option<String>,
+    priority: i64,
+    preemption: String,
+}
+
+/// Sets `priority`, `preemptionPolicy` and, for the default class, `priorityClassName`.
+pub(super) fn resolve(api: &Api, pods: &Resource, pod: &mut Value) -> Result<(), ApiError> {
+    let name = pod
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or("")
+        .to_owned();
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
+        return Ok(());
+    };
+    let forbid = |message: String| Err(ApiError::forbidden(pods.subject(&name), &message));
+    let wanted = text(spec, "priorityClassName");
+    let resolved = if wanted.is_empty() {
+        default_class(api)
+    } else {
+        match find(api, wanted) {
+            Some(resolved) => resolved,
+            None => {
+                return forbid(format!("no PriorityClass with name {wanted} was found"));
+            }
+        }
+    };
+    let given = spec.get("priority").and_then(Value::as_i64);
+    if let Some(given) = given
+        && given != resolved.priority
+    {
+        return forbid(format!(
+            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+            resolved.priority
+        ));
+    }
+    let given = text(spec, "preemptionPolicy");
+    if !given.is_empty() && given != resolved.preemption {
+        return forbid(format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+            resolved.preemption
+        ));
+    }
+    if let Some(class) = resolved.class {
+        spec.insert("priorityClassName".to_owned(), class.into());
+    }
+    spec.insert("priority".to_owned(), resolved.priority.into());
+    spec.insert("preemptionPolicy".to_owned(), resolved.preemption.into());
+    Ok(())
+}
+
+/// An update that leaves the numbers out keeps them.
+pub(super) fn keep(new: &mut Value, old: &Value) {
+    let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    for field in ["priority", "preemptionPolicy"] {
+        let before = old.get("spec").and_then(|s| s.get(field));
+        if let Some(before) = before
+            && spec.get(field).is_none_or(Value::is_null)
+        {
+            spec.insert(field.to_owned(), before.clone());
+        }
+    }
+}
+
+/// Only one class may be the default of the cluster.
+pub(super) fn check_class(api: &Api, classes: &Resource, class: &Value) -> Result<(), ApiError> {
+    if class.get("globalDefault") != Some(&Value::Bool(true)) {
+        return Ok(());
+    }
+    let name = class
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or("");
+    match default_class(api).class {
+        Some(other) if other != name => Err(ApiError::forbidden(
+            classes.subject(name),
+            &format!(
+                "PriorityClass {other} is already marked as default. Only one default can exist"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn text<'a>(spec: &'a Map<String, Value>, field: &str) -> &'a str {
+    spec.get(field).and_then(Value::as_str).unwrap_or("")
+}
+
+fn find(api: &Api, name: &str) -> Option<Resolved> {
+    let classes = registry::find("scheduling.k8s.io", "priorityclasses")?;
+    let class = api.get(classes, "", name).ok()?;
+    Some(resolved(class.object()))
+}
+
+/// The class marked as default (the lowest, when several are), or what pods have without one.
+fn default_class(api: &Api) -> Resolved {
+    let classes = registry::find("scheduling.k8s.io", "priorityclasses");
+    let listed = classes.and_then(|classes| api.list(classes, &ListRequest::default()).ok());
+    listed
+        .into_iter()
+        .flat_map(|l| l.items)
+        .filter(|v| v.object().get("globalDefault") == Some(&Value::Bool(true)))
+        .map(|v| resolved(v.object()))
+        .min_by_key(|r| r.priority)
+        .unwrap_or_else(|| Resolved {
+            class: None,
+            priority: 0,
+            preemption: PREEMPT.to_owned(),
+        })
+}
+
+fn resolved(class: &Value) -> Resolved {
+    Resolved {
+        class: class
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .map(str::to_owned),
+        priority: class.get("value").and_then(Value::as_i64).unwrap_or(0),
+        preemption: class
+            .get("preemptionPolicy")
+            .and_then(Value::as_str)
+            .unwrap_or(PREEMPT)
+            .to_owned(),
+    }
+}

@@ -1,0 +1,208 @@
+//! Discovery: which groups, versions and resources there are, in the plain and in the aggregated form.
+
+use crate::registry::{self, Resource, Sub, Verb};
+use serde_json::{Map, Value, json};
+
+/// The exact content type of an aggregated answer.
+pub(crate) const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// `/api`.
+pub(crate) fn core_versions(server: &str) -> Value {
+    json!({
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server}],
+    })
+}
+
+/// `/apis`.
+pub(crate) fn groups() -> Value {
+    let groups: Vec<Value> = group_names().into_iter().map(group_value).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/GROUP`.
+pub(crate) fn group(name: &str) -> Option<Value> {
+    if name.is_empty() || !group_names().contains(&name) {
+        return None;
+    }
+    let mut group = group_value(name);
+    group["kind"] = "APIGroup".into();
+    group["apiVersion"] = "v1".into();
+    Some(group)
+}
+
+/// `/api/v1` and `/apis/GROUP/VERSION`.
+pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
+    let mut resources: Vec<Value> = Vec::new();
+    for resource in of_version(group, version) {
+        resources.push(resource_value(resource));
+        resources.extend(
+            resource
+                .subresources
+                .iter()
+                .map(|sub| subresource_value(resource, *sub)),
+        );
+    }
+    if resources.is_empty() {
+        return None;
+    }
+    let group_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    Some(json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version,
+        "resources": resources,
+    }))
+}
+
+/// The aggregated answer of `/api` (with `core`) or of `/apis`.
+pub(crate) fn aggregated(core: bool) -> Value {
+    let mut items: Vec<Value> = Vec::new();
+    let groups = if core { vec![""] } else { group_names() };
+    for group in groups {
+        let versions: Vec<Value> = versions(group)
+            .into_iter()
+            .map(|version| {
+                let resources: Vec<Value> = of_version(group, version)
+                    .map(aggregated_resource)
+                    .collect();
+                json!({"version": version, "resources": resources, "freshness": "Current"})
+            })
+            .collect();
+        let metadata = if group.is_empty() {
+            json!({})
+        } else {
+            json!({"name": group})
+        };
+        items.push(json!({"metadata": metadata, "versions": versions}));
+    }
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    })
+}
+
+/// The named groups in order of their first resource.
+fn group_names() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for (group, _) in registry::group_versions() {
+        if !group.is_empty() && !names.contains(&group) {
+            names.push(group);
+        }
+    }
+    names
+}
+
+fn versions(group: &str) -> Vec<&'static str> {
+    registry::group_versions()
+        .into_iter()
+        .filter(|(g, _)| *g == group)
+        .map(|(_, version)| version)
+        .collect()
+}
+
+fn of_version(group: &str, version: &str) -> impl Iterator<Item = &'static Resource> {
+    registry::resources()
+        .iter()
+        .filter(move |r| r.resource.group == group && r.version == version)
+}
+
+fn group_value(name: &str) -> Value {
+    let versions: Vec<Value> = versions(name)
+        .into_iter()
+        .map(|version| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
+        .collect();
+    let preferred = versions.first().cloned().unwrap_or(Value::Null);
+    json!({"name": name, "versions": versions, "preferredVersion": preferred})
+}
+
+fn verb_names(verbs: &[Verb]) -> Vec<&'static str> {
+    verbs.iter().map(|v| v.name()).collect()
+}
+
+fn resource_value(resource: &Resource) -> Value {
+    let mut value = Map::new();
+    value.insert("name".to_owned(), resource.resource.resource.into());
+    value.insert("singularName".to_owned(), resource.singular.into());
+    value.insert("namespaced".to_owned(), resource.namespaced.into());
+    value.insert("kind".to_owned(), resource.kind.into());
+    value.insert("verbs".to_owned(), verb_names(resource.verbs).into());
+    put_names(&mut value, resource);
+    Value::Object(value)
+}
+
+fn put_names(value: &mut Map<String, Value>, resource: &Resource) {
+    for (field, names) in [
+        ("shortNames", resource.short_names),
+        ("categories", resource.categories),
+    ] {
+        if !names.is_empty() {
+            value.insert(field.to_owned(), names.into());
+        }
+    }
+}
+
+fn subresource_value(resource: &Resource, sub: Sub) -> Value {
+    let mut value = json!({
+        "name": format!("{}/{}", resource.resource.resource, sub.name()),
+        "singularName": "",
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": sub.verb_names(),
+    });
+    if let Some((group, version, kind)) = sub.kind() {
+        value["kind"] = kind.into();
+        if !group.is_empty() {
+            value["group"] = group.into();
+            value["version"] = version.into();
+        }
+    }
+    value
+}
+
+fn aggregated_resource(resource: &'static Resource) -> Value {
+    let scope = if resource.namespaced {
+        "Namespaced"
+    } else {
+        "Cluster"
+    };
+    let mut value = Map::new();
+    value.insert("resource".to_owned(), resource.resource.resource.into());
+    value.insert(
+        "responseKind".to_owned(),
+        response_kind(("", "", resource.kind)),
+    );
+    value.insert("scope".to_owned(), scope.into());
+    value.insert("singularResource".to_owned(), resource.singular.into());
+    value.insert("verbs".to_owned(), verb_names(resource.verbs).into());
+    put_names(&mut value, resource);
+    if !resource.subresources.is_empty() {
+        let subresources: Vec<Value> = resource
+            .subresources
+            .iter()
+            .map(|sub| {
+                json!({
+                    "subresource": sub.name(),
+                    "responseKind": response_kind(sub.kind().unwrap_or(("", "", resource.kind))),
+                    "verbs": sub.verb_names(),
+                })
+            })
+            .collect();
+        value.insert("subresources".to_owned(), subresources.into());
+    }
+    Value::Object(value)
+}
+
+/// A kind; an empty group and version are those of the resource.
+fn response_kind((group, version, kind): (&str, &str, &str)) -> Value {
+    let version = if group.is_empty() { "" } else { version };
+    json!({"group": group, "version": version, "kind": kind})
+}

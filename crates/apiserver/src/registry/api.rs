@@ -1,0 +1,317 @@
+//! The API of one control plane: the store, the rules of the kinds, admission, the clock and randomness.
+
+use super::kinds::{self, Resource};
+use crate::admission::Admission;
+use crate::status::{ApiError, Subject};
+use crate::storage::{HistoryLimits, Store, StoreError, Version};
+use crate::strategy::{RequestContext, Strategy};
+use crate::validation;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Where the time comes from.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// How long a request waits for a revision that has not been written yet.
+const REVISION_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The characters of generated names: no vowels, so that no words come out.
+const NAME_CHARS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How many random characters a generated name ends with.
+const NAME_SUFFIX_LEN: usize = 5;
+/// How long the given part of a generated name may be.
+const NAME_BASE_MAX: usize = 63 - NAME_SUFFIX_LEN;
+
+/// What an [`Api`] is made from.
+#[derive(Clone)]
+pub struct ApiOptions {
+    /// Which admission rules apply.
+    pub admission: Admission,
+    /// How much history is kept for watches.
+    pub history: HistoryLimits,
+    /// Where the time comes from.
+    pub clock: Clock,
+    /// What UIDs and generated names are drawn from.
+    pub seed: u64,
+}
+
+impl fmt::Debug for ApiOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiOptions")
+            .field("admission", &self.admission)
+            .field("history", &self.history)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The API of one control plane.
+pub struct Api {
+    pub(super) store: Store,
+    pub(super) admission: Admission,
+    clock: Clock,
+    random: Mutex<fastrand::Rng>,
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api")
+            .field("revision", &self.store.revision())
+            .field("admission", &self.admission)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// An API with nothing in it but what every cluster has: the four namespaces and the two priority classes of
+    /// the system.
+    ///
+    /// # Errors
+    /// When one of these objects is refused, which is a fault of this program.
+    pub fn new(options: ApiOptions) -> Result<Self, ApiError> {
+        let stores = kinds::resources()
+            .iter()
+            .filter_map(|r| r.store)
+            .max()
+            .map_or(0, |last| last + 1);
+        let api = Self {
+            store: Store::new(stores, options.history),
+            admission: options.admission,
+            clock: options.clock,
+            random: Mutex::new(fastrand::Rng::with_seed(options.seed)),
+        };
+        api.create_what_every_cluster_has()?;
+        Ok(api)
+    }
+
+    fn create_what_every_cluster_has(&self) -> Result<(), ApiError> {
+        let create = |group, plural, object| {
+            let resource = kinds::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
+            self.create(resource, "", object, &super::WriteOptions::default())
+        };
+        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+            let namespace =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            create("", "namespaces", namespace)?;
+        }
+        for (name, value, description) in [
+            (
+                "system-node-critical",
+                2_000_001_000_i64,
+                "Used for system critical pods that must not be moved from their current node.",
+            ),
+            (
+                "system-cluster-critical",
+                2_000_000_000,
+                "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+            ),
+        ] {
+            let class = json!({
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+                "description": description,
+            });
+            create("scheduling.k8s.io", "priorityclasses", class)?;
+        }
+        Ok(())
+    }
+
+    /// Which admission rules apply.
+    pub fn admission(&self) -> Admission {
+        self.admission
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// The time as it is written into objects: RFC 3339 with whole seconds.
+    pub(super) fn now_text(&self) -> String {
+        seconds_text(self.now())
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> u64 {
+        self.store.revision()
+    }
+
+    /// The store, to watch it.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) fn context(&self, namespace: &str) -> RequestContext {
+        RequestContext {
+            now: self.now_text(),
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    /// A new UID: a random UUID of version 4.
+    pub(super) fn new_uid(&self) -> String {
+        let bits = {
+            let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+            random.u128(..)
+        };
+        let bits = (bits & !(0xf << 76) & !(0b11 << 62)) | (0x4 << 76) | (0b10 << 62);
+        let hex = format!("{bits:032x}");
+        format!(
+            "{}-{}-{}-{}-{}",
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..]
+        )
+    }
+
+    /// A name that begins with `base`.
+    pub(super) fn new_name(&self, base: &str) -> String {
+        let mut name: String = base
+            .char_indices()
+            .take_while(|(i, c)| i + c.len_utf8() <= NAME_BASE_MAX)
+            .map(|(_, c)| c)
+            .collect();
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..NAME_SUFFIX_LEN {
+            name.push(char::from(NAME_CHARS[random.usize(..NAME_CHARS.len())]));
+        }
+        name
+    }
+
+    /// One object.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn get(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Arc<Version>, ApiError> {
+        resource
+            .store
+            .and_then(|store| self.store.get(store, &resource.key(namespace, name)))
+            .ok_or_else(|| ApiError::not_found(resource.subject(name)))
+    }
+
+    /// Waits until a revision has been written.
+    ///
+    /// # Errors
+    /// 504 after three seconds.
+    pub async fn reached(&self, revision: u64) -> Result<(), ApiError> {
+        if revision <= self.store.revision() {
+            return Ok(());
+        }
+        self.store
+            .reached(revision, REVISION_PATIENCE)
+            .await
+            .map_err(|e| store_error(&e))
+    }
+}
+
+// === impl Resource ===
+
+impl Resource {
+    /// How messages name an object of this resource.
+    pub fn subject<'a>(&self, name: &'a str) -> Subject<'a> {
+        Subject {
+            group: self.resource.group,
+            resource: self.resource.resource,
+            name,
+        }
+    }
+
+    /// How messages about the content of an object name it.
+    pub fn kind_subject<'a>(&self, name: &'a str) -> Subject<'a> {
+        Subject {
+            group: self.resource.group,
+            resource: self.kind,
+            name,
+        }
+    }
+
+    /// The rules of the kind.
+    pub(super) fn strategy(&self) -> &'static dyn Strategy {
+        validation::strategy(self.stored_as().resource)
+    }
+
+    /// The resource under whose rules and shape objects of this one are stored.
+    pub(crate) fn stored_as(&self) -> &Self {
+        match self.store {
+            Some(store) => kinds::resources()
+                .iter()
+                .find(|r| r.store == Some(store))
+                .unwrap_or(self),
+            None => self,
+        }
+    }
+
+    /// A stored object as this resource shows it.
+    pub(crate) fn shown(&self, object: &Value) -> Value {
+        super::events::from_stored(self, object)
+    }
+
+    /// Whether objects are stored in another shape than this resource shows.
+    pub fn is_converted(&self) -> bool {
+        self.stored_as().resource != self.resource
+    }
+}
+
+/// A time as it is written into objects: RFC 3339 with whole seconds, in UTC.
+pub(crate) fn seconds_text(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// What a client learns when the store cannot answer for a revision.
+pub(super) fn store_error(error: &StoreError) -> ApiError {
+    match error {
+        StoreError::Expired { requested, oldest } => {
+            ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
+        }
+        StoreError::Future { requested, current } => {
+            ApiError::resource_version_too_large(*requested, *current)
+        }
+        StoreError::NotFound | StoreError::Exists | StoreError::Modified => {
+            ApiError::internal(error.to_string())
+        }
+    }
+}
+
+/// A string in the metadata of an object, empty when it is absent.
+pub(crate) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
+    object
+        .get("metadata")
+        .and_then(|m| m.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or("")
+}
+
+/// The metadata of an object, made when it is absent or no object.
+pub(crate) fn meta_mut(object: &mut Value) -> &mut serde_json::Map<String, Value> {
+    child_mut(object, "metadata")
+}
+
+/// The object at `field`, made when it is absent or no object.
+pub(crate) fn child_mut<'a>(
+    object: &'a mut Value,
+    field: &str,
+) -> &'a mut serde_json::Map<String, Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let slot = &mut object[field];
+    if !slot.is_object() {
+        *slot = json!({});
+    }
+    match slot {
+        Value::Object(map) => map,
+        // It was made an object right above.
+        _ => unreachable!("a JSON object"),
+    }
+}

@@ -1,0 +1,255 @@
+//! `pods/binding`: how a pod comes to a node. Rules API-17 to API-19.
+
+use super::api::{Api, child_mut, meta, meta_mut};
+use super::decode::{self, Body};
+use super::kinds::{self, Resource};
+use super::write::{
+    WRITE_ATTEMPTS_MAX, WriteOptions, Written, precondition_conflict, uid_conflict,
+};
+use crate::field::{ErrorType, FieldError};
+use crate::status::{ApiError, Subject};
+use crate::storage::{StoreError, Version};
+use serde_json::{Map, Value, json};
+
+/// Labels of a node that its pods get.
+const TOPOLOGY_LABELS: [&str; 2] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+];
+
+impl Api {
+    /// Binds a pod to the node that the body names. `name` is the pod of the URL, empty for `POST bindings`.
+    ///
+    /// # Errors
+    /// 400, 404; 409 when the pod is being deleted, assigned or gated, or a precondition does not hold.
+    pub fn bind(
+        &self,
+        pods: &Resource,
+        namespace: &str,
+        name: &str,
+        body: Body<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let kind = ("", "v1", "Binding");
+        let (binding, warnings) = decode::of_kind(kind, body, options.validation)?;
+        let given = meta(&binding, "name");
+        let name = match (name, given) {
+            ("", "") => {
+                return Err(ApiError::bad_request(
+                    "the Binding names no pod: set metadata.name",
+                ));
+            }
+            ("", given) => given,
+            (name, "") => name,
+            (name, given) if name == given => name,
+            _ => {
+                return Err(ApiError::bad_request(
+                    "name in URL does not match name in Binding object",
+                ));
+            }
+        };
+        let given = meta(&binding, "namespace");
+        if !given.is_empty() && given != namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        let errors = validate(&binding);
+        if !errors.is_empty() {
+            let subject = Subject {
+                group: "",
+                resource: "Binding",
+                name,
+            };
+            return Err(ApiError::invalid(subject, &errors));
+        }
+        let version = self.bind_pod(pods, namespace, name, &binding, options.dry_run)?;
+        Ok(Written { version, warnings })
+    }
+
+    fn bind_pod(
+        &self,
+        pods: &Resource,
+        namespace: &str,
+        name: &str,
+        binding: &Value,
+        dry_run: bool,
+    ) -> Result<std::sync::Arc<Version>, ApiError> {
+        let store = pods.store.ok_or_else(ApiError::method_not_allowed)?;
+        let key = pods.key(namespace, name);
+        let topology = self.topology_labels(target(binding));
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            let current = self.get(pods, namespace, name)?;
+            check(pods, &key, name, binding, current.object())?;
+            let mut pod = Value::clone(current.object());
+            assign(&mut pod, binding, &topology, &self.now_text());
+            if dry_run {
+                return Ok(Version::unstored(pod));
+            }
+            match self.store.replace(store, &key, current.revision(), pod) {
+                Ok(version) => return Ok(version),
+                Err(StoreError::NotFound) => return Err(ApiError::not_found(pods.subject(name))),
+                Err(_) => {}
+            }
+        }
+        Err(ApiError::modified(pods.subject(name)))
+    }
+
+    fn topology_labels(&self, node: &str) -> Vec<(&'static str, Value)> {
+        if !self.admission.pod_topology_labels {
+            return Vec::new();
+        }
+        let node = kinds::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
+        let labels = node
+            .as_ref()
+            .and_then(|n| n.object().pointer("/metadata/labels"));
+        TOPOLOGY_LABELS
+            .into_iter()
+            .filter_map(|key| Some((key, labels?.get(key)?.clone())))
+            .collect()
+    }
+}
+
+fn target(binding: &Value) -> &str {
+    binding
+        .pointer("/target/name")
+        .and_then(Value::as_str)
+        .unwrap_or("")
+}
+
+fn validate(binding: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let kind = binding.pointer("/target/kind").and_then(Value::as_str);
+    if let Some(kind) = kind
+        && !matches!(kind, "" | "Node")
+    {
+        errors.push(FieldError {
+            kind: ErrorType::NotSupported,
+            field: "target.kind".to_owned(),
+            value: Some(format!("{kind:?}")),
+            detail: "supported values: \"Node\", \"<empty>\"".to_owned(),
+        });
+    }
+    if target(binding).is_empty() {
+        errors.push(FieldError {
+            kind: ErrorType::Required,
+            field: "target.name".to_owned(),
+            value: None,
+            detail: String::new(),
+        });
+    }
+    errors
+}
+
+/// API-18, then API-17.
+fn check(
+    pods: &Resource,
+    key: &str,
+    name: &str,
+    binding: &Value,
+    pod: &Value,
+) -> Result<(), ApiError> {
+    let (uid, live) = (meta(binding, "uid"), meta(pod, "uid"));
+    if !uid.is_empty() && uid != live {
+        return Err(uid_conflict(pods, key, name, uid, live));
+    }
+    let version = meta(binding, "resourceVersion");
+    let live = meta(pod, "resourceVersion");
+    if !version.is_empty() && version != live {
+        let what = "ResourceVersion";
+        return Err(precondition_conflict(pods, key, name, what, version, live));
+    }
+    let subject = Subject {
+        group: "",
+        resource: "pods/binding",
+        name,
+    };
+    if pod.pointer("/metadata/deletionTimestamp").is_some() {
+        return Err(ApiError::conflict(
+            subject,
+            &format!("pod {name} is being deleted, cannot be assigned to a host"),
+        ));
+    }
+    let node = pod
+        .pointer("/spec/nodeName")
+        .and_then(Value::as_str)
+        .unwrap_or("");
+    if !node.is_empty() {
+        return Err(ApiError::conflict(
+            subject,
+            &format!("pod {name} is already assigned to node {node:?}"),
+        ));
+    }
+    let gates = pod
+        .pointer("/spec/schedulingGates")
+        .and_then(Value::as_array);
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        return Err(ApiError::conflict(
+            subject,
+            &format!("pod {name} has non-empty .spec.schedulingGates"),
+        ));
+    }
+    Ok(())
+}
+
+/// API-19.
+fn assign(pod: &mut Value, binding: &Value, topology: &[(&'static str, Value)], now: &str) {
+    child_mut(pod, "spec").insert("nodeName".to_owned(), target(binding).into());
+    let annotations = binding
+        .pointer("/metadata/annotations")
+        .and_then(Value::as_object);
+    merge(pod, "annotations", annotations.into_iter().flatten());
+    let labels = binding
+        .pointer("/metadata/labels")
+        .and_then(Value::as_object);
+    merge(pod, "labels", labels.into_iter().flatten());
+    let topology: Map<String, Value> = topology
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), value.clone()))
+        .collect();
+    merge(pod, "labels", topology.iter());
+    let status = child_mut(pod, "status");
+    status.remove("nominatedNodeName");
+    set_scheduled(status, now);
+}
+
+fn merge<'a>(pod: &mut Value, field: &str, entries: impl Iterator<Item = (&'a String, &'a Value)>) {
+    for (key, value) in entries {
+        let slot = meta_mut(pod)
+            .entry(field)
+            .or_insert_with(|| Value::Object(Map::new()));
+        if let Some(map) = slot.as_object_mut() {
+            map.insert(key.clone(), value.clone());
+        }
+    }
+}
+
+fn set_scheduled(status: &mut Map<String, Value>, now: &str) {
+    let slot = status.entry("conditions").or_insert_with(|| json!([]));
+    if !slot.is_array() {
+        *slot = json!([]);
+    }
+    let Some(conditions) = slot.as_array_mut() else {
+        return;
+    };
+    let mut condition = json!({
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": null,
+        "lastTransitionTime": now,
+    });
+    match conditions
+        .iter_mut()
+        .find(|c| c.get("type").is_some_and(|t| t == "PodScheduled"))
+    {
+        Some(old) => {
+            if old.get("status").is_some_and(|s| s == "True")
+                && let Some(since) = old.get("lastTransitionTime")
+            {
+                condition["lastTransitionTime"] = since.clone();
+            }
+            *old = condition;
+        }
+        None => conditions.push(condition),
+    }
+}

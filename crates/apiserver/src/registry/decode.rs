@@ -1,0 +1,191 @@
+//! From the bytes of a request to an object of the right kind.
+
+use super::api::meta_mut;
+use super::events;
+use super::kinds::Resource;
+use crate::schema::{self, Schemas};
+use crate::status::ApiError;
+use serde_json::Value;
+
+/// How many bytes of a body that cannot be read stand in the error.
+const EXCERPT_BYTES_MAX: usize = 64;
+/// How many faults of one body are reported.
+const FAULTS_MAX: usize = 100;
+
+/// The body of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Body<'a> {
+    /// As it came.
+    pub bytes: &'a [u8],
+    /// Whether it is YAML rather than JSON.
+    pub yaml: bool,
+}
+
+/// What unknown and repeated fields lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FieldValidation {
+    /// The request fails.
+    Strict,
+    /// The fields are dropped and the client is warned.
+    #[default]
+    Warn,
+    /// The fields are dropped.
+    Ignore,
+}
+
+impl FieldValidation {
+    /// Reads the query parameter.
+    ///
+    /// # Errors
+    /// 422 for another word than the three known ones.
+    pub fn parse(text: &str) -> Result<Self, ApiError> {
+        match text {
+            "" | "Warn" => Ok(Self::Warn),
+            "Strict" => Ok(Self::Strict),
+            "Ignore" => Ok(Self::Ignore),
+            other => Err(super::options::bad_option(
+                "CreateOptions",
+                "fieldValidation",
+                crate::field::ErrorType::NotSupported,
+                Some(format!("{other:?}")),
+                "supported values: \"Ignore\", \"Strict\", \"Warn\"",
+            )),
+        }
+    }
+}
+
+impl Body<'_> {
+    /// The value that stands in the body, and the fields that stand in it twice.
+    pub(super) fn parse(&self, kind: &str) -> Result<(Value, Vec<String>), ApiError> {
+        let parsed = if self.yaml {
+            schema::parse_yaml(self.bytes)
+        } else {
+            schema::parse_json(self.bytes)
+        };
+        let parsed = parsed.map_err(|e| {
+            let format = if self.yaml { "yaml" } else { "json" };
+            ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {format} parse error: {e} ({})",
+                self.excerpt()
+            ))
+        })?;
+        Ok((parsed.value, parsed.duplicate_fields))
+    }
+
+    fn excerpt(&self) -> String {
+        let cut = self.bytes.len() > EXCERPT_BYTES_MAX;
+        let shown = self.bytes.get(..EXCERPT_BYTES_MAX).unwrap_or(self.bytes);
+        let mut text = String::from_utf8_lossy(shown).into_owned();
+        if cut {
+            text.push_str(" ...");
+        }
+        text
+    }
+}
+
+/// Reads an object of `resource`, in the shape in which it is stored. Returns it with the warnings to send.
+pub(super) fn object(
+    resource: &Resource,
+    body: Body<'_>,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let kind = (resource.resource.group, resource.version, resource.kind);
+    let (object, warnings) = of_kind(kind, body, validation)?;
+    Ok((events::to_stored(resource, object), warnings))
+}
+
+/// Reads an object of a group, version and kind.
+pub(super) fn of_kind(
+    (group, version, kind): (&str, &str, &str),
+    body: Body<'_>,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let (mut object, duplicates) = body.parse(kind)?;
+    let api_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    expect_kind(&mut object, &api_version, kind)?;
+    let schemas = Schemas::get();
+    let decoded = schemas.check(group, version, kind, &object);
+    let refuse = |what: &str| {
+        ApiError::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: {what}"
+        ))
+    };
+    if let Some(first) = decoded.type_errors.first() {
+        return Err(refuse(first));
+    }
+    let faults = strict_faults(&decoded.unknown_fields, &duplicates);
+    if !faults.is_empty() && validation == FieldValidation::Strict {
+        return Err(refuse(&format!(
+            "strict decoding error: {}",
+            faults.join(", ")
+        )));
+    }
+    schemas.prune(group, version, kind, &mut object);
+    meta_mut(&mut object);
+    let warnings = if validation == FieldValidation::Warn {
+        faults
+    } else {
+        Vec::new()
+    };
+    Ok((object, warnings))
+}
+
+/// `unknown field "x"`, `duplicate field "y"`.
+pub(super) fn strict_faults(unknown: &[String], duplicates: &[String]) -> Vec<String> {
+    let duplicates = duplicates.iter().map(|f| format!("duplicate field {f:?}"));
+    let unknown = unknown.iter().map(|f| format!("unknown field {f:?}"));
+    duplicates.chain(unknown).take(FAULTS_MAX).collect()
+}
+
+/// Fills in a missing kind and version, refuses others than the expected ones.
+fn expect_kind(object: &mut Value, api_version: &str, kind: &str) -> Result<(), ApiError> {
+    let Some(map) = object.as_object_mut() else {
+        return Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): it is not an object"
+        )));
+    };
+    let text = |field: &str| {
+        map.get(field)
+            .and_then(Value::as_str)
+            .unwrap_or("")
+            .to_owned()
+    };
+    let (got_version, got_kind) = (text("apiVersion"), text("kind"));
+    let got_version = if got_version.is_empty() {
+        api_version.to_owned()
+    } else {
+        got_version
+    };
+    if !got_kind.is_empty() && got_kind != kind {
+        let (short, package) = (short_version(&got_version), package(api_version));
+        return Err(ApiError::bad_request(format!(
+            "{got_kind} in version {short:?} cannot be handled as a {kind}: converting ({short}.{got_kind}) to ({package}.{kind}): unknown conversion"
+        )));
+    }
+    if got_version != api_version {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({got_version}) does not match the expected API version ({api_version})"
+        )));
+    }
+    map.insert("apiVersion".to_owned(), api_version.into());
+    map.insert("kind".to_owned(), kind.into());
+    Ok(())
+}
+
+fn short_version(api_version: &str) -> &str {
+    api_version
+        .rsplit_once('/')
+        .map_or(api_version, |(_, version)| version)
+}
+
+/// The name that messages give to the group of an API version.
+fn package(api_version: &str) -> &str {
+    match api_version.split_once('/') {
+        None => "core",
+        Some((group, _)) => group.split_once('.').map_or(group, |(first, _)| first),
+    }
+}

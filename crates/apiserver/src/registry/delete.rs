@@ -1,0 +1,409 @@
+//! Deletion: preconditions, finalizers, grace periods.
+//!
+//! A kind without grace goes at once, unless finalizers hold it. A pod is first marked (`deletionTimestamp`,
+//! `deletionGracePeriodSeconds`), which watchers see, and goes when its grace is zero and no finalizer holds it.
+
+use super::api::{Api, meta, meta_mut, seconds_text};
+use super::decode::{self, Body, FieldValidation};
+use super::kinds::Resource;
+use super::list::ListRequest;
+use super::options::bad_option;
+use super::write::WRITE_ATTEMPTS_MAX;
+use crate::access::{Propagation, gr};
+use crate::field::ErrorType;
+use crate::status::{ApiError, Subject};
+use crate::storage::{StoreError, Version};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// No pod is given longer than this to end.
+const GRACE_SECONDS_MAX: i64 = 10 * 365 * 24 * 3600;
+
+/// What must be true of the object that is to be deleted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preconditions {
+    /// Its UID.
+    pub uid: Option<String>,
+    /// Its version.
+    pub resource_version: Option<String>,
+}
+
+/// How to delete.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteRequest {
+    /// Seconds of grace; `None` leaves it to the kind.
+    pub grace_period_seconds: Option<i64>,
+    /// What must be true.
+    pub preconditions: Preconditions,
+    /// What becomes of dependants; `None` leaves it to the object's finalizers.
+    pub propagation: Option<Propagation>,
+    /// Do everything but delete.
+    pub dry_run: bool,
+}
+
+/// How far a deletion has come.
+#[derive(Debug, Clone)]
+pub struct Deletion {
+    /// The object's last or present state.
+    pub version: Arc<Version>,
+    /// Whether it is gone.
+    pub gone: bool,
+}
+
+// === impl DeleteRequest ===
+
+impl DeleteRequest {
+    /// Reads `DeleteOptions` from a body, which may be empty, and lets query parameters fill in what it leaves open.
+    ///
+    /// # Errors
+    /// 400 for a body that is no `DeleteOptions`, 422 for contradictions.
+    pub fn parse(
+        body: Option<Body<'_>>,
+        query: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ApiError> {
+        let options = match body {
+            Some(body) if !body.bytes.is_empty() => {
+                // Clients of every group send these options under their own version or under `v1`.
+                let (mut value, _) = body.parse("DeleteOptions")?;
+                if let Some(map) = value.as_object_mut() {
+                    map.insert("apiVersion".to_owned(), "v1".into());
+                }
+                let text = value.to_string();
+                let body = Body {
+                    bytes: text.as_bytes(),
+                    yaml: false,
+                };
+                decode::of_kind(("", "v1", "DeleteOptions"), body, FieldValidation::Ignore)?.0
+            }
+            _ => json!({}),
+        };
+        let grace = match options.get("gracePeriodSeconds").and_then(Value::as_i64) {
+            Some(seconds) => Some(seconds),
+            None => match query("gracePeriodSeconds") {
+                Some(text) => Some(text.parse().map_err(|_| {
+                    ApiError::bad_request(format!(
+                        "invalid gracePeriodSeconds {text:?}: it must be a number"
+                    ))
+                })?),
+                None => None,
+            },
+        };
+        let text = |field: &str| {
+            options
+                .get(field)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+                .or_else(|| query(field))
+        };
+        let orphan = match options.get("orphanDependents").and_then(Value::as_bool) {
+            Some(orphan) => Some(orphan),
+            None => query("orphanDependents").map(|text| text == "true"),
+        };
+        let propagation = match (text("propagationPolicy").as_deref(), orphan) {
+            (Some(_), Some(_)) => {
+                return Err(bad_option(
+                    "DeleteOptions",
+                    "propagationPolicy",
+                    ErrorType::Invalid,
+                    text("propagationPolicy").map(|p| format!("{p:?}")),
+                    "orphanDependents and deletionPropagation cannot be both set",
+                ));
+            }
+            (Some("Background"), None) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), None) => Some(Propagation::Foreground),
+            (Some("Orphan"), None) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some(other), None) => {
+                return Err(bad_option(
+                    "DeleteOptions",
+                    "propagationPolicy",
+                    ErrorType::NotSupported,
+                    Some(format!("{other:?}")),
+                    "supported values: \"Background\", \"Foreground\", \"Orphan\"",
+                ));
+            }
+            (None, None) => None,
+        };
+        let dry_run = options.get("dryRun").and_then(Value::as_array);
+        let precondition = |field: &str| {
+            options
+                .get("preconditions")
+                .and_then(|p| p.get(field))
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
+        Ok(Self {
+            grace_period_seconds: grace.map(|g| if g < 0 { 1 } else { g.min(GRACE_SECONDS_MAX) }),
+            preconditions: Preconditions {
+                uid: precondition("uid"),
+                resource_version: precondition("resourceVersion"),
+            },
+            propagation,
+            dry_run: dry_run.is_some_and(|d| d.iter().any(|v| v == "All"))
+                || query("dryRun").is_some_and(|d| d == "All"),
+        })
+    }
+
+    /// The finalizers of an object once this deletion has begun.
+    fn finalizers(&self, object: &Value) -> Vec<String> {
+        let had: Vec<&str> = object
+            .pointer("/metadata/finalizers")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let mut finalizers: Vec<String> = had
+            .iter()
+            .filter(|f| !matches!(**f, ORPHAN | FOREGROUND))
+            .map(|f| (*f).to_owned())
+            .collect();
+        match self.propagation {
+            Some(Propagation::Orphan) => finalizers.push(ORPHAN.to_owned()),
+            Some(Propagation::Foreground) => finalizers.push(FOREGROUND.to_owned()),
+            Some(Propagation::Background) => {}
+            None => {
+                if let Some(kept) = [FOREGROUND, ORPHAN].iter().find(|f| had.contains(f)) {
+                    finalizers.push((*kept).to_owned());
+                }
+            }
+        }
+        finalizers
+    }
+}
+
+impl Preconditions {
+    fn check(&self, resource: &Resource, name: &str, object: &Value) -> Result<(), ApiError> {
+        // Upstream names the kind here where it names the resource elsewhere.
+        let subject = Subject {
+            resource: resource.kind,
+            ..resource.subject(name)
+        };
+        let uid = meta(object, "uid");
+        if let Some(wanted) = &self.uid
+            && wanted != uid
+        {
+            return Err(ApiError::conflict(
+                subject,
+                &format!(
+                    "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+                ),
+            ));
+        }
+        let version = meta(object, "resourceVersion");
+        if let Some(wanted) = &self.resource_version
+            && wanted != version
+        {
+            return Err(ApiError::conflict(
+                subject,
+                &format!(
+                    "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.resource_version.is_none()
+    }
+}
+
+/// What is to be done with an object.
+enum Step {
+    /// It is being deleted already and nothing changes.
+    Wait,
+    /// It stays for now, marked.
+    Mark(Value),
+    /// It is marked, which watchers see, and then goes.
+    MarkAndRemove(Value),
+    /// It goes.
+    Remove,
+}
+
+impl Api {
+    /// Deletes an object, or begins to.
+    ///
+    /// # Errors
+    /// 404; 409 when a precondition does not hold; 403 for namespaces that must stay.
+    pub fn delete(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        request: &DeleteRequest,
+    ) -> Result<Deletion, ApiError> {
+        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
+        let key = resource.key(namespace, name);
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            let current = self.get(resource, namespace, name)?;
+            request
+                .preconditions
+                .check(resource, name, current.object())?;
+            if resource.resource == gr("", "namespaces") {
+                let (version, gone) = self.terminate_namespace(resource, name, request.dry_run)?;
+                return Ok(Deletion { version, gone });
+            }
+            let step = self.step(resource, current.object(), request);
+            if request.dry_run {
+                return Ok(match step {
+                    Step::Wait => pending(current),
+                    Step::Mark(marked) => pending(Version::unstored(marked)),
+                    Step::MarkAndRemove(marked) => gone(Version::unstored(marked)),
+                    Step::Remove => gone(current),
+                });
+            }
+            let revision = current.revision();
+            let done = match step {
+                Step::Wait => Ok(pending(current)),
+                Step::Mark(marked) => self
+                    .store
+                    .replace(store, &key, revision, marked)
+                    .map(pending),
+                Step::MarkAndRemove(marked) => self
+                    .store
+                    .replace(store, &key, revision, marked.clone())
+                    .and_then(|v| self.store.delete(store, &key, v.revision(), marked))
+                    .map(gone),
+                Step::Remove => {
+                    let last = Value::clone(current.object());
+                    self.store.delete(store, &key, revision, last).map(gone)
+                }
+            };
+            match done {
+                Ok(deletion) => return Ok(deletion),
+                Err(StoreError::Modified) if request.preconditions.is_empty() => {}
+                Err(StoreError::Modified) => {
+                    return Err(ApiError::modified(resource.subject(name)));
+                }
+                Err(_) => return Err(ApiError::not_found(resource.subject(name))),
+            }
+        }
+        Err(ApiError::modified(resource.subject(name)))
+    }
+
+    fn step(&self, resource: &Resource, object: &Value, request: &DeleteRequest) -> Step {
+        let finalizers = request.finalizers(object);
+        let is_graceful = resource.resource == gr("", "pods");
+        let marked_before = object.pointer("/metadata/deletionTimestamp").is_some();
+        if !is_graceful {
+            return if marked_before {
+                Step::Wait
+            } else if finalizers.is_empty() {
+                Step::Remove
+            } else {
+                Step::Mark(mark(object, finalizers, self.now(), 0))
+            };
+        }
+        let grace = resource
+            .strategy()
+            .grace_period_seconds(object, request.grace_period_seconds)
+            .unwrap_or(0)
+            .clamp(0, GRACE_SECONDS_MAX);
+        let marked = if marked_before {
+            let before = object
+                .pointer("/metadata/deletionGracePeriodSeconds")
+                .and_then(Value::as_i64)
+                .unwrap_or(0);
+            let is_shorter = request.grace_period_seconds.is_some() && grace < before;
+            // Nothing changes, but for a pod whose grace has run out and that nothing holds any more.
+            if !is_shorter && !(before == 0 && finalizers.is_empty()) {
+                return Step::Wait;
+            }
+            shorten(object, &finalizers, before, grace.min(before))
+        } else {
+            mark(object, finalizers.clone(), self.now(), grace)
+        };
+        if grace == 0 && finalizers.is_empty() {
+            Step::MarkAndRemove(marked)
+        } else {
+            Step::Mark(marked)
+        }
+    }
+
+    /// Deletes all objects of a namespace (or, with `None`, of all) that a list would show.
+    ///
+    /// # Errors
+    /// Whatever the list or one of the deletions fails with; what was deleted before stays deleted.
+    pub fn delete_collection(
+        &self,
+        resource: &Resource,
+        list: &ListRequest<'_>,
+        request: &DeleteRequest,
+    ) -> Result<Vec<Arc<Version>>, ApiError> {
+        let listed = self.list(resource, list)?;
+        let mut deleted = Vec::with_capacity(listed.items.len());
+        for version in listed.items {
+            let object = version.object();
+            let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
+            match self.delete(resource, namespace, name, request) {
+                Ok(deletion) => deleted.push(deletion.version),
+                Err(e) if e.code == 404 => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+fn pending(version: Arc<Version>) -> Deletion {
+    Deletion {
+        version,
+        gone: false,
+    }
+}
+
+fn gone(version: Arc<Version>) -> Deletion {
+    Deletion {
+        version,
+        gone: true,
+    }
+}
+
+/// The object with the marks of a deletion that begins now.
+fn mark(object: &Value, finalizers: Vec<String>, now: Timestamp, grace: i64) -> Value {
+    let mut marked = object.clone();
+    let meta = meta_mut(&mut marked);
+    let end = now
+        .checked_add(SignedDuration::from_secs(grace))
+        .unwrap_or(now);
+    meta.insert("deletionTimestamp".to_owned(), seconds_text(end).into());
+    meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    if let Some(generation) = meta.get("generation").and_then(Value::as_i64)
+        && generation > 0
+    {
+        meta.insert("generation".to_owned(), generation.saturating_add(1).into());
+    }
+    set_finalizers(meta, &finalizers);
+    marked
+}
+
+/// The object with less grace than it was given before.
+fn shorten(object: &Value, finalizers: &[String], before: i64, grace: i64) -> Value {
+    let mut marked = object.clone();
+    let meta = meta_mut(&mut marked);
+    let end = meta
+        .get("deletionTimestamp")
+        .and_then(Value::as_str)
+        .and_then(|text| text.parse::<Timestamp>().ok())
+        .and_then(|end| {
+            end.checked_sub(SignedDuration::from_secs(before.saturating_sub(grace)))
+                .ok()
+        });
+    if let Some(end) = end {
+        meta.insert("deletionTimestamp".to_owned(), seconds_text(end).into());
+    }
+    meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    set_finalizers(meta, finalizers);
+    marked
+}
+
+fn set_finalizers(meta: &mut Map<String, Value>, finalizers: &[String]) {
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".to_owned(), finalizers.to_vec().into());
+    }
+}

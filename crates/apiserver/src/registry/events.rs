@@ -1,0 +1,122 @@
+//! Events have two shapes, core/v1 and events.k8s.io/v1, and are stored once, in the first.
+
+use super::kinds::Resource;
+use serde_json::{Map, Value, json};
+
+/// Field of core/v1 and of events.k8s.io/v1.
+const RENAMED: [(&str, &str); 6] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+];
+const RENAMED_REPORTER: (&str, &str) = ("reportingComponent", "reportingController");
+
+/// An object as it is stored, from the shape of `resource`.
+pub(super) fn to_stored(resource: &Resource, object: Value) -> Value {
+    if resource.is_converted() {
+        rename(object, "v1", true)
+    } else {
+        object
+    }
+}
+
+/// A stored object in the shape of `resource`.
+pub(super) fn from_stored(resource: &Resource, object: &Value) -> Value {
+    if resource.is_converted() {
+        to_events_v1(object)
+    } else {
+        object.clone()
+    }
+}
+
+/// A stored event as events.k8s.io/v1 shows it.
+pub(crate) fn to_events_v1(object: &Value) -> Value {
+    let mut event = rename(object.clone(), "events.k8s.io/v1", false);
+    if let Some(map) = event.as_object_mut() {
+        fill(
+            map,
+            &[
+                ("deprecatedSource", json!({})),
+                ("deprecatedFirstTimestamp", Value::Null),
+                ("deprecatedLastTimestamp", Value::Null),
+                ("eventTime", Value::Null),
+                ("regarding", json!({})),
+            ],
+        );
+        for empty in ["reportingController", "reportingInstance"] {
+            if map.get(empty).is_some_and(|v| v == "") {
+                map.remove(empty);
+            }
+        }
+    }
+    event
+}
+
+/// Adds what a core/v1 event always shows.
+pub(super) fn complete(event: &mut Value) {
+    if let Some(map) = event.as_object_mut() {
+        fill(
+            map,
+            &[
+                ("source", json!({})),
+                ("firstTimestamp", Value::Null),
+                ("lastTimestamp", Value::Null),
+                ("eventTime", Value::Null),
+                ("involvedObject", json!({})),
+                ("reportingComponent", json!("")),
+                ("reportingInstance", json!("")),
+            ],
+        );
+    }
+}
+
+fn fill(map: &mut Map<String, Value>, fields: &[(&str, Value)]) {
+    for (field, value) in fields {
+        if !map.contains_key(*field) {
+            map.insert((*field).to_owned(), value.clone());
+        }
+    }
+}
+
+fn rename(object: Value, api_version: &str, to_core: bool) -> Value {
+    let Value::Object(mut map) = object else {
+        return object;
+    };
+    for (core, events) in RENAMED.into_iter().chain([RENAMED_REPORTER]) {
+        let (from, to) = if to_core {
+            (events, core)
+        } else {
+            (core, events)
+        };
+        if let Some(value) = map.remove(from) {
+            map.insert(to.to_owned(), value);
+        }
+    }
+    map.insert("apiVersion".to_owned(), api_version.into());
+    Value::Object(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_survives_the_way_there_and_back() {
+        let mut core = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
+            "involvedObject": {"kind": "Pod"}, "message": "m", "count": 3,
+            "reportingComponent": "c", "reportingInstance": "i", "reason": "R", "type": "Normal",
+        });
+        complete(&mut core);
+        let events = to_events_v1(&core);
+        assert_eq!(events["apiVersion"], "events.k8s.io/v1");
+        assert_eq!(events["regarding"]["kind"], "Pod");
+        assert_eq!(events["deprecatedCount"], 3);
+        assert_eq!(events["reportingController"], "c");
+        assert_eq!(events.get("involvedObject"), None);
+        assert_eq!(rename(events, "v1", true), core);
+    }
+}

@@ -1,0 +1,194 @@
+//! [`Access`] for the controllers and kubelets of this process: the pipeline of HTTP requests without the socket.
+//!
+//! Bodies are not checked against the schemas: they come from this program, not from the network.
+
+use super::api::{Api, meta};
+use super::delete::{DeleteRequest, Preconditions};
+use super::kinds::{self, Resource, Verb};
+use super::list::ListRequest;
+use super::write::{Change, WriteOptions};
+use crate::access::{
+    Access, AccessError, Change as Seen, DeleteOptions, GroupResource, KindInfo, Object,
+};
+use crate::server::stopped;
+use crate::status::ApiError;
+use crate::storage::{Cursor, Event, EventKind, Version};
+use crate::strategy::Subresource;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+/// How many changes wait for a watcher before the watch stops reading ahead.
+const WATCH_BUFFER: usize = 1_024;
+/// How many changes are taken from the history at once.
+const READ_MAX: usize = 256;
+
+/// The API as seen from within the process.
+#[derive(Debug, Clone)]
+pub(crate) struct InProcess {
+    api: Arc<Api>,
+    runtime: Handle,
+    /// Turns true when the server stops.
+    stopping: watch::Receiver<bool>,
+}
+
+impl InProcess {
+    pub(crate) fn new(api: Arc<Api>, runtime: Handle, stopping: watch::Receiver<bool>) -> Self {
+        Self {
+            api,
+            runtime,
+            stopping,
+        }
+    }
+
+    fn write(
+        &self,
+        kind: GroupResource,
+        object: Value,
+        subresource: Subresource,
+    ) -> Result<Object, AccessError> {
+        let resource = resource(kind)?;
+        let (namespace, name) = (
+            meta(&object, "namespace").to_owned(),
+            meta(&object, "name").to_owned(),
+        );
+        let change = Change {
+            resource,
+            namespace: &namespace,
+            name: &name,
+            subresource,
+            dry_run: false,
+        };
+        let version = self.api.update(&change, |_| Ok(object.clone()))?;
+        Ok(Arc::clone(version.object()))
+    }
+}
+
+fn resource(kind: GroupResource) -> Result<&'static Resource, ApiError> {
+    kinds::indexed(kind).ok_or_else(ApiError::no_such_resource)
+}
+
+impl Access for InProcess {
+    fn get(&self, kind: GroupResource, namespace: &str, name: &str) -> Result<Object, AccessError> {
+        let version = self.api.get(resource(kind)?, namespace, name)?;
+        Ok(Arc::clone(version.object()))
+    }
+
+    fn list(&self, kind: GroupResource, namespace: Option<&str>) -> Vec<Object> {
+        let request = ListRequest {
+            namespace,
+            ..ListRequest::default()
+        };
+        let listed = resource(kind).and_then(|r| self.api.list(r, &request));
+        let items = listed.map(|l| l.items).unwrap_or_default();
+        items.iter().map(|v| Arc::clone(v.object())).collect()
+    }
+
+    fn create(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
+        let namespace = meta(&object, "namespace").to_owned();
+        let options = WriteOptions::default();
+        let version = self
+            .api
+            .create(resource(kind)?, &namespace, object, &options)?;
+        Ok(Arc::clone(version.object()))
+    }
+
+    fn update(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
+        self.write(kind, object, Subresource::Main)
+    }
+
+    fn update_status(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
+        self.write(kind, object, Subresource::Status)
+    }
+
+    fn finalize_namespace(&self, namespace: Value) -> Result<Object, AccessError> {
+        let name = meta(&namespace, "name").to_owned();
+        let resource = resource(crate::access::gr("", "namespaces"))?;
+        let version = self
+            .api
+            .finalize_namespace(resource, &name, &namespace, false)?;
+        Ok(Arc::clone(version.object()))
+    }
+
+    fn delete(
+        &self,
+        kind: GroupResource,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), AccessError> {
+        let request = DeleteRequest {
+            grace_period_seconds: options.grace_period_seconds,
+            preconditions: Preconditions {
+                uid: options.uid.clone(),
+                resource_version: None,
+            },
+            propagation: Some(options.propagation),
+            dry_run: false,
+        };
+        self.api
+            .delete(resource(kind)?, namespace, name, &request)?;
+        Ok(())
+    }
+
+    fn watch(&self, kind: GroupResource) -> mpsc::Receiver<Seen> {
+        let (sender, receiver) = mpsc::channel(WATCH_BUFFER);
+        let store = resource(kind).ok().and_then(|r| r.store);
+        let started = store.and_then(|store| self.api.store().watch_now(store, "").ok());
+        if let Some((items, _, cursor)) = started {
+            let mut stopping = self.stopping.clone();
+            self.runtime.spawn(async move {
+                tokio::select! {
+                    () = feed(items, cursor, sender) => {}
+                    () = stopped(&mut stopping) => {}
+                }
+            });
+        }
+        receiver
+    }
+
+    fn kinds(&self) -> Vec<KindInfo> {
+        kinds::resources()
+            .iter()
+            .filter(|r| r.offers(Verb::Watch) && !r.is_converted())
+            .map(Resource::info)
+            .collect()
+    }
+}
+
+/// Sends the state and then the changes, until the watcher is gone or has fallen out of the history.
+async fn feed(items: Vec<Arc<Version>>, mut cursor: Cursor, sender: mpsc::Sender<Seen>) {
+    for version in items {
+        let change = Seen::Added(Arc::clone(version.object()));
+        if sender.send(change).await.is_err() {
+            return;
+        }
+    }
+    loop {
+        let Ok((events, _)) = cursor.read(READ_MAX) else {
+            return;
+        };
+        if events.is_empty() {
+            tokio::select! {
+                () = cursor.changed() => {}
+                () = sender.closed() => return,
+            }
+            continue;
+        }
+        for event in events {
+            if sender.send(seen(&event)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn seen(event: &Event) -> Seen {
+    let object = Arc::clone(event.version.object());
+    match event.kind {
+        EventKind::Created => Seen::Added(object),
+        EventKind::Updated => Seen::Modified(object),
+        EventKind::Deleted => Seen::Deleted(object),
+    }
+}

@@ -1,0 +1,340 @@
+//! Lists: what `resourceVersion`, `resourceVersionMatch`, `limit` and `continue` mean.
+
+use super::api::{Api, store_error};
+use super::kinds::Resource;
+use super::options::bad_option;
+use crate::field::ErrorType;
+use crate::selectors::Selectors;
+use crate::status::ApiError;
+use crate::storage::{ListQuery, StoreError, Version};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What `resourceVersionMatch` may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionMatch {
+    /// The state of exactly that revision.
+    Exact,
+    /// Any state that is not older.
+    NotOlderThan,
+}
+
+/// What to list.
+#[derive(Debug, Clone, Default)]
+pub struct ListRequest<'a> {
+    /// The namespace; `None` is all of them.
+    pub namespace: Option<&'a str>,
+    /// Which objects.
+    pub selectors: Selectors,
+    /// At most this many; zero is all.
+    pub limit: usize,
+    /// Where an earlier page ended.
+    pub continue_token: &'a str,
+    /// As the client gave it.
+    pub resource_version: &'a str,
+    /// As the client gave it.
+    pub version_match: Option<VersionMatch>,
+}
+
+/// A page of a list.
+#[derive(Debug, Default)]
+pub struct Listed {
+    /// The objects, in order of namespace and name.
+    pub items: Vec<Arc<Version>>,
+    /// The revision of the listed state.
+    pub revision: u64,
+    /// Where the next page begins; empty on the last.
+    pub continue_token: String,
+    /// How many objects follow, where that is known.
+    pub remaining: Option<usize>,
+}
+
+/// Which state is to be listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Now,
+    Exact(u64),
+    NotOlderThan(u64),
+}
+
+// === impl VersionMatch ===
+
+impl VersionMatch {
+    /// Reads the query parameter.
+    ///
+    /// # Errors
+    /// 422 for another word than the two known ones.
+    pub fn parse(text: &str) -> Result<Option<Self>, ApiError> {
+        match text {
+            "" => Ok(None),
+            "Exact" => Ok(Some(Self::Exact)),
+            "NotOlderThan" => Ok(Some(Self::NotOlderThan)),
+            other => Err(list_option(
+                "resourceVersionMatch",
+                ErrorType::NotSupported,
+                Some(format!("{other:?}")),
+                "supported values: \"Exact\", \"NotOlderThan\", \"\"",
+            )),
+        }
+    }
+}
+
+fn list_option(field: &str, error: ErrorType, value: Option<String>, detail: &str) -> ApiError {
+    bad_option("ListOptions", field, error, value, detail)
+}
+
+/// Reads a revision; the empty text and `0` are no revision.
+///
+/// # Errors
+/// 400 for anything that is not a number.
+pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, ApiError> {
+    match text {
+        "" | "0" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            ApiError::bad_request(format!(
+                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
+        }),
+    }
+}
+
+// === impl ListRequest ===
+
+impl ListRequest<'_> {
+    fn state(&self) -> Result<State, ApiError> {
+        if let Some(version_match) = self.version_match {
+            let forbid = |detail| {
+                Err(list_option(
+                    "resourceVersionMatch",
+                    ErrorType::Forbidden,
+                    None,
+                    detail,
+                ))
+            };
+            if self.resource_version.is_empty() {
+                return forbid(
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                );
+            }
+            if !self.continue_token.is_empty() {
+                return forbid("resourceVersionMatch is forbidden when continue is provided");
+            }
+            if version_match == VersionMatch::Exact && self.resource_version == "0" {
+                return forbid(
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                );
+            }
+        }
+        let Some(revision) = parse_revision(self.resource_version)? else {
+            return Ok(State::Now);
+        };
+        // Without a match a limited list is exact, as it was before there were matches.
+        match self.version_match {
+            Some(VersionMatch::Exact) => Ok(State::Exact(revision)),
+            None if self.limit > 0 => Ok(State::Exact(revision)),
+            _ => Ok(State::NotOlderThan(revision)),
+        }
+    }
+
+    /// The revision that must have been written before the list can be answered.
+    ///
+    /// # Errors
+    /// What is wrong with the options.
+    pub fn awaits(&self) -> Result<Option<u64>, ApiError> {
+        match self.state()? {
+            State::Now => Ok(None),
+            State::Exact(revision) | State::NotOlderThan(revision) => Ok(Some(revision)),
+        }
+    }
+}
+
+impl Api {
+    /// Lists objects. Await [`Api::reached`] for [`ListRequest::awaits`] first.
+    ///
+    /// # Errors
+    /// What is wrong with the options; 410 for a state that is forgotten; 504 for one that is not there yet.
+    pub fn list(&self, resource: &Resource, request: &ListRequest<'_>) -> Result<Listed, ApiError> {
+        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
+        let state = request.state()?;
+        let prefix = match request.namespace {
+            Some(namespace) if resource.namespaced => format!("{namespace}/"),
+            _ => String::new(),
+        };
+        if let Some(listed) = self.list_one(resource, store, request, state)? {
+            return Ok(listed);
+        }
+        let position = if request.continue_token.is_empty() {
+            None
+        } else {
+            if !matches!(request.resource_version, "" | "0") {
+                return Err(ApiError::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            Some(Position::parse(request.continue_token, &prefix)?)
+        };
+        let at = match (&position, state) {
+            (Some(position), _) => position.revision,
+            (None, State::Exact(revision)) => Some(revision),
+            (None, _) => None,
+        };
+        let matches = |object: &Value| request.selectors.matches(object);
+        let query = ListQuery {
+            prefix: &prefix,
+            after: position.as_ref().map(|p| p.after.as_str()),
+            limit: (request.limit > 0).then_some(request.limit),
+            at,
+            filter: if request.selectors.is_everything() {
+                None
+            } else {
+                Some(&matches)
+            },
+        };
+        let page = self.store.list(store, &query).map_err(|e| match &e {
+            StoreError::Expired { .. } if position.is_some() => {
+                let after = position.as_ref().map_or("", |p| p.after.as_str());
+                ApiError {
+                    continue_token: Some(token(None, &prefix, after)),
+                    ..ApiError::expired(
+                        "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+                    )
+                }
+            }
+            StoreError::Expired { .. } => ApiError::expired(
+                "The resourceVersion for the provided list is too old.",
+            ),
+            _ => store_error(&e),
+        })?;
+        if let State::NotOlderThan(revision) = state
+            && page.revision < revision
+        {
+            return Err(ApiError::resource_version_too_large(
+                revision,
+                page.revision,
+            ));
+        }
+        Ok(Listed {
+            revision: page.revision,
+            continue_token: page.more_after.map_or_else(String::new, |after| {
+                token(Some(page.revision), &prefix, &after)
+            }),
+            remaining: page.remaining,
+            items: page.items,
+        })
+    }
+
+    /// A list of the one object that a selector names is a look-up.
+    fn list_one(
+        &self,
+        resource: &Resource,
+        store: usize,
+        request: &ListRequest<'_>,
+        state: State,
+    ) -> Result<Option<Listed>, ApiError> {
+        let Some(name) = request.selectors.fields.required("metadata.name") else {
+            return Ok(None);
+        };
+        if matches!(state, State::Exact(_))
+            || !request.continue_token.is_empty()
+            || (resource.namespaced && request.namespace.is_none())
+        {
+            return Ok(None);
+        }
+        let key = resource.key(request.namespace.unwrap_or(""), name);
+        let (found, revision) = self.store.get_at(store, &key);
+        if let State::NotOlderThan(wanted) = state
+            && revision < wanted
+        {
+            return Err(ApiError::resource_version_too_large(wanted, revision));
+        }
+        Ok(Some(Listed {
+            items: found
+                .into_iter()
+                .filter(|v| request.selectors.matches(v.object()))
+                .collect(),
+            revision,
+            ..Listed::default()
+        }))
+    }
+}
+
+/// Where a page ended.
+struct Position {
+    /// The pinned revision; `None` goes on with whatever is there now.
+    revision: Option<u64>,
+    /// The last key of the page.
+    after: String,
+}
+
+/// A `continue` token: the revision and the key after which to go on, relative to the listed namespace.
+fn token(revision: Option<u64>, prefix: &str, after: &str) -> String {
+    let start = after.strip_prefix(prefix).unwrap_or(after);
+    let revision = revision.map_or(json!(-1), |r| json!(r));
+    let text = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("/{start}\u{0}")});
+    URL_SAFE_NO_PAD.encode(text.to_string())
+}
+
+impl Position {
+    fn parse(token: &str, prefix: &str) -> Result<Self, ApiError> {
+        let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let bytes = URL_SAFE_NO_PAD
+            .decode(token.trim_end_matches('='))
+            .map_err(|_| bad("it is not base64"))?;
+        let value: Value =
+            serde_json::from_slice(&bytes).map_err(|_| bad("it is not a token of this server"))?;
+        if value.get("v").is_none_or(|v| v != "meta.k8s.io/v1") {
+            return Err(bad("server does not recognize this encoded version"));
+        }
+        let start = value
+            .get("start")
+            .and_then(Value::as_str)
+            .and_then(|s| s.strip_prefix('/'))
+            .ok_or_else(|| bad("it has no start key"))?;
+        let revision = match value.get("rv").and_then(Value::as_i64) {
+            Some(-1) => None,
+            Some(revision) => Some(
+                u64::try_from(revision)
+                    .ok()
+                    .filter(|r| *r > 0)
+                    .ok_or_else(|| bad("its revision is no revision"))?,
+            ),
+            None => return Err(bad("it has no revision")),
+        };
+        Ok(Self {
+            revision,
+            after: format!("{prefix}{}", start.trim_end_matches('\u{0}')),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_as_upstream_writes_it() {
+        assert_eq!(
+            token(Some(233), "default/", "default/gated").len(),
+            "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjMzLCJzdGFydCI6Ii9nYXRlZFx1MDAwMCJ9".len()
+        );
+        let position = Position::parse(
+            "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjMzLCJzdGFydCI6Ii9nYXRlZFx1MDAwMCJ9",
+            "default/",
+        );
+        let got = position.map(|p| (p.revision, p.after)).ok();
+        assert_eq!(got, Some((Some(233), "default/gated".to_owned())));
+    }
+
+    #[test]
+    fn broken_tokens_are_refused() {
+        for token in ["%%%", "e30", "bm8"] {
+            assert_eq!(
+                Position::parse(token, "").err().map(|e| e.code),
+                Some(400),
+                "{token}"
+            );
+        }
+    }
+}

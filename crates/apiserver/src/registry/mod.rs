@@ -1,0 +1,35 @@
+//! The served kinds and what can be done with them.
+//!
+//! [`kinds`] is the table of resources; [`Api`] holds the verbs, generic over kinds. Everything that enters,
+//! over HTTP or from within the process, passes through it: decoding, defaulting, admission, preparation,
+//! validation, preconditions, storage.
+
+mod api;
+mod binding;
+mod decode;
+mod delete;
+mod events;
+mod in_process;
+mod kinds;
+mod list;
+mod namespaces;
+mod options;
+mod patch;
+mod reviews;
+mod scale;
+mod write;
+
+pub use api::{Api, ApiOptions, Clock};
+pub use decode::{Body, FieldValidation};
+pub use delete::{DeleteRequest, Deletion, Preconditions};
+pub use kinds::{Generation, Resource, Sub, Verb, find, group_versions, indexed, resources};
+pub use list::{ListRequest, Listed, VersionMatch};
+pub use reviews::review;
+pub use write::{WriteOptions, Written};
+
+pub(crate) use api::{meta, meta_mut};
+pub(crate) use events::to_events_v1;
+pub(crate) use in_process::InProcess;
+pub(crate) use list::parse_revision;
+pub(crate) use options::bad_option;
+pub(crate) use scale::{of as scale_of, selector_text};

@@ -1,0 +1,139 @@
+//! What is special about namespaces: they stay, terminating, until their content is gone and `finalize` says so.
+
+use super::api::{Api, child_mut, meta, meta_mut, seconds_text};
+use super::kinds::Resource;
+use super::write::{WRITE_ATTEMPTS_MAX, is_released};
+use crate::status::ApiError;
+use crate::storage::Version;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The label that carries a namespace's name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Gives a new namespace its label, its finalizer and its phase.
+pub(super) fn prepare_for_create(object: &mut Value) {
+    let name = meta(object, "name").to_owned();
+    if let Some(labels) = labels(object) {
+        labels.insert(NAME_LABEL.to_owned(), name.into());
+    }
+    let spec = child_mut(object, "spec");
+    let finalizers = spec.get("finalizers").and_then(Value::as_array);
+    if finalizers.is_none_or(|f| f.iter().all(|f| f != "kubernetes")) {
+        let mut all = finalizers.cloned().unwrap_or_default();
+        all.push("kubernetes".into());
+        spec.insert("finalizers".to_owned(), all.into());
+    }
+    if let Some(map) = object.as_object_mut() {
+        map.insert("status".to_owned(), json!({"phase": "Active"}));
+    }
+}
+
+/// Keeps the label and the finalizers, which only `finalize` may change.
+pub(super) fn prepare_for_update(new: &mut Value, old: &Value) {
+    let name = meta(old, "name").to_owned();
+    if let Some(labels) = labels(new) {
+        labels.insert(NAME_LABEL.to_owned(), name.into());
+    }
+    let spec = child_mut(new, "spec");
+    match old.pointer("/spec/finalizers") {
+        Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers.clone()),
+        None => spec.remove("finalizers"),
+    };
+}
+
+fn labels(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
+    let labels = meta_mut(object)
+        .entry("labels")
+        .or_insert_with(|| json!({}));
+    labels.as_object_mut()
+}
+
+impl Api {
+    /// PUT `…/finalize`: replaces the finalizers of the spec, and removes a terminating namespace that has none
+    /// left.
+    pub(super) fn finalize_namespace(
+        &self,
+        resource: &Resource,
+        name: &str,
+        object: &Value,
+        dry_run: bool,
+    ) -> Result<Arc<Version>, ApiError> {
+        let finalizers = object
+            .pointer("/spec/finalizers")
+            .cloned()
+            .unwrap_or_else(|| json!([]));
+        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            let current = self.get(resource, "", name)?;
+            let given = meta(object, "resourceVersion");
+            if !given.is_empty() && given != meta(current.object(), "resourceVersion") {
+                return Err(ApiError::modified(resource.subject(name)));
+            }
+            let mut new = Value::clone(current.object());
+            let spec = child_mut(&mut new, "spec");
+            if finalizers.as_array().is_some_and(Vec::is_empty) {
+                spec.remove("finalizers");
+            } else {
+                spec.insert("finalizers".to_owned(), finalizers.clone());
+            }
+            if dry_run {
+                return Ok(Version::unstored(new));
+            }
+            let written = if is_released(&new) {
+                self.store.delete(store, name, current.revision(), new)
+            } else {
+                self.store.replace(store, name, current.revision(), new)
+            };
+            if let Ok(version) = written {
+                return Ok(version);
+            }
+        }
+        Err(ApiError::modified(resource.subject(name)))
+    }
+
+    /// Marks a namespace for deletion; it goes at once only when nothing holds it.
+    pub(super) fn terminate_namespace(
+        &self,
+        resource: &Resource,
+        name: &str,
+        dry_run: bool,
+    ) -> Result<(Arc<Version>, bool), ApiError> {
+        if matches!(name, "default" | "kube-system" | "kube-public") {
+            return Err(ApiError::forbidden(
+                resource.subject(name),
+                "this namespace may not be deleted",
+            ));
+        }
+        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            let current = self.get(resource, "", name)?;
+            if current
+                .object()
+                .pointer("/metadata/deletionTimestamp")
+                .is_some()
+            {
+                return Ok((current, false));
+            }
+            let mut new = Value::clone(current.object());
+            meta_mut(&mut new).insert(
+                "deletionTimestamp".to_owned(),
+                seconds_text(self.now()).into(),
+            );
+            child_mut(&mut new, "status").insert("phase".to_owned(), "Terminating".into());
+            let gone = is_released(&new);
+            if dry_run {
+                return Ok((Version::unstored(new), gone));
+            }
+            let written = if gone {
+                self.store.delete(store, name, current.revision(), new)
+            } else {
+                self.store.replace(store, name, current.revision(), new)
+            };
+            if let Ok(version) = written {
+                return Ok((version, gone));
+            }
+        }
+        Err(ApiError::modified(resource.subject(name)))
+    }
+}

@@ -1,0 +1,139 @@
+//! PATCH: a change of the current object, computed anew when another write comes in between.
+
+use super::api::{Api, meta};
+use super::events;
+use super::kinds::{Resource, Sub};
+use super::write::{Change, WriteOptions, Written, subresource};
+use super::{FieldValidation, decode, scale};
+use crate::field::{ErrorType, FieldError};
+use crate::patch::{self, PatchError, PatchType};
+use crate::schema::Schemas;
+use crate::status::{ApiError, Subject};
+use serde_json::Value;
+use std::sync::Mutex;
+
+/// How much of a patched object stands in the error about it.
+const SHOWN_CHARS_MAX: usize = 4_096;
+
+impl Api {
+    /// Applies a patch to an object, its status or its scale.
+    ///
+    /// # Errors
+    /// 404; 400, 413 and 422 for the patch; 409 and 422 for the patched object.
+    pub fn patch(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        sub: Option<Sub>,
+        (patch_type, patch): (PatchType, &[u8]),
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let change = Change {
+            resource,
+            namespace,
+            name,
+            subresource: subresource(sub),
+            dry_run: options.dry_run,
+        };
+        let warnings = Mutex::new(Vec::new());
+        let note = |faults: Vec<String>| {
+            if options.validation == FieldValidation::Warn
+                && let Ok(mut warnings) = warnings.lock()
+            {
+                *warnings = faults;
+            }
+        };
+        let version = self.update(&change, |stored| match sub {
+            Some(Sub::Scale) => {
+                let kind = ("autoscaling", "v1", "Scale");
+                let before = scale::of(stored);
+                let (after, faults) = patched(kind, &before, patch_type, patch, options)?;
+                note(faults);
+                scale::put(resource, stored, &after)
+            }
+            _ => {
+                let kind = (resource.resource.group, resource.version, resource.kind);
+                let before = events::from_stored(resource, stored);
+                let (after, faults) = patched(kind, &before, patch_type, patch, options)?;
+                note(faults);
+                same_object(&before, &after)?;
+                Ok(events::to_stored(resource, after))
+            }
+        })?;
+        let warnings = warnings.into_inner().unwrap_or_default();
+        Ok(Written { version, warnings })
+    }
+}
+
+fn patched(
+    (group, version, kind): (&str, &str, &str),
+    before: &Value,
+    patch_type: PatchType,
+    patch: &[u8],
+    options: &WriteOptions,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let patched = patch::apply_reporting(patch_type, group, version, kind, before, patch)
+        .map_err(|e| patch_error(&e))?;
+    let mut object = patched.object;
+    let schemas = Schemas::get();
+    let decoded = schemas.check(group, version, kind, &object);
+    if let Some(first) = decoded.type_errors.first() {
+        return Err(bad_outcome(&object, first));
+    }
+    let faults = decode::strict_faults(&decoded.unknown_fields, &patched.duplicate_fields);
+    if !faults.is_empty() && options.validation == FieldValidation::Strict {
+        let text = format!("strict decoding error: {}", faults.join(", "));
+        return Err(bad_outcome(&object, &text));
+    }
+    schemas.prune(group, version, kind, &mut object);
+    Ok((object, faults))
+}
+
+/// 422 for a patch whose outcome is no object of the kind.
+fn bad_outcome(object: &Value, detail: &str) -> ApiError {
+    let shown: String = object.to_string().chars().take(SHOWN_CHARS_MAX).collect();
+    let error = FieldError {
+        kind: ErrorType::Invalid,
+        field: "patch".to_owned(),
+        value: Some(format!("{shown:?}")),
+        detail: detail.to_owned(),
+    };
+    let nothing = Subject {
+        group: "",
+        resource: "",
+        name: "",
+    };
+    ApiError::invalid(nothing, &[error])
+}
+
+fn patch_error(error: &PatchError) -> ApiError {
+    match error {
+        PatchError::Malformed(_) => ApiError::bad_request(error.status_message()),
+        PatchError::Unprocessable(_) => ApiError::unprocessable(),
+        PatchError::TooManyOperations(_) => ApiError::too_large(error.status_message()),
+    }
+}
+
+/// A patch may change everything but which object it is.
+fn same_object(before: &Value, after: &Value) -> Result<(), ApiError> {
+    for field in ["apiVersion", "kind"] {
+        if before.get(field) != after.get(field) {
+            return Err(ApiError::bad_request(format!(
+                "the patch changes {field}, which cannot be changed"
+            )));
+        }
+    }
+    let (before_name, after_name) = (meta(before, "name"), meta(after, "name"));
+    if before_name != after_name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({after_name}) does not match the name on the URL ({before_name})"
+        )));
+    }
+    if meta(before, "namespace") != meta(after, "namespace") {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! `…/scale`: how many replicas, whatever the kind.
+
+use super::api::{Api, child_mut, meta};
+use super::decode::{self, Body};
+use super::kinds::Resource;
+use super::write::{Change, WriteOptions, Written};
+use crate::field::{ErrorType, FieldError};
+use crate::status::{ApiError, Subject};
+use crate::strategy::Subresource;
+use serde_json::{Map, Value, json};
+
+/// The `Scale` of a stored object.
+pub(crate) fn of(object: &Value) -> Value {
+    let mut metadata = Map::new();
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = object.pointer("/metadata").and_then(|m| m.get(field)) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
+    let number = |pointer| object.pointer(pointer).and_then(Value::as_i64);
+    let mut spec = Map::new();
+    // Zero is left out, as upstream does.
+    if let Some(replicas) = number("/spec/replicas").filter(|r| *r != 0) {
+        spec.insert("replicas".to_owned(), replicas.into());
+    }
+    let mut status = Map::new();
+    let replicas = number("/status/replicas").unwrap_or(0);
+    status.insert("replicas".to_owned(), replicas.into());
+    let selector = selector_text(object.pointer("/spec/selector"));
+    if !selector.is_empty() {
+        status.insert("selector".to_owned(), selector.into());
+    }
+    json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    })
+}
+
+/// The object with the replicas of a `Scale`.
+///
+/// # Errors
+/// 422 for fewer than none.
+pub(super) fn put(resource: &Resource, object: &Value, scale: &Value) -> Result<Value, ApiError> {
+    let replicas = scale
+        .pointer("/spec/replicas")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    if replicas < 0 {
+        let error = FieldError {
+            kind: ErrorType::Invalid,
+            field: "spec.replicas".to_owned(),
+            value: Some(replicas.to_string()),
+            detail: "must be greater than or equal to 0".to_owned(),
+        };
+        let subject = Subject {
+            group: "autoscaling",
+            resource: "Scale",
+            name: meta(object, "name"),
+        };
+        return Err(ApiError::invalid(subject, &[error]));
+    }
+    let given = meta(scale, "uid");
+    let live = meta(object, "uid");
+    if !given.is_empty() && given != live {
+        let name = meta(object, "name");
+        let key = resource.key(meta(object, "namespace"), name);
+        return Err(super::write::uid_conflict(
+            resource, &key, name, given, live,
+        ));
+    }
+    let mut new = object.clone();
+    child_mut(&mut new, "spec").insert("replicas".to_owned(), replicas.into());
+    let metadata = child_mut(&mut new, "metadata");
+    match meta(scale, "resourceVersion") {
+        "" => metadata.remove("resourceVersion"),
+        version => metadata.insert("resourceVersion".to_owned(), version.into()),
+    };
+    Ok(new)
+}
+
+/// A label selector as text: `a=b,c in (d,e)`, keys in order.
+pub(crate) fn selector_text(selector: Option<&Value>) -> String {
+    let Some(selector) = selector.and_then(Value::as_object) else {
+        return String::new();
+    };
+    let is_structured =
+        selector.contains_key("matchLabels") || selector.contains_key("matchExpressions");
+    let labels = if is_structured {
+        selector.get("matchLabels").and_then(Value::as_object)
+    } else {
+        // Replication controllers and services select by plain labels.
+        Some(selector)
+    };
+    let mut parts: Vec<(String, String)> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| {
+            let value = value.as_str().unwrap_or("");
+            (key.clone(), format!("{key}={value}"))
+        })
+        .collect();
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    for expression in expressions.into_iter().flatten() {
+        let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or("");
+        let key = text("key");
+        let mut values: Vec<&str> = expression
+            .get("values")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let part = match text("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        };
+        parts.push((key.to_owned(), part));
+    }
+    parts.sort();
+    let parts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
+    parts.join(",")
+}
+
+impl Api {
+    /// PUT `…/scale`.
+    ///
+    /// # Errors
+    /// As an update.
+    pub fn update_scale(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        body: Body<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let kind = ("autoscaling", "v1", "Scale");
+        let (scale, warnings) = decode::of_kind(kind, body, options.validation)?;
+        let given = meta(&scale, "name");
+        if !given.is_empty() && given != name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            )));
+        }
+        let change = Change {
+            resource,
+            namespace,
+            name,
+            subresource: Subresource::Main,
+            dry_run: options.dry_run,
+        };
+        let version = self.update(&change, |stored| put(resource, stored, &scale))?;
+        Ok(Written { version, warnings })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_written_in_order_of_their_keys() {
+        let selector = json!({
+            "matchLabels": {"b": "1", "a": "2"},
+            "matchExpressions": [
+                {"key": "c", "operator": "In", "values": ["y", "x"]},
+                {"key": "aa", "operator": "DoesNotExist"},
+            ],
+        });
+        assert_eq!(selector_text(Some(&selector)), "a=2,!aa,b=1,c in (x,y)");
+        assert_eq!(selector_text(Some(&json!({"app": "x"}))), "app=x");
+        assert_eq!(selector_text(None), "");
+    }
+}

@@ -1,0 +1,444 @@
+//! Create and update: the pipeline of one write, from a decoded object to the store.
+//!
+//! Nothing is computed under a lock. A write is based on the version that was read; when another write came in
+//! between, one that did not insist on a version is computed again.
+
+use super::api::{Api, child_mut, meta, meta_mut};
+use super::decode::{self, Body, FieldValidation};
+use super::kinds::{Generation, Resource, Sub};
+use super::{events, namespaces};
+use crate::access::gr;
+use crate::status::ApiError;
+use crate::storage::{StoreError, Version};
+use crate::strategy::Subresource;
+use crate::validation::metadata;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// How often a name is generated anew when it is taken.
+const GENERATE_ATTEMPTS_MAX: usize = 8;
+/// How often a write is computed again because another one came in between.
+pub(super) const WRITE_ATTEMPTS_MAX: usize = 20;
+
+/// The options of a write.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriteOptions {
+    /// Do everything but store.
+    pub dry_run: bool,
+    /// What unknown fields lead to.
+    pub validation: FieldValidation,
+}
+
+/// What a write led to.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// The object as it is now.
+    pub version: Arc<Version>,
+    /// What the client is told besides.
+    pub warnings: Vec<String>,
+}
+
+/// What an update is computed from.
+pub(super) struct Change<'a> {
+    pub(super) resource: &'a Resource,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) subresource: Subresource,
+    pub(super) dry_run: bool,
+}
+
+impl Api {
+    /// POST: reads an object and creates it.
+    ///
+    /// # Errors
+    /// What is wrong with the body, the namespace or the object; 409 when it exists.
+    pub fn create_from(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        body: Body<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let (object, warnings) = decode::object(resource, body, options.validation)?;
+        let version = self.create(resource, namespace, object, options)?;
+        Ok(Written { version, warnings })
+    }
+
+    /// Creates a decoded object in the shape in which it is stored.
+    ///
+    /// # Errors
+    /// As [`Api::create_from`], but for the body.
+    pub fn create(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Arc<Version>, ApiError> {
+        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
+        let rules = resource.stored_as();
+        let strategy = resource.strategy();
+        adopt_namespace(resource, namespace, &mut object)?;
+        strategy.default(&mut object);
+        self.admit_create(rules, namespace, &mut object)?;
+
+        let generate = self.fill_in_metadata(&mut object);
+        let cx = self.context(namespace);
+        strategy.prepare_for_create(&mut object, &cx);
+        match resource.resource.resource {
+            "namespaces" => namespaces::prepare_for_create(&mut object),
+            "events" => events::complete(&mut object),
+            _ => {}
+        }
+        match rules.generation {
+            Generation::Unset => meta_mut(&mut object).remove("generation"),
+            _ => meta_mut(&mut object).insert("generation".to_owned(), 1.into()),
+        };
+
+        for _ in 0..GENERATE_ATTEMPTS_MAX {
+            if let Some(base) = &generate {
+                let name = self.new_name(base);
+                meta_mut(&mut object).insert("name".to_owned(), name.into());
+            }
+            let mut errors = metadata::validate_create(
+                &object,
+                resource.namespaced,
+                metadata::NameRule::of(rules.resource),
+            );
+            errors.extend(strategy.validate(&object));
+            let name = meta(&object, "name").to_owned();
+            if !errors.is_empty() {
+                return Err(ApiError::invalid(resource.kind_subject(&name), &errors));
+            }
+            let key = resource.key(namespace, &name);
+            let taken = if options.dry_run {
+                if self.store.get(store, &key).is_none() {
+                    return Ok(Version::unstored(object));
+                }
+                true
+            } else if generate.is_some() {
+                match self.store.create(store, &key, object.clone()) {
+                    Ok(version) => return Ok(version),
+                    Err(_) => true,
+                }
+            } else {
+                return self
+                    .store
+                    .create(store, &key, object)
+                    .map_err(|_| ApiError::already_exists(resource.subject(&name)));
+            };
+            if taken && generate.is_none() {
+                return Err(ApiError::already_exists(resource.subject(&name)));
+            }
+        }
+        Err(ApiError::generated_name_taken(
+            resource.subject(meta(&object, "name")),
+        ))
+    }
+
+    /// Sets what the server alone decides. Returns what a name is to be generated from.
+    fn fill_in_metadata(&self, object: &mut Value) -> Option<String> {
+        let (uid, now) = (self.new_uid(), self.now_text());
+        let meta = meta_mut(object);
+        for field in [
+            "resourceVersion",
+            "selfLink",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "managedFields",
+        ] {
+            meta.remove(field);
+        }
+        meta.insert("uid".to_owned(), uid.into());
+        meta.insert("creationTimestamp".to_owned(), now.into());
+        let is_empty = |field: &str| {
+            meta.get(field)
+                .and_then(Value::as_str)
+                .is_none_or(str::is_empty)
+        };
+        if !is_empty("name") || is_empty("generateName") {
+            return None;
+        }
+        meta.get("generateName")
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    }
+
+    /// PUT: reads an object and puts it in the place of the one of that name.
+    ///
+    /// # Errors
+    /// What is wrong with the body or the object; 404; 409 when it has another version or UID.
+    pub fn update_from(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        sub: Option<Sub>,
+        body: Body<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let (mut object, warnings) = decode::object(resource, body, options.validation)?;
+        adopt_namespace(resource, namespace, &mut object)?;
+        let given = meta(&object, "name");
+        if given.is_empty() {
+            meta_mut(&mut object).insert("name".to_owned(), name.into());
+        } else if given != name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            )));
+        }
+        if sub == Some(Sub::Finalize) {
+            let version = self.finalize_namespace(resource, name, &object, options.dry_run)?;
+            return Ok(Written { version, warnings });
+        }
+        let change = Change {
+            resource,
+            namespace,
+            name,
+            subresource: subresource(sub),
+            dry_run: options.dry_run,
+        };
+        let version = self.update(&change, |_| Ok(object.clone()))?;
+        Ok(Written { version, warnings })
+    }
+
+    /// Computes an object from its current version and stores it. `compute` gets the stored object and returns
+    /// the new one in the stored shape; when that carries a `resourceVersion`, only that version is replaced.
+    pub(super) fn update(
+        &self,
+        change: &Change<'_>,
+        compute: impl Fn(&Value) -> Result<Value, ApiError>,
+    ) -> Result<Arc<Version>, ApiError> {
+        let resource = change.resource;
+        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
+        let key = resource.key(change.namespace, change.name);
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            let current = self.get(resource, change.namespace, change.name)?;
+            let new = compute(current.object())?;
+            let insists = self.check_version(change, &new, &current)?;
+            let new = self.prepare_update(change, new, &current)?;
+            if new == **current.object() {
+                return Ok(current);
+            }
+            let gone = is_released(&new);
+            if change.dry_run {
+                return Ok(Version::unstored(new));
+            }
+            let stored = if gone {
+                self.store.delete(store, &key, current.revision(), new)
+            } else {
+                self.store.replace(store, &key, current.revision(), new)
+            };
+            match stored {
+                Ok(version) => return Ok(version),
+                Err(StoreError::Modified) if !insists => {}
+                Err(StoreError::Modified) => {
+                    return Err(ApiError::modified(resource.subject(change.name)));
+                }
+                Err(_) => return Err(ApiError::not_found(resource.subject(change.name))),
+            }
+        }
+        Err(ApiError::modified(resource.subject(change.name)))
+    }
+
+    /// Compares UID and version with what the client has read. Returns whether it insists on that version.
+    fn check_version(
+        &self,
+        change: &Change<'_>,
+        new: &Value,
+        current: &Version,
+    ) -> Result<bool, ApiError> {
+        let subject = change.resource.subject(change.name);
+        let (uid, live) = (meta(new, "uid"), meta(current.object(), "uid"));
+        if !uid.is_empty() && uid != live {
+            let key = change.resource.key(change.namespace, change.name);
+            return Err(uid_conflict(change.resource, &key, change.name, uid, live));
+        }
+        match meta(new, "resourceVersion") {
+            "" | "0" if change.resource.needs_version => {
+                let error = crate::field::FieldError {
+                    kind: crate::field::ErrorType::Invalid,
+                    field: "metadata.resourceVersion".to_owned(),
+                    value: Some("0x0".to_owned()),
+                    detail: "must be specified for an update".to_owned(),
+                };
+                let subject = change.resource.kind_subject(change.name);
+                Err(ApiError::invalid(subject, &[error]))
+            }
+            "" | "0" => Ok(false),
+            version if version == meta(current.object(), "resourceVersion") => Ok(true),
+            version if version.parse::<u64>().is_err() => {
+                let error = crate::field::FieldError {
+                    kind: crate::field::ErrorType::Invalid,
+                    field: "metadata.resourceVersion".to_owned(),
+                    value: Some(format!("{version:?}")),
+                    detail: format!("strconv.ParseUint: parsing {version:?}: invalid syntax"),
+                };
+                let subject = change.resource.kind_subject(change.name);
+                Err(ApiError::invalid(subject, &[error]))
+            }
+            _ => Err(ApiError::modified(subject)),
+        }
+    }
+
+    fn prepare_update(
+        &self,
+        change: &Change<'_>,
+        mut new: Value,
+        current: &Version,
+    ) -> Result<Value, ApiError> {
+        let resource = change.resource;
+        let rules = resource.stored_as();
+        let strategy = resource.strategy();
+        let old: &Value = current.object();
+        strategy.default(&mut new);
+        self.admit_update(rules, &mut new, old);
+        {
+            let old_meta = old.get("metadata").and_then(Value::as_object);
+            let meta = meta_mut(&mut new);
+            for field in ["resourceVersion", "generation", "uid", "creationTimestamp"] {
+                copy(meta, old_meta, field);
+            }
+            for field in ["selfLink", "managedFields"] {
+                meta.remove(field);
+            }
+        }
+        metadata::prepare_for_update(&mut new, old);
+        let cx = self.context(change.namespace);
+        strategy.prepare_for_update(&mut new, old, change.subresource, &cx);
+        {
+            // A strategy may have taken the old object as a whole.
+            let old_meta = old.get("metadata").and_then(Value::as_object);
+            let meta = meta_mut(&mut new);
+            copy(meta, old_meta, "resourceVersion");
+            copy(meta, old_meta, "generation");
+        }
+        if rules.resource == gr("", "namespaces") {
+            namespaces::prepare_for_update(&mut new, old);
+        }
+        bump_generation(rules, &mut new, old);
+        let mut errors = metadata::validate_update(&new, old);
+        errors.extend(strategy.validate_update(&new, old, change.subresource));
+        if !errors.is_empty() {
+            let subject = resource.kind_subject(change.name);
+            return Err(ApiError::invalid(subject, &errors));
+        }
+        Ok(new)
+    }
+}
+
+/// Whether an object that was being deleted has nothing left that holds it.
+pub(super) fn is_released(object: &Value) -> bool {
+    let Some(metadata) = object.get("metadata") else {
+        return false;
+    };
+    let held = metadata
+        .get("finalizers")
+        .and_then(Value::as_array)
+        .is_some_and(|f| !f.is_empty());
+    let grace = metadata
+        .get("deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    let namespace_held = object.get("kind").is_some_and(|k| k == "Namespace")
+        && object
+            .pointer("/spec/finalizers")
+            .and_then(Value::as_array)
+            .is_some_and(|f| !f.is_empty());
+    metadata.get("deletionTimestamp").is_some() && !held && grace == 0 && !namespace_held
+}
+
+/// 409 as the storage of upstream reports a UID that does not match.
+pub(super) fn uid_conflict(
+    resource: &Resource,
+    key: &str,
+    name: &str,
+    wanted: &str,
+    live: &str,
+) -> ApiError {
+    precondition_conflict(resource, key, name, "UID", wanted, live)
+}
+
+/// 409 as the storage of upstream reports a precondition that does not hold.
+pub(super) fn precondition_conflict(
+    resource: &Resource,
+    key: &str,
+    name: &str,
+    what: &str,
+    wanted: &str,
+    live: &str,
+) -> ApiError {
+    ApiError::conflict(
+        resource.subject(name),
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {live}",
+            registry_path(resource),
+        ),
+    )
+}
+
+/// Where upstream keeps objects of a resource.
+fn registry_path(resource: &Resource) -> &'static str {
+    match resource.resource.resource {
+        "nodes" => "minions",
+        "services" => "services/specs",
+        "endpoints" => "services/endpoints",
+        "replicationcontrollers" => "controllers",
+        other => other,
+    }
+}
+
+/// Which half of an object a subresource writes.
+pub(super) fn subresource(sub: Option<Sub>) -> Subresource {
+    match sub {
+        Some(Sub::Status) => Subresource::Status,
+        _ => Subresource::Main,
+    }
+}
+
+/// Gives the object the namespace of the request, or finds that it names another.
+fn adopt_namespace(
+    resource: &Resource,
+    namespace: &str,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    let given = meta(object, "namespace");
+    if !resource.namespaced {
+        meta_mut(object).remove("namespace");
+        return Ok(());
+    }
+    if !given.is_empty() && given != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    meta_mut(object).insert("namespace".to_owned(), namespace.into());
+    Ok(())
+}
+
+fn copy(to: &mut Map<String, Value>, from: Option<&Map<String, Value>>, field: &str) {
+    match from.and_then(|m| m.get(field)) {
+        Some(value) => to.insert(field.to_owned(), value.clone()),
+        None => to.remove(field),
+    };
+}
+
+/// Counts a change of what the kind counts. The status half never gets here with another spec.
+fn bump_generation(resource: &Resource, new: &mut Value, old: &Value) {
+    let changed = match resource.generation {
+        Generation::Unset | Generation::One => false,
+        Generation::Spec => new.get("spec") != old.get("spec"),
+        Generation::SpecAndAnnotations => {
+            new.get("spec") != old.get("spec")
+                || new.pointer("/metadata/annotations") != old.pointer("/metadata/annotations")
+        }
+    };
+    if changed {
+        let generation = old
+            .pointer("/metadata/generation")
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
+        child_mut(new, "metadata")
+            .insert("generation".to_owned(), generation.saturating_add(1).into());
+    }
+}

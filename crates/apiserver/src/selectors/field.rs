@@ -1,0 +1,212 @@
+//! Field selectors: `spec.nodeName=n1,status.phase!=Failed`, over the fields that a kind offers.
+
+use crate::registry::Resource;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// A field that a kind can be selected by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Selectable {
+    /// The label in the selector.
+    pub label: &'static str,
+    /// Where the value stands, as a JSON pointer.
+    pub pointer: &'static str,
+    /// What a missing value counts as: `""`, `"false"` or `"0"`.
+    pub absent: &'static str,
+}
+
+/// Fields that must equal, or must not equal, a value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldSelector {
+    terms: Vec<Term>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    field: Selectable,
+    equal: bool,
+    value: String,
+}
+
+impl FieldSelector {
+    /// Parses a selector for a resource; the empty text matches everything.
+    ///
+    /// # Errors
+    /// What upstream says of it.
+    pub fn parse(resource: &Resource, text: &str) -> Result<Self, String> {
+        let mut terms = Vec::new();
+        for part in split(text) {
+            if part.is_empty() {
+                continue;
+            }
+            let Some((label, equal, value)) = split_term(part) else {
+                return Err(format!(
+                    "invalid selector: '{text}'; can't understand '{part}'"
+                ));
+            };
+            let value = unescape(value)?;
+            let field = resource.selectable(label)?;
+            terms.push(Term {
+                field,
+                equal,
+                value,
+            });
+        }
+        Ok(Self { terms })
+    }
+
+    /// Whether every object matches.
+    pub fn is_everything(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Whether this object matches.
+    pub fn matches(&self, object: &Value) -> bool {
+        self.terms.iter().all(|term| {
+            let value = match object.pointer(term.field.pointer) {
+                Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
+                Some(Value::Bool(b)) => Cow::Borrowed(if *b { "true" } else { "false" }),
+                Some(Value::Number(n)) => Cow::Owned(n.to_string()),
+                _ => Cow::Borrowed(term.field.absent),
+            };
+            (value == term.value) == term.equal
+        })
+    }
+
+    /// The value that a field must have, when the selector says so.
+    pub fn required(&self, label: &str) -> Option<&str> {
+        self.terms
+            .iter()
+            .find(|t| t.equal && t.field.label == label)
+            .map(|t| t.value.as_str())
+    }
+}
+
+/// Splits at commas that no backslash precedes.
+fn split(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut escaped = false;
+    for (i, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
+                parts.push(&text[start..i]);
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    // A `!` that no `=` follows belongs to the label.
+    term.char_indices().find_map(|(at, _)| {
+        let (label, rest) = term.split_at(at);
+        if let Some(value) = rest.strip_prefix("!=") {
+            return Some((label, false, value));
+        }
+        let value = rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?;
+        Some((label, true, value))
+    })
+}
+
+fn unescape(value: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                Some(c) => {
+                    return Err(format!(
+                        "invalid field selector: invalid escape sequence in value: \"\\\\{c}\""
+                    ));
+                }
+                None => {
+                    return Err(
+                        "invalid field selector: invalid escape sequence in value: \"\\\\\""
+                            .to_owned(),
+                    );
+                }
+            },
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {c}"
+                ));
+            }
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry;
+    use serde_json::json;
+
+    fn select(resource: &str, text: &str, object: &Value) -> Result<bool, String> {
+        let Some(resource) = registry::find("", resource) else {
+            return Err("no such resource".to_owned());
+        };
+        FieldSelector::parse(resource, text).map(|s| s.matches(object))
+    }
+
+    #[test]
+    fn selects_by_the_fields_of_the_kind() {
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "d"},
+            "spec": {"nodeName": "n1", "hostNetwork": true},
+            "status": {"phase": "Running"},
+        });
+        let cases = [
+            ("", true),
+            ("spec.nodeName=n1", true),
+            ("spec.nodeName==n1,status.phase!=Failed", true),
+            ("spec.nodeName!=n1", false),
+            ("status.nominatedNodeName=", true),
+            ("spec.hostNetwork=true", true),
+            ("metadata.name=p,", true),
+        ];
+        for (text, expect) in cases {
+            assert_eq!(select("pods", text, &pod), Ok(expect), "{text}");
+        }
+        assert_eq!(
+            select("nodes", "spec.unschedulable=false", &json!({"spec": {}})),
+            Ok(true)
+        );
+    }
+
+    #[test]
+    fn refuses_with_the_words_of_upstream() {
+        let cases = [
+            (
+                "pods",
+                "spec.color=red",
+                "field label not supported: spec.color",
+            ),
+            (
+                "pods",
+                "spec.nodeName",
+                "invalid selector: 'spec.nodeName'; can't understand 'spec.nodeName'",
+            ),
+            (
+                "configmaps",
+                "data=x",
+                "\"data\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+            ),
+        ];
+        for (resource, text, expect) in cases {
+            assert_eq!(
+                select(resource, text, &json!({})).err().as_deref(),
+                Some(expect),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! One request: who sends it, what it is about, and that every failure becomes an answer.
+
+use super::negotiate::{Answer, Format};
+use super::route::{self, Route};
+use super::{State, nonresource, resources};
+use crate::auth::User;
+use crate::status::ApiError;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, RETRY_AFTER, WARNING};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use serde_json::Value;
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A body is no larger.
+pub(super) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// A body arrives within this time.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// A response carries so many warnings, each of this length, at most.
+const WARNINGS_MAX: usize = 50;
+const WARNING_BYTES_MAX: usize = 1_024;
+
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+pub(super) type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A request whose sender is known.
+pub(super) struct Received {
+    pub(super) parts: Parts,
+    pub(super) body: Incoming,
+    pub(super) user: User,
+}
+
+/// Answers a request, whatever happens.
+pub(super) async fn handle(
+    state: Arc<State>,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody>, Infallible> {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let answered = AssertUnwindSafe(respond(&state, request))
+        .catch_unwind()
+        .await;
+    let response = match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(e)) => failure(&e),
+        Err(panic) => {
+            let what = panic
+                .downcast_ref::<&str>()
+                .map(|s| (*s).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_default();
+            tracing::error!(%method, path, what, "a request panicked");
+            failure(&ApiError::internal(
+                "the request failed unexpectedly; the server's log says more",
+            ))
+        }
+    };
+    state.limits.count(&method, response.status().as_u16());
+    Ok(response)
+}
+
+async fn respond(
+    state: &Arc<State>,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody>, ApiError> {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path();
+    let user = state.authenticator.authenticate(&parts.headers, path)?;
+    let Some(segments) = route::segments(path) else {
+        return Ok(not_found());
+    };
+    let received = Received { parts, body, user };
+    match route::route(&segments) {
+        Route::Resource(target) => resources::serve(state, &target, received).await,
+        Route::UnknownResource => Err(ApiError::no_such_resource()),
+        Route::NotFound => Ok(not_found()),
+        Route::Other => nonresource::serve(state, &segments, received),
+    }
+}
+
+/// Reads a body.
+///
+/// # Errors
+/// 413 when it is too large, 400 when it does not arrive.
+pub(super) async fn read(body: Incoming) -> Result<Bytes, ApiError> {
+    let read = Limited::new(body, BODY_BYTES_MAX).collect();
+    match timeout(BODY_TIMEOUT, read).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(ApiError::too_large(
+            format!("Request entity too large: limit is {BODY_BYTES_MAX}"),
+        )),
+        Ok(Err(e)) => Err(ApiError::bad_request(format!(
+            "the body of the request could not be read: {e}"
+        ))),
+        Err(_) => Err(ApiError::bad_request(
+            "the body of the request did not arrive in time",
+        )),
+    }
+}
+
+/// A response of these bytes.
+pub(super) fn response(
+    status: StatusCode,
+    content_type: HeaderValue,
+    body: Bytes,
+) -> Response<AnswerBody> {
+    let mut response = Response::new(Full::new(body).boxed_unsync());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// A response of JSON bytes in the format that the client asked for.
+pub(super) fn formatted(
+    code: u16,
+    answer: Answer,
+    json: Bytes,
+    warnings: &[String],
+) -> Response<AnswerBody> {
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = match answer.format {
+        Format::Json => response(status, JSON, json),
+        Format::Yaml => match to_yaml(&json) {
+            Some(yaml) => response(status, HeaderValue::from_static("application/yaml"), yaml),
+            None => response(status, JSON, json),
+        },
+    };
+    warn(&mut response, warnings);
+    response
+}
+
+fn to_yaml(json: &[u8]) -> Option<Bytes> {
+    let value: Value = serde_json::from_slice(json).ok()?;
+    let yaml = serde_saphyr::to_string(&value).ok()?;
+    Some(Bytes::from(yaml))
+}
+
+/// A response of a JSON value.
+pub(super) fn json(code: u16, value: &Value) -> Response<AnswerBody> {
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response(status, JSON, Bytes::from(value.to_string()))
+}
+
+/// The response to a failed request.
+pub(super) fn failure(error: &ApiError) -> Response<AnswerBody> {
+    let mut response = json(error.code, &error.to_status());
+    let seconds = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+    if seconds > 0 {
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if error.code == 401 {
+        response.headers_mut().insert(
+            HeaderName::from_static("www-authenticate"),
+            HeaderValue::from_static("Bearer"),
+        );
+    }
+    response
+}
+
+/// The response for a path that names nothing.
+pub(super) fn not_found() -> Response<AnswerBody> {
+    response(
+        StatusCode::NOT_FOUND,
+        TEXT,
+        Bytes::from_static(b"404 page not found\n"),
+    )
+}
+
+/// Adds `Warning` headers: `299 - "text"`.
+fn warn(response: &mut Response<AnswerBody>, warnings: &[String]) {
+    for warning in warnings.iter().take(WARNINGS_MAX) {
+        let mut text = String::from("299 - \"");
+        for c in warning.chars() {
+            if text.len() >= WARNING_BYTES_MAX {
+                break;
+            }
+            match c {
+                '"' | '\\' => {
+                    text.push('\\');
+                    text.push(c);
+                }
+                c if c.is_ascii() && !c.is_ascii_control() => text.push(c),
+                _ => text.push('?'),
+            }
+        }
+        text.push('"');
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+}

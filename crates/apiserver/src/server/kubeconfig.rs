@@ -1,0 +1,87 @@
+//! The kubeconfig of the administrator.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Why a kubeconfig could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot write the kubeconfig {path}: {source}; choose a path in a directory that exists and can be written"
+)]
+pub struct KubeconfigError {
+    /// Which file.
+    pub path: PathBuf,
+    /// Why not.
+    pub source: io::Error,
+}
+
+pub(super) fn write(
+    path: &Path,
+    server: &str,
+    ca_pem: &str,
+    token: &str,
+) -> Result<(), KubeconfigError> {
+    replace(path, &text(server, ca_pem, token)).map_err(|source| KubeconfigError {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn text(server: &str, ca_pem: &str, token: &str) -> String {
+    let ca = STANDARD.encode(ca_pem);
+    format!(
+        "apiVersion: v1\n\
+         kind: Config\n\
+         clusters:\n\
+         - name: berth\n\
+         \x20 cluster:\n\
+         \x20   server: {server}\n\
+         \x20   certificate-authority-data: {ca}\n\
+         users:\n\
+         - name: berth\n\
+         \x20 user:\n\
+         \x20   token: {token}\n\
+         contexts:\n\
+         - name: berth\n\
+         \x20 context:\n\
+         \x20   cluster: berth\n\
+         \x20   user: berth\n\
+         current-context: berth\n"
+    )
+}
+
+/// Writes beside the file and renames, so that nobody ever reads half of it.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it names no file"))?;
+    if path.is_dir() {
+        return Err(io::Error::new(
+            io::ErrorKind::IsADirectory,
+            "it is a directory",
+        ));
+    }
+    let mut beside = name.to_owned();
+    beside.push(format!(".{}.tmp", std::process::id()));
+    let beside = path.with_file_name(beside);
+    let written = write_private(&beside, text).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}

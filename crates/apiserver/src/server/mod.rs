@@ -1,0 +1,272 @@
+//! The server: HTTPS on one address, with its own certificate authority and an administrator's token.
+//!
+//! [`Server::start`] makes everything and returns when requests are answered; [`RunningServer::shutdown`] ends
+//! watches and connections within two seconds.
+
+mod connection;
+pub(crate) mod encode;
+mod handle;
+mod kubeconfig;
+mod limits;
+mod negotiate;
+mod nonresource;
+mod resources;
+mod route;
+mod tls;
+
+pub(crate) use connection::stopped;
+pub use kubeconfig::KubeconfigError;
+
+use crate::access::Access;
+use crate::admission::Admission;
+use crate::auth::Authenticator;
+use crate::openapi::OpenApi;
+use crate::registry::{self, Api, ApiOptions, Clock, InProcess, Resource};
+use crate::storage::HistoryLimits;
+use limits::Limits;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// How long a shutdown waits for requests before it cuts them off.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// What a server is made from.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Names and addresses besides loopback and `listen` that the certificate is for.
+    pub tls_names: Vec<String>,
+    /// The administrator's token; `None` makes one.
+    pub admin_token: Option<String>,
+    /// Which admission rules apply.
+    pub admission: Admission,
+    /// How much history is kept for watches.
+    pub history: HistoryLimits,
+    /// How many requests, watches aside, are worked on at once; more are told to come again.
+    pub max_in_flight: usize,
+    /// How many watches run at once.
+    pub max_watches: usize,
+    /// How many connections are open at once; more wait to be accepted.
+    pub max_connections: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            tls_names: Vec::new(),
+            admin_token: None,
+            admission: Admission::default(),
+            history: HistoryLimits::default(),
+            max_in_flight: 1_000,
+            max_watches: 20_000,
+            max_connections: 10_000,
+        }
+    }
+}
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is not to be had.
+    #[error("cannot listen on {address}: {source}{hint}", hint = listen_hint(source))]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No certificate could be made.
+    #[error("cannot make the server's certificate: {0}")]
+    Certificate(String),
+    /// The objects that every cluster has could not be created.
+    #[error("cannot create the first objects: {0}")]
+    Bootstrap(String),
+}
+
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; stop the process that uses the port, or choose another address"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need privileges, choose a higher one"
+        }
+        io::ErrorKind::AddrNotAvailable => "; choose an address of this machine",
+        _ => "",
+    }
+}
+
+/// The API server.
+#[derive(Debug, Clone, Copy)]
+pub struct Server;
+
+/// A server that answers requests.
+#[derive(Debug)]
+pub struct RunningServer {
+    address: SocketAddr,
+    ca_pem: String,
+    authenticator: Authenticator,
+    api: Arc<Api>,
+    access: Arc<InProcess>,
+    stop: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+}
+
+/// What every request needs.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) api: Arc<Api>,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) limits: Limits,
+    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) openapi: OpenApi,
+    /// `host:port`, as clients reach the server.
+    pub(crate) address: String,
+}
+
+impl Server {
+    /// Starts a server within the current tokio runtime.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(options: ServerOptions) -> Result<RunningServer, StartError> {
+        Self::start_with_clock(options, Arc::new(jiff::Timestamp::now)).await
+    }
+
+    /// As [`Server::start`], with a clock of the caller's.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start_with_clock(
+        options: ServerOptions,
+        clock: Clock,
+    ) -> Result<RunningServer, StartError> {
+        let listener =
+            TcpListener::bind(options.listen)
+                .await
+                .map_err(|source| StartError::Listen {
+                    address: options.listen,
+                    source,
+                })?;
+        let address = listener.local_addr().map_err(|source| StartError::Listen {
+            address: options.listen,
+            source,
+        })?;
+        let identity = tls::make_identity(address.ip(), &options.tls_names)?;
+        let admin_token = match options.admin_token {
+            Some(token) => token,
+            None => tls::random_token()?,
+        };
+        let authenticator = Authenticator::new(admin_token);
+        let api = Api::new(ApiOptions {
+            admission: options.admission,
+            history: options.history,
+            clock,
+            seed: tls::random_seed()?,
+        })
+        .map_err(|e| StartError::Bootstrap(e.to_string()))?;
+        let api = Arc::new(api);
+        let (stop, stopping) = watch::channel(false);
+        let access = Arc::new(InProcess::new(
+            Arc::clone(&api),
+            Handle::current(),
+            stopping.clone(),
+        ));
+        let state = Arc::new(State {
+            api: Arc::clone(&api),
+            authenticator: authenticator.clone(),
+            limits: Limits::new(options.max_in_flight, options.max_watches),
+            stopping: stopping.clone(),
+            openapi: OpenApi::new(registry::resources().iter().map(Resource::served)),
+            address: reachable(address).to_string(),
+        });
+        let accepting = tokio::spawn(connection::accept(
+            listener,
+            identity.acceptor,
+            state,
+            options.max_connections,
+            stopping,
+        ));
+        Ok(RunningServer {
+            address,
+            ca_pem: identity.ca_pem,
+            authenticator,
+            api,
+            access,
+            stop,
+            accepting,
+        })
+    }
+}
+
+impl RunningServer {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL by which clients on this machine reach it.
+    pub fn url(&self) -> String {
+        format!("https://{}", reachable(self.address))
+    }
+
+    /// The certificate of its authority, in PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// The token that may do everything.
+    pub fn admin_token(&self) -> &str {
+        self.authenticator.admin_token()
+    }
+
+    /// Writes a kubeconfig for the administrator: cluster, user and context `berth`, mode 0600, in one step.
+    ///
+    /// # Errors
+    /// When the file cannot be written; what is there stays as it was.
+    pub fn write_kubeconfig(&self, path: &Path) -> Result<(), KubeconfigError> {
+        kubeconfig::write(path, &self.url(), &self.ca_pem, self.admin_token())
+    }
+
+    /// The objects, for the controllers and kubelets of this process.
+    pub fn api(&self) -> Arc<dyn Access> {
+        Arc::<InProcess>::clone(&self.access)
+    }
+
+    /// The newest revision of the store.
+    pub fn revision(&self) -> u64 {
+        self.api.revision()
+    }
+
+    /// Stops accepting, ends watches, lets running requests finish for a moment, and is done within two seconds.
+    pub async fn shutdown(mut self) {
+        let _ = self.stop.send(true);
+        if timeout(SHUTDOWN_PATIENCE, &mut self.accepting)
+            .await
+            .is_err()
+        {
+            self.accepting.abort();
+            let _ = self.accepting.await;
+        }
+    }
+}
+
+/// An address that clients can connect to: loopback for one that means every address.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}

@@ -1,0 +1,179 @@
+//! What the client sends and what it accepts: media types and their parameters.
+
+use super::encode::View;
+use crate::status::ApiError;
+use crate::table::Include;
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE};
+
+/// The media type of Kubernetes' own binary encoding, which is not read yet: a body in it is refused with 415.
+pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The format of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Format {
+    #[default]
+    Json,
+    Yaml,
+}
+
+/// What an answer looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Answer {
+    pub(super) format: Format,
+    pub(super) view: View,
+    /// Whether discovery may be answered in its aggregated form.
+    pub(super) aggregated: bool,
+}
+
+/// A media type of a header, in lower case, and its parameters.
+struct MediaType<'a> {
+    name: String,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> MediaType<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let name = parts.next().unwrap_or("").to_ascii_lowercase();
+        let parameters = parts.filter_map(|p| p.split_once('=')).collect();
+        Self { name, parameters }
+    }
+
+    fn parameter(&self, name: &str) -> &'a str {
+        self.parameters
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map_or("", |(_, value)| value)
+    }
+}
+
+/// Chooses the first clause of `Accept` that can be satisfied. No `Accept` is JSON.
+///
+/// # Errors
+/// 406 when there is none.
+pub(super) fn accepted(headers: &HeaderMap, include: Include) -> Result<Answer, ApiError> {
+    let texts: Vec<&str> = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
+    let accept = texts.join(",");
+    if accept.trim().is_empty() {
+        return Ok(Answer::default());
+    }
+    accept
+        .split(',')
+        .find_map(|clause| clause_answer(&MediaType::parse(clause), include))
+        .ok_or_else(ApiError::not_acceptable)
+}
+
+fn clause_answer(media: &MediaType<'_>, include: Include) -> Option<Answer> {
+    let format = match media.name.as_str() {
+        "application/json" | "application/*" | "*/*" => Format::Json,
+        "application/yaml" => Format::Yaml,
+        _ => return None,
+    };
+    let (view, aggregated) = match media.parameter("as") {
+        "" => (View::Object, false),
+        "APIGroupDiscoveryList" => {
+            let known =
+                media.parameter("g") == "apidiscovery.k8s.io" && media.parameter("v") == "v2";
+            (View::Object, known.then_some(true)?)
+        }
+        kind => {
+            if media.parameter("g") != "meta.k8s.io" || media.parameter("v") != "v1" {
+                return None;
+            }
+            match kind {
+                "Table" => (View::Table(include), false),
+                "PartialObjectMetadata" | "PartialObjectMetadataList" => (View::Metadata, false),
+                _ => return None,
+            }
+        }
+    };
+    Some(Answer {
+        format,
+        view,
+        aggregated,
+    })
+}
+
+/// The media type of a body, in lower case and without parameters; empty when the client gives none.
+pub(super) fn content_type(headers: &HeaderMap) -> String {
+    headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .map_or_else(String::new, |text| MediaType::parse(text).name)
+}
+
+/// Whether a body is YAML.
+///
+/// # Errors
+/// 415 when it is neither that nor JSON.
+pub(super) fn is_yaml(content_type: &str) -> Result<bool, ApiError> {
+    match content_type {
+        "" | "application/json" => Ok(false),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(true),
+        // The place where the protobuf decoder will be asked.
+        PROTOBUF => Err(ApiError::unsupported_media_type()),
+        _ => Err(ApiError::unsupported_media_type()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn answer(accept: &'static str) -> Option<Answer> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        accepted(&headers, Include::Metadata).ok()
+    }
+
+    #[test]
+    fn the_first_clause_that_can_be_satisfied_wins() {
+        let json = Answer::default();
+        let table = Answer {
+            view: View::Table(Include::Metadata),
+            ..json
+        };
+        let aggregated = Answer {
+            aggregated: true,
+            ..json
+        };
+        let cases = [
+            ("application/json", Some(json)),
+            ("application/vnd.kubernetes.protobuf, */*", Some(json)),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                Some(table),
+            ),
+            (
+                "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                Some(json),
+            ),
+            (
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+                Some(aggregated),
+            ),
+            (
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
+                Some(json),
+            ),
+            (
+                "application/yaml",
+                Some(Answer {
+                    format: Format::Yaml,
+                    ..json
+                }),
+            ),
+            ("application/vnd.kubernetes.protobuf", None),
+            ("text/html", None),
+        ];
+        for (accept, expect) in cases {
+            assert_eq!(answer(accept), expect, "{accept}");
+        }
+    }
+}

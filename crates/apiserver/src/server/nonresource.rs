@@ -1,0 +1,150 @@
+//! Everything that is no object: health, version, metrics, discovery, OpenAPI.
+
+use super::handle::{AnswerBody, JSON, Received, TEXT, json, not_found, response};
+use super::{State, negotiate};
+use crate::discovery;
+use crate::registry;
+use crate::status::ApiError;
+use crate::table::Include;
+use bytes::Bytes;
+use http::header::ETAG;
+use http::{HeaderValue, Method, Response, StatusCode};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// The minor version of Kubernetes whose API this is.
+const MINOR: &str = "36";
+const GIT_VERSION: &str = concat!("v1.36.2+berth-", env!("CARGO_PKG_VERSION"));
+
+pub(super) fn serve(
+    state: &State,
+    segments: &[String],
+    received: Received,
+) -> Result<Response<AnswerBody>, ApiError> {
+    let parts = received.parts;
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        return Err(ApiError::method_not_allowed());
+    }
+    let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let aggregated =
+        || negotiate::accepted(&parts.headers, Include::Metadata).map(|answer| answer.aggregated);
+    let found = match texts.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => return Ok(health(state)),
+        ["version"] => Some(version()),
+        ["metrics"] => return Ok(metrics(state)),
+        ["api"] if aggregated()? => return Ok(aggregated_answer(true)),
+        ["apis"] if aggregated()? => return Ok(aggregated_answer(false)),
+        ["api"] => Some(discovery::core_versions(&state.address)),
+        ["apis"] => Some(discovery::groups()),
+        ["api", version] => discovery::resources("", version),
+        ["apis", group] => discovery::group(group),
+        ["apis", group, version] => discovery::resources(group, version),
+        ["openapi", "v3"] => Some(state.openapi.index()),
+        ["openapi", "v3", path @ ..] => return Ok(openapi(state, &path.join("/"))),
+        [] => Some(paths()),
+        _ => None,
+    };
+    Ok(found.map_or_else(not_found, |value| json(200, &value)))
+}
+
+fn aggregated_answer(core: bool) -> Response<AnswerBody> {
+    response(
+        StatusCode::OK,
+        HeaderValue::from_static(discovery::AGGREGATED),
+        Bytes::from(discovery::aggregated(core).to_string()),
+    )
+}
+
+/// A document of one group version. Its hash is in its URL, so that it may be cached for good.
+fn openapi(state: &State, path: &str) -> Response<AnswerBody> {
+    let Some(document) = state.openapi.document(path) else {
+        return not_found();
+    };
+    let mut answer = response(StatusCode::OK, JSON, document.body.clone());
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", document.hash)) {
+        answer.headers_mut().insert(ETAG, tag);
+    }
+    answer
+}
+
+fn health(state: &State) -> Response<AnswerBody> {
+    if *state.stopping.borrow() {
+        let body = Bytes::from_static(b"the server is shutting down");
+        return response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, body);
+    }
+    response(StatusCode::OK, TEXT, Bytes::from_static(b"ok"))
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1",
+        "minor": MINOR,
+        "gitVersion": GIT_VERSION,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+fn paths() -> Value {
+    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis"].map(str::to_owned).to_vec();
+    for (group, version) in registry::group_versions() {
+        if !group.is_empty() {
+            paths.push(format!("/apis/{group}"));
+            paths.push(format!("/apis/{group}/{version}"));
+        }
+    }
+    paths.extend(
+        [
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_owned),
+    );
+    json!({"paths": paths})
+}
+
+fn metrics(state: &State) -> Response<AnswerBody> {
+    let mut out = String::new();
+    state.limits.write_metrics(&mut out);
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        out,
+        "# HELP apiserver_storage_objects Stored objects by resource.\n\
+         # TYPE apiserver_storage_objects gauge"
+    );
+    for resource in registry::resources() {
+        let (Some(store), false) = (resource.store, resource.is_converted()) else {
+            continue;
+        };
+        let name = resource.resource.resource;
+        let name = match resource.resource.group {
+            "" => name.to_owned(),
+            group => format!("{name}.{group}"),
+        };
+        let count = state.api.store().count(store);
+        let _ = writeln!(
+            out,
+            "apiserver_storage_objects{{resource=\"{name}\"}} {count}"
+        );
+    }
+    let _ = writeln!(
+        out,
+        "# HELP berth_apiserver_revision The newest revision of the store.\n\
+         # TYPE berth_apiserver_revision counter\n\
+         berth_apiserver_revision {}",
+        state.api.revision()
+    );
+    response(
+        StatusCode::OK,
+        HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+        Bytes::from(out),
+    )
+}

@@ -1,0 +1,457 @@
+//! Requests about objects: from method, path and query to a verb of the registry, and back to an answer.
+
+use super::State;
+use super::encode::{self, View};
+use super::handle::{self, AnswerBody, JSON, Received, formatted};
+use super::negotiate::{self, Answer};
+use super::route::{Query, Target};
+use crate::field::ErrorType;
+use crate::patch::PatchType;
+use crate::registry::{
+    self, Body, DeleteRequest, FieldValidation, ListRequest, Listed, Resource, Sub, Verb,
+    VersionMatch, WriteOptions, Written, bad_option, parse_revision, scale_of,
+};
+use crate::selectors::Selectors;
+use crate::status::{self, ApiError};
+use crate::storage::StoreError;
+use crate::table::Include;
+use crate::watch::{self, Start, WatchRequest};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Response};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use serde_json::Value;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a watch runs when the client does not say.
+const WATCH_SECONDS_DEFAULT: u64 = 45 * 60;
+/// No watch runs longer.
+const WATCH_SECONDS_MAX: u64 = 24 * 3_600;
+
+/// A request about objects, parsed.
+struct Request<'a> {
+    state: &'a Arc<State>,
+    target: &'a Target,
+    query: Query,
+    answer: Answer,
+    content_type: String,
+}
+
+pub(super) async fn serve(
+    state: &Arc<State>,
+    target: &Target,
+    received: Received,
+) -> Result<Response<AnswerBody>, ApiError> {
+    let query = Query::parse(received.parts.uri.query())?;
+    let include = Include::parse(query.get("includeObject"))?;
+    let request = Request {
+        state,
+        target,
+        answer: negotiate::accepted(&received.parts.headers, include)?,
+        content_type: negotiate::content_type(&received.parts.headers),
+        query,
+    };
+    let method = &received.parts.method;
+    if *method == Method::GET && target.name.is_none() && request.query.flag("watch") {
+        allow(target, Verb::Watch)?;
+        return request.watch().await;
+    }
+    let _permit = state.limits.request()?;
+    match (method.as_str(), &target.name, target.sub) {
+        ("GET", None, _) => {
+            allow(target, Verb::List)?;
+            request.list().await
+        }
+        ("GET", Some(name), sub) => {
+            allow_sub(target, sub, Verb::Get)?;
+            request.get(name)
+        }
+        ("POST", None, _) => {
+            allow(target, Verb::Create)?;
+            if target.resource.namespaced && target.namespace.is_none() {
+                return Err(ApiError::method_not_allowed());
+            }
+            request.create(received).await
+        }
+        ("POST", Some(name), Some(Sub::Binding)) => {
+            let options = request.write_options()?;
+            let body = handle::read(received.body).await?;
+            let body = request.body(&body)?;
+            request.bind(name, body, &options)
+        }
+        ("PUT", Some(name), sub) => {
+            allow_sub(target, sub, Verb::Update)?;
+            let body = handle::read(received.body).await?;
+            request.update(name, sub, &body)
+        }
+        ("PATCH", Some(name), sub) => {
+            allow_sub(target, sub, Verb::Patch)?;
+            let patch_type = PatchType::from_media_type(&request.content_type)
+                .ok_or_else(ApiError::unsupported_media_type)?;
+            let body = handle::read(received.body).await?;
+            request.patch(name, sub, patch_type, &body)
+        }
+        ("DELETE", name, None) => {
+            let verb = if name.is_some() {
+                Verb::Delete
+            } else {
+                Verb::DeleteCollection
+            };
+            allow(target, verb)?;
+            let body = handle::read(received.body).await?;
+            match name {
+                Some(name) => request.delete(name, &body),
+                None => request.delete_collection(&body),
+            }
+        }
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+fn allow(target: &Target, verb: Verb) -> Result<(), ApiError> {
+    if target.resource.offers(verb) {
+        Ok(())
+    } else {
+        Err(ApiError::method_not_allowed())
+    }
+}
+
+fn allow_sub(target: &Target, sub: Option<Sub>, verb: Verb) -> Result<(), ApiError> {
+    match sub {
+        Some(sub) if sub.verbs().contains(&verb) => Ok(()),
+        Some(_) => Err(ApiError::method_not_allowed()),
+        None => allow(target, verb),
+    }
+}
+
+impl Request<'_> {
+    fn resource(&self) -> &'static Resource {
+        self.target.resource
+    }
+
+    /// The namespace of the path; empty for objects of the cluster.
+    fn namespace(&self) -> &str {
+        self.target.namespace.as_deref().unwrap_or("")
+    }
+
+    fn body<'b>(&self, bytes: &'b Bytes) -> Result<Body<'b>, ApiError> {
+        Ok(Body {
+            bytes,
+            yaml: negotiate::is_yaml(&self.content_type)?,
+        })
+    }
+
+    fn write_options(&self) -> Result<WriteOptions, ApiError> {
+        let dry_run = match self.query.get("dryRun") {
+            "" => false,
+            "All" => true,
+            other => {
+                return Err(bad_option(
+                    "CreateOptions",
+                    "dryRun",
+                    ErrorType::NotSupported,
+                    Some(format!("{other:?}")),
+                    "supported values: \"All\"",
+                ));
+            }
+        };
+        Ok(WriteOptions {
+            dry_run,
+            validation: FieldValidation::parse(self.query.get("fieldValidation"))?,
+        })
+    }
+
+    fn object(&self, code: u16, written: &Written) -> Response<AnswerBody> {
+        let now = self.state.api.now();
+        let bytes = encode::object(self.resource(), &self.answer.view, &written.version, now);
+        formatted(code, self.answer, bytes, &written.warnings)
+    }
+
+    fn plain(&self, code: u16, value: &Value, warnings: &[String]) -> Response<AnswerBody> {
+        formatted(code, self.answer, Bytes::from(value.to_string()), warnings)
+    }
+
+    fn get(&self, name: &str) -> Result<Response<AnswerBody>, ApiError> {
+        let version = self
+            .state
+            .api
+            .get(self.resource(), self.namespace(), name)?;
+        if self.target.sub == Some(Sub::Scale) {
+            return Ok(self.plain(200, &scale_of(version.object()), &[]));
+        }
+        let written = Written {
+            version,
+            warnings: Vec::new(),
+        };
+        Ok(self.object(200, &written))
+    }
+
+    fn selectors(&self) -> Result<Selectors, ApiError> {
+        Selectors::parse(
+            self.resource(),
+            self.query.get("labelSelector"),
+            self.query.get("fieldSelector"),
+        )
+    }
+
+    fn list_request(&self) -> Result<ListRequest<'_>, ApiError> {
+        if self.query.find("sendInitialEvents").is_some() {
+            return Err(bad_option(
+                "ListOptions",
+                "sendInitialEvents",
+                ErrorType::Forbidden,
+                None,
+                "sendInitialEvents is forbidden for list",
+            ));
+        }
+        let limit = self.query.number("limit")?.unwrap_or(0);
+        Ok(ListRequest {
+            namespace: self.target.namespace.as_deref(),
+            selectors: self.selectors()?,
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            continue_token: self.query.get("continue"),
+            resource_version: self.query.get("resourceVersion"),
+            version_match: VersionMatch::parse(self.query.get("resourceVersionMatch"))?,
+        })
+    }
+
+    async fn list(&self) -> Result<Response<AnswerBody>, ApiError> {
+        let request = self.list_request()?;
+        if let Some(revision) = request.awaits()? {
+            self.state.api.reached(revision).await?;
+        }
+        let listed = self.state.api.list(self.resource(), &request)?;
+        Ok(self.listed(&listed))
+    }
+
+    fn listed(&self, listed: &Listed) -> Response<AnswerBody> {
+        let now = self.state.api.now();
+        let bytes = encode::list(self.resource(), &self.answer.view, listed, now);
+        formatted(200, self.answer, bytes, &[])
+    }
+
+    async fn create(&self, received: Received) -> Result<Response<AnswerBody>, ApiError> {
+        let options = self.write_options()?;
+        let body = handle::read(received.body).await?;
+        let body = self.body(&body)?;
+        let resource = self.resource();
+        if resource.store.is_some() {
+            let api = &self.state.api;
+            let written = api.create_from(resource, self.namespace(), body, &options)?;
+            return Ok(self.object(201, &written));
+        }
+        if resource.kind == "Binding" {
+            return self.bind("", body, &options);
+        }
+        let (review, warnings) = registry::review(
+            &self.state.api,
+            resource,
+            &received.user,
+            &self.state.authenticator,
+            body,
+            &options,
+        )?;
+        Ok(self.plain(201, &review, &warnings))
+    }
+
+    fn bind(
+        &self,
+        name: &str,
+        body: Body<'_>,
+        options: &WriteOptions,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let pods = registry::find("", "pods").ok_or_else(ApiError::no_such_resource)?;
+        let api = &self.state.api;
+        let written = api.bind(pods, self.namespace(), name, body, options)?;
+        Ok(self.plain(201, &status::success(201), &written.warnings))
+    }
+
+    fn update(
+        &self,
+        name: &str,
+        sub: Option<Sub>,
+        body: &Bytes,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let options = self.write_options()?;
+        let body = self.body(body)?;
+        let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
+        if sub == Some(Sub::Scale) {
+            let written = api.update_scale(resource, namespace, name, body, &options)?;
+            return Ok(self.scale(&written));
+        }
+        let written = api.update_from(resource, namespace, name, sub, body, &options)?;
+        Ok(self.object(200, &written))
+    }
+
+    fn patch(
+        &self,
+        name: &str,
+        sub: Option<Sub>,
+        patch_type: PatchType,
+        body: &Bytes,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let options = self.write_options()?;
+        let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
+        let written = api.patch(resource, namespace, name, sub, (patch_type, body), &options)?;
+        if sub == Some(Sub::Scale) {
+            return Ok(self.scale(&written));
+        }
+        Ok(self.object(200, &written))
+    }
+
+    fn scale(&self, written: &Written) -> Response<AnswerBody> {
+        self.plain(200, &scale_of(written.version.object()), &written.warnings)
+    }
+
+    fn delete_request(&self, body: &Bytes) -> Result<DeleteRequest, ApiError> {
+        let body = if body.is_empty() {
+            None
+        } else {
+            Some(self.body(body)?)
+        };
+        DeleteRequest::parse(body, |name| {
+            self.query
+                .find(name)
+                .filter(|v| !v.is_empty())
+                .map(str::to_owned)
+        })
+    }
+
+    fn delete(&self, name: &str, body: &Bytes) -> Result<Response<AnswerBody>, ApiError> {
+        let request = self.delete_request(body)?;
+        let (api, resource) = (&self.state.api, self.resource());
+        let deletion = api.delete(resource, self.namespace(), name, &request)?;
+        if deletion.gone && !resource.returns_deleted {
+            let uid = registry::meta(deletion.version.object(), "uid");
+            return Ok(self.plain(200, &status::deleted(resource.subject(name), uid), &[]));
+        }
+        let written = Written {
+            version: deletion.version,
+            warnings: Vec::new(),
+        };
+        Ok(self.object(200, &written))
+    }
+
+    fn delete_collection(&self, body: &Bytes) -> Result<Response<AnswerBody>, ApiError> {
+        let request = self.delete_request(body)?;
+        let list = self.list_request()?;
+        let api = &self.state.api;
+        let items = api.delete_collection(self.resource(), &list, &request)?;
+        Ok(self.listed(&Listed {
+            items,
+            revision: api.revision(),
+            ..Listed::default()
+        }))
+    }
+
+    async fn watch(&self) -> Result<Response<AnswerBody>, ApiError> {
+        let permit = self.state.limits.watch()?;
+        let resource = self.resource();
+        let seconds = self
+            .query
+            .number("timeoutSeconds")?
+            .filter(|s| *s > 0)
+            .unwrap_or(WATCH_SECONDS_DEFAULT);
+        let request = WatchRequest {
+            resource,
+            namespace: self.target.namespace.clone(),
+            selectors: self.selectors()?,
+            view: match self.answer.view {
+                // A stream of nothing makes no sense: rows always name their object.
+                View::Table(Include::None) => View::Table(Include::Metadata),
+                view => view,
+            },
+            bookmarks: self.query.flag("allowWatchBookmarks"),
+            timeout: Duration::from_secs(seconds.min(WATCH_SECONDS_MAX)),
+        };
+        let start = self.start(&request).await?;
+        let api = Arc::clone(&self.state.api);
+        let clock = Box::new(move || api.now());
+        let stopping = self.state.stopping.clone();
+        let stream = match start {
+            Ok(start) => watch::chunks(request, start, clock, stopping).boxed(),
+            Err(error) => {
+                let event = watch::error_event(&error);
+                futures_util::stream::once(async move { event }).boxed()
+            }
+        };
+        let frames = stream.map(move |chunk| {
+            // The permit lives as long as the stream.
+            let _held = &permit;
+            Ok::<_, Infallible>(Frame::data(chunk))
+        });
+        let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        Ok(response)
+    }
+
+    /// Where the watch begins; the inner error is told within the stream.
+    async fn start(&self, request: &WatchRequest) -> Result<Result<Start, ApiError>, ApiError> {
+        let (api, resource) = (&self.state.api, self.resource());
+        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
+        let version_match = VersionMatch::parse(self.query.get("resourceVersionMatch"))?;
+        let initial = self
+            .query
+            .find("sendInitialEvents")
+            .map(|_| self.query.flag("sendInitialEvents"));
+        let forbid = |detail: &str| {
+            Err(bad_option(
+                "ListOptions",
+                "resourceVersionMatch",
+                ErrorType::Forbidden,
+                None,
+                detail,
+            ))
+        };
+        match (initial, version_match) {
+            (Some(_), Some(VersionMatch::NotOlderThan)) | (None, None) => {}
+            (Some(_), _) => {
+                return forbid(
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
+            }
+            (None, Some(_)) => {
+                return forbid(
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
+            }
+        }
+        let revision = parse_revision(self.query.get("resourceVersion"))?;
+        if let Some(revision) = revision {
+            api.reached(revision).await?;
+        }
+        let prefix = match &request.namespace {
+            Some(namespace) if resource.namespaced => format!("{namespace}/"),
+            _ => String::new(),
+        };
+        let from_now = initial == Some(true) || (initial.is_none() && revision.is_none());
+        let started = if from_now {
+            api.store()
+                .watch_now(store, &prefix)
+                .map(|(items, revision, cursor)| Start {
+                    initial: items,
+                    initial_end: (initial == Some(true) && request.bookmarks).then_some(revision),
+                    cursor,
+                })
+        } else {
+            let after = revision.unwrap_or_else(|| api.revision());
+            api.store().watch_after(store, after).map(|cursor| Start {
+                initial: Vec::new(),
+                initial_end: None,
+                cursor,
+            })
+        };
+        Ok(started.map_err(|e| match e {
+            StoreError::Expired { requested, oldest } => {
+                ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
+            }
+            other => ApiError::internal(other.to_string()),
+        }))
+    }
+}

@@ -1,0 +1,264 @@
+//! Paths and queries: which resource a request is about.
+
+use crate::registry::{self, Resource, Sub};
+use crate::status::ApiError;
+
+/// What a path names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Route {
+    /// Objects of a resource, or one of them.
+    Resource(Target),
+    /// A resource or subresource that is not served, within a group version that is.
+    UnknownResource,
+    /// Nothing that is known.
+    NotFound,
+    /// Anything else, by its segments.
+    Other,
+}
+
+/// One or many objects of a resource.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) resource: &'static Resource,
+    pub(super) namespace: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) sub: Option<Sub>,
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        self.resource.resource == other.resource.resource
+            && (&self.namespace, &self.name, self.sub) == (&other.namespace, &other.name, other.sub)
+    }
+}
+
+impl Eq for Target {}
+
+/// The decoded segments of a path; `None` when one of them is no UTF-8.
+pub(super) fn segments(path: &str) -> Option<Vec<String>> {
+    path.split('/')
+        .filter(|s| !s.is_empty())
+        .map(|segment| decode(segment, false))
+        .collect()
+}
+
+/// Finds what the segments name.
+pub(super) fn route(segments: &[String]) -> Route {
+    let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let (group, version, rest) = match texts.as_slice() {
+        ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+        ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+        _ => return Route::Other,
+    };
+    if !registry::group_versions().contains(&(group, version)) {
+        return Route::NotFound;
+    }
+    let (namespace, rest) = match rest {
+        // `namespaces/x` is the namespace itself, `namespaces/x/pods` what is in it.
+        ["namespaces", namespace, rest @ ..]
+            if !rest.is_empty()
+                && !(group.is_empty() && rest.len() == 1 && is_namespace_part(rest[0])) =>
+        {
+            (Some((*namespace).to_owned()), rest)
+        }
+        rest => (None, rest),
+    };
+    let (plural, name, sub) = match rest {
+        [plural] => (*plural, None, None),
+        [plural, name] => (*plural, Some((*name).to_owned()), None),
+        [plural, name, sub] => (*plural, Some((*name).to_owned()), Some(*sub)),
+        _ => return Route::UnknownResource,
+    };
+    let Some(resource) = registry::find(group, plural).filter(|r| r.version == version) else {
+        return Route::UnknownResource;
+    };
+    let sub = match sub.map(|s| resource.subresource(s)) {
+        None => None,
+        Some(Some(sub)) => Some(sub),
+        Some(None) => return Route::UnknownResource,
+    };
+    // A namespaced object has a namespace, an object of the cluster has none.
+    if resource.namespaced != namespace.is_some() && (name.is_some() || !resource.namespaced) {
+        return Route::UnknownResource;
+    }
+    Route::Resource(Target {
+        resource,
+        namespace,
+        name,
+        sub,
+    })
+}
+
+fn is_namespace_part(segment: &str) -> bool {
+    registry::find("", "namespaces").is_some_and(|r| r.subresource(segment).is_some())
+}
+
+/// The parameters of a query.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Parses a query.
+    ///
+    /// # Errors
+    /// 400 when it is no UTF-8.
+    pub(super) fn parse(text: Option<&str>) -> Result<Self, ApiError> {
+        let pairs = text
+            .unwrap_or("")
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                Some((decode(key, true)?, decode(value, true)?))
+            })
+            .collect::<Option<Vec<_>>>();
+        pairs
+            .map(Self)
+            .ok_or_else(|| ApiError::bad_request("the query of the URL is not valid UTF-8"))
+    }
+
+    /// The first value of a parameter, empty when it is not there.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.find(name).unwrap_or("")
+    }
+
+    /// The first value of a parameter.
+    pub(super) fn find(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a parameter is set to something that means yes.
+    pub(super) fn flag(&self, name: &str) -> bool {
+        !matches!(
+            self.find(name),
+            None | Some("0" | "false" | "False" | "FALSE")
+        )
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// 400 when it is none.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        match self.get(name) {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                ApiError::bad_request(format!(
+                    "invalid {name} {text:?}: it must be a number that is not negative"
+                ))
+            }),
+        }
+    }
+}
+
+/// Decodes `%xx`, and in queries `+`.
+fn decode(text: &str, in_query: bool) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        match first {
+            b'%' => {
+                let hex = after.get(..2).and_then(|h| std::str::from_utf8(h).ok());
+                match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+                    Some(byte) => {
+                        bytes.push(byte);
+                        rest = after.get(2..).unwrap_or(&[]);
+                    }
+                    None => bytes.push(b'%'),
+                }
+            }
+            b'+' if in_query => bytes.push(b' '),
+            byte => bytes.push(*byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_resources() {
+        let target = |group: &str, plural, namespace: Option<&str>, name: Option<&str>, sub| {
+            registry::find(group, plural).map(|resource| {
+                Route::Resource(Target {
+                    resource,
+                    namespace: namespace.map(str::to_owned),
+                    name: name.map(str::to_owned),
+                    sub,
+                })
+            })
+        };
+        let cases = [
+            ("/api/v1/pods", target("", "pods", None, None, None)),
+            (
+                "/api/v1/namespaces/a/pods",
+                target("", "pods", Some("a"), None, None),
+            ),
+            (
+                "/api/v1/namespaces/a/pods/p/status",
+                target("", "pods", Some("a"), Some("p"), Some(Sub::Status)),
+            ),
+            (
+                "/api/v1/namespaces",
+                target("", "namespaces", None, None, None),
+            ),
+            (
+                "/api/v1/namespaces/a",
+                target("", "namespaces", None, Some("a"), None),
+            ),
+            (
+                "/api/v1/namespaces/a/finalize",
+                target("", "namespaces", None, Some("a"), Some(Sub::Finalize)),
+            ),
+            (
+                "/apis/apps/v1/namespaces/a/deployments/d/scale",
+                target(
+                    "apps",
+                    "deployments",
+                    Some("a"),
+                    Some("d"),
+                    Some(Sub::Scale),
+                ),
+            ),
+            (
+                "/api/v1/nodes/n%2d1",
+                target("", "nodes", None, Some("n-1"), None),
+            ),
+            ("/api/v1/namespaces/a/widgets", Some(Route::UnknownResource)),
+            ("/api/v1/namespaces/a/nodes", Some(Route::UnknownResource)),
+            ("/api/v1/pods/p", Some(Route::UnknownResource)),
+            (
+                "/api/v1/namespaces/a/pods/p/log",
+                Some(Route::UnknownResource),
+            ),
+            ("/apis/example.com/v1/things", Some(Route::NotFound)),
+            ("/api/v2/pods", Some(Route::NotFound)),
+            ("/apis/apps/v1", Some(Route::Other)),
+            ("/version", Some(Route::Other)),
+        ];
+        for (path, expect) in cases {
+            let got = segments(path).map(|s| route(&s));
+            assert_eq!(got, expect, "{path}");
+        }
+    }
+
+    #[test]
+    fn queries_are_decoded() {
+        let Ok(query) = Query::parse(Some("labelSelector=app+in+(a%2Cb)&watch=1&x=%zz&limit=-1"))
+        else {
+            panic!("the query is UTF-8");
+        };
+        assert_eq!(query.get("labelSelector"), "app in (a,b)");
+        assert!(query.flag("watch"));
+        assert!(!query.flag("absent"));
+        assert_eq!(query.get("x"), "%zz");
+        assert_eq!(query.number("limit").err().map(|e| e.code), Some(400));
+        assert!(Query::parse(Some("a=%ff")).is_err());
+    }
+}

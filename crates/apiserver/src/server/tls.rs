@@ -1,0 +1,105 @@
+//! The server's own certificate authority, its serving certificate, and secrets.
+
+use super::StartError;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// How many random bytes a token is made from.
+const TOKEN_BYTES: usize = 32;
+
+/// What the server proves who it is with.
+pub(super) struct Identity {
+    pub(super) ca_pem: String,
+    pub(super) acceptor: TlsAcceptor,
+}
+
+/// Makes a new authority and a certificate for loopback, `ip` and `names`.
+pub(super) fn make_identity(ip: IpAddr, names: &[String]) -> Result<Identity, StartError> {
+    let fail = |e: rcgen::Error| StartError::Certificate(e.to_string());
+    let ca_key = KeyPair::generate().map_err(fail)?;
+    let mut ca = CertificateParams::default();
+    ca.distinguished_name = common_name("berth-ca");
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    let ca_certificate = ca.self_signed(&ca_key).map_err(fail)?;
+    let issuer = Issuer::new(ca, ca_key);
+
+    let mut all: Vec<String> = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "127.0.0.1",
+        "::1",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    all.push(ip.to_string());
+    all.extend_from_slice(names);
+    all.sort();
+    all.dedup();
+    let key = KeyPair::generate().map_err(fail)?;
+    let mut serving = CertificateParams::new(all).map_err(fail)?;
+    serving.distinguished_name = common_name("berth");
+    serving.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let certificate = serving.signed_by(&key, &issuer).map_err(fail)?;
+
+    let chain = vec![certificate.der().clone()];
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let fail = |e: tokio_rustls::rustls::Error| StartError::Certificate(e.to_string());
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(fail)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(fail)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Identity {
+        ca_pem: ca_certificate.pem(),
+        acceptor: TlsAcceptor::from(Arc::new(config)),
+    })
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+fn provider() -> CryptoProvider {
+    ring::default_provider()
+}
+
+fn fill(bytes: &mut [u8]) -> Result<(), StartError> {
+    provider()
+        .secure_random
+        .fill(bytes)
+        .map_err(|_| StartError::Certificate("the system gives no random numbers".to_owned()))
+}
+
+/// A token that nobody guesses.
+pub(super) fn random_token() -> Result<String, StartError> {
+    let mut bytes = [0; TOKEN_BYTES];
+    fill(&mut bytes)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// A seed for UIDs and generated names.
+pub(super) fn random_seed() -> Result<u64, StartError> {
+    let mut bytes = [0; 8];
+    fill(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,139 @@
+//! Lists: of now, or of an earlier revision as long as the history reaches back.
+
+use super::history::History;
+use super::{StoreError, Version};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What to list.
+#[derive(Default)]
+pub struct ListQuery<'a> {
+    /// Keys begin with this: `namespace/`, or nothing.
+    pub prefix: &'a str,
+    /// Keys come after this one (a whole key, with the prefix).
+    pub after: Option<&'a str>,
+    /// At most this many objects.
+    pub limit: Option<usize>,
+    /// The state of this revision; `None` is now.
+    pub at: Option<u64>,
+    /// Which objects count.
+    pub filter: Option<&'a dyn Fn(&Value) -> bool>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// The objects in order of their keys.
+    pub items: Vec<Arc<Version>>,
+    /// The revision of the state that was listed.
+    pub revision: u64,
+    /// The last key of this page, when there is more.
+    pub more_after: Option<Arc<str>>,
+    /// How many objects follow; only when nothing was filtered.
+    pub remaining: Option<usize>,
+}
+
+impl fmt::Debug for ListQuery<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListQuery")
+            .field("prefix", &self.prefix)
+            .field("after", &self.after)
+            .field("limit", &self.limit)
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+type Live = BTreeMap<Arc<str>, Arc<Version>>;
+
+/// The entries whose key begins with `prefix`.
+pub(super) fn prefixed<'a>(
+    live: &'a Live,
+    prefix: &'a str,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Version>)> {
+    live.range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+        .take_while(move |(key, _)| key.starts_with(prefix))
+}
+
+pub(super) fn list(
+    live: &Live,
+    history: &History,
+    current: u64,
+    query: &ListQuery<'_>,
+) -> Result<Page, StoreError> {
+    let revision = query.at.unwrap_or(current);
+    if revision > current {
+        return Err(StoreError::Future {
+            requested: revision,
+            current,
+        });
+    }
+    if revision < history.oldest() {
+        return Err(StoreError::Expired {
+            requested: revision,
+            oldest: history.oldest(),
+        });
+    }
+    // What stood at a key at that revision, for the keys that have changed since.
+    let mut past: BTreeMap<&Arc<str>, Option<&Arc<Version>>> = BTreeMap::new();
+    if revision < current {
+        for event in history.newer_than(revision) {
+            if event.key.starts_with(query.prefix) {
+                past.insert(&event.key, event.previous.as_ref());
+            }
+        }
+    }
+    let start = match query.after {
+        Some(after) if after >= query.prefix => Bound::Excluded(after),
+        _ => Bound::Included(query.prefix),
+    };
+    let present = live
+        .range::<str, _>((start, Bound::Unbounded))
+        .take_while(|(key, _)| key.starts_with(query.prefix));
+    if past.is_empty() {
+        return Ok(page(present, revision, query));
+    }
+    let mut merged: BTreeMap<&Arc<str>, &Arc<Version>> = present.collect();
+    for (key, version) in past {
+        let wanted = match start {
+            Bound::Excluded(after) => key.as_ref() > after,
+            _ => true,
+        };
+        match version {
+            Some(version) if wanted => merged.insert(key, version),
+            _ => merged.remove(key),
+        };
+    }
+    Ok(page(merged.into_iter(), revision, query))
+}
+
+fn page<'a>(
+    mut entries: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Version>)>,
+    revision: u64,
+    query: &ListQuery<'_>,
+) -> Page {
+    let limit = query.limit.unwrap_or(usize::MAX);
+    let mut page = Page {
+        revision,
+        ..Page::default()
+    };
+    let mut last = None;
+    while let Some((key, version)) = entries.next() {
+        if let Some(filter) = query.filter
+            && !filter(version.object())
+        {
+            continue;
+        }
+        if page.items.len() == limit {
+            page.more_after = last;
+            page.remaining = query.filter.is_none().then(|| 1 + entries.count());
+            break;
+        }
+        last = Some(Arc::clone(key));
+        page.items.push(Arc::clone(version));
+    }
+    page
+}

@@ -1,0 +1,158 @@
+//! Cells: reading fields, and the texts that several kinds share.
+
+use crate::registry::{meta, selector_text};
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// What stands where there is nothing to show.
+pub(crate) const NONE: &str = "<none>";
+/// What stands where something should be known and is not.
+pub(crate) const UNKNOWN: &str = "<unknown>";
+/// What stands for what was never set.
+pub(crate) const UNSET: &str = "<unset>";
+
+/// A string of an object, empty when it is absent.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or("")
+}
+
+/// A string of an object, or `<none>`.
+pub(crate) fn text_or_none<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    match text(object, pointer) {
+        "" => NONE,
+        text => text,
+    }
+}
+
+/// An integer of an object, zero when it is absent.
+pub(crate) fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// A boolean of an object, false when it is absent.
+pub(crate) fn flag(object: &Value, pointer: &str) -> bool {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_bool)
+        .unwrap_or(false)
+}
+
+/// The entries of a list, none when it is absent.
+pub(crate) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// How many entries a map has.
+pub(crate) fn size(object: &Value, pointer: &str) -> usize {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_object)
+        .map_or(0, serde_json::Map::len)
+}
+
+/// How long ago the object was created.
+pub(crate) fn age(object: &Value, now: Timestamp) -> String {
+    since(meta(object, "creationTimestamp"), now)
+}
+
+/// How long ago a time was; `<unknown>` for none.
+pub(crate) fn since(time: &str, now: Timestamp) -> String {
+    match time.parse::<Timestamp>() {
+        Ok(time) => human_seconds(now.duration_since(time).as_secs()),
+        Err(_) => UNKNOWN.to_owned(),
+    }
+}
+
+/// A duration in at most two units, coarser the longer it is.
+pub(crate) fn human_seconds(seconds: i64) -> String {
+    if seconds < -1 {
+        return "<invalid>".to_owned();
+    }
+    if seconds < 0 {
+        return "0s".to_owned();
+    }
+    let two = |large: i64, unit: char, small: i64, small_unit: char| {
+        if small == 0 {
+            format!("{large}{unit}")
+        } else {
+            format!("{large}{unit}{small}{small_unit}")
+        }
+    };
+    let (minutes, hours) = (seconds / 60, seconds / 3_600);
+    let (days, years) = (hours / 24, hours / 24 / 365);
+    if seconds < 120 {
+        format!("{seconds}s")
+    } else if minutes < 10 {
+        two(minutes, 'm', seconds % 60, 's')
+    } else if minutes < 180 {
+        format!("{minutes}m")
+    } else if hours < 8 {
+        two(hours, 'h', minutes % 60, 'm')
+    } else if hours < 48 {
+        format!("{hours}h")
+    } else if hours < 192 {
+        two(days, 'd', hours % 24, 'h')
+    } else if years < 2 {
+        format!("{days}d")
+    } else if years < 8 {
+        two(years, 'y', days % 365, 'd')
+    } else {
+        format!("{years}y")
+    }
+}
+
+/// Names and images of the containers of a pod template.
+pub(crate) fn containers(object: &Value, pointer: &str) -> (String, String) {
+    let containers = items(object, pointer);
+    let join = |field| {
+        let texts: Vec<&str> = containers.iter().map(|c| text(c, field)).collect();
+        texts.join(",")
+    };
+    (join("/name"), join("/image"))
+}
+
+/// A label selector, or `<none>`.
+pub(crate) fn selector(object: &Value, pointer: &str) -> String {
+    match selector_text(object.pointer(pointer)) {
+        text if text.is_empty() => NONE.to_owned(),
+        text => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_coarser_the_longer_they_are() {
+        const DAY: i64 = 86_400;
+        let cases = [
+            (-5, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (130, "2m10s"),
+            (600, "10m"),
+            (3 * 3600 - 1, "179m"),
+            (3 * 3600, "3h"),
+            (3 * 3600 + 60, "3h1m"),
+            (8 * 3600 + 60, "8h"),
+            (2 * DAY, "2d"),
+            (2 * DAY + 3600, "2d1h"),
+            (8 * DAY + 3600, "8d"),
+            (2 * 365 * DAY, "2y"),
+            (2 * 365 * DAY + DAY, "2y1d"),
+            (9 * 365 * DAY + DAY, "9y"),
+        ];
+        for (seconds, expect) in cases {
+            assert_eq!(human_seconds(seconds), expect, "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Watches: a stream of the changes of a kind, narrowed by namespace and selectors.
+//!
+//! An object that comes to match is ADDED, one that ceases to is DELETED, whatever really happened to it. The
+//! stream ends with its time, with the server, or with an ERROR event when the watcher was too slow.
+
+use crate::registry::{Resource, meta_mut};
+use crate::selectors::Selectors;
+use crate::server::encode::{self, View};
+use crate::server::stopped;
+use crate::status::ApiError;
+use crate::storage::{Cursor, Event, EventKind, Version};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{self, Stream};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// How often a watcher that wants bookmarks gets one.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// How many events are taken from the history at once.
+const READ_MAX: usize = 256;
+/// A chunk is sent when it has grown to this.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// What a watcher wants.
+#[derive(Debug)]
+pub(crate) struct WatchRequest {
+    pub(crate) resource: &'static Resource,
+    /// The namespace; `None` is all of them.
+    pub(crate) namespace: Option<String>,
+    pub(crate) selectors: Selectors,
+    pub(crate) view: View,
+    /// Whether the watcher wants to know how far it is when nothing happens.
+    pub(crate) bookmarks: bool,
+    pub(crate) timeout: Duration,
+}
+
+/// Where a watch begins.
+#[derive(Debug)]
+pub(crate) struct Start {
+    /// The objects that are there, which come first.
+    pub(crate) initial: Vec<Arc<Version>>,
+    /// The revision that a bookmark names as the end of the initial objects.
+    pub(crate) initial_end: Option<u64>,
+    /// Stands behind them.
+    pub(crate) cursor: Cursor,
+}
+
+/// A running watch.
+struct Watcher {
+    request: WatchRequest,
+    prefix: String,
+    initial: VecDeque<Arc<Version>>,
+    initial_end: Option<u64>,
+    cursor: Cursor,
+    pending: VecDeque<Arc<Event>>,
+    /// The revision up to which the watcher has seen everything.
+    seen: u64,
+    /// Whether the next table carries the column definitions.
+    columns: bool,
+    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    stopping: watch::Receiver<bool>,
+    deadline: Instant,
+    next_bookmark: Instant,
+    ended: bool,
+}
+
+/// The chunks of a watch.
+pub(crate) fn chunks(
+    request: WatchRequest,
+    start: Start,
+    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    stopping: watch::Receiver<bool>,
+) -> impl Stream<Item = Bytes> + Send {
+    let now = Instant::now();
+    let prefix = match &request.namespace {
+        Some(namespace) if request.resource.namespaced => format!("{namespace}/"),
+        _ => String::new(),
+    };
+    let watcher = Watcher {
+        deadline: now + request.timeout,
+        next_bookmark: now + BOOKMARK_INTERVAL,
+        request,
+        prefix,
+        initial: start.initial.into(),
+        initial_end: start.initial_end,
+        cursor: start.cursor,
+        pending: VecDeque::new(),
+        seen: 0,
+        columns: true,
+        clock,
+        stopping,
+        ended: false,
+    };
+    stream::unfold(watcher, |mut watcher| async move {
+        let chunk = watcher.next_chunk().await?;
+        Some((chunk, watcher))
+    })
+}
+
+/// What ended a sleep.
+enum Woken {
+    End,
+    Change,
+    Bookmark,
+}
+
+impl Watcher {
+    async fn next_chunk(&mut self) -> Option<Bytes> {
+        let mut chunk = BytesMut::new();
+        while !self.ended {
+            self.take_initial(&mut chunk);
+            self.take_events(&mut chunk);
+            if !chunk.is_empty() {
+                return Some(chunk.freeze());
+            }
+            match self.cursor.read(READ_MAX) {
+                Ok((events, complete)) => {
+                    self.seen = complete.unwrap_or(self.seen).max(self.seen);
+                    if !events.is_empty() {
+                        self.pending.extend(events);
+                        continue;
+                    }
+                }
+                Err(lost) => {
+                    self.ended = true;
+                    let error = ApiError::expired(format!(
+                        "too old resource version: {} ({})",
+                        self.seen, lost.oldest
+                    ));
+                    return Some(error_event(&error));
+                }
+            }
+            let bookmark_at = if self.request.bookmarks {
+                self.next_bookmark
+            } else {
+                self.deadline
+            };
+            let woken = tokio::select! {
+                biased;
+                () = stopped(&mut self.stopping) => Woken::End,
+                () = sleep_until(self.deadline) => Woken::End,
+                () = self.cursor.changed() => Woken::Change,
+                () = sleep_until(bookmark_at) => Woken::Bookmark,
+            };
+            match woken {
+                Woken::End => self.ended = true,
+                Woken::Change => {}
+                Woken::Bookmark => {
+                    self.next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
+                    self.bookmark(&mut chunk, self.seen, false);
+                    return Some(chunk.freeze());
+                }
+            }
+        }
+        None
+    }
+
+    fn take_initial(&mut self, chunk: &mut BytesMut) {
+        while chunk.len() < CHUNK_BYTES {
+            let Some(version) = self.initial.pop_front() else {
+                break;
+            };
+            self.seen = self.seen.max(version.revision());
+            if self.request.selectors.matches(version.object()) {
+                self.write(chunk, "ADDED", &version);
+            }
+        }
+        if self.initial.is_empty()
+            && let Some(revision) = self.initial_end.take()
+        {
+            self.seen = self.seen.max(revision);
+            self.bookmark(chunk, revision, true);
+        }
+    }
+
+    fn take_events(&mut self, chunk: &mut BytesMut) {
+        if !self.initial.is_empty() {
+            return;
+        }
+        while chunk.len() < CHUNK_BYTES {
+            let Some(event) = self.pending.pop_front() else {
+                break;
+            };
+            self.seen = event.revision();
+            if event.key.starts_with(&self.prefix) {
+                self.take_event(chunk, &event);
+            }
+        }
+    }
+
+    fn take_event(&mut self, chunk: &mut BytesMut, event: &Event) {
+        let selectors = &self.request.selectors;
+        let was = event
+            .previous
+            .as_ref()
+            .is_some_and(|v| selectors.matches(v.object()));
+        let is = event.kind != EventKind::Deleted && selectors.matches(event.version.object());
+        match (was, is) {
+            (false, true) => self.write(chunk, "ADDED", &event.version),
+            (true, true) => self.write(chunk, "MODIFIED", &event.version),
+            (true, false) if event.kind == EventKind::Deleted => {
+                self.write(chunk, "DELETED", &event.version);
+            }
+            (true, false) => {
+                // As the watcher knew it, with the revision at which it left.
+                if let Some(previous) = &event.previous {
+                    let mut last = Value::clone(previous.object());
+                    meta_mut(&mut last).insert(
+                        "resourceVersion".to_owned(),
+                        event.revision().to_string().into(),
+                    );
+                    self.write(chunk, "DELETED", &Version::unstored(last));
+                }
+            }
+            (false, false) => {}
+        }
+    }
+
+    fn write(&mut self, chunk: &mut BytesMut, kind: &str, version: &Arc<Version>) {
+        let resource = self.request.resource;
+        let columns = std::mem::replace(&mut self.columns, false);
+        chunk.extend_from_slice(b"{\"type\":\"");
+        chunk.extend_from_slice(kind.as_bytes());
+        chunk.extend_from_slice(b"\",\"object\":");
+        encode::watched(
+            chunk,
+            resource,
+            &self.request.view,
+            version,
+            columns,
+            (self.clock)(),
+        );
+        chunk.extend_from_slice(b"}\n");
+    }
+
+    fn bookmark(&mut self, chunk: &mut BytesMut, revision: u64, initial_end: bool) {
+        let resource = self.request.resource;
+        let columns = std::mem::replace(&mut self.columns, false);
+        chunk.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
+        encode::bookmark(
+            chunk,
+            resource,
+            &self.request.view,
+            revision,
+            initial_end,
+            columns,
+        );
+        chunk.extend_from_slice(b"}\n");
+    }
+}
+
+/// The event that ends a stream which has failed.
+pub(crate) fn error_event(error: &ApiError) -> Bytes {
+    Bytes::from(format!(
+        "{{\"type\":\"ERROR\",\"object\":{}}}\n",
+        error.to_status()
+    ))
+}
