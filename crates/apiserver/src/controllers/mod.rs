@@ -1,5 +1,6 @@
 //! The controllers of the embedded control plane: what makes manifests come true.
 
+mod deployment;
 mod object;
 mod pod;
 mod replicaset;
