@@ -9,11 +9,13 @@
 //! words of kube-apiserver's decoder.
 
 mod check;
+mod complete;
 pub mod extensions;
 pub(crate) mod kinds;
 pub(crate) mod model;
 mod parse;
 mod path;
+mod presence;
 mod prune;
 
 #[cfg(test)]
@@ -79,11 +81,19 @@ impl Schemas {
             .unwrap_or_default()
     }
 
-    /// Brings an object into the form in which it is stored: unknown fields, nulls and empty lists and
-    /// maps dropped, quantities and times canonical.
+    /// Brings an object into the form in which it is stored: unknown fields, nulls, empty lists and maps and zero
+    /// values without a meaning dropped, quantities and times canonical.
     pub fn prune(&self, group: &str, version: &str, kind: &str, object: &mut Value) {
         if let Some((model, id)) = self.find(group, version, kind) {
             prune::prune(model, id, object);
+        }
+    }
+
+    /// Adds to an object what a typed server always writes, such as `status: {}`. The last step before an object
+    /// is stored: for admission and validation a missing field is as good.
+    pub fn complete(&self, group: &str, version: &str, kind: &str, object: &mut Value) {
+        if let Some((model, id)) = self.find(group, version, kind) {
+            complete::complete(model, id, object);
         }
     }
 

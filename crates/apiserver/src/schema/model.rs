@@ -3,6 +3,7 @@
 
 use super::extensions::{self, FieldRule};
 use super::kinds::{COMPONENTS, GroupVersion};
+use super::presence::{self, Presence};
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 
@@ -52,6 +53,8 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
     /// How it is merged; `None` for the defaults.
     pub(crate) rule: Option<&'static FieldRule>,
+    /// What becomes of a missing or zero value.
+    pub(crate) presence: Presence,
 }
 
 /// An object with known fields.
@@ -166,23 +169,7 @@ fn special(name: &str) -> Option<Shape> {
 }
 
 fn object_type(name: &str, schema: Option<&Value>, ids: &FxHashMap<&str, TypeId>) -> ObjectType {
-    let properties = schema
-        .and_then(|s| s.get("properties"))
-        .and_then(Value::as_object);
-    let fields = properties
-        .into_iter()
-        .flatten()
-        .map(|(field, schema)| {
-            let field_type = Field {
-                shape: schema
-                    .as_object()
-                    .map_or(Shape::Any, |schema| shape(schema, ids)),
-                rule: extensions::field_rule(name, field),
-            };
-            (field.clone(), field_type)
-        })
-        .collect();
-    let required = schema
+    let required: Vec<String> = schema
         .and_then(|s| s.get("required"))
         .and_then(Value::as_array)
         .into_iter()
@@ -191,6 +178,36 @@ fn object_type(name: &str, schema: Option<&Value>, ids: &FxHashMap<&str, TypeId>
         // The generated types always have metadata; the API does not ask for it.
         .filter(|field| *field != "metadata")
         .map(str::to_owned)
+        .collect();
+    let properties = schema
+        .and_then(|s| s.get("properties"))
+        .and_then(Value::as_object);
+    let fields = properties
+        .into_iter()
+        .flatten()
+        .map(|(field, schema)| {
+            let shape = schema
+                .as_object()
+                .map_or(Shape::Any, |schema| shape(schema, ids));
+            let is_required = required.iter().any(|r| r == field);
+            let field_type = Field {
+                presence: match &shape {
+                    Shape::Bool | Shape::Int32 | Shape::Int64 | Shape::Float | Shape::String => {
+                        presence::of_scalar(name, field, is_required)
+                    }
+                    Shape::List(_) | Shape::Map(_) => presence::of_collection(is_required),
+                    Shape::Object(_) | Shape::Time | Shape::MicroTime | Shape::Quantity => {
+                        presence::of_struct(name, field)
+                    }
+                    Shape::Any | Shape::AnyObject | Shape::Bytes | Shape::IntOrString => {
+                        Presence::AsWritten
+                    }
+                },
+                rule: extensions::field_rule(name, field),
+                shape,
+            };
+            (field.clone(), field_type)
+        })
         .collect();
     ObjectType {
         name: name.to_owned(),

@@ -1,9 +1,12 @@
-//! An object as a typed server keeps it: without the fields its type does not have, without nulls and empty
-//! lists and maps, quantities and times in their canonical form. What a decode into the type and back would do.
+//! An object as a typed server keeps it: without the fields its type does not have, without nulls, empty lists
+//! and maps and meaningless zero values, quantities and times in their canonical form. What a decode into the
+//! type and back would do, but for what [`super::complete`] adds.
 
+use super::complete::zero;
 use super::model::{Model, Shape, TypeId};
+use super::presence::Presence;
 use berth_api::Quantity;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::borrow::Cow;
 
 /// Prunes an object of the type of its kind, in place. Values of another type stay as they are.
@@ -15,15 +18,15 @@ fn prune_value(model: &Model, shape: &Shape, value: &mut Value) {
     match (shape, value) {
         (Shape::Object(id), Value::Object(object)) => {
             let object_type = model.object_type(*id);
-            let nulls_stay = prints_null_times(object_type.short_name());
             object.retain(|name, value| match object_type.fields.get(name) {
+                // Times that are always written print as null, and clients send that back.
                 Some(field) if value.is_null() => {
-                    nulls_stay && matches!(field.shape, Shape::Time | Shape::MicroTime)
+                    field.presence == Presence::AlwaysWritten
+                        && matches!(field.shape, Shape::Time | Shape::MicroTime)
                 }
                 Some(field) => {
                     prune_value(model, &field.shape, value);
-                    let is_optional = !object_type.required.iter().any(|r| r == name);
-                    !(is_optional && is_empty(&field.shape, value))
+                    field.presence != Presence::OmittedWhenZero || !is_zero(value)
                 }
                 None => false,
             });
@@ -56,43 +59,24 @@ fn prune_value(model: &Model, shape: &Shape, value: &mut Value) {
     }
 }
 
-/// An empty list or map is as good as none, unless it is required.
-fn is_empty(shape: &Shape, value: &Value) -> bool {
-    match (shape, value) {
-        (Shape::List(_), Value::Array(list)) => list.is_empty(),
-        (Shape::Map(_), Value::Object(map)) => map.is_empty(),
-        _ => false,
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(object) => object.is_empty(),
     }
-}
-
-/// Types whose times are not optional: unset, they print as null, and clients send that back.
-fn prints_null_times(short_name: &str) -> bool {
-    short_name.ends_with("Condition")
-        || matches!(
-            short_name,
-            "ContainerStateRunning" | "ContainerStateTerminated" | "Event" | "EventSeries"
-        )
 }
 
 /// A null in a list or map is its type's zero value: there it cannot be absent.
 fn zero_for_null(shape: &Shape, value: &mut Value) {
-    if !value.is_null() {
-        return;
+    if value.is_null()
+        && let Some(zero) = zero(shape)
+    {
+        *value = zero;
     }
-    *value = match shape {
-        Shape::Bool => Value::Bool(false),
-        Shape::Int32 | Shape::Int64 | Shape::Float | Shape::IntOrString => Value::from(0),
-        Shape::String => Value::String(String::new()),
-        Shape::Quantity => Value::String("0".to_owned()),
-        Shape::Object(_) => Value::Object(Map::new()),
-        Shape::Any
-        | Shape::AnyObject
-        | Shape::Bytes
-        | Shape::Time
-        | Shape::MicroTime
-        | Shape::List(_)
-        | Shape::Map(_) => return,
-    };
 }
 
 /// The canonical text, unless the text is that already or no quantity.

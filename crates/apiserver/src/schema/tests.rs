@@ -204,6 +204,11 @@ fn pruning_leaves_what_a_typed_server_keeps() {
             json!({"metadata": {}, "spec": {"containers": [], "securityContext": {}}}),
         ),
         (
+            "zero values go, unless they mean something",
+            json!({"spec": {"hostNetwork": false, "nodeName": "", "priority": 0, "enableServiceLinks": false, "containers": [{"name": ""}]}}),
+            json!({"spec": {"priority": 0, "enableServiceLinks": false, "containers": [{"name": ""}]}}),
+        ),
+        (
             "quantities are canonical",
             json!({"spec": {"overhead": {"cpu": "1000m", "memory": "1024Mi", "a": 2, "b": 0.5}}}),
             json!({"spec": {"overhead": {"cpu": "1", "memory": "1Gi", "a": "2", "b": "500m"}}}),
@@ -224,6 +229,78 @@ fn pruning_leaves_what_a_typed_server_keeps() {
         lease,
         json!({"spec": {"renewTime": "2026-01-01T00:00:00.123456Z", "acquireTime": "2026-01-01T00:00:00.000000Z"}})
     );
+}
+
+#[test]
+fn completing_writes_what_a_typed_server_writes() {
+    let cases = [
+        (
+            "a pod's containers have resources",
+            ("", "v1", "Pod"),
+            json!({"metadata": {}, "spec": {"containers": [{"name": "c"}]}}),
+            json!({"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {}}]}, "status": {}}),
+        ),
+        (
+            "a budget's counters are there from the start",
+            ("policy", "v1", "PodDisruptionBudget"),
+            json!({"metadata": {}}),
+            json!({"metadata": {}, "spec": {}, "status": {
+                "currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0,
+            }}),
+        ),
+        (
+            "an event's times are null",
+            ("events.k8s.io", "v1", "Event"),
+            json!({"metadata": {}, "eventTime": "2026-01-01T00:00:00.000000Z", "regarding": {}}),
+            json!({
+                "metadata": {}, "eventTime": "2026-01-01T00:00:00.000000Z", "regarding": {},
+                "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null, "deprecatedSource": {},
+            }),
+        ),
+        (
+            "what is given stays, what is a pointer upstream is not made up",
+            ("apps", "v1", "Deployment"),
+            json!({"metadata": {}, "spec": {"replicas": 0, "strategy": {"type": "Recreate"}, "template": {}}, "status": {"replicas": 1}}),
+            json!({
+                "metadata": {},
+                "spec": {
+                    "replicas": 0, "strategy": {"type": "Recreate"},
+                    "template": {"metadata": {}, "spec": {}},
+                },
+                "status": {"replicas": 1},
+            }),
+        ),
+    ];
+    for (name, (group, version, kind), mut object, expect) in cases {
+        Schemas::get().complete(group, version, kind, &mut object);
+        assert_eq!(object, expect, "{name}");
+        let complete = object.clone();
+        prune(group, version, kind, &mut object);
+        assert_eq!(object, complete, "{name}: pruning keeps it");
+    }
+}
+
+#[test]
+fn every_presence_is_of_a_field_that_exists() {
+    let models: Vec<Model> = GROUP_VERSIONS.iter().map(Model::of).collect();
+    for table in presence::tables() {
+        let mut last = "";
+        for (type_name, fields) in table {
+            assert!(last < *type_name, "{type_name} is out of order");
+            last = type_name;
+            let object_type = models
+                .iter()
+                .flat_map(|m| m.types())
+                .find(|t| t.name == *type_name)
+                .unwrap_or_else(|| panic!("{type_name} is unknown"));
+            for field in *fields {
+                assert!(
+                    object_type.fields.contains_key(*field),
+                    "{type_name}.{field}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
