@@ -46,6 +46,44 @@ pub struct ConditionPatch {
     pub reason: Str,
     /// Why, for people.
     pub message: Str,
+    /// The generation of the pod that this speaks of.
+    pub observed_generation: Option<i64>,
+}
+
+/// How grave an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// Things go their way.
+    Normal,
+    /// Somebody may have to look.
+    Warning,
+}
+
+impl EventKind {
+    /// The `type` of the API's event.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// Something that happened to a pod, to be published for people. Who reports it is added by the scheduler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodEvent {
+    /// The pod.
+    pub regarding: PodRef,
+    /// Another pod that had a part in it.
+    pub related: Option<PodRef>,
+    /// How grave it is.
+    pub kind: EventKind,
+    /// Why, for programs, such as `FailedScheduling`.
+    pub reason: &'static str,
+    /// What was being done, such as `Scheduling`.
+    pub action: &'static str,
+    /// What happened, for people.
+    pub note: String,
 }
 
 /// A call to the API.

@@ -19,6 +19,8 @@ pub mod stage;
 pub mod state;
 pub mod status;
 pub mod table;
+#[cfg(feature = "test-builders")]
+pub mod testing;
 
 pub use call::{ApiCall, CallError, CallId};
 pub use cluster::Cluster;

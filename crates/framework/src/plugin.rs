@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::event::EventRegistration;
 use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
-use crate::stage::{Outbox, StageContext, Step, Wake};
+use crate::stage::{Outbox, StageContext, Step, Wait, Wake};
 use crate::state::CycleState;
 use crate::status::{Code, Status};
 use crate::table::{NodeView, Slot};
@@ -176,6 +176,15 @@ pub struct PostFilterResult {
     pub nominating: Nominating,
 }
 
+/// How far a PostFilter has come.
+#[derive(Debug)]
+pub enum PostFilterStep {
+    /// It is done.
+    Done(PostFilterResult),
+    /// It goes on when this has happened; the whole cycle is parked until then.
+    Wait(Wait),
+}
+
 /// Changes the cluster for a moment and asks the filters again. What is changed is changed back by
 /// [`DryRun::rollback`]; nothing is cloned.
 pub trait DryRun {
@@ -216,6 +225,27 @@ pub trait PostFilter: Plugin {
         pod: &PodInfo,
         statuses: &NodeStatuses,
     ) -> PostFilterResult;
+
+    /// Begins, for plugins that may have to wait; the others implement [`PostFilter::post_filter`] alone.
+    fn start_post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+    ) -> PostFilterStep {
+        PostFilterStep::Done(self.post_filter(cx, pod, statuses))
+    }
+
+    /// Goes on after a wait.
+    fn resume_post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+        _wake: Wake,
+    ) -> PostFilterStep {
+        PostFilterStep::Done(self.post_filter(cx, pod, statuses))
+    }
 }
 
 /// Looks at the feasible nodes once, before they are scored.
@@ -338,6 +368,11 @@ pub trait PreBind: Plugin {
         _node: &Str,
     ) -> Status {
         Status::success()
+    }
+
+    /// Whether the plugin may work beside its neighbours in the order that also say so.
+    fn runs_in_parallel(&self, _state: &CycleState, _pod: &PodInfo) -> bool {
+        false
     }
 
     /// Begins.

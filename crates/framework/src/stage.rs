@@ -3,15 +3,17 @@
 //! Nothing here blocks. A step that cannot finish says what it waits for; the cycle is parked and resumed with
 //! what came of it.
 
-use crate::call::{ApiCall, CallId, CallResult};
+use crate::call::{ApiCall, CallId, CallResult, PodEvent};
 use crate::cluster::Cluster;
 use crate::features::FeatureGates;
 use crate::status::Status;
-use berth_api::Time;
+use crate::pod_info::PodInfo;
+use berth_api::{Str, Time};
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// Names a job from when it is handed out until its result is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,12 +84,44 @@ impl fmt::Debug for Wake {
     }
 }
 
-/// Takes calls and jobs off a plugin's hands.
+/// A pod that was placed and is held back by Permit plugins.
+#[derive(Debug, Clone)]
+pub struct WaitingPod {
+    /// The pod.
+    pub pod: Arc<PodInfo>,
+    /// Its node.
+    pub node: Str,
+    /// The Permit plugins that have not allowed it yet.
+    pub pending_plugins: Vec<Str>,
+}
+
+/// Takes what a plugin wants done off its hands: API calls, jobs, events, and words about other pods.
+///
+/// The words about other pods have a default that does nothing, for places where there is no such pod.
 pub trait Outbox {
     /// Hands an API call to the dispatcher.
     fn call(&mut self, call: ApiCall) -> CallId;
     /// Hands a job to the edge.
     fn job(&mut self, job: Job) -> JobId;
+    /// Publishes an event.
+    fn publish(&mut self, _event: PodEvent) {}
+    /// Makes a pending pod worth a try at once, its backoff notwithstanding, when the cycle has gone well.
+    fn activate(&mut self, _namespace: &Str, _name: &Str) {}
+    /// The pods that Permit plugins hold back.
+    fn waiting_pods(&self) -> Vec<WaitingPod> {
+        Vec::new()
+    }
+    /// Allows a pod on behalf of a Permit plugin; it is bound when no plugin is left that holds it back.
+    fn allow(&mut self, _uid: &str, _plugin: &str) {}
+    /// Rejects a pod that Permit plugins hold back; false when it is not (any more) held back.
+    fn reject(&mut self, _uid: &str, _plugin: &str, _message: &str) -> bool {
+        false
+    }
+    /// Stops a pod that is held back by Permit or being prepared for binding, to make room; false when it is too
+    /// late for that and the pod must be deleted through the API.
+    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
+        false
+    }
 }
 
 /// What a stage may use.

@@ -118,6 +118,13 @@ impl Status {
         self
     }
 
+    /// This answer as given by a plugin whose name is shared already.
+    #[must_use]
+    pub fn from_plugin(mut self, plugin: &Str) -> Self {
+        self.plugin = Some(plugin.clone());
+        self
+    }
+
     /// This answer with the text of an error put before its reasons.
     #[must_use]
     pub fn with_error(mut self, text: impl Into<String>) -> Self {

@@ -1,0 +1,18 @@
+//! Builders of pods and nodes, and a plugin made of closures: for tests and benches, behind the feature
+//! `test-builders`.
+//!
+//! ```
+//! use berth_framework::testing::{node, pod};
+//! let web = pod("web").request("cpu", "500m").label("app", "web").build();
+//! let big = node("n1").capacity("8", "32Gi", "110").label("zone", "a").build();
+//! assert_eq!(web.name(), "web");
+//! assert_eq!(big.name(), "n1");
+//! ```
+//!
+//! Builders panic on a quantity that does not parse: it is the test that is wrong.
+
+mod fake;
+mod objects;
+
+pub use fake::{FakePlugin, fake};
+pub use objects::{NodeBuilder, PodBuilder, node, pod};

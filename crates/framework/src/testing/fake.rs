@@ -1,0 +1,474 @@
+//! A plugin made of closures: it takes part in the points for which it was given one.
+
+use crate::event::EventRegistration;
+use crate::features::FeatureGates;
+use crate::plugin::{
+    Bind, Context, EnqueueExtensions, Filter, NodeStatuses, Permit, PermitResult, Plugin, PostBind,
+    PostFilter, PostFilterContext, PostFilterResult, PostFilterStep, PreBind, PreEnqueue,
+    PreFilter, PreFilterResult, PreScore, QueueSort, QueuedPod, Reserve, Score,
+};
+use crate::pod_info::PodInfo;
+use crate::registry::Extensions;
+use crate::stage::{StageContext, Step, Wake};
+use crate::state::CycleState;
+use crate::status::Status;
+use crate::table::{NodeView, Slot};
+use berth_api::{Pod, Str};
+use std::sync::Arc;
+
+type F<T> = Option<Box<T>>;
+type PreEnqueueFn = dyn Fn(&Pod) -> Status + Send + Sync;
+type LessFn = dyn Fn(QueuedPod<'_>, QueuedPod<'_>) -> bool + Send + Sync;
+type PreFilterFn = dyn Fn(&Context<'_>, &mut CycleState, &PodInfo) -> PreFilterResult + Send + Sync;
+type OtherPodFn = dyn Fn(&mut CycleState, &PodInfo, NodeView<'_>) -> Status + Send + Sync;
+type FilterFn = dyn Fn(&CycleState, &PodInfo, NodeView<'_>) -> Status + Send + Sync;
+type PostFilterFn = dyn Fn(&mut PostFilterContext<'_>, &PodInfo, &NodeStatuses, Option<Wake>) -> PostFilterStep
+    + Send
+    + Sync;
+type PreScoreFn = dyn Fn(&mut CycleState, &PodInfo, &[Slot]) -> Status + Send + Sync;
+type ScoreFn = dyn Fn(&CycleState, &PodInfo, NodeView<'_>) -> Result<i64, Status> + Send + Sync;
+type NormalizeFn = dyn Fn(&mut [(Slot, i64)]) -> Status + Send + Sync;
+type StageFn = dyn Fn(&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake>) -> Step
+    + Send
+    + Sync;
+type UnreserveFn = dyn Fn(&PodInfo, &Str) + Send + Sync;
+type PermitFn = dyn Fn(&mut StageContext<'_>, &PodInfo, &Str) -> PermitResult + Send + Sync;
+type PreFlightFn = dyn Fn(&PodInfo, &Str) -> Status + Send + Sync;
+type PostBindFn = dyn Fn(&mut StageContext<'_>, &PodInfo, &Str) + Send + Sync;
+type EventsFn = dyn Fn() -> Vec<EventRegistration> + Send + Sync;
+
+/// A plugin that does nothing yet.
+pub fn fake(name: &str) -> FakePlugin {
+    FakePlugin {
+        name: name.to_owned(),
+        ..FakePlugin::default()
+    }
+}
+
+/// A plugin made of closures; see [`fake`].
+#[derive(Default)]
+pub struct FakePlugin {
+    name: String,
+    pre_enqueue: F<PreEnqueueFn>,
+    less: F<LessFn>,
+    pre_filter: F<PreFilterFn>,
+    add_pod: F<OtherPodFn>,
+    remove_pod: F<OtherPodFn>,
+    filter: F<FilterFn>,
+    post_filter: F<PostFilterFn>,
+    pre_score: F<PreScoreFn>,
+    score: F<ScoreFn>,
+    normalize: F<NormalizeFn>,
+    reserve: F<StageFn>,
+    unreserve: F<UnreserveFn>,
+    permit: F<PermitFn>,
+    pre_flight: F<PreFlightFn>,
+    pre_bind: F<StageFn>,
+    parallel: bool,
+    bind: F<StageFn>,
+    post_bind: F<PostBindFn>,
+    events: F<EventsFn>,
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: ($($arg:ty),*) $(-> $ret:ty)?;)*) => {
+        impl FakePlugin {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $name(
+                    mut self,
+                    f: impl Fn($($arg),*) $(-> $ret)? + Send + Sync + 'static,
+                ) -> Self {
+                    self.$name = Some(Box::new(f));
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    /// Takes part in PreEnqueue.
+    pre_enqueue: (&Pod) -> Status;
+    /// Takes part in QueueSort.
+    less: (QueuedPod<'_>, QueuedPod<'_>) -> bool;
+    /// Takes part in PreFilter.
+    pre_filter: (&Context<'_>, &mut CycleState, &PodInfo) -> PreFilterResult;
+    /// Hears of supposed pods; needs `pre_filter` too.
+    add_pod: (&mut CycleState, &PodInfo, NodeView<'_>) -> Status;
+    /// Hears of pods supposed to be gone; needs `pre_filter` too.
+    remove_pod: (&mut CycleState, &PodInfo, NodeView<'_>) -> Status;
+    /// Takes part in Filter.
+    filter: (&CycleState, &PodInfo, NodeView<'_>) -> Status;
+    /// Takes part in PostFilter; called again with what it waited for.
+    post_filter: (&mut PostFilterContext<'_>, &PodInfo, &NodeStatuses, Option<Wake>) -> PostFilterStep;
+    /// Takes part in PreScore.
+    pre_score: (&mut CycleState, &PodInfo, &[Slot]) -> Status;
+    /// Takes part in Score.
+    score: (&CycleState, &PodInfo, NodeView<'_>) -> Result<i64, Status>;
+    /// Normalises the scores.
+    normalize: (&mut [(Slot, i64)]) -> Status;
+    /// Takes part in Reserve; called again with what it waited for.
+    reserve: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake>) -> Step;
+    /// Takes part in Reserve by hearing of what is taken back.
+    unreserve: (&PodInfo, &Str);
+    /// Takes part in Permit.
+    permit: (&mut StageContext<'_>, &PodInfo, &Str) -> PermitResult;
+    /// Says before PreBind whether there is something to do; needs `pre_bind` too.
+    pre_flight: (&PodInfo, &Str) -> Status;
+    /// Takes part in PreBind; called again with what it waited for.
+    pre_bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake>) -> Step;
+    /// Takes part in Bind; called again with what it waited for.
+    bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake>) -> Step;
+    /// Takes part in PostBind.
+    post_bind: (&mut StageContext<'_>, &PodInfo, &Str);
+    /// Registers for events.
+    events: () -> Vec<EventRegistration>;
+}
+
+impl FakePlugin {
+    /// Lets the plugin's PreBind run beside its neighbours.
+    #[must_use]
+    pub fn parallel(mut self) -> Self {
+        self.parallel = true;
+        self
+    }
+
+    /// The plugin, ready to be registered.
+    pub fn build(self) -> Extensions {
+        let name = self.name.clone();
+        let plugin = Arc::new(self);
+        macro_rules! point {
+            ($($field:ident),+) => {
+                (false $(|| plugin.$field.is_some())+).then(|| plugin.clone() as _)
+            };
+        }
+        Extensions {
+            name,
+            pre_enqueue: point!(pre_enqueue),
+            queue_sort: point!(less),
+            pre_filter: point!(pre_filter),
+            filter: point!(filter),
+            post_filter: point!(post_filter),
+            pre_score: point!(pre_score),
+            score: point!(score),
+            reserve: point!(reserve, unreserve),
+            permit: point!(permit),
+            pre_bind: point!(pre_bind),
+            bind: point!(bind),
+            post_bind: point!(post_bind),
+            events: point!(events),
+        }
+    }
+}
+
+impl Plugin for FakePlugin {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl PreEnqueue for FakePlugin {
+    fn pre_enqueue(&self, _cx: &Context<'_>, pod: &Pod) -> Status {
+        self.pre_enqueue
+            .as_ref()
+            .map_or_else(Status::success, |f| f(pod))
+    }
+}
+
+impl QueueSort for FakePlugin {
+    fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool {
+        self.less.as_ref().is_some_and(|f| f(a, b))
+    }
+}
+
+impl PreFilter for FakePlugin {
+    fn pre_filter(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult {
+        match &self.pre_filter {
+            Some(f) => f(cx, state, pod),
+            None => PreFilterResult::AllNodes,
+        }
+    }
+
+    fn add_pod(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        _pod: &PodInfo,
+        other: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        self.add_pod
+            .as_ref()
+            .map_or_else(Status::success, |f| f(state, other, node))
+    }
+
+    fn remove_pod(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        _pod: &PodInfo,
+        other: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        self.remove_pod
+            .as_ref()
+            .map_or_else(Status::success, |f| f(state, other, node))
+    }
+}
+
+impl Filter for FakePlugin {
+    fn filter(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        self.filter
+            .as_ref()
+            .map_or_else(Status::success, |f| f(state, pod, node))
+    }
+}
+
+impl FakePlugin {
+    fn post_filter_step(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+        wake: Option<Wake>,
+    ) -> PostFilterStep {
+        match &self.post_filter {
+            Some(f) => f(cx, pod, statuses, wake),
+            None => PostFilterStep::Done(PostFilterResult {
+                status: Status::success(),
+                nominating: crate::plugin::Nominating::Keep,
+            }),
+        }
+    }
+}
+
+impl PostFilter for FakePlugin {
+    fn post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+    ) -> PostFilterResult {
+        match self.post_filter_step(cx, pod, statuses, None) {
+            PostFilterStep::Done(result) => result,
+            PostFilterStep::Wait(_) => PostFilterResult {
+                status: Status::error("the plugin waits where it cannot"),
+                nominating: crate::plugin::Nominating::Keep,
+            },
+        }
+    }
+
+    fn start_post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+    ) -> PostFilterStep {
+        self.post_filter_step(cx, pod, statuses, None)
+    }
+
+    fn resume_post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+        wake: Wake,
+    ) -> PostFilterStep {
+        self.post_filter_step(cx, pod, statuses, Some(wake))
+    }
+}
+
+impl PreScore for FakePlugin {
+    fn pre_score(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        nodes: &[Slot],
+    ) -> Status {
+        self.pre_score
+            .as_ref()
+            .map_or_else(Status::success, |f| f(state, pod, nodes))
+    }
+}
+
+impl Score for FakePlugin {
+    fn score(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Result<i64, Status> {
+        self.score.as_ref().map_or(Ok(0), |f| f(state, pod, node))
+    }
+
+    fn normalize(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        _pod: &PodInfo,
+        scores: &mut [(Slot, i64)],
+    ) -> Status {
+        self.normalize
+            .as_ref()
+            .map_or_else(Status::success, |f| f(scores))
+    }
+}
+
+impl Reserve for FakePlugin {
+    fn reserve(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step {
+        self.reserve
+            .as_ref()
+            .map_or_else(Step::success, |f| f(cx, state, pod, node, None))
+    }
+
+    fn resume_reserve(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+        wake: Wake,
+    ) -> Step {
+        self.reserve
+            .as_ref()
+            .map_or_else(Step::success, |f| f(cx, state, pod, node, Some(wake)))
+    }
+
+    fn unreserve(
+        &self,
+        _cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) {
+        if let Some(f) = &self.unreserve {
+            f(pod, node);
+        }
+    }
+}
+
+impl Permit for FakePlugin {
+    fn permit(
+        &self,
+        cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> PermitResult {
+        match &self.permit {
+            Some(f) => f(cx, pod, node),
+            None => PermitResult::Done(Status::success()),
+        }
+    }
+}
+
+impl PreBind for FakePlugin {
+    fn pre_flight(
+        &self,
+        _cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Status {
+        self.pre_flight
+            .as_ref()
+            .map_or_else(Status::success, |f| f(pod, node))
+    }
+
+    fn runs_in_parallel(&self, _state: &CycleState, _pod: &PodInfo) -> bool {
+        self.parallel
+    }
+
+    fn pre_bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step {
+        self.pre_bind
+            .as_ref()
+            .map_or_else(Step::success, |f| f(cx, state, pod, node, None))
+    }
+
+    fn resume_pre_bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+        wake: Wake,
+    ) -> Step {
+        self.pre_bind
+            .as_ref()
+            .map_or_else(Step::success, |f| f(cx, state, pod, node, Some(wake)))
+    }
+}
+
+impl Bind for FakePlugin {
+    fn bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step {
+        self.bind
+            .as_ref()
+            .map_or_else(Step::success, |f| f(cx, state, pod, node, None))
+    }
+
+    fn resume_bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+        wake: Wake,
+    ) -> Step {
+        self.bind
+            .as_ref()
+            .map_or_else(Step::success, |f| f(cx, state, pod, node, Some(wake)))
+    }
+}
+
+impl PostBind for FakePlugin {
+    fn post_bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) {
+        if let Some(f) = &self.post_bind {
+            f(cx, pod, node);
+        }
+    }
+}
+
+impl EnqueueExtensions for FakePlugin {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        self.events.as_ref().map_or_else(Vec::new, |f| f())
+    }
+}
