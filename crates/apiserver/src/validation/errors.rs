@@ -1,0 +1,356 @@
+//! Collecting field errors: paths, printed values, and one method per kind of error.
+//!
+//! Values are printed as Go prints them, because clients show and compare these texts: strings quoted, numbers
+//! and booleans plain, everything else as JSON.
+
+use crate::field::{ErrorType, FieldError};
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// The path of a field, such as `spec.containers[0].image`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Path(String);
+
+impl Path {
+    /// A path of one or more dotted names.
+    pub(crate) fn new(path: &str) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// The field `name` of this object.
+    pub(crate) fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() {
+            return Self::new(name);
+        }
+        Self(format!("{}.{name}", self.0))
+    }
+
+    /// An entry of this list.
+    pub(crate) fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    /// An entry of this map.
+    pub(crate) fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Upstream prints the path of the whole object as `<nil>`.
+        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+    }
+}
+
+/// A value as it is printed in an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown(pub(crate) String);
+
+impl Shown {
+    /// How an absent pointer is printed.
+    pub(crate) fn absent() -> Self {
+        Self::from("null")
+    }
+}
+
+impl From<&str> for Shown {
+    fn from(value: &str) -> Self {
+        Self(quote(value))
+    }
+}
+
+impl From<&String> for Shown {
+    fn from(value: &String) -> Self {
+        Self(quote(value))
+    }
+}
+
+impl From<i64> for Shown {
+    fn from(value: i64) -> Self {
+        Self(value.to_string())
+    }
+}
+
+impl From<bool> for Shown {
+    fn from(value: bool) -> Self {
+        Self(value.to_string())
+    }
+}
+
+impl From<&Value> for Shown {
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::String(s) => Self::from(s),
+            other => {
+                let mut out = String::new();
+                write_json(&mut out, other);
+                Self(out)
+            }
+        }
+    }
+}
+
+/// Quotes a string as Go's `%q` does.
+pub(crate) fn quote(value: &str) -> String {
+    let mut out = String::with_capacity(value.len() + 2);
+    out.push('"');
+    for c in value.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if u32::from(c) < 0x20 || c == '\u{7f}' => {
+                let _ = write!(out, "\\x{:02x}", u32::from(c));
+            }
+            c if c.is_control() || (c.is_whitespace() && c != ' ') => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Quotes a string as Go's JSON encoder does: `<`, `>` and `&` are escaped too.
+pub(crate) fn quote_json(out: &mut String, value: &str) {
+    out.push('"');
+    for c in value.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c if u32::from(c) < 0x20 => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+fn write_json(out: &mut String, value: &Value) {
+    match value {
+        Value::String(s) => quote_json(out, s),
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_json(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by(|a, b| a.0.cmp(b.0));
+            out.push('{');
+            for (i, (key, item)) in entries.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                quote_json(out, key);
+                out.push(':');
+                write_json(out, item);
+            }
+            out.push('}');
+        }
+        plain => {
+            let _ = write!(out, "{plain}");
+        }
+    }
+}
+
+/// Field errors in the order in which they were found.
+#[derive(Debug, Default)]
+pub(crate) struct Errors(Vec<FieldError>);
+
+impl Errors {
+    /// No errors yet.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The errors found.
+    pub(crate) fn into_vec(self) -> Vec<FieldError> {
+        self.0
+    }
+
+    /// Whether none was found so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds the errors of a part.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The value is missing.
+    pub(crate) fn required(&mut self, path: &Path, detail: impl Into<String>) {
+        self.push(ErrorType::Required, path, None, detail.into());
+    }
+
+    /// The value is malformed or out of range.
+    pub(crate) fn invalid(
+        &mut self,
+        path: &Path,
+        value: impl Into<Shown>,
+        detail: impl Into<String>,
+    ) {
+        self.push(ErrorType::Invalid, path, Some(value.into()), detail.into());
+    }
+
+    /// One `Invalid` error for each of `messages`.
+    pub(crate) fn each_invalid(&mut self, path: &Path, value: &str, messages: Vec<String>) {
+        for message in messages {
+            self.invalid(path, value, message);
+        }
+    }
+
+    /// The value is none of the known ones.
+    pub(crate) fn not_supported(&mut self, path: &Path, value: &str, known: &[&str]) {
+        let known: Vec<String> = known.iter().map(|v| quote(v)).collect();
+        let detail = if known.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", known.join(", "))
+        };
+        self.push(
+            ErrorType::NotSupported,
+            path,
+            Some(Shown::from(value)),
+            detail,
+        );
+    }
+
+    /// The value stands in the list already.
+    pub(crate) fn duplicate(&mut self, path: &Path, value: impl Into<Shown>) {
+        self.duplicate_because(path, value, "");
+    }
+
+    /// The value stands in the list already, and why that matters.
+    pub(crate) fn duplicate_because(
+        &mut self,
+        path: &Path,
+        value: impl Into<Shown>,
+        detail: impl Into<String>,
+    ) {
+        self.push(
+            ErrorType::Duplicate,
+            path,
+            Some(value.into()),
+            detail.into(),
+        );
+    }
+
+    /// The value may not be given here.
+    pub(crate) fn forbidden(&mut self, path: &Path, detail: impl Into<String>) {
+        self.push(ErrorType::Forbidden, path, None, detail.into());
+    }
+
+    /// The value has more than `bytes_max` bytes.
+    pub(crate) fn too_long(&mut self, path: &Path, bytes_max: usize) {
+        let unit = if bytes_max == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {bytes_max} {unit}");
+        self.push(ErrorType::TooLong, path, None, detail);
+    }
+
+    /// The list has more than `items_max` entries.
+    pub(crate) fn too_many(&mut self, path: &Path, items: usize, items_max: usize) {
+        let unit = if items_max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {items_max} {unit}");
+        let shown = Shown(items.to_string());
+        self.push(ErrorType::TooMany, path, Some(shown), detail);
+    }
+
+    /// What the value refers to is not there.
+    pub(crate) fn not_found(
+        &mut self,
+        path: &Path,
+        value: impl Into<Shown>,
+        detail: impl Into<String>,
+    ) {
+        self.push(ErrorType::NotFound, path, Some(value.into()), detail.into());
+    }
+
+    /// An error unless `value` is zero or more.
+    pub(crate) fn nonnegative(&mut self, path: &Path, value: i64) {
+        if value < 0 {
+            self.invalid(path, value, IS_NEGATIVE);
+        }
+    }
+
+    fn push(&mut self, kind: ErrorType, path: &Path, value: Option<Shown>, detail: String) {
+        self.0.push(FieldError {
+            kind,
+            field: path.to_string(),
+            value: value.map(|v| v.0),
+            detail,
+        });
+    }
+}
+
+/// What is said of a number below zero.
+pub(crate) const IS_NEGATIVE: &str = "must be greater than or equal to 0";
+/// What is said of a change of a field that may not change.
+pub(crate) const IS_IMMUTABLE: &str = "field is immutable";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_printed_as_go_prints_them() {
+        let cases = [
+            (json!("a\"b\n\u{1}é"), r#""a\"b\n\x01é""#),
+            (json!(3), "3"),
+            (json!(true), "true"),
+            (
+                json!({"b": "<x>", "a": [1, null]}),
+                r#"{"a":[1,null],"b":"\u003cx\u003e"}"#,
+            ),
+        ];
+        for (value, printed) in cases {
+            assert_eq!(Shown::from(&value).0, printed);
+        }
+    }
+
+    #[test]
+    fn errors_carry_path_type_and_detail() {
+        let mut errors = Errors::new();
+        let path = Path::new("spec")
+            .child("ports")
+            .index(1)
+            .key("k")
+            .child("name");
+        errors.not_supported(&path, "x", &["a", "b"]);
+        errors.too_many(&path, 3, 1);
+        errors.required(&Path::new(""), "");
+        let printed: Vec<String> = errors.into_vec().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            printed,
+            [
+                r#"spec.ports[1][k].name: Unsupported value: "x": supported values: "a", "b""#,
+                "spec.ports[1][k].name: Too many: 3: must have at most 1 item",
+                "<nil>: Required value",
+            ]
+        );
+    }
+}

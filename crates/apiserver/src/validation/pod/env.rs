@@ -1,0 +1,272 @@
+//! Validation of environment variables and of references to fields and keys.
+
+use crate::validation::amounts;
+use crate::validation::errors::{Errors, Path};
+use crate::validation::names;
+use crate::validation::view::View;
+use serde_json::Value;
+
+/// Fields of the pod that an environment variable may show.
+const ENV_FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// Fields of the pod that a file may show.
+pub(crate) const VOLUME_FIELDS: &[&str] = &[
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+];
+
+/// All fields of the pod that can be named anywhere.
+const KNOWN_FIELDS: &[&str] = &[
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.serviceAccountName",
+    "spec.schedulerName",
+    "status.phase",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+const RESOURCE_FIELDS: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+const BYTE_DIVISORS: &[&str] = &[
+    "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
+];
+
+/// Errors of `env`.
+pub(crate) fn validate_env(errors: &mut Errors, vars: &[Value], path: &Path) {
+    for (i, var) in vars.iter().enumerate() {
+        let path = path.index(i);
+        let name = var.text("name");
+        if name.is_empty() {
+            errors.required(&path.child("name"), "");
+        } else {
+            errors.each_invalid(&path.child("name"), name, names::env_var_name(name));
+        }
+        if let Some(from) = var.field("valueFrom") {
+            validate_value_from(errors, var, from, &path.child("valueFrom"));
+        }
+    }
+}
+
+fn validate_value_from(errors: &mut Errors, var: &Value, from: &Value, path: &Path) {
+    let mut sources = 0;
+    if let Some(reference) = from.field("fieldRef") {
+        sources += 1;
+        validate_field_ref(errors, reference, ENV_FIELDS, &path.child("fieldRef"));
+    }
+    if let Some(reference) = from.field("resourceFieldRef") {
+        sources += 1;
+        validate_resource_ref(errors, reference, false, &path.child("resourceFieldRef"));
+    }
+    for kind in ["configMapKeyRef", "secretKeyRef"] {
+        if let Some(reference) = from.field(kind) {
+            sources += 1;
+            let path = path.child(kind);
+            let name = reference.text("name");
+            errors.each_invalid(&path.child("name"), name, names::dns_subdomain(name));
+            let key = reference.text("key");
+            if key.is_empty() {
+                errors.required(&path.child("key"), "");
+            } else {
+                errors.each_invalid(&path.child("key"), key, names::config_key(key));
+            }
+        }
+    }
+    if let Some(reference) = from.field("fileKeyRef") {
+        sources += 1;
+        let path = path.child("fileKeyRef");
+        for field in ["volumeName", "path", "key"] {
+            if reference.text(field).is_empty() {
+                errors.required(&path.child(field), "");
+            }
+        }
+        super::volumes::validate_local_path(errors, reference.text("path"), &path.child("path"));
+        let key = reference.text("key");
+        if !key.is_empty() {
+            errors.each_invalid(&path.child("key"), key, names::env_var_name(key));
+        }
+    }
+    if sources == 0 {
+        errors.invalid(
+            path,
+            "",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        );
+    } else if !var.text("value").is_empty() {
+        errors.invalid(path, "", "may not be specified when `value` is not empty");
+    } else if sources > 1 {
+        errors.invalid(
+            path,
+            "",
+            "may not have more than one field specified at a time",
+        );
+    }
+}
+
+/// Errors of `envFrom`.
+pub(crate) fn validate_env_from(errors: &mut Errors, sources: &[Value], path: &Path) {
+    for (i, source) in sources.iter().enumerate() {
+        let entry = path.index(i);
+        let prefix = source.text("prefix");
+        if !prefix.is_empty() {
+            errors.each_invalid(&entry.child("prefix"), prefix, names::env_var_name(prefix));
+        }
+        let mut given = 0;
+        for kind in ["configMapRef", "secretRef"] {
+            if let Some(reference) = source.field(kind) {
+                given += 1;
+                let path = entry.child(kind).child("name");
+                let name = reference.text("name");
+                if name.is_empty() {
+                    errors.required(&path, "");
+                } else {
+                    errors.each_invalid(&path, name, names::dns_subdomain(name));
+                }
+            }
+        }
+        if given == 0 {
+            errors.invalid(
+                path,
+                "",
+                "must specify one of: `configMapRef` or `secretRef`",
+            );
+        } else if given > 1 {
+            errors.invalid(
+                path,
+                "",
+                "may not have more than one field specified at a time",
+            );
+        }
+    }
+}
+
+/// Errors of a reference to a field of the pod; `allowed` are the ones that make sense here.
+pub(crate) fn validate_field_ref(
+    errors: &mut Errors,
+    reference: &Value,
+    allowed: &[&str],
+    path: &Path,
+) {
+    let api_version = reference.text("apiVersion");
+    if api_version.is_empty() {
+        errors.required(&path.child("apiVersion"), "");
+        return;
+    }
+    let field = reference.text("fieldPath");
+    if field.is_empty() {
+        errors.required(&path.child("fieldPath"), "");
+        return;
+    }
+    let subscripted = field
+        .strip_suffix("']")
+        .and_then(|f| f.split_once("['"))
+        .filter(|(name, _)| !name.is_empty());
+    let problem = if api_version != "v1" {
+        Some(format!("unsupported pod version: {api_version}"))
+    } else {
+        match subscripted {
+            Some(("metadata.annotations" | "metadata.labels", _)) => None,
+            Some((name, _)) => Some(format!("field label does not support subscript: {name}")),
+            None if KNOWN_FIELDS.contains(&field) || field == "spec.host" => None,
+            None => Some(format!("field label not supported: {field}")),
+        }
+    };
+    if let Some(problem) = problem {
+        errors.invalid(
+            &path.child("fieldPath"),
+            field,
+            format!("error converting fieldPath: {problem}"),
+        );
+        return;
+    }
+    match subscripted {
+        Some(("metadata.annotations", key)) => {
+            let key = key.to_lowercase();
+            errors.each_invalid(path, &key, names::qualified_name(&key));
+        }
+        Some((_, key)) => errors.each_invalid(path, key, names::qualified_name(key)),
+        None => {
+            let field = if field == "spec.host" {
+                "spec.nodeName"
+            } else {
+                field
+            };
+            if !allowed.contains(&field) {
+                errors.not_supported(&path.child("fieldPath"), field, allowed);
+            }
+        }
+    }
+}
+
+/// Errors of a reference to a resource of a container; in a `volume` the container has to be named.
+pub(crate) fn validate_resource_ref(
+    errors: &mut Errors,
+    reference: &Value,
+    volume: bool,
+    path: &Path,
+) {
+    let resource = reference.text("resource");
+    let is_huge_pages =
+        resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
+    if volume && reference.text("containerName").is_empty() {
+        errors.required(&path.child("containerName"), "");
+    } else if resource.is_empty() {
+        errors.required(&path.child("resource"), "");
+    } else if !RESOURCE_FIELDS.contains(&resource) && !is_huge_pages {
+        errors.not_supported(&path.child("resource"), resource, RESOURCE_FIELDS);
+    }
+    let Some(divisor) = reference.field("divisor").and_then(amounts::parse) else {
+        return;
+    };
+    if divisor.is_zero() {
+        return;
+    }
+    let (allowed, kind): (&[&str], &str) = match resource {
+        "limits.cpu" | "requests.cpu" => (&["1m", "1"], "cpu"),
+        "limits.memory" | "requests.memory" => (BYTE_DIVISORS, "memory"),
+        "limits.ephemeral-storage" | "requests.ephemeral-storage" => {
+            (BYTE_DIVISORS, "local ephemeral storage")
+        }
+        _ if is_huge_pages => (BYTE_DIVISORS, "hugepages"),
+        _ => return,
+    };
+    if !allowed.contains(&divisor.to_string().as_str()) {
+        let list = if kind == "cpu" {
+            "1m and 1".to_owned()
+        } else {
+            BYTE_DIVISORS.join(", ")
+        };
+        errors.invalid(
+            &path.child("divisor"),
+            resource,
+            format!("only divisor's values {list} are supported with the {kind} resource"),
+        );
+    }
+}

@@ -1,0 +1,310 @@
+//! Validation of security contexts of pods and containers.
+
+use super::defaults::CONTAINER_LISTS;
+use super::volumes::validate_descending_path;
+use crate::validation::errors::{Errors, Path, Shown};
+use crate::validation::names;
+use crate::validation::view::View;
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// Longest path of an AppArmor profile on a node, in bytes.
+const PROFILE_BYTES_MAX: usize = 4095;
+const PROFILE_TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
+const SYSCTL_RULE: &str = "must have at most 253 characters and match regex \
+^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+const NOT_ON_WINDOWS: &str = "cannot be set for a windows pod";
+
+/// Errors of `spec.securityContext`.
+pub(crate) fn validate_pod(errors: &mut Errors, spec: &Value, path: &Path) {
+    let Some(context) = spec.field("securityContext") else {
+        return;
+    };
+    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
+        validate_id(errors, context, field, path);
+    }
+    for (i, group) in context.items("supplementalGroups").iter().enumerate() {
+        let group = group.as_i64().unwrap_or(0);
+        for message in names::unix_id(group) {
+            errors.invalid(&path.child("supplementalGroups").index(i), group, message);
+        }
+    }
+    if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
+        errors.invalid(
+            &path.child("shareProcessNamespace"),
+            true,
+            "ShareProcessNamespace and HostPID cannot both be enabled",
+        );
+    }
+    validate_sysctls(
+        errors,
+        spec,
+        context.items("sysctls"),
+        &path.child("sysctls"),
+    );
+    if let Some(policy) = context.maybe_text("fsGroupChangePolicy") {
+        let known = &["Always", "OnRootMismatch"];
+        if !known.contains(&policy) {
+            errors.not_supported(&path.child("fsGroupChangePolicy"), policy, known);
+        }
+    }
+    validate_seccomp(errors, context, path);
+    validate_app_armor(errors, context, path);
+    for (field, known) in [
+        ("supplementalGroupsPolicy", ["Merge", "Strict"]),
+        ("seLinuxChangePolicy", ["MountOption", "Recursive"]),
+    ] {
+        if let Some(policy) = context.maybe_text(field)
+            && !known.contains(&policy)
+        {
+            errors.not_supported(&path.child(field), policy, &known);
+        }
+    }
+}
+
+/// Errors of `securityContext` of a container; `host_users` is false when the pod has its own user namespace.
+pub(crate) fn validate_container(
+    errors: &mut Errors,
+    context: &Value,
+    host_users: bool,
+    path: &Path,
+) {
+    for field in ["runAsUser", "runAsGroup"] {
+        validate_id(errors, context, field, path);
+    }
+    if let Some(mount) = context.maybe_text("procMount") {
+        let known = &["Default", "Unmasked"];
+        if !known.contains(&mount) {
+            errors.not_supported(&path.child("procMount"), mount, known);
+        }
+        if host_users && mount == "Unmasked" {
+            errors.invalid(
+                &path.child("procMount"),
+                mount,
+                "`hostUsers` must be false to use `Unmasked`",
+            );
+        }
+    }
+    validate_seccomp(errors, context, path);
+    if context.maybe_flag("allowPrivilegeEscalation") == Some(false) {
+        if context.flag("privileged") {
+            errors.invalid(
+                path,
+                context,
+                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+            );
+        }
+        let adds_admin = context
+            .field("capabilities")
+            .is_some_and(|c| c.strings("add").contains(&"CAP_SYS_ADMIN"));
+        if adds_admin {
+            errors.invalid(
+                path,
+                context,
+                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
+            );
+        }
+    }
+    validate_app_armor(errors, context, path);
+}
+
+fn validate_id(errors: &mut Errors, context: &Value, field: &str, path: &Path) {
+    if let Some(id) = context.maybe_int(field) {
+        for message in names::unix_id(id) {
+            errors.invalid(&path.child(field), id, message);
+        }
+    }
+}
+
+fn is_sysctl_name(name: &str) -> bool {
+    let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    name.len() <= 253
+        && name.split(['.', '/']).all(|part| {
+            part.bytes().next().is_some_and(lower)
+                && part.bytes().next_back().is_some_and(lower)
+                && part.bytes().all(|b| lower(b) || matches!(b, b'-' | b'_'))
+        })
+}
+
+fn validate_sysctls(errors: &mut Errors, spec: &Value, sysctls: &[Value], path: &Path) {
+    let mut seen = HashSet::new();
+    for (i, sysctl) in sysctls.iter().enumerate() {
+        let at = path.index(i).child("name");
+        let name = sysctl.text("name");
+        if name.is_empty() {
+            errors.required(&at, "");
+        } else if !is_sysctl_name(name) {
+            errors.invalid(&at, name, SYSCTL_RULE);
+        } else if seen.contains(name) {
+            errors.duplicate(&at, name);
+        }
+        let dotted = name.replace('/', ".");
+        let is_ipc = dotted.starts_with("kernel.shm")
+            || dotted.starts_with("kernel.msg")
+            || dotted == "kernel.sem"
+            || dotted.starts_with("fs.mqueue.");
+        if spec.flag("hostNetwork") && dotted.starts_with("net.") {
+            errors.invalid(&at, name, "may not be specified when 'hostNetwork' is true");
+        } else if spec.flag("hostIPC") && is_ipc {
+            errors.invalid(&at, name, "may not be specified when 'hostIPC' is true");
+        }
+        seen.insert(name);
+    }
+}
+
+fn validate_seccomp(errors: &mut Errors, context: &Value, path: &Path) {
+    let Some(profile) = context.field("seccompProfile") else {
+        return;
+    };
+    let path = path.child("seccompProfile");
+    let kind = profile.text("type");
+    match kind {
+        "" => errors.required(
+            &path.child("type"),
+            "type is required when seccompProfile is set",
+        ),
+        known if PROFILE_TYPES.contains(&known) => {}
+        other => errors.not_supported(&path.child("type"), other, PROFILE_TYPES),
+    }
+    let at = path.child("localhostProfile");
+    match (kind, profile.maybe_text("localhostProfile")) {
+        ("Localhost", None) => {
+            errors.required(&at, "must be set when seccomp type is Localhost");
+        }
+        ("Localhost", Some(local)) => validate_descending_path(errors, local, &at),
+        (_, Some(local)) => {
+            let mut shown = String::from("{\"Type\":");
+            crate::validation::errors::quote_json(&mut shown, kind);
+            shown.push_str(",\"LocalhostProfile\":");
+            crate::validation::errors::quote_json(&mut shown, local);
+            shown.push('}');
+            errors.invalid(
+                &at,
+                Shown(shown),
+                "can only be set when seccomp type is Localhost",
+            );
+        }
+        (_, None) => {}
+    }
+}
+
+fn validate_app_armor(errors: &mut Errors, context: &Value, path: &Path) {
+    const MISSING: &str = "must be set when AppArmor type is Localhost";
+    let Some(profile) = context.field("appArmorProfile") else {
+        return;
+    };
+    let path = path.child("appArmorProfile");
+    let at = path.child("localhostProfile");
+    let local = profile.maybe_text("localhostProfile");
+    match (profile.text("type"), local) {
+        ("Localhost", None) => errors.required(&at, MISSING),
+        ("Localhost", Some(local)) => {
+            if local.trim() != local {
+                errors.invalid(&at, local, "must not be padded with whitespace");
+            } else if local.is_empty() {
+                errors.required(&at, MISSING);
+            }
+            if local.len() > PROFILE_BYTES_MAX {
+                errors.too_long(&at, PROFILE_BYTES_MAX);
+            }
+        }
+        ("RuntimeDefault" | "Unconfined", Some(local)) => {
+            errors.invalid(
+                &at,
+                local,
+                "can only be set when AppArmor type is Localhost",
+            );
+        }
+        ("RuntimeDefault" | "Unconfined", None) => {}
+        ("", _) => errors.required(
+            &path.child("type"),
+            "type is required when appArmorProfile is set",
+        ),
+        (other, _) => errors.not_supported(&path.child("type"), other, PROFILE_TYPES),
+    }
+}
+
+/// Errors of `spec.os`, and of what does not exist on that system.
+pub(crate) fn validate_os(errors: &mut Errors, spec: &Value, path: &Path) {
+    let Some(os) = spec.field("os") else {
+        return;
+    };
+    match os.text("name") {
+        "" => errors.required(&path.child("os").child("name"), "cannot be empty"),
+        "linux" => {
+            let detail = "windows options cannot be set for a linux pod";
+            forbid_in_contexts(
+                errors,
+                spec,
+                &["windowsOptions"],
+                &["windowsOptions"],
+                detail,
+                path,
+            );
+        }
+        "windows" => {
+            for field in ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"] {
+                let given = match spec.field(field) {
+                    Some(Value::Bool(on)) => *on || !matches!(field, "hostPID" | "hostIPC"),
+                    _ => false,
+                };
+                if given {
+                    errors.forbidden(&path.child(field), NOT_ON_WINDOWS);
+                }
+            }
+            let of_pod = [
+                "appArmorProfile",
+                "seLinuxOptions",
+                "seccompProfile",
+                "fsGroup",
+                "fsGroupChangePolicy",
+                "sysctls",
+                "runAsUser",
+                "runAsGroup",
+                "supplementalGroups",
+                "supplementalGroupsPolicy",
+                "seLinuxChangePolicy",
+            ];
+            let of_container = [
+                "appArmorProfile",
+                "seLinuxOptions",
+                "seccompProfile",
+                "capabilities",
+                "readOnlyRootFilesystem",
+                "privileged",
+                "allowPrivilegeEscalation",
+                "procMount",
+                "runAsUser",
+                "runAsGroup",
+            ];
+            forbid_in_contexts(errors, spec, &of_pod, &of_container, NOT_ON_WINDOWS, path);
+        }
+        other => errors.not_supported(&path.child("os"), other, &["linux", "windows"]),
+    }
+}
+
+fn forbid_in_contexts(
+    errors: &mut Errors,
+    spec: &Value,
+    of_pod: &[&str],
+    of_container: &[&str],
+    detail: &str,
+    path: &Path,
+) {
+    let mut forbid = |holder: &Value, fields: &[&str], path: &Path| {
+        let Some(context) = holder.field("securityContext") else {
+            return;
+        };
+        for field in fields {
+            if context.field(field).is_some() {
+                errors.forbidden(&path.child("securityContext").child(field), detail);
+            }
+        }
+    };
+    forbid(spec, of_pod, path);
+    for list in CONTAINER_LISTS {
+        for (i, container) in spec.items(list).iter().enumerate() {
+            forbid(container, of_container, &path.child(list).index(i));
+        }
+    }
+}

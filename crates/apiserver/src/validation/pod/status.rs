@@ -1,0 +1,179 @@
+//! What may be written to the status of a pod.
+
+use super::annotations;
+use super::requests::is_sidecar;
+use super::spec::validate_ip;
+use crate::validation::errors::{Errors, IS_IMMUTABLE, Path};
+use crate::validation::names;
+use crate::validation::view::View;
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// Condition types that need no check because they are Kubernetes' own.
+const SYSTEM_CONDITIONS: &[&str] = &["PodScheduled", "Ready", "Initialized"];
+
+/// Errors of a write of a pod's status, without those of its metadata that every kind has.
+pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
+    let mut errors = Errors::new();
+    let empty = Value::Null;
+    let metadata_path = Path::new("metadata");
+    let spec = new.field("spec").unwrap_or(&empty);
+    annotations::validate_update(
+        &mut errors,
+        new.field("metadata").unwrap_or(&empty),
+        old.field("metadata").unwrap_or(&empty),
+        spec,
+        &metadata_path.child("annotations"),
+    );
+    let path = Path::new("status");
+    let before = old.field("status").unwrap_or(&empty);
+    let after = new.field("status").unwrap_or(&empty);
+    for (i, condition) in after.items("conditions").iter().enumerate() {
+        let kind = condition.text("type");
+        if !SYSTEM_CONDITIONS.contains(&kind) {
+            // Upstream reports these below metadata.
+            let at = metadata_path.child("conditions").index(i).child("Type");
+            errors.each_invalid(&at, kind, names::qualified_name(kind));
+        }
+    }
+    let nominated = after.text("nominatedNodeName");
+    if !nominated.is_empty() && nominated != before.text("nominatedNodeName") {
+        let at = path.child("nominatedNodeName");
+        errors.each_invalid(&at, nominated, names::dns_subdomain(nominated));
+    }
+    if after.text("qosClass") != before.text("qosClass") {
+        errors.invalid(
+            &path.child("qosClass"),
+            after.text("qosClass"),
+            IS_IMMUTABLE,
+        );
+    }
+    for list in [
+        "containerStatuses",
+        "initContainerStatuses",
+        "ephemeralContainerStatuses",
+    ] {
+        validate_transitions(&mut errors, after, before, spec, list, &path);
+    }
+    validate_claims(
+        &mut errors,
+        after,
+        spec,
+        &path.child("resourceClaimStatuses"),
+    );
+    validate_ips(&mut errors, after, "podIPs", &path);
+    let host_ips = after.items("hostIPs");
+    if let Some(first) = host_ips.first()
+        && first.text("ip") != after.text("hostIP")
+    {
+        errors.invalid(
+            &path.child("hostIPs").index(0).child("ip"),
+            first.text("ip"),
+            "must be equal to `hostIP`",
+        );
+    }
+    validate_ips(&mut errors, after, "hostIPs", &path);
+    errors
+}
+
+/// A container that ended for good stays ended.
+fn validate_transitions(
+    errors: &mut Errors,
+    after: &Value,
+    before: &Value,
+    spec: &Value,
+    list: &str,
+    path: &Path,
+) {
+    // Ephemeral containers are never restarted.
+    let policy = if list == "ephemeralContainerStatuses" {
+        "Never"
+    } else {
+        spec.text("restartPolicy")
+    };
+    if policy == "Always" {
+        return;
+    }
+    for (i, old) in before.items(list).iter().enumerate() {
+        let Some(terminated) = old.at(&["state", "terminated"]) else {
+            continue;
+        };
+        if terminated.int("exitCode") != 0 && policy == "OnFailure" {
+            continue;
+        }
+        let name = old.text("name");
+        let own_policy = ["containers", "initContainers"]
+            .iter()
+            .flat_map(|l| spec.items(l))
+            .find(|c| c.text("name") == name)
+            .is_some_and(|c| is_sidecar(c) || !c.items("restartPolicyRules").is_empty());
+        if own_policy {
+            continue;
+        }
+        let revived = after
+            .items(list)
+            .iter()
+            .any(|new| new.text("name") == name && new.at(&["state", "terminated"]).is_none());
+        if revived {
+            errors.forbidden(
+                &path.child(list).index(i).child("state"),
+                "may not be transitioned to non-terminated state",
+            );
+        }
+    }
+}
+
+fn validate_claims(errors: &mut Errors, status: &Value, spec: &Value, path: &Path) {
+    let mut seen = HashSet::new();
+    for (i, claim) in status.items("resourceClaimStatuses").iter().enumerate() {
+        let at = path.index(i).child("name");
+        let name = claim.text("name");
+        let exists = spec
+            .items("resourceClaims")
+            .iter()
+            .any(|c| c.text("name") == name);
+        if !exists {
+            errors.invalid(
+                &at,
+                name,
+                "must match the name of an entry in `spec.resourceClaims`",
+            );
+        }
+        if !seen.insert(name) {
+            errors.duplicate(&at, name);
+        }
+        if let Some(claim) = claim.maybe_text("resourceClaimName") {
+            errors.each_invalid(&at, claim, names::dns_subdomain(claim));
+        }
+    }
+}
+
+/// Each address is valid, stands once, and there is one of each family at most.
+fn validate_ips(errors: &mut Errors, status: &Value, list: &str, path: &Path) {
+    let path = path.child(list);
+    let ips: Vec<&str> = status.items(list).iter().map(|ip| ip.text("ip")).collect();
+    for (i, ip) in ips.iter().enumerate() {
+        validate_ip(errors, ip, &path.index(i));
+    }
+    if ips.len() < 2 {
+        return;
+    }
+    let families: HashSet<bool> = ips
+        .iter()
+        .filter_map(|ip| names::parse_ip(ip))
+        .map(|ip| ip.is_ipv4())
+        .collect();
+    if families.len() != 2 || ips.len() > 2 {
+        errors.invalid(
+            &path,
+            status.field(list).unwrap_or(&Value::Null),
+            "may specify no more than one IP for each IP family",
+        );
+    }
+    let mut seen = HashSet::new();
+    for (i, ip) in ips.iter().enumerate() {
+        if !seen.insert(*ip) {
+            errors.duplicate(&path.index(i), *ip);
+        }
+    }
+}

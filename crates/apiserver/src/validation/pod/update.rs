@@ -1,0 +1,398 @@
+//! What may change in a pod that exists (rules API-7 to API-13, KEP-3838).
+//!
+//! Everything that decides placement is fixed, except that a gated pod may be narrowed: node selectors and
+//! required node affinity may only be added to. "Gated" is judged on the pod as it was.
+
+use super::{annotations, scheduling, spec};
+use crate::validation::errors::{Errors, Path, Shown, quote_json};
+use crate::validation::names;
+use crate::validation::normal::same;
+use crate::validation::view::{View, copy_field, existing, items_mut, remove, set};
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+
+const IMMUTABLE: &str = "pod updates may not change fields other than \
+`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+`spec.tolerations` (only additions to existing tolerations),\
+`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+/// How many differences are named in an error.
+const DIFFERENCES_MAX: usize = 10;
+
+/// Errors of a change of a pod, without those of its metadata that every kind has.
+pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
+    let mut errors = Errors::new();
+    spec::validate_pod(&mut errors, new);
+    let empty = Value::Null;
+    let path = Path::new("spec");
+    let new_spec = new.field("spec").unwrap_or(&empty);
+    let old_spec = old.field("spec").unwrap_or(&empty);
+    annotations::validate_update(
+        &mut errors,
+        new.field("metadata").unwrap_or(&empty),
+        old.field("metadata").unwrap_or(&empty),
+        new_spec,
+        &Path::new("metadata.annotations"),
+    );
+    for list in ["containers", "initContainers"] {
+        if !validate_images(&mut errors, new_spec, old_spec, list, &path) {
+            return errors;
+        }
+    }
+    if !validate_deadline(&mut errors, new_spec, old_spec, &path) {
+        return errors;
+    }
+    validate_tolerations(&mut errors, new_spec, old_spec, &path.child("tolerations"));
+    validate_gates(
+        &mut errors,
+        new_spec,
+        old_spec,
+        &path.child("schedulingGates"),
+    );
+    if new_spec == old_spec {
+        return errors;
+    }
+    let mut rest = new_spec.clone();
+    take_over_mutable(&mut rest, old_spec);
+    if !old_spec.items("schedulingGates").is_empty() {
+        validate_gated(&mut errors, &mut rest, old_spec, &path);
+    }
+    let mut differences = Vec::new();
+    find_differences(old_spec, &rest, &path, &mut differences);
+    if !differences.is_empty() {
+        errors.forbidden(&path, format!("{IMMUTABLE}\n{}", show(&differences)));
+    }
+    errors
+}
+
+/// Returns whether the rest of the spec can be compared.
+fn validate_images(errors: &mut Errors, new: &Value, old: &Value, list: &str, path: &Path) -> bool {
+    let path = path.child(list);
+    if new.items(list).len() != old.items(list).len() {
+        errors.forbidden(&path, "pod updates may not add or remove containers");
+        return false;
+    }
+    for (i, container) in new.items(list).iter().enumerate() {
+        let at = path.index(i).child("image");
+        let image = container.text("image");
+        if image.is_empty() {
+            errors.required(&at, "");
+        }
+        if image.trim() != image {
+            errors.invalid(&at, image, "must not have leading or trailing whitespace");
+        }
+    }
+    true
+}
+
+/// The deadline may be set once and then only come closer. Returns whether to go on.
+fn validate_deadline(errors: &mut Errors, new: &Value, old: &Value, path: &Path) -> bool {
+    let path = path.child("activeDeadlineSeconds");
+    let before = old.maybe_int("activeDeadlineSeconds");
+    match (new.maybe_int("activeDeadlineSeconds"), before) {
+        (Some(after), _) if !(0..=i64::from(i32::MAX)).contains(&after) => {
+            errors.invalid(&path, after, names::inclusive_range(0, i64::from(i32::MAX)));
+            false
+        }
+        (Some(after), Some(before)) if before < after => {
+            errors.invalid(&path, after, "must be less than or equal to previous value");
+            false
+        }
+        (None, Some(_)) => {
+            errors.invalid(
+                &path,
+                Shown::absent(),
+                "must not update from a positive integer to nil value",
+            );
+            true
+        }
+        _ => true,
+    }
+}
+
+/// Every toleration stays, with another `tolerationSeconds` at most; more may be added.
+fn validate_tolerations(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
+    let without_seconds = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        remove(&mut toleration, "tolerationSeconds");
+        toleration
+    };
+    let after: Vec<Value> = new
+        .items("tolerations")
+        .iter()
+        .map(without_seconds)
+        .collect();
+    let all_kept = old
+        .items("tolerations")
+        .iter()
+        .all(|t| after.contains(&without_seconds(t)));
+    if !all_kept {
+        errors.forbidden(
+            path,
+            "existing toleration can not be modified except its tolerationSeconds",
+        );
+        return;
+    }
+    scheduling::validate_tolerations(errors, new.items("tolerations"), path);
+}
+
+/// Gates may only go (rule API-7).
+fn validate_gates(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
+    let before: HashSet<&str> = old
+        .items("schedulingGates")
+        .iter()
+        .map(|g| g.text("name"))
+        .collect();
+    let gates = new.items("schedulingGates");
+    for (i, gate) in gates.iter().enumerate() {
+        let name = gate.text("name");
+        // A new gate that stands there twice is reported once, at its last place.
+        let again = gates.iter().skip(i + 1).any(|g| g.text("name") == name);
+        if !before.contains(name) && !again {
+            errors.forbidden(
+                &path.index(i).child("name"),
+                format!("only deletion is allowed, but found new scheduling gate '{name}'"),
+            );
+        }
+    }
+}
+
+/// Sets what may change in any pod to what it was, so that only what may not change differs.
+fn take_over_mutable(rest: &mut Value, old: &Value) {
+    for list in ["containers", "initContainers"] {
+        for (container, before) in items_mut(rest, list).iter_mut().zip(old.items(list)) {
+            copy_field(container, before, "image");
+        }
+    }
+    for field in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+        copy_field(rest, old, field);
+    }
+    let was_negative = old
+        .maybe_int("terminationGracePeriodSeconds")
+        .is_some_and(|s| s < 0);
+    if was_negative && rest.maybe_int("terminationGracePeriodSeconds") == Some(1) {
+        copy_field(rest, old, "terminationGracePeriodSeconds");
+    }
+}
+
+/// A gated pod may be narrowed (rules API-10 and API-11); what was checked is set to what it was.
+fn validate_gated(errors: &mut Errors, rest: &mut Value, old: &Value, path: &Path) {
+    if !same(rest, old, "nodeSelector") {
+        let empty = Map::new();
+        let after = rest.map("nodeSelector").unwrap_or(&empty);
+        let only_added = old
+            .map("nodeSelector")
+            .unwrap_or(&empty)
+            .iter()
+            .all(|(key, value)| after.get(key) == Some(value));
+        if !only_added {
+            let shown = rest.field("nodeSelector").unwrap_or(&Value::Null);
+            errors.invalid(
+                &path.child("nodeSelector"),
+                shown,
+                "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+            );
+        }
+        copy_field(rest, old, "nodeSelector");
+    }
+    let before = old.at(&["affinity", "nodeAffinity"]);
+    let after = rest.at(&["affinity", "nodeAffinity"]);
+    if before == after {
+        return;
+    }
+    validate_node_affinity(
+        errors,
+        after,
+        before,
+        &path.child("affinity").child("nodeAffinity"),
+    );
+    match (rest.field("affinity"), old.field("affinity")) {
+        (None, _) => {
+            if let Some(before) = before {
+                set(
+                    rest,
+                    "affinity",
+                    serde_json::json!({"nodeAffinity": before}),
+                );
+            }
+        }
+        (Some(affinity), None)
+            if affinity.field("podAffinity").is_none()
+                && affinity.field("podAntiAffinity").is_none() =>
+        {
+            remove(rest, "affinity");
+        }
+        (Some(_), old_affinity) => {
+            if let Some(affinity) = existing(rest, "affinity") {
+                copy_field(
+                    affinity,
+                    old_affinity.unwrap_or(&Value::Null),
+                    "nodeAffinity",
+                );
+            }
+        }
+    }
+}
+
+fn validate_node_affinity(
+    errors: &mut Errors,
+    new: Option<&Value>,
+    old: Option<&Value>,
+    path: &Path,
+) {
+    let required = |affinity: Option<&Value>| affinity.and_then(|a| a.field(REQUIRED)).cloned();
+    let Some(old) = required(old) else {
+        return;
+    };
+    let new = required(new).unwrap_or_default();
+    let (before, after) = (
+        old.items("nodeSelectorTerms"),
+        new.items("nodeSelectorTerms"),
+    );
+    let path = path.child(REQUIRED).child("nodeSelectorTerms");
+    if !before.is_empty() && before.len() != after.len() {
+        let mut shown = String::new();
+        match new.field("nodeSelectorTerms") {
+            None => shown.push_str("null"),
+            Some(_) => write_list(&mut shown, after, write_term),
+        }
+        errors.invalid(
+            &path,
+            Shown(shown),
+            "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
+        );
+        return;
+    }
+    for (i, (before, after)) in before.iter().zip(after).enumerate() {
+        if !is_narrower(after, before) {
+            let mut shown = String::new();
+            write_term(&mut shown, after);
+            errors.invalid(
+                &path.index(i),
+                Shown(shown),
+                "only additions are allowed (no mutations or deletions)",
+            );
+        }
+    }
+}
+
+/// Whether a term only got more requirements. A term without any matches nothing and has to stay so.
+fn is_narrower(after: &Value, before: &Value) -> bool {
+    let lists = ["matchExpressions", "matchFields"];
+    if lists.iter().all(|l| before.items(l).is_empty()) {
+        return lists.iter().all(|l| after.items(l).is_empty());
+    }
+    lists
+        .iter()
+        .all(|l| after.items(l).starts_with(before.items(l)))
+}
+
+fn write_list(out: &mut String, items: &[Value], write: fn(&mut String, &Value)) {
+    out.push('[');
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        write(out, item);
+    }
+    out.push(']');
+}
+
+/// A node selector term as upstream prints it: with the names of its internal type (rule API-9a).
+fn write_term(out: &mut String, term: &Value) {
+    for (opening, list) in [
+        ("{\"MatchExpressions\":", "matchExpressions"),
+        (",\"MatchFields\":", "matchFields"),
+    ] {
+        out.push_str(opening);
+        match term.field(list) {
+            None => out.push_str("null"),
+            Some(_) => write_list(out, term.items(list), write_requirement),
+        }
+    }
+    out.push('}');
+}
+
+fn write_requirement(out: &mut String, requirement: &Value) {
+    out.push_str("{\"Key\":");
+    quote_json(out, requirement.text("key"));
+    out.push_str(",\"Operator\":");
+    quote_json(out, requirement.text("operator"));
+    out.push_str(",\"Values\":");
+    match requirement.field("values") {
+        None => out.push_str("null"),
+        Some(_) => write_list(out, requirement.items("values"), |out, value| {
+            quote_json(out, value.as_str().unwrap_or(""));
+        }),
+    }
+    out.push('}');
+}
+
+/// A field that differs: its path, what it was, what it would be.
+struct Difference {
+    path: Path,
+    before: Option<Value>,
+    after: Option<Value>,
+}
+
+fn find_differences(before: &Value, after: &Value, path: &Path, found: &mut Vec<Difference>) {
+    if before == after {
+        return;
+    }
+    match (before, after) {
+        (Value::Object(b), Value::Object(a)) => {
+            let mut names: Vec<&String> = b.keys().chain(a.keys()).collect();
+            names.sort_unstable();
+            names.dedup();
+            for name in names {
+                if same(before, after, name) {
+                    continue;
+                }
+                let path = path.child(name);
+                match (b.get(name), a.get(name)) {
+                    (Some(b), Some(a)) => find_differences(b, a, &path, found),
+                    (b, a) => found.push(Difference {
+                        path,
+                        before: b.cloned(),
+                        after: a.cloned(),
+                    }),
+                }
+            }
+        }
+        (Value::Array(b), Value::Array(a)) if b.len() == a.len() => {
+            for (i, (b, a)) in b.iter().zip(a).enumerate() {
+                find_differences(b, a, &path.index(i), found);
+            }
+        }
+        _ => found.push(Difference {
+            path: path.clone(),
+            before: Some(before.clone()),
+            after: Some(after.clone()),
+        }),
+    }
+}
+
+fn show(differences: &[Difference]) -> String {
+    let value = |v: &Option<Value>| match v {
+        None => "unset".to_owned(),
+        Some(v) => {
+            let text = Shown::from(v).0;
+            match text.char_indices().nth(80) {
+                Some((cut, _)) => format!("{} …", text.get(..cut).unwrap_or("")),
+                None => text,
+            }
+        }
+    };
+    let mut lines: Vec<String> = differences
+        .iter()
+        .take(DIFFERENCES_MAX)
+        .map(|d| format!("  {}: {} -> {}", d.path, value(&d.before), value(&d.after)))
+        .collect();
+    if differences.len() > DIFFERENCES_MAX {
+        lines.push(format!(
+            "  and {} more",
+            differences.len() - DIFFERENCES_MAX
+        ));
+    }
+    lines.join("\n")
+}
