@@ -1,3 +1,4 @@
 //! The scheduling core: queue, cache, cycles and API dispatcher as one state machine without I/O.
 
 pub mod profile;
+pub mod queue;

@@ -1,0 +1,171 @@
+//! How long a pod that failed has to wait.
+
+use super::config::QueueConfig;
+use super::entry::QueuedPodInfo;
+use berth_api::{Duration, Time};
+use berth_framework::Feature;
+
+/// Expiries are rounded down to this when idle schedulers may take pods from the backoff queue: pods of one window
+/// are then ordered by the queue sort.
+pub(super) const ORDERING_WINDOW: Duration = Duration::from_secs(1);
+
+/// The rules of backoff.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Backoff {
+    initial: Duration,
+    max: Duration,
+    /// The ordering window; zero when there is none.
+    window: Duration,
+}
+
+impl Backoff {
+    pub(super) fn new(config: &QueueConfig) -> Self {
+        let windowed = config.features.enabled(Feature::SchedulerPopFromBackoffQ);
+        Self {
+            initial: config.pod_initial_backoff,
+            max: config.pod_max_backoff,
+            window: if windowed {
+                ORDERING_WINDOW
+            } else {
+                Duration::ZERO
+            },
+        }
+    }
+
+    /// `initial · 2^(count−1)`, at most the maximum; the count of errors in a row wins over that of
+    /// rejections. `None` without a failure.
+    pub(super) fn duration(&self, info: &QueuedPodInfo) -> Option<Duration> {
+        let count = match info.consecutive_errors_count {
+            0 => info.unschedulable_count,
+            errors => errors,
+        };
+        if count == 0 || self.max.is_zero() {
+            return None;
+        }
+        let max = u64::try_from(self.max.as_nanos()).unwrap_or(u64::MAX);
+        let initial = u64::try_from(self.initial.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = match max.checked_shr(count - 1) {
+            Some(limit) if initial <= limit => initial << (count - 1),
+            _ => max,
+        };
+        Some(Duration::from_nanos(nanos))
+    }
+
+    /// when the backoff of a pod ends, rounded down to the ordering window. It depends only on what giving a
+    /// pod back sets, so it never changes while the pod is queued.
+    pub(super) fn expiry(&self, info: &QueuedPodInfo) -> Option<Time> {
+        Some((info.timestamp + self.duration(info)?).align_down(self.window))
+    }
+
+    /// whether a backoff that ends at `expiry` is still running: also while its window is the current one.
+    pub(super) fn is_running(&self, expiry: Time, now: Time) -> bool {
+        expiry >= now.align_down(self.window)
+    }
+
+    /// Whether a pod still has to wait.
+    pub(super) fn is_backing_off(&self, info: &QueuedPodInfo, now: Time) -> bool {
+        self.expiry(info)
+            .is_some_and(|expiry| self.is_running(expiry, now))
+    }
+
+    /// The first moment at which a backoff that ends at `expiry` is not running any more.
+    pub(super) fn over_at(&self, expiry: Time) -> Time {
+        expiry + self.window.max(Duration::from_nanos(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn pod(unschedulable: u32, errors: u32, at_millis: i64) -> QueuedPodInfo {
+        QueuedPodInfo {
+            unschedulable_count: unschedulable,
+            consecutive_errors_count: errors,
+            ..QueuedPodInfo::new(Arc::default(), Time::from_millis(at_millis))
+        }
+    }
+
+    fn rules(initial_secs: u64, max_secs: u64, windowed: bool) -> Backoff {
+        let mut config = QueueConfig {
+            pod_initial_backoff: Duration::from_secs(initial_secs),
+            pod_max_backoff: Duration::from_secs(max_secs),
+            ..QueueConfig::default()
+        };
+        config.features = config
+            .features
+            .with(Feature::SchedulerPopFromBackoffQ, windowed);
+        Backoff::new(&config)
+    }
+
+    /// edge cases backoff_count_zero, backoff_by_unschedulable_count, max_backoff_zero,
+    /// duration_hits_max, overflow_32bit, overflow_64bit.
+    #[test]
+    fn duration_doubles_up_to_the_maximum() {
+        for (unschedulable, errors, seconds) in [
+            (0, 0, None),
+            (1, 0, Some(1)),
+            (2, 0, Some(2)),
+            (3, 0, Some(4)),
+            (4, 0, Some(8)),
+            (5, 0, Some(10)),
+            (16, 0, Some(10)),
+            (33, 0, Some(10)),
+            (64, 0, Some(10)),
+            (65, 0, Some(10)),
+            (128, 0, Some(10)),
+            (u32::MAX, 0, Some(10)),
+            (4, 1, Some(1)),
+            (0, 3, Some(4)),
+        ] {
+            assert_eq!(
+                rules(1, 10, true).duration(&pod(unschedulable, errors, 0)),
+                seconds.map(Duration::from_secs),
+                "{unschedulable} rejections, {errors} errors"
+            );
+        }
+        assert_eq!(rules(1, 0, true).duration(&pod(3, 0, 0)), None, "maximum 0");
+        assert_eq!(
+            rules(20, 10, true).duration(&pod(1, 0, 0)),
+            Some(Duration::from_secs(10)),
+            "the maximum also limits the first backoff"
+        );
+        assert_eq!(
+            rules(0, 10, true).duration(&pod(1, 0, 0)),
+            Some(Duration::ZERO),
+            "no initial backoff"
+        );
+    }
+
+    /// edge cases window_alignment, window_alignment_gate_off, equal_window_still_backing_off.
+    #[test]
+    fn backoff_ends_with_the_window_after_its_expiry() {
+        for (windowed, queued, now, expiry, running) in [
+            (true, 300, 1_300, 1_000, true),
+            (true, 300, 1_999, 1_000, true),
+            (true, 300, 2_000, 1_000, false),
+            (true, 999, 1_999, 1_000, true),
+            (false, 300, 1_299, 1_300, true),
+            (false, 300, 1_300, 1_300, true),
+            (false, 300, 1_301, 1_300, false),
+        ] {
+            let rules = rules(1, 10, windowed);
+            let info = pod(1, 0, queued);
+            let case = format!("windowed {windowed}, queued at {queued} ms, now {now} ms");
+            assert_eq!(
+                rules.expiry(&info),
+                Some(Time::from_millis(expiry)),
+                "{case}"
+            );
+            let now = Time::from_millis(now);
+            assert_eq!(rules.is_backing_off(&info, now), running, "{case}");
+            let over_at = rules.over_at(Time::from_millis(expiry));
+            assert!(!rules.is_backing_off(&info, over_at), "{case}");
+            assert!(
+                rules.is_backing_off(&info, over_at - Duration::from_nanos(1)),
+                "{case}"
+            );
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A pod in the queue with all that is remembered of its attempts, and the slab that holds them.
+
+use super::hooks::ProfileId;
+use super::report::Remembered;
+use berth_api::{Pod, Str, Time};
+use std::fmt;
+use std::sync::Arc;
+
+/// A small set of plugin names, sorted. Cloning shares.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct PluginSet(Option<Arc<[Str]>>);
+
+impl PluginSet {
+    /// The names, sorted.
+    pub fn as_slice(&self) -> &[Str] {
+        self.0.as_deref().unwrap_or(&[])
+    }
+
+    /// The names, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = &Str> {
+        self.as_slice().iter()
+    }
+
+    /// Whether no plugin is in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether `plugin` is in it.
+    pub fn contains(&self, plugin: &str) -> bool {
+        self.as_slice().iter().any(|name| name.as_str() == plugin)
+    }
+
+    /// Adds a plugin; false when it was there.
+    pub fn insert(&mut self, plugin: &Str) -> bool {
+        let names = self.as_slice();
+        let Err(at) = names.binary_search(plugin) else {
+            return false;
+        };
+        self.0 = Some(
+            names[..at]
+                .iter()
+                .chain([plugin])
+                .chain(&names[at..])
+                .cloned()
+                .collect(),
+        );
+        true
+    }
+}
+
+impl<S: Into<Str>> FromIterator<S> for PluginSet {
+    fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
+        let mut names: Vec<Str> = names.into_iter().map(Into::into).collect();
+        names.sort_unstable();
+        names.dedup();
+        Self((!names.is_empty()).then(|| names.into()))
+    }
+}
+
+impl fmt::Debug for PluginSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// A pod with its history in the queue. It lives in the queue until it is popped, then with the scheduling cycle,
+/// which gives it back when the pod does not fit.
+#[derive(Debug, Clone)]
+pub struct QueuedPodInfo {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// When the pod was queued, or when its last attempt ended.
+    pub timestamp: Time,
+    /// How often it was popped.
+    pub attempts: u32,
+    /// How often it was given back with rejecting plugins.
+    pub unschedulable_count: u32,
+    /// How often in a row it was given back without any.
+    pub consecutive_errors_count: u32,
+    /// Whether the flush of long-unschedulable pods brought it back, rather than an event. It stays with the pod
+    /// through binding, so that a pod bound thanks to the flush can be counted.
+    pub was_flushed_from_unschedulable: bool,
+    /// When it first became active: the time behind its gates does not count.
+    pub initial_attempt_timestamp: Option<Time>,
+    /// The plugins that turned it down. Kept through the next attempt until its failure is handled.
+    pub unschedulable_plugins: PluginSet,
+    /// The plugins that wait for something on its behalf.
+    pub pending_plugins: PluginSet,
+    pub(super) gating_plugin: Option<Str>,
+    pub(super) remembered: Remembered,
+}
+
+impl QueuedPodInfo {
+    /// A pod that nobody has tried yet.
+    pub fn new(pod: Arc<Pod>, now: Time) -> Self {
+        Self {
+            pod,
+            timestamp: now,
+            attempts: 0,
+            unschedulable_count: 0,
+            consecutive_errors_count: 0,
+            was_flushed_from_unschedulable: false,
+            initial_attempt_timestamp: None,
+            unschedulable_plugins: PluginSet::default(),
+            pending_plugins: PluginSet::default(),
+            gating_plugin: None,
+            remembered: Remembered::default(),
+        }
+    }
+
+    /// The PreEnqueue plugin that keeps the pod out of the active queue.
+    pub fn gating_plugin(&self) -> Option<&Str> {
+        self.gating_plugin.as_ref()
+    }
+
+    /// Whether a PreEnqueue plugin keeps the pod out of the active queue.
+    pub fn is_gated(&self) -> bool {
+        self.gating_plugin.is_some()
+    }
+
+    /// The plugins that turned the pod down or wait on its behalf, each once.
+    pub fn rejectors(&self) -> impl Iterator<Item = &Str> {
+        self.unschedulable_plugins.iter().chain(
+            self.pending_plugins
+                .iter()
+                .filter(|plugin| !self.unschedulable_plugins.contains(plugin)),
+        )
+    }
+
+    /// Whether `plugin` is among [`Self::rejectors`].
+    pub fn is_rejected_by(&self, plugin: &str) -> bool {
+        self.unschedulable_plugins.contains(plugin) || self.pending_plugins.contains(plugin)
+    }
+
+    /// Whether the last attempt ended in an error rather than with rejecting plugins.
+    pub fn has_rejectors(&self) -> bool {
+        !(self.unschedulable_plugins.is_empty() && self.pending_plugins.is_empty())
+    }
+
+    /// Forgets both plugin sets: the first step of handling a failure.
+    pub fn clear_rejectors(&mut self) {
+        self.unschedulable_plugins = PluginSet::default();
+        self.pending_plugins = PluginSet::default();
+    }
+}
+
+/// Where in the queue a pod is. A pod is in exactly one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum QueuedIn {
+    /// Ready to be popped.
+    Active,
+    /// Turned down by plugins, waiting for its backoff.
+    Backoff,
+    /// Failed with an error, waiting for its backoff; never popped early.
+    ErrorBackoff,
+    /// Turned down, waiting for an event.
+    Unschedulable,
+    /// Kept out by a PreEnqueue plugin, waiting for one of that plugin's events.
+    Gated,
+}
+
+impl QueuedIn {
+    /// Every place.
+    pub const ALL: [Self; 5] = [
+        Self::Active,
+        Self::Backoff,
+        Self::ErrorBackoff,
+        Self::Unschedulable,
+        Self::Gated,
+    ];
+
+    /// Whether the pod waits for an event.
+    pub fn is_unschedulable_pool(self) -> bool {
+        matches!(self, Self::Unschedulable | Self::Gated)
+    }
+
+    /// Whether the pod waits for its backoff.
+    pub fn is_backoff(self) -> bool {
+        matches!(self, Self::Backoff | Self::ErrorBackoff)
+    }
+
+    /// The `queue` label of `queue_incoming_pods_total`, which counts gated pods as unschedulable.
+    pub fn incoming_label(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Backoff | Self::ErrorBackoff => "backoff",
+            Self::Unschedulable | Self::Gated => "unschedulable",
+        }
+    }
+}
+
+/// Names an entry of the slab for as long as its pod is queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct EntryId(u32);
+
+impl EntryId {
+    pub(super) fn new(index: usize) -> Self {
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A queued pod with what only the queue needs to know.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) info: QueuedPodInfo,
+    /// Where it is; `None` only while it moves.
+    pub(super) place: Option<QueuedIn>,
+    pub(super) profile: Option<ProfileId>,
+    /// Counts arrivals; decides between pods that are equal otherwise.
+    pub(super) arrival: u64,
+}
+
+/// The queued pods.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    slots: Vec<Option<Entry>>,
+    free: Vec<EntryId>,
+}
+
+impl Entries {
+    pub(super) fn insert(&mut self, entry: Entry) -> EntryId {
+        if let Some(id) = self.free.pop() {
+            self.slots[id.index()] = Some(entry);
+            return id;
+        }
+        self.slots.push(Some(entry));
+        EntryId::new(self.slots.len() - 1)
+    }
+
+    pub(super) fn remove(&mut self, id: EntryId) -> Option<Entry> {
+        let entry = self.slots.get_mut(id.index())?.take()?;
+        self.free.push(id);
+        Some(entry)
+    }
+
+    pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
+        self.slots.get(id.index())?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
+        self.slots.get_mut(id.index())?.as_mut()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(at, slot)| Some((EntryId::new(at), slot.as_ref()?)))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_set_holds_each_name_once_sorted() {
+        let mut set: PluginSet = ["b", "a", "b"].into_iter().collect();
+        assert!(set.insert(&"aa".into()));
+        assert!(!set.insert(&"b".into()));
+        let names: Vec<&str> = set.iter().map(Str::as_str).collect();
+        assert_eq!(names, ["a", "aa", "b"]);
+        assert!(set.contains("aa") && !set.contains("c"));
+        assert!(PluginSet::from_iter(Vec::<Str>::new()).is_empty());
+    }
+
+    #[test]
+    fn a_plugin_in_both_sets_is_one_rejector() {
+        let mut info = QueuedPodInfo::new(Arc::default(), Time::EPOCH);
+        info.unschedulable_plugins = ["a", "b"].into_iter().collect();
+        info.pending_plugins = ["b", "c"].into_iter().collect();
+        let names: Vec<&str> = info.rejectors().map(Str::as_str).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        info.clear_rejectors();
+        assert!(!info.has_rejectors());
+    }
+}

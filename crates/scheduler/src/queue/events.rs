@@ -1,0 +1,328 @@
+//! What a cluster event and the passing of time do to the pods that wait.
+
+use super::backoff::ORDERING_WINDOW;
+use super::entry::{EntryId, QueuedIn};
+use super::hints::{NarrowingResult, Question, Strategy, Tally};
+use super::hooks::{Matched, ProfileId};
+use super::notice::Notice;
+use super::{LEFTOVER_FLUSH_PERIOD, SchedulingQueue, label};
+use berth_api::{Duration, Pod, Time};
+use berth_framework::event::{Change, Narrowed};
+use berth_framework::plugin::Context;
+use berth_framework::{ClusterEvent, Feature};
+
+/// What an event did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moved {
+    /// How many pods were looked at.
+    pub examined: usize,
+    /// How many hints were asked.
+    pub hints: u64,
+    /// How many pods became active.
+    pub active: usize,
+    /// How many pods wait for their backoff now.
+    pub backoff: usize,
+    /// How many pods a PreEnqueue plugin keeps out.
+    pub gated: usize,
+}
+
+impl Moved {
+    fn count(&mut self, place: QueuedIn) {
+        match place {
+            QueuedIn::Active => self.active += 1,
+            QueuedIn::Backoff | QueuedIn::ErrorBackoff => self.backoff += 1,
+            QueuedIn::Gated => self.gated += 1,
+            QueuedIn::Unschedulable => {}
+        }
+    }
+}
+
+/// Per registration that hears of an event, the pods to ask, sorted; `None` for all.
+type NarrowedIds = Vec<Option<Vec<EntryId>>>;
+
+impl SchedulingQueue {
+    /// Something changed in the cluster: moves the waiting pods that it may help, and remembers it for
+    /// the pods in flight. With `pre_check`, only pods that pass it are considered.
+    pub fn move_all(
+        &mut self,
+        cx: &Context<'_>,
+        event: &ClusterEvent,
+        change: Change<'_>,
+        pre_check: Option<&dyn Fn(&Pod) -> bool>,
+    ) -> Moved {
+        let matched = self.profiles.matched(event);
+        let mut moved = Moved::default();
+        if !matched.is_interesting() {
+            return moved;
+        }
+        let mut to_move = std::mem::take(&mut self.to_move);
+        self.walks += 1;
+        let mut tally = Tally::default();
+        let profiles = self.profiles.ids().map(Some).chain([None]);
+        for profile in profiles {
+            let narrowed = match profile {
+                Some(profile) => self.narrow(cx, &matched, profile, change),
+                None => NarrowedIds::new(),
+            };
+            let heard = profile.map_or(&[][..], |profile| matched.of(profile));
+            let gates = matched.plugins.iter().map(|plugin| Some(plugin.as_str()));
+            for gate in std::iter::once(None).chain(gates) {
+                self.ask(
+                    &Question {
+                        cluster: cx.cluster,
+                        matched: &matched,
+                        change,
+                        profile: None,
+                        heard,
+                        narrowed: &narrowed,
+                    },
+                    (profile, gate),
+                    pre_check,
+                    (&mut to_move, &mut tally, &mut moved),
+                );
+            }
+        }
+        moved.hints = tally.total();
+        tally.record(&matched.label, &mut self.metrics);
+        for (id, strategy) in to_move.drain(..) {
+            moved.count(self.requeue(cx, id, strategy, &matched.label));
+        }
+        self.to_move = to_move;
+        self.log(event, change);
+        moved
+    }
+
+    /// Puts a question to the pods of one profile behind one gate (or behind none), and notes whom it helps.
+    fn ask(
+        &mut self,
+        question: &Question<'_>,
+        (profile, gate): (Option<ProfileId>, Option<&str>),
+        pre_check: Option<&dyn Fn(&Pod) -> bool>,
+        (to_move, tally, moved): (&mut Vec<(EntryId, Strategy)>, &mut Tally, &mut Moved),
+    ) {
+        if !self.pool.has(gate, profile) {
+            return;
+        }
+        let question = Question {
+            profile: self.profiles.get(profile),
+            ..*question
+        };
+        let (entries, notices, visited, walk) = (
+            &self.entries,
+            &mut self.notices,
+            &mut self.visited,
+            self.walks,
+        );
+        let mut put_to = |id: EntryId| {
+            if visited.len() <= id.index() {
+                visited.resize(id.index() + 1, 0);
+            }
+            if std::mem::replace(&mut visited[id.index()], walk) == walk {
+                return;
+            }
+            let Some(entry) = entries.get(id) else {
+                debug_assert!(false, "the index names queued pods only");
+                return;
+            };
+            if pre_check.is_some_and(|passes| !passes(&entry.info.pod)) {
+                return;
+            }
+            moved.examined += 1;
+            let strategy = question.put_to(&entry.info, Some(id), tally, notices);
+            if strategy != Strategy::Skip {
+                to_move.push((id, strategy));
+            }
+        };
+        let Some(known) = question.profile.filter(|_| !question.matched.is_wildcard) else {
+            self.pool.all(gate, profile).for_each(put_to);
+            return;
+        };
+        for (at, registration) in question.heard.iter().enumerate() {
+            let Some(registration) = known.registrations.get(*registration) else {
+                continue;
+            };
+            let plugin = &registration.plugin;
+            match question.narrowed.get(at) {
+                Some(Some(listed)) => {
+                    let behind = |id: &EntryId| {
+                        entries.get(*id).is_some_and(|entry| {
+                            entry.info.gating_plugin().map(|name| name.as_str()) == gate
+                        })
+                    };
+                    listed.iter().copied().filter(behind).for_each(&mut put_to);
+                }
+                _ => self
+                    .pool
+                    .rejected_by(gate, profile, plugin)
+                    .for_each(&mut put_to),
+            }
+        }
+        self.pool.rejected_by(gate, profile, "").for_each(put_to);
+    }
+
+    /// Asks the PreQueueingHints of a profile, each once, which pods the event can help. A plugin that
+    /// has turned down no waiting pod is not asked.
+    fn narrow(
+        &mut self,
+        cx: &Context<'_>,
+        matched: &Matched,
+        profile: ProfileId,
+        change: Change<'_>,
+    ) -> NarrowedIds {
+        let enabled = self
+            .config
+            .features
+            .enabled(Feature::SchedulerPreQueueingHints);
+        let Some(known) = self.profiles.get(Some(profile)) else {
+            return NarrowedIds::new();
+        };
+        if !enabled || matched.is_wildcard {
+            return NarrowedIds::new();
+        }
+        let mut narrowed = NarrowedIds::new();
+        for (at, registration) in matched.of(profile).iter().enumerate() {
+            let Some(registration) = known.registrations.get(*registration) else {
+                continue;
+            };
+            let Some(narrow) = &registration.on.pre_queueing_hint else {
+                continue;
+            };
+            let plugin = &registration.plugin;
+            if !self.pool.has_rejected_by(profile, plugin) {
+                continue;
+            }
+            let pods = match narrow(cx.cluster, change) {
+                Ok(Narrowed::Pods(pods)) => pods,
+                answer => {
+                    self.metrics.narrowing(plugin, NarrowingResult::AllPods);
+                    if let Err(error) = answer {
+                        self.notices.push(|| Notice::PreQueueingHintError {
+                            plugin: plugin.clone(),
+                            event: matched.label.clone(),
+                            error,
+                        });
+                    }
+                    continue;
+                }
+            };
+            self.metrics.narrowing(plugin, NarrowingResult::Narrowed);
+            let mut ids: Vec<EntryId> = pods
+                .iter()
+                .filter_map(|name| {
+                    let id = *self.by_name.get(name)?;
+                    let entry = self.entries.get(id)?;
+                    let waits = entry.place.is_some_and(QueuedIn::is_unschedulable_pool);
+                    (waits && entry.profile == Some(profile) && entry.info.is_rejected_by(plugin))
+                        .then_some(id)
+                })
+                .collect();
+            ids.sort_unstable();
+            ids.dedup();
+            narrowed.resize(at, None);
+            narrowed.push(Some(ids));
+        }
+        narrowed
+    }
+
+    /// Makes every pod active whose backoff is over. Returns how many became active.
+    pub fn flush_backoff(&mut self, cx: &Context<'_>) -> usize {
+        let mut activated = 0;
+        for place in [QueuedIn::Backoff, QueuedIn::ErrorBackoff] {
+            while let Some(first) = self.heap(place).first().copied()
+                && !self.backoff.is_running(first.key.at, cx.now)
+            {
+                let to = self.move_to_active(cx, first.id, label::BACKOFF_COMPLETE, true);
+                activated += usize::from(to == QueuedIn::Active);
+            }
+        }
+        activated
+    }
+
+    /// Brings back the pods that have waited too long for an event, in case one was missed. Gated pods stay.
+    pub fn flush_leftover(&mut self, cx: &Context<'_>) -> Moved {
+        let mut moved = Moved::default();
+        let is_old = |queue: &Self, place| {
+            queue
+                .heap(place)
+                .first()
+                .map(|item| (item.id, item.key.at))
+                .filter(|(_, since)| {
+                    cx.now.since(*since) > queue.config.pod_max_in_unschedulable_pods_duration
+                })
+        };
+        let mut any = is_old(self, QueuedIn::Gated).is_some();
+        while let Some((id, _)) = is_old(self, QueuedIn::Unschedulable) {
+            any = true;
+            moved.examined += 1;
+            if let Some(entry) = self.entries.get_mut(id) {
+                entry.info.was_flushed_from_unschedulable = true;
+            }
+            let to = self.requeue(cx, id, Strategy::AfterBackoff, label::UNSCHEDULABLE_TIMEOUT);
+            debug_assert_ne!(to, QueuedIn::Unschedulable, "a flushed pod does not stay");
+            moved.count(to);
+        }
+        if any {
+            self.log(
+                &ClusterEvent::wildcard(label::UNSCHEDULABLE_TIMEOUT),
+                Change {
+                    old: None,
+                    new: None,
+                },
+            );
+        }
+        moved
+    }
+
+    /// Runs the periodic flushes that are due: that of the backoff queue every second, that of long-unschedulable pods
+    /// every 30 seconds. Returns whether a pod became poppable.
+    pub fn run_due(&mut self, cx: &Context<'_>) -> bool {
+        let mut any = false;
+        if cx.now >= self.next_backoff_flush {
+            any |= self.flush_backoff(cx) > 0;
+            self.next_backoff_flush = tick_from(
+                self.next_backoff_flush,
+                ORDERING_WINDOW,
+                cx.now + Duration::from_nanos(1),
+            );
+        }
+        if cx.now >= self.next_leftover_flush {
+            let moved = self.flush_leftover(cx);
+            any |= moved.active > 0 || (moved.backoff > 0 && self.pops_from_backoff());
+            self.next_leftover_flush = tick_from(
+                self.next_leftover_flush,
+                LEFTOVER_FLUSH_PERIOD,
+                cx.now + Duration::from_nanos(1),
+            );
+        }
+        any
+    }
+
+    /// When [`Self::run_due`] will next have something to move; `None` when time alone changes nothing. Never before
+    /// `now`.
+    pub fn next_wake(&self, now: Time) -> Option<Time> {
+        let backoff = [QueuedIn::Backoff, QueuedIn::ErrorBackoff]
+            .into_iter()
+            .filter_map(|place| self.heap(place).first())
+            .map(|item| {
+                let over_at = self.backoff.over_at(item.key.at);
+                tick_from(self.next_backoff_flush, ORDERING_WINDOW, over_at)
+            });
+        let leftover = self
+            .heap(QueuedIn::Unschedulable)
+            .first()
+            .into_iter()
+            .map(|item| {
+                let limit = self.config.pod_max_in_unschedulable_pods_duration;
+                let old_at = item.key.at + limit + Duration::from_nanos(1);
+                tick_from(self.next_leftover_flush, LEFTOVER_FLUSH_PERIOD, old_at)
+            });
+        Some(backoff.chain(leftover).min()?.max(now))
+    }
+}
+
+/// The first of the ticks `next`, `next + period`, … that is not before `time`.
+fn tick_from(next: Time, period: Duration, time: Time) -> Time {
+    let late = time.since(next);
+    let periods = late.as_nanos().div_ceil(period.as_nanos().max(1));
+    next + period.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX))
+}

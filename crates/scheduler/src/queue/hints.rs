@@ -1,0 +1,183 @@
+//! Whether an event makes a pod worth another try: the hints of the plugins that turned it down, asked only
+//! of the pods that the event can help at all (KEP-6132; ).
+
+use super::entry::{EntryId, QueuedPodInfo};
+use super::hooks::{Matched, Profile};
+use super::metrics::QueueMetrics;
+use super::notice::{Notice, Notices};
+use berth_api::Str;
+use berth_framework::event::Change;
+use berth_framework::{Cluster, Hint};
+use smallvec::SmallVec;
+
+/// What a hint answered, as the `hint` label of its metric has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HintOutcome {
+    /// The pod is worth another try.
+    Queue,
+    /// It is not.
+    Skip,
+    /// The hint failed, which counts as the former.
+    Error,
+}
+
+impl HintOutcome {
+    pub(super) const ALL: [Self; 3] = [Self::Queue, Self::Skip, Self::Error];
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Queue => "Queue",
+            Self::Skip => "QueueSkip",
+            Self::Error => "Error",
+        }
+    }
+}
+
+/// What a PreQueueingHint answered, as the `result` label of its metric has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NarrowingResult {
+    /// Every pod may be helped.
+    AllPods,
+    /// Only the listed ones.
+    Narrowed,
+}
+
+impl NarrowingResult {
+    pub(super) const ALL: [Self; 2] = [Self::AllPods, Self::Narrowed];
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::AllPods => "all_pods",
+            Self::Narrowed => "narrowed",
+        }
+    }
+}
+
+/// What becomes of a pod when an event comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strategy {
+    /// It goes on waiting.
+    Skip,
+    /// It is tried again once its backoff is over.
+    AfterBackoff,
+    /// It is tried again at once: a plugin waited for exactly this.
+    Immediately,
+}
+
+/// How often each plugin's hints answered what, for one event.
+#[derive(Debug, Default)]
+pub(super) struct Tally(SmallVec<[(Str, [u64; 3]); 4]>);
+
+impl Tally {
+    fn count(&mut self, plugin: &Str, outcome: HintOutcome) {
+        let at = match self.0.iter().position(|(name, _)| name == plugin) {
+            Some(at) => at,
+            None => {
+                self.0.push((plugin.clone(), [0; 3]));
+                self.0.len() - 1
+            }
+        };
+        self.0[at].1[outcome as usize] += 1;
+    }
+
+    /// How many hints were asked.
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().flat_map(|(_, counts)| counts).sum()
+    }
+
+    /// Adds the counts to the metrics.
+    pub(super) fn record(self, event: &Str, metrics: &mut QueueMetrics) {
+        for (plugin, counts) in self.0 {
+            metrics.hints(&plugin, event, counts);
+        }
+    }
+}
+
+/// An event as it is put to the pods of one profile.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) matched: &'a Matched,
+    pub(super) change: Change<'a>,
+    /// The pods' profile, and which of its registrations hear of the event.
+    pub(super) profile: Option<&'a Profile>,
+    pub(super) heard: &'a [usize],
+    /// Per entry of `heard`, the pods to ask, sorted; `None` for all.
+    pub(super) narrowed: &'a [Option<Vec<EntryId>>],
+}
+
+impl Question<'_> {
+    /// Q-53, for one pod. `id` names it where the question was narrowed.
+    pub(super) fn put_to(
+        &self,
+        info: &QueuedPodInfo,
+        id: Option<EntryId>,
+        tally: &mut Tally,
+        notices: &mut Notices,
+    ) -> Strategy {
+        if !info.has_rejectors() {
+            return Strategy::AfterBackoff;
+        }
+        if self.matched.is_wildcard {
+            return match self.change.new {
+                Some(new) if new.as_pod().is_none_or(|pod| pod.uid() != info.pod.uid()) => {
+                    Strategy::Skip
+                }
+                _ => Strategy::AfterBackoff,
+            };
+        }
+        let Some(profile) = self.profile else {
+            notices.push(|| Notice::NoProfile {
+                scheduler_name: info.pod.spec.scheduler_name.clone(),
+                pod: info.pod.key(),
+            });
+            return Strategy::AfterBackoff;
+        };
+        let mut strategy = Strategy::Skip;
+        for (at, registration) in self.heard.iter().enumerate() {
+            let Some(registration) = profile.registrations.get(*registration) else {
+                continue;
+            };
+            let plugin = &registration.plugin;
+            if !info.is_rejected_by(plugin) || !self.is_asked(at, id) {
+                continue;
+            }
+            let answer = match &registration.on.hint {
+                None => Ok(Hint::Queue),
+                Some(hint) => hint(self.cluster, &info.pod, self.change),
+            };
+            match answer {
+                Ok(Hint::Skip) => {
+                    tally.count(plugin, HintOutcome::Skip);
+                    continue;
+                }
+                Ok(Hint::Queue) => tally.count(plugin, HintOutcome::Queue),
+                Err(error) => {
+                    tally.count(plugin, HintOutcome::Error);
+                    notices.push(|| Notice::HintError {
+                        plugin: plugin.clone(),
+                        event: self.matched.label.clone(),
+                        pod: info.pod.key(),
+                        error,
+                    });
+                }
+            }
+            if info.pending_plugins.contains(plugin) {
+                return Strategy::Immediately;
+            }
+            if info.pending_plugins.is_empty() {
+                return Strategy::AfterBackoff;
+            }
+            strategy = Strategy::AfterBackoff;
+        }
+        strategy
+    }
+
+    /// whether the hint of the `at`-th registration that hears of the event is put to the pod.
+    fn is_asked(&self, at: usize, id: Option<EntryId>) -> bool {
+        match (self.narrowed.get(at), id) {
+            (Some(Some(pods)), Some(id)) => pods.binary_search(&id).is_ok(),
+            _ => true,
+        }
+    }
+}

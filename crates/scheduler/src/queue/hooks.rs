@@ -1,0 +1,276 @@
+//! What the profiles contribute to the queue: PreEnqueue plugins, and which events may help pods that a plugin
+//! turned down.
+
+use berth_api::Str;
+use berth_framework::event::EventRegistration;
+use berth_framework::plugin::{PreEnqueue, QueueSort};
+use berth_framework::registry::Extensions;
+use berth_framework::{ActionType, ClusterEvent, EventResource, FeatureGates};
+use rustc_hash::FxHashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The name under which rejections by extenders are recorded.
+pub const EXTENDER: &str = "Extender";
+
+/// How many different events are remembered with the registrations they match.
+const MATCHED_MAX: usize = 1024;
+
+/// The registrations of one plugin.
+#[derive(Debug, Clone)]
+pub struct PluginEvents {
+    /// The plugin.
+    pub plugin: Str,
+    /// What it registered for; nothing leaves its pods to the flush.
+    pub registrations: Vec<EventRegistration>,
+}
+
+/// What one profile contributes to the queue.
+#[derive(Clone)]
+pub struct ProfileHooks {
+    /// The `schedulerName` of its pods.
+    pub scheduler_name: Str,
+    /// The order of the active queue. All profiles have the same; the first one's is used.
+    pub queue_sort: Arc<dyn QueueSort>,
+    /// The PreEnqueue plugins, in the order in which they run.
+    pub pre_enqueue: Vec<Arc<dyn PreEnqueue>>,
+    /// The registrations, in plugin order.
+    pub events: Vec<PluginEvents>,
+}
+
+impl ProfileHooks {
+    /// A profile without PreEnqueue plugins and registrations.
+    pub fn new(scheduler_name: impl Into<Str>, queue_sort: Arc<dyn QueueSort>) -> Self {
+        Self {
+            scheduler_name: scheduler_name.into(),
+            queue_sort,
+            pre_enqueue: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Adds a PreEnqueue plugin after the others.
+    #[must_use]
+    pub fn with_pre_enqueue(mut self, plugin: Arc<dyn PreEnqueue>) -> Self {
+        self.pre_enqueue.push(plugin);
+        self
+    }
+
+    /// Adds the registrations of a plugin: its own, or [`default_registrations`] when it can turn pods down but does
+    /// not say what could help them. A plugin that never turns a pod down has none.
+    #[must_use]
+    pub fn with_plugin(mut self, plugin: &Extensions, features: &FeatureGates) -> Self {
+        let rejects = plugin.pre_enqueue.is_some()
+            || plugin.pre_filter.is_some()
+            || plugin.filter.is_some()
+            || plugin.reserve.is_some()
+            || plugin.permit.is_some();
+        if rejects {
+            let registrations = match &plugin.events {
+                Some(events) => events.clone().events(features),
+                None => default_registrations(),
+            };
+            self.events.push(PluginEvents {
+                plugin: Str::new(&plugin.name),
+                registrations,
+            });
+        }
+        self
+    }
+
+    /// Adds the registrations of the extenders, which cannot say what could help: any event may.
+    #[must_use]
+    pub fn with_extenders(mut self) -> Self {
+        self.events.push(PluginEvents {
+            plugin: Str::new(EXTENDER),
+            registrations: default_registrations(),
+        });
+        self
+    }
+}
+
+impl fmt::Debug for ProfileHooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.pre_enqueue.iter().map(|p| p.name()).collect();
+        f.debug_struct("ProfileHooks")
+            .field("scheduler_name", &self.scheduler_name)
+            .field("queue_sort", &self.queue_sort.name())
+            .field("pre_enqueue", &names)
+            .field("events", &self.events)
+            .finish()
+    }
+}
+
+/// What stands in for the registrations of a plugin that has none of its own: everything that may happen to the
+/// kinds below.
+pub fn default_registrations() -> Vec<EventRegistration> {
+    [
+        EventResource::Pod,
+        EventResource::Node,
+        EventResource::PersistentVolume,
+        EventResource::PersistentVolumeClaim,
+        EventResource::CsiNode,
+        EventResource::CsiDriver,
+        EventResource::CsiStorageCapacity,
+        EventResource::StorageClass,
+        EventResource::ResourceClaim,
+        EventResource::DeviceClass,
+    ]
+    .into_iter()
+    .map(|resource| EventRegistration::always(resource, ActionType::ALL))
+    .collect()
+}
+
+/// Names a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct ProfileId(u32);
+
+/// One registration of one plugin.
+#[derive(Debug)]
+pub(super) struct Registration {
+    pub(super) plugin: Str,
+    pub(super) on: EventRegistration,
+}
+
+/// A profile as the queue keeps it.
+pub(super) struct Profile {
+    pub(super) scheduler_name: Str,
+    pub(super) pre_enqueue: Vec<Arc<dyn PreEnqueue>>,
+    pub(super) registrations: Vec<Registration>,
+}
+
+/// An event with the registrations that hear of it.
+#[derive(Debug)]
+pub(super) struct Matched {
+    pub(super) label: Str,
+    pub(super) is_wildcard: bool,
+    /// Per profile, the indexes of its registrations.
+    by_profile: Vec<Vec<usize>>,
+    /// The plugins that registered for the event in some profile, each once: those may open the gate of a pod that
+    /// they keep out.
+    pub(super) plugins: Vec<Str>,
+}
+
+impl Matched {
+    /// Whether anybody wants to hear of the event.
+    pub(super) fn is_interesting(&self) -> bool {
+        self.is_wildcard || !self.plugins.is_empty()
+    }
+
+    /// The registrations of a profile that hear of it, as indexes.
+    pub(super) fn of(&self, profile: ProfileId) -> &[usize] {
+        self.by_profile
+            .get(profile.0 as usize)
+            .map_or(&[], Vec::as_slice)
+    }
+}
+
+/// All profiles.
+pub(super) struct Profiles {
+    profiles: Vec<Profile>,
+    by_name: FxHashMap<Str, ProfileId>,
+    matched: FxHashMap<ClusterEvent, Arc<Matched>>,
+}
+
+impl Profiles {
+    /// Takes the profiles. With `implicit_node_taint`, a plugin that hears of new nodes but not of their taints also
+    /// hears of those, and always queues.
+    pub(super) fn new(hooks: Vec<ProfileHooks>, implicit_node_taint: bool) -> Self {
+        let mut profiles = Vec::with_capacity(hooks.len());
+        let mut by_name = FxHashMap::default();
+        for hooks in hooks {
+            let mut registrations = Vec::new();
+            for PluginEvents {
+                plugin,
+                registrations: own,
+            } in hooks.events
+            {
+                let node = |action: ActionType| {
+                    own.iter().any(|r| {
+                        r.event.resource == EventResource::Node && r.event.action.intersects(action)
+                    })
+                };
+                let implicit = (implicit_node_taint
+                    && node(ActionType::ADD)
+                    && !node(ActionType::UPDATE_NODE_TAINT))
+                .then(|| {
+                    EventRegistration::always(EventResource::Node, ActionType::UPDATE_NODE_TAINT)
+                });
+                registrations.extend(own.into_iter().chain(implicit).map(|on| Registration {
+                    plugin: plugin.clone(),
+                    on,
+                }));
+            }
+            let id = ProfileId(u32::try_from(profiles.len()).unwrap_or(u32::MAX));
+            by_name.entry(hooks.scheduler_name.clone()).or_insert(id);
+            profiles.push(Profile {
+                scheduler_name: hooks.scheduler_name,
+                pre_enqueue: hooks.pre_enqueue,
+                registrations,
+            });
+        }
+        Self {
+            profiles,
+            by_name,
+            matched: FxHashMap::default(),
+        }
+    }
+
+    /// The profile of pods that name this scheduler.
+    pub(super) fn by_name(&self, scheduler_name: &str) -> Option<ProfileId> {
+        self.by_name.get(scheduler_name).copied()
+    }
+
+    /// A profile; `None` for pods whose scheduler is not ours.
+    pub(super) fn get(&self, id: Option<ProfileId>) -> Option<&Profile> {
+        self.profiles.get(id?.0 as usize)
+    }
+
+    /// Every profile.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ProfileId> + use<> {
+        (0..u32::try_from(self.profiles.len()).unwrap_or(u32::MAX)).map(ProfileId)
+    }
+
+    /// Who hears of an event. Worked out once per different event.
+    pub(super) fn matched(&mut self, event: &ClusterEvent) -> Arc<Matched> {
+        if let Some(known) = self.matched.get(event) {
+            return known.clone();
+        }
+        let mut plugins: Vec<Str> = Vec::new();
+        let by_profile = self
+            .profiles
+            .iter()
+            .map(|profile| {
+                let mut heard = Vec::new();
+                for (at, registration) in profile.registrations.iter().enumerate() {
+                    if registration.on.event.matches(event) {
+                        heard.push(at);
+                        if !plugins.contains(&registration.plugin) {
+                            plugins.push(registration.plugin.clone());
+                        }
+                    }
+                }
+                heard
+            })
+            .collect();
+        let matched = Arc::new(Matched {
+            label: Str::from(event.label()),
+            is_wildcard: event.is_wildcard(),
+            by_profile,
+            plugins,
+        });
+        if self.matched.len() >= MATCHED_MAX {
+            self.matched.clear();
+        }
+        self.matched.insert(event.clone(), matched.clone());
+        matched
+    }
+}
+
+impl fmt::Debug for Profiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.profiles.iter().map(|p| &p.scheduler_name))
+            .finish()
+    }
+}

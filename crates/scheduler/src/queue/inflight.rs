@@ -1,0 +1,179 @@
+//! The pods in flight, and what happened since each of them was popped.
+//!
+//! One log serves all: each pod remembers where the log stood when it was popped, and what precedes every pod in
+//! flight is dropped. The log is bounded: when it is full it becomes a single entry that stands for anything.
+
+use super::hooks::Matched;
+use super::metrics::{POD_POPPED, QueueMetrics};
+use super::notice::{Notice, Notices};
+use berth_api::{Object, Pod, Str};
+use berth_framework::event::Change;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// An event that happened while pods were in flight.
+#[derive(Debug)]
+pub(super) struct Logged {
+    pub(super) matched: Arc<Matched>,
+    old: Option<Object>,
+    new: Option<Object>,
+}
+
+impl Logged {
+    /// What changed.
+    pub(super) fn change(&self) -> Change<'_> {
+        Change {
+            old: self.old.as_ref(),
+            new: self.new.as_ref(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Flight {
+    /// The number of the first event after the pod was popped.
+    since: u64,
+    pod: Arc<Pod>,
+}
+
+/// The pods in flight with their log.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pods: FxHashMap<Str, Flight>,
+    /// How many pods start at each number.
+    starts: BTreeMap<u64, usize>,
+    events: VecDeque<Logged>,
+    /// The number of the first event in the log.
+    first: u64,
+    events_max: usize,
+}
+
+impl InFlight {
+    pub(super) fn new(events_max: usize) -> Self {
+        Self {
+            pods: FxHashMap::default(),
+            starts: BTreeMap::new(),
+            events: VecDeque::new(),
+            first: 0,
+            events_max: events_max.max(1),
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// Whether no pod is in flight.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+
+    /// Whether a pod of this identity is in flight.
+    pub(super) fn contains(&self, uid: &str) -> bool {
+        self.pods.contains_key(uid)
+    }
+
+    /// The pods in flight as they were popped, in no particular order.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values().map(|flight| &flight.pod)
+    }
+
+    /// How many events are kept.
+    pub(super) fn events_len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// A pod was popped; it must not be in flight.
+    pub(super) fn start(&mut self, pod: &Arc<Pod>, metrics: &mut QueueMetrics) {
+        let since = self.next();
+        let before = self.pods.insert(
+            pod.uid().clone(),
+            Flight {
+                since,
+                pod: pod.clone(),
+            },
+        );
+        debug_assert!(before.is_none(), "a pod is in flight once");
+        *self.starts.entry(since).or_default() += 1;
+        metrics.inflight(POD_POPPED, 1);
+    }
+
+    /// Something happened. Kept only while pods are in flight.
+    pub(super) fn log(
+        &mut self,
+        matched: &Arc<Matched>,
+        change: Change<'_>,
+        anything: impl FnOnce() -> Arc<Matched>,
+        metrics: &mut QueueMetrics,
+        notices: &mut Notices,
+    ) {
+        if self.pods.is_empty() {
+            return;
+        }
+        if self.events.len() >= self.events_max {
+            notices.push(|| Notice::EventLogCollapsed {
+                events: self.events.len(),
+            });
+            metrics.event_log_collapses_total += 1;
+            self.first = self.next();
+            for event in self.events.drain(..) {
+                metrics.inflight(&event.matched.label, -1);
+            }
+            let matched = anything();
+            metrics.inflight(&matched.label, 1);
+            self.events.push_back(Logged {
+                matched,
+                old: None,
+                new: None,
+            });
+            return;
+        }
+        metrics.inflight(&matched.label, 1);
+        self.events.push_back(Logged {
+            matched: matched.clone(),
+            old: change.old.cloned(),
+            new: change.new.cloned(),
+        });
+    }
+
+    /// What happened since the pod was popped, oldest first; `None` when it is not in flight.
+    pub(super) fn events_for(&self, uid: &str) -> Option<impl Iterator<Item = &Logged>> {
+        let since = self.pods.get(uid)?.since;
+        let skip = usize::try_from(since.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        Some(self.events.range(skip.min(self.events.len())..))
+    }
+
+    /// The pod is not in flight any more. Drops the events that precede every pod still in flight. Does nothing when
+    /// the pod was not in flight.
+    pub(super) fn done(&mut self, uid: &str, metrics: &mut QueueMetrics) {
+        let Some(flight) = self.pods.remove(uid) else {
+            return;
+        };
+        metrics.inflight(POD_POPPED, -1);
+        if let Some(count) = self.starts.get_mut(&flight.since) {
+            *count -= 1;
+            if *count == 0 {
+                self.starts.remove(&flight.since);
+            }
+        }
+        let keep_from = self
+            .starts
+            .first_key_value()
+            .map_or(self.next(), |(since, _)| *since);
+        while self.first < keep_from
+            && let Some(event) = self.events.pop_front()
+        {
+            metrics.inflight(&event.matched.label, -1);
+            self.first += 1;
+        }
+    }
+
+    /// Ends every flight.
+    pub(super) fn done_all(&mut self, metrics: &mut QueueMetrics) {
+        let uids: Vec<Str> = self.pods.keys().cloned().collect();
+        for uid in uids {
+            self.done(&uid, metrics);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! How a single pod moves: past PreEnqueue into the active queue, into backoff, or back to waiting.
+
+use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
+use super::hints::Strategy;
+use super::notice::Notice;
+use super::{SchedulingQueue, label};
+use berth_api::{Object, Pod, Str};
+use berth_framework::event::Change;
+use berth_framework::plugin::{Context, Nominating, PreEnqueue};
+use berth_framework::{ClusterEvent, Code, Feature};
+use std::sync::Arc;
+
+impl SchedulingQueue {
+    /// Moves a pod as a hint wants it and returns where it is now.
+    pub(super) fn requeue(
+        &mut self,
+        cx: &Context<'_>,
+        id: EntryId,
+        strategy: Strategy,
+        event: &str,
+    ) -> QueuedIn {
+        let Some(entry) = self.entries.get(id) else {
+            debug_assert!(false, "only a queued pod is moved");
+            return QueuedIn::Unschedulable;
+        };
+        match strategy {
+            Strategy::Skip => {
+                let place = match entry.info.is_gated() {
+                    true => QueuedIn::Gated,
+                    false => QueuedIn::Unschedulable,
+                };
+                if entry.place != Some(place) {
+                    self.settle(id, place, event);
+                }
+                place
+            }
+            Strategy::AfterBackoff if self.backoff.is_backing_off(&entry.info, cx.now) => {
+                self.move_to_backoff(cx, id, event)
+            }
+            Strategy::AfterBackoff | Strategy::Immediately => {
+                self.move_to_active(cx, id, event, false)
+            }
+        }
+    }
+
+    /// Moves a pod to the active queue unless a PreEnqueue plugin keeps it out. With
+    /// SchedulerPopFromBackoffQ, pods that come from backoff were asked on their way in.
+    pub(super) fn move_to_active(
+        &mut self,
+        cx: &Context<'_>,
+        id: EntryId,
+        event: &str,
+        from_backoff: bool,
+    ) -> QueuedIn {
+        let before = self.detach(id);
+        if !(from_backoff && self.pops_from_backoff()) {
+            self.run_pre_enqueue(cx, id);
+        }
+        let Some(entry) = self.entries.get_mut(id) else {
+            return QueuedIn::Active;
+        };
+        if entry.info.is_gated() {
+            return self.gate(id, before, event);
+        }
+        entry.info.initial_attempt_timestamp.get_or_insert(cx.now);
+        let pod = &entry.info.pod;
+        if matches!(event, label::POD_ADD | label::POD_UPDATE)
+            && !pod.status.nominated_node_name.is_empty()
+        {
+            self.nominator.add(cx.cluster, pod, &Nominating::Keep);
+        }
+        self.attach(id, QueuedIn::Active);
+        self.metrics.pod_came(QueuedIn::Active, event);
+        QueuedIn::Active
+    }
+
+    /// Moves a pod to where it waits for its backoff.
+    fn move_to_backoff(&mut self, cx: &Context<'_>, id: EntryId, event: &str) -> QueuedIn {
+        let before = self.detach(id);
+        if self.pops_from_backoff() {
+            self.run_pre_enqueue(cx, id);
+            if self.entries.get(id).is_some_and(|e| e.info.is_gated()) {
+                return self.gate(id, before, event);
+            }
+        }
+        let place = match self.entries.get(id) {
+            Some(entry) if entry.info.has_rejectors() => QueuedIn::Backoff,
+            _ => QueuedIn::ErrorBackoff,
+        };
+        self.attach(id, place);
+        self.metrics.pod_came(place, event);
+        place
+    }
+
+    /// Puts a detached pod behind its gate. A pod that waited for events before has not come anew.
+    fn gate(&mut self, id: EntryId, before: Option<QueuedIn>, event: &str) -> QueuedIn {
+        self.attach(id, QueuedIn::Gated);
+        if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
+            self.metrics.pod_came(QueuedIn::Gated, event);
+        }
+        QueuedIn::Gated
+    }
+
+    fn settle(&mut self, id: EntryId, place: QueuedIn, event: &str) {
+        self.detach(id);
+        self.attach(id, place);
+        self.metrics.pod_came(place, event);
+    }
+
+    /// Asks the PreEnqueue plugins of the pod's profile: the one that keeps it out now first, then the others in
+    /// their order; the first that does not say Success keeps the pod out. The pod is detached, as its
+    /// plugins may change.
+    fn run_pre_enqueue(&mut self, cx: &Context<'_>, id: EntryId) {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        debug_assert_eq!(entry.place, None, "a pod is detached while it is asked");
+        let info = &mut entry.info;
+        let plugins: &[Arc<dyn PreEnqueue>] = self
+            .profiles
+            .get(entry.profile)
+            .map_or(&[], |profile| &profile.pre_enqueue);
+        let reports_wanted = self
+            .config
+            .features
+            .enabled(Feature::SchedulerPreEnqueuePodStatus);
+        let gate = info.gating_plugin.take();
+        let is_gate = |plugin: &&Arc<dyn PreEnqueue>| {
+            gate.as_ref()
+                .is_some_and(|gate| plugin.name() == gate.as_str())
+        };
+        let first = plugins.iter().filter(is_gate);
+        let others = plugins.iter().filter(|plugin| !is_gate(plugin));
+        for plugin in first.chain(others) {
+            let status = plugin.pre_enqueue(cx, &info.pod);
+            if status.is_success() {
+                continue;
+            }
+            let name = Str::new(plugin.name());
+            if status.code() == Code::Error {
+                self.notices.push(|| Notice::PreEnqueueError {
+                    plugin: name.clone(),
+                    pod: info.pod.key(),
+                    error: status.message(),
+                });
+            }
+            if !info.is_rejected_by(&name) {
+                self.metrics
+                    .unschedulable(&name, &info.pod.spec.scheduler_name, 1);
+            }
+            info.unschedulable_plugins.insert(&name);
+            if reports_wanted {
+                let QueuedPodInfo {
+                    remembered, pod, ..
+                } = info;
+                self.reports
+                    .rejected(remembered, pod, &name, &status.message());
+            }
+            info.gating_plugin = Some(name);
+            return;
+        }
+        if reports_wanted {
+            let QueuedPodInfo {
+                remembered, pod, ..
+            } = info;
+            self.reports.passed(remembered, pod);
+        }
+    }
+
+    /// Makes pods active whatever they wait for, except a gate that stays shut; for a pod in flight it is remembered
+    /// . Returns how many became active.
+    pub fn activate<'p>(
+        &mut self,
+        cx: &Context<'_>,
+        pods: impl IntoIterator<Item = &'p Arc<Pod>>,
+    ) -> usize {
+        let mut activated = 0;
+        for pod in pods {
+            if self.activate_one(cx, pod) {
+                activated += 1;
+            } else if self.in_flight.contains(pod.uid()) {
+                let target = Object::Pod(pod.clone());
+                self.log(
+                    &ClusterEvent::wildcard(label::FORCE_ACTIVATE),
+                    Change {
+                        old: None,
+                        new: Some(&target),
+                    },
+                );
+            }
+        }
+        activated
+    }
+
+    fn activate_one(&mut self, cx: &Context<'_>, pod: &Pod) -> bool {
+        let Some(id) = self.id_of(pod.namespace(), pod.name()) else {
+            return false;
+        };
+        let Some(place) = self.entries.get(id).and_then(|entry| entry.place) else {
+            return false;
+        };
+        place != QueuedIn::Active
+            && self.move_to_active(cx, id, label::FORCE_ACTIVATE, place.is_backoff())
+                == QueuedIn::Active
+    }
+
+    /// Takes one pod out of turn, as [`Self::pop`] would, backoff or not; `None` when it is not queued or a gate stays
+    /// shut.
+    pub fn pop_specific(&mut self, cx: &Context<'_>, pod: &Pod) -> Option<QueuedPodInfo> {
+        let id = self.id_of(pod.namespace(), pod.name())?;
+        self.activate_one(cx, pod);
+        if self.entries.get(id)?.place != Some(QueuedIn::Active) {
+            return None;
+        }
+        self.take_off(id, cx.now)
+    }
+}

@@ -1,0 +1,91 @@
+//! Which pods have been promised room on which node (2.15).
+//!
+//! The promise is in memory first and in the pod's status later; other pods are placed as if the nominated ones were
+//! there already.
+
+use berth_api::{Pod, Str};
+use berth_framework::plugin::Nominating;
+use berth_framework::{Cluster, PodInfo};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The nominations.
+#[derive(Debug, Default)]
+pub struct Nominator {
+    by_node: BTreeMap<Str, Vec<Arc<PodInfo>>>,
+    node_of: FxHashMap<Str, Str>,
+}
+
+impl Nominator {
+    /// The pods nominated to a node, in the order of their nomination.
+    pub fn pods_on(&self, node: &str) -> &[Arc<PodInfo>] {
+        self.by_node.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// The nodes that have nominated pods, sorted by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Str> {
+        self.by_node.keys()
+    }
+
+    /// The node that a pod is nominated to.
+    pub fn node_of(&self, uid: &str) -> Option<&Str> {
+        self.node_of.get(uid)
+    }
+
+    /// Nominates a pod: to the given node, or with [`Nominating::Keep`] to the one in its own status. An empty node
+    /// ends the nomination. A pod that `cluster` does not know, or that has a node, is not nominated.
+    pub(super) fn add(&mut self, cluster: &Cluster, pod: &Arc<Pod>, nominating: &Nominating) {
+        self.remove(pod.uid());
+        let node = match nominating {
+            Nominating::Set(node) => node,
+            Nominating::Keep => &pod.status.nominated_node_name,
+        };
+        if node.is_empty() {
+            return;
+        }
+        let is_pending = cluster
+            .pods
+            .get(pod.uid())
+            .is_some_and(|known| !known.is_assigned());
+        if is_pending {
+            self.put(node.clone(), pod);
+        }
+    }
+
+    /// Follows an update. A nomination that is not in the pod's status, neither before nor after, is kept: the
+    /// update has merely overtaken our own write.
+    pub(super) fn update(&mut self, cluster: &Cluster, old: &Pod, new: &Arc<Pod>) {
+        let unsaid =
+            old.status.nominated_node_name.is_empty() && new.status.nominated_node_name.is_empty();
+        let nominating = match self.node_of.get(old.uid()) {
+            Some(node) if unsaid => Nominating::Set(node.clone()),
+            _ => Nominating::Keep,
+        };
+        self.remove(old.uid());
+        self.add(cluster, new, &nominating);
+    }
+
+    /// Ends the nomination of a pod, if there is one.
+    pub(super) fn remove(&mut self, uid: &str) {
+        let Some(node) = self.node_of.remove(uid) else {
+            return;
+        };
+        let Some(pods) = self.by_node.get_mut(&node) else {
+            debug_assert!(false, "a nominated pod is on the list of its node");
+            return;
+        };
+        pods.retain(|info| info.pod.uid().as_str() != uid);
+        if pods.is_empty() {
+            self.by_node.remove(&node);
+        }
+    }
+
+    fn put(&mut self, node: Str, pod: &Arc<Pod>) {
+        self.node_of.insert(pod.uid().clone(), node.clone());
+        self.by_node
+            .entry(node)
+            .or_default()
+            .push(Arc::new(PodInfo::new(pod.clone())));
+    }
+}

@@ -1,0 +1,148 @@
+//! The index over pods that wait for an event: by profile and rejecting plugin, and for gated pods by the gating
+//! plugin first, so that an event finds the pods it may help and walks no others.
+
+use super::entry::{EntryId, QueuedPodInfo};
+use super::hooks::ProfileId;
+use berth_api::Str;
+use indexmap::IndexSet;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+type Ids = IndexSet<EntryId, FxBuildHasher>;
+
+/// Pods of one profile, by each plugin that turned them down. A pod that nobody turned down is under the empty name:
+/// any event may help it.
+#[derive(Debug, Default)]
+struct ByRejector(FxHashMap<Str, Ids>);
+
+impl ByRejector {
+    fn change(&mut self, plugin: &Str, id: EntryId, add: bool) {
+        if add {
+            let added = self.0.entry(plugin.clone()).or_default().insert(id);
+            debug_assert!(added, "a pod is indexed once");
+            return;
+        }
+        let Some(ids) = self.0.get_mut(plugin) else {
+            debug_assert!(false, "an indexed pod is found again");
+            return;
+        };
+        let removed = ids.swap_remove(&id);
+        debug_assert!(removed, "an indexed pod is found again");
+        if ids.is_empty() {
+            self.0.remove(plugin);
+        }
+    }
+}
+
+type ByProfile = FxHashMap<Option<ProfileId>, ByRejector>;
+
+/// The pods that wait for an event.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    waiting: ByProfile,
+    gated: FxHashMap<Str, ByProfile>,
+}
+
+impl Pool {
+    /// Adds a pod, gated or not according to its gating plugin.
+    pub(super) fn insert(&mut self, id: EntryId, profile: Option<ProfileId>, info: &QueuedPodInfo) {
+        self.change(id, profile, info, true);
+    }
+
+    /// Takes a pod out; its plugins must be those with which it was added.
+    pub(super) fn remove(&mut self, id: EntryId, profile: Option<ProfileId>, info: &QueuedPodInfo) {
+        self.change(id, profile, info, false);
+    }
+
+    fn change(&mut self, id: EntryId, profile: Option<ProfileId>, info: &QueuedPodInfo, add: bool) {
+        let by_profile = match &info.gating_plugin {
+            None => &mut self.waiting,
+            Some(gate) => self.gated.entry(gate.clone()).or_default(),
+        };
+        let by_rejector = by_profile.entry(profile).or_default();
+        let mut any = false;
+        for plugin in info.rejectors() {
+            by_rejector.change(plugin, id, add);
+            any = true;
+        }
+        if !any {
+            by_rejector.change(&Str::default(), id, add);
+        }
+    }
+
+    /// The pods that `plugin` (or nobody, for the empty name) turned down: those behind `gate`, or those behind none.
+    pub(super) fn rejected_by(
+        &self,
+        gate: Option<&str>,
+        profile: Option<ProfileId>,
+        plugin: &str,
+    ) -> impl Iterator<Item = EntryId> + '_ {
+        self.of(gate, profile)
+            .and_then(|by_rejector| by_rejector.0.get(plugin))
+            .into_iter()
+            .flat_map(|ids| ids.iter().copied())
+    }
+
+    /// All pods of a profile behind `gate` (or behind none); a pod comes once per rejector.
+    pub(super) fn all(
+        &self,
+        gate: Option<&str>,
+        profile: Option<ProfileId>,
+    ) -> impl Iterator<Item = EntryId> + '_ {
+        let mut sets: Vec<(&Str, &Ids)> = self
+            .of(gate, profile)
+            .into_iter()
+            .flat_map(|by_rejector| &by_rejector.0)
+            .collect();
+        sets.sort_unstable_by_key(|(plugin, _)| *plugin);
+        sets.into_iter().flat_map(|(_, ids)| ids.iter().copied())
+    }
+
+    /// Whether `plugin` turned down any pod of the profile that waits here.
+    pub(super) fn has_rejected_by(&self, profile: ProfileId, plugin: &str) -> bool {
+        let has = |by_profile: &ByProfile| {
+            by_profile
+                .get(&Some(profile))
+                .is_some_and(|by_rejector| by_rejector.0.contains_key(plugin))
+        };
+        has(&self.waiting) || self.gated.values().any(has)
+    }
+
+    /// Whether any pod of the profile is behind `gate` (or behind none).
+    pub(super) fn has(&self, gate: Option<&str>, profile: Option<ProfileId>) -> bool {
+        self.of(gate, profile)
+            .is_some_and(|by_rejector| !by_rejector.0.is_empty())
+    }
+
+    /// Whether a pod is among those of [`Self::rejected_by`].
+    #[cfg(any(test, debug_assertions))]
+    pub(super) fn contains(
+        &self,
+        gate: Option<&str>,
+        profile: Option<ProfileId>,
+        plugin: &str,
+        id: EntryId,
+    ) -> bool {
+        self.of(gate, profile)
+            .and_then(|by_rejector| by_rejector.0.get(plugin))
+            .is_some_and(|ids| ids.contains(&id))
+    }
+
+    fn of(&self, gate: Option<&str>, profile: Option<ProfileId>) -> Option<&ByRejector> {
+        let by_profile = match gate {
+            None => &self.waiting,
+            Some(gate) => self.gated.get(gate)?,
+        };
+        by_profile.get(&profile)
+    }
+
+    /// How often pods are indexed, over all sets.
+    #[cfg(any(test, debug_assertions))]
+    pub(super) fn links(&self) -> usize {
+        std::iter::once(&self.waiting)
+            .chain(self.gated.values())
+            .flat_map(FxHashMap::values)
+            .flat_map(|by_rejector| by_rejector.0.values())
+            .map(IndexSet::len)
+            .sum()
+    }
+}

@@ -1,0 +1,155 @@
+//! What the user is told of pods that PreEnqueue keeps out (KEP-5501; ).
+//!
+//! The queue decides *whether* there is something new to tell; writing it, after a delay and merged with other
+//! writes, is the dispatcher's.
+
+use berth_api::{Pod, Str};
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use std::sync::Arc;
+
+/// The reason of the condition and the event of a pod that a PreEnqueue plugin keeps out.
+pub const NOT_READY_FOR_SCHEDULING: &str = "NotReadyForScheduling";
+/// The reason that the API server itself writes for a pod with scheduling gates.
+pub const SCHEDULING_GATED: &str = "SchedulingGated";
+/// The plugin that speaks for scheduling gates.
+const SCHEDULING_GATES_PLUGIN: &str = "SchedulingGates";
+/// The condition that tells whether a pod is scheduled.
+const POD_SCHEDULED: &str = "PodScheduled";
+
+/// Something to tell the user of a pod that is not ready or has become so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PreEnqueueReport {
+    /// A plugin keeps the pod out, and says so with a message that the pod does not carry yet.
+    Rejected {
+        /// The pod.
+        pod: Arc<Pod>,
+        /// The plugin.
+        plugin: Str,
+        /// Its message.
+        message: Str,
+    },
+    /// Every plugin lets the pod in, and it carries (or is about to carry) a rejection: clear it.
+    Passed {
+        /// The pod.
+        pod: Arc<Pod>,
+    },
+}
+
+impl PreEnqueueReport {
+    /// The pod that the report is about.
+    pub fn pod(&self) -> &Arc<Pod> {
+        match self {
+            Self::Rejected { pod, .. } | Self::Passed { pod } => pod,
+        }
+    }
+
+    /// The reason of the condition to write; `None` when it is to be cleared. A rejection by SchedulingGates keeps
+    /// the API server's reason.
+    pub fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Rejected { plugin, .. } if plugin.as_str() == SCHEDULING_GATES_PLUGIN => {
+                Some(SCHEDULING_GATED)
+            }
+            Self::Rejected { .. } => Some(NOT_READY_FOR_SCHEDULING),
+            Self::Passed { .. } => None,
+        }
+    }
+}
+
+/// The last rejection that the user was told of (KEP-5501's LastPreEnqueueRejectionMessage).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum Remembered {
+    /// Unknown as yet: what the pod carries counts.
+    #[default]
+    FromPod,
+    /// Nothing, whatever the pod still carries: clearing it is on its way.
+    Nothing,
+    /// This message.
+    Told(Str),
+}
+
+/// The message that the pod carries, if it is one of ours or the API server's about readiness.
+fn message_on(pod: &Pod) -> Option<&Str> {
+    let condition = pod.condition(POD_SCHEDULED)?;
+    matches!(
+        condition.reason.as_str(),
+        SCHEDULING_GATED | NOT_READY_FOR_SCHEDULING
+    )
+    .then_some(&condition.message)
+}
+
+fn carries_not_ready(pod: &Pod) -> bool {
+    pod.condition(POD_SCHEDULED)
+        .is_some_and(|condition| condition.reason == NOT_READY_FOR_SCHEDULING)
+}
+
+/// Reports that nobody has taken yet: at most one per pod, the latest.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    by_uid: IndexMap<Str, PreEnqueueReport, FxBuildHasher>,
+}
+
+impl Reports {
+    /// A plugin keeps the pod out.
+    pub(super) fn rejected(
+        &mut self,
+        remembered: &mut Remembered,
+        pod: &Arc<Pod>,
+        plugin: &Str,
+        message: &str,
+    ) {
+        let told = match remembered {
+            Remembered::Told(told) => Some(&*told),
+            Remembered::Nothing => None,
+            Remembered::FromPod => message_on(pod),
+        };
+        if told.is_some_and(|told| told.as_str() == message) {
+            if *remembered == Remembered::FromPod {
+                *remembered = Remembered::Told(Str::new(message));
+            }
+            return;
+        }
+        let message = Str::new(message);
+        *remembered = Remembered::Told(message.clone());
+        self.by_uid.insert(
+            pod.uid().clone(),
+            PreEnqueueReport::Rejected {
+                pod: pod.clone(),
+                plugin: plugin.clone(),
+                message,
+            },
+        );
+    }
+
+    /// Every plugin lets the pod in. A pod that carries only the API server's word about its gates has nothing of
+    /// ours to clear.
+    pub(super) fn passed(&mut self, remembered: &mut Remembered, pod: &Arc<Pod>) {
+        let clear = match remembered {
+            Remembered::Nothing => return,
+            Remembered::FromPod => carries_not_ready(pod),
+            Remembered::Told(told) => {
+                carries_not_ready(pod) || message_on(pod).is_none_or(|carried| carried != told)
+            }
+        };
+        if !clear {
+            *remembered = Remembered::FromPod;
+            return;
+        }
+        *remembered = Remembered::Nothing;
+        self.by_uid.insert(
+            pod.uid().clone(),
+            PreEnqueueReport::Passed { pod: pod.clone() },
+        );
+    }
+
+    /// The pod is gone: nothing is left to tell.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.by_uid.shift_remove(uid);
+    }
+
+    /// The reports since the last time, in the order in which their pods were first reported.
+    pub(super) fn take(&mut self) -> Vec<PreEnqueueReport> {
+        std::mem::take(&mut self.by_uid).into_values().collect()
+    }
+}

@@ -1,0 +1,1 @@
+//! The rules of the queue, one test or table row each.
