@@ -1,4 +1,5 @@
 //! The scheduling core: queue, cache, cycles and API dispatcher as one state machine without I/O.
 
+pub mod evaluator;
 pub mod profile;
 pub mod queue;

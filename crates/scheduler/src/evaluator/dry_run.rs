@@ -1,0 +1,136 @@
+//! Supposing that pods come and go, for nominated pods and for preemption.
+//!
+//! Table and plugins change together, pod by pod, and change back in the opposite order, so that every plugin's
+//! `remove_pod` sees the node as it was right after its `add_pod`.
+
+use super::Evaluator;
+use berth_framework::plugin::{Context, DryRun};
+use berth_framework::{Cluster, CycleState, PodInfo, Slot, Status};
+use std::sync::Arc;
+
+/// A change that is to be taken back.
+#[derive(Debug)]
+pub(super) enum Supposed {
+    /// Where a set of changes began.
+    Mark,
+    /// A pod that is supposed to be on a node.
+    Added(Slot, Arc<PodInfo>),
+    /// A pod that is supposed to be gone from a node.
+    Removed(Slot, Arc<PodInfo>),
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Add,
+    Remove,
+}
+
+impl Evaluator<'_> {
+    /// Tells the plugins that a pod has come to a node or gone from it.
+    fn tell_plugins(&mut self, node: Slot, other: &PodInfo, direction: Direction) -> Status {
+        let cx = Context {
+            now: self.now,
+            cluster: self.cluster,
+            features: self.features,
+        };
+        let Some(view) = cx.cluster.nodes.get(node) else {
+            return Status::error("a pod was supposed on a node that does not exist");
+        };
+        let state = &mut self.evaluation.state;
+        for member in &self.profile.pre_filter {
+            if self.evaluation.skip_filter.contains(member.id) {
+                continue;
+            }
+            let status = match direction {
+                Direction::Add => member.plugin.add_pod(&cx, state, self.pod, other, view),
+                Direction::Remove => member.plugin.remove_pod(&cx, state, self.pod, other, view),
+            };
+            if !status.is_success() {
+                let point = match direction {
+                    Direction::Add => "AddPod",
+                    Direction::Remove => "RemovePod",
+                };
+                return Status::error(format!(
+                    "running {point} on PreFilter plugin {:?}: {}",
+                    member.name.as_str(),
+                    status.message()
+                ))
+                .from_plugin(&member.name);
+            }
+        }
+        Status::success()
+    }
+
+    /// Takes back what was supposed since the last mark.
+    fn take_back(&mut self) {
+        while let Some(change) = self.evaluation.supposed.pop() {
+            let (node, pod, direction) = match change {
+                Supposed::Mark => return,
+                Supposed::Added(node, pod) => (node, pod, Direction::Remove),
+                Supposed::Removed(node, pod) => (node, pod, Direction::Add),
+            };
+            self.cluster.nodes.rollback();
+            let status = self.tell_plugins(node, &pod, direction);
+            if !status.is_success() {
+                self.evaluation.broken = Some(status);
+            }
+        }
+    }
+}
+
+impl DryRun for Evaluator<'_> {
+    fn cluster(&self) -> &Cluster {
+        self.cluster
+    }
+
+    fn state(&mut self) -> &mut CycleState {
+        &mut self.evaluation.state
+    }
+
+    fn begin(&mut self) {
+        self.evaluation.supposed.push(Supposed::Mark);
+    }
+
+    fn add_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {
+        if self.cluster.nodes.get(node).is_none() {
+            return Status::error("a pod was supposed on a node that does not exist");
+        }
+        self.cluster.nodes.begin();
+        self.cluster.nodes.add_pod_at(node, pod.clone());
+        self.evaluation
+            .supposed
+            .push(Supposed::Added(node, pod.clone()));
+        self.tell_plugins(node, pod, Direction::Add)
+    }
+
+    fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {
+        if self.cluster.nodes.get(node).is_none() {
+            return Status::error("a pod was supposed gone from a node that does not exist");
+        }
+        self.cluster.nodes.begin();
+        if self
+            .cluster
+            .nodes
+            .remove_pod_at(node, pod.pod.uid())
+            .is_none()
+        {
+            self.cluster.nodes.rollback();
+            return Status::error(format!(
+                "no corresponding pod {} in pods of the node",
+                pod.pod.name()
+            ));
+        }
+        self.evaluation
+            .supposed
+            .push(Supposed::Removed(node, pod.clone()));
+        self.tell_plugins(node, pod, Direction::Remove)
+    }
+
+    fn rollback(&mut self) {
+        self.take_back();
+    }
+
+    fn filter(&mut self, node: Slot) -> Status {
+        self.filter_node(node)
+    }
+}

@@ -1,0 +1,103 @@
+//! Finding a node for a pod.
+//!
+//! [`Evaluator`] runs the extension points from PreFilter to Score for one pod against the cluster. This is the
+//! plain evaluator: node by node in kube-scheduler's order. It *defines* what Berth decides; whatever is faster is
+//! compared with it.
+//!
+//! It can be asked step by step (as conformance does) or all at once ([`Evaluator::find`], as the cycle does).
+//! Nothing is cloned: where nominated pods or preemption change the cluster, the change is made in place and
+//! taken back.
+
+mod choose;
+mod diagnosis;
+mod dry_run;
+mod plain;
+mod score;
+mod search;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+pub use diagnosis::{Diagnosis, FitError};
+pub use plain::{Found, Placement, PreFiltered};
+pub use score::{PluginScores, Scores};
+pub use search::{SearchLimit, nodes_to_find};
+pub use tally::{NoStopwatch, Span, Stopwatch, Tally};
+
+pub(crate) use diagnosis::insert_sorted;
+
+use crate::profile::{PluginIds, Profile};
+use berth_api::{Str, Time};
+use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo, Status};
+use std::sync::Arc;
+
+/// The pods that were promised a node and are not on it yet.
+pub trait NominatedPods {
+    /// Whether there is none anywhere.
+    fn is_empty(&self) -> bool;
+    /// Those of a node.
+    fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>));
+}
+
+/// Nobody is nominated.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoNominations;
+
+impl NominatedPods for NoNominations {
+    fn is_empty(&self) -> bool {
+        true
+    }
+
+    fn on_node(&self, _node: &Str, _each: &mut dyn FnMut(&Arc<PodInfo>)) {}
+}
+
+/// What the plugins keep about one pod in one cycle, and which of them have nothing to say about it.
+#[derive(Default)]
+pub struct Evaluation {
+    /// The plugins' values.
+    pub state: CycleState,
+    /// Plugins whose PreFilter said Skip.
+    pub skip_filter: PluginIds,
+    /// Plugins whose PreScore said Skip.
+    pub skip_score: PluginIds,
+    /// What was done, for the metrics.
+    pub tally: Tally,
+    supposed: Vec<dry_run::Supposed>,
+    /// Set when a plugin did not take back what was only supposed: its values cannot be trusted any more.
+    broken: Option<Status>,
+}
+
+impl std::fmt::Debug for Evaluation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Evaluation").finish_non_exhaustive()
+    }
+}
+
+/// One pod, to be placed by one profile.
+pub struct Evaluator<'a> {
+    /// The pod's profile.
+    pub profile: &'a Profile,
+    /// The feature gates.
+    pub features: &'a FeatureGates,
+    /// The time of the decision.
+    pub now: Time,
+    /// The cluster; as it was when the evaluator is done.
+    pub cluster: &'a mut Cluster,
+    /// Who else was promised a node.
+    pub nominated: &'a dyn NominatedPods,
+    /// The pod.
+    pub pod: &'a Arc<PodInfo>,
+    /// What is kept about it.
+    pub evaluation: &'a mut Evaluation,
+    /// Times the extension points, for the metrics alone.
+    pub stopwatch: &'a dyn Stopwatch,
+}
+
+impl std::fmt::Debug for Evaluator<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Evaluator")
+            .field("profile", &self.profile.name)
+            .field("pod", &self.pod.pod.key())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,251 @@
+//! The whole way from a pod to a node, as kube-scheduler goes it (C-14).
+
+use super::choose::choose;
+use super::diagnosis::{Diagnosis, FitError};
+use super::score::Scores;
+use super::search::SearchLimit;
+use super::{Evaluator, Tally};
+use crate::profile::Point;
+use berth_api::Str;
+use berth_framework::plugin::{Context, PreFilterResult};
+use berth_framework::{Code, Slot, Status};
+
+/// What PreFilter has come to when the pod was not turned down.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PreFiltered {
+    /// The only possible nodes by name, sorted; `None` for all.
+    pub nodes: Option<Vec<Str>>,
+    /// The plugins that left out nodes, sorted.
+    pub narrowed_by: Vec<Str>,
+}
+
+/// A pod's node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// The node.
+    pub node: Slot,
+    /// Its name.
+    pub name: Str,
+    /// How many nodes were looked at.
+    pub evaluated: usize,
+    /// How many were feasible.
+    pub feasible: usize,
+    /// The scores, where more than one was feasible.
+    pub scores: Option<Box<Scores>>,
+    /// Filter errors on nodes that kube-scheduler would not have come to: they excluded their node, and belong
+    /// into the log.
+    pub excluded: Vec<Status>,
+}
+
+/// What a search for a node has come to.
+#[derive(Debug)]
+pub enum Found {
+    /// A node.
+    Placed(Placement),
+    /// No node is feasible.
+    Unfit(Box<FitError>),
+    /// There is no node at all (C-12).
+    NoNodes(Status),
+    /// Something broke.
+    Failed(Status),
+}
+
+impl Evaluator<'_> {
+    /// Runs PreFilter (F-8).
+    ///
+    /// # Errors
+    /// How the pod was turned down on every node, with the plugins that had left out nodes by then; or what broke.
+    pub fn pre_filter(&mut self) -> Result<PreFiltered, (Status, Vec<Str>)> {
+        let began = self.stopwatch.nanos();
+        let result = self.run_pre_filter();
+        let code = match &result {
+            Ok(_) => Code::Success,
+            Err((status, _)) => status.code(),
+        };
+        let nanos = self.stopwatch.nanos().saturating_sub(began);
+        self.evaluation.tally.span(Point::PreFilter, code, nanos);
+        result
+    }
+
+    fn run_pre_filter(&mut self) -> Result<PreFiltered, (Status, Vec<Str>)> {
+        let mut so_far = PreFiltered::default();
+        let mut turned_down = None;
+        for (at, member) in self.profile.pre_filter.iter().enumerate() {
+            let cx = Context {
+                now: self.now,
+                cluster: self.cluster,
+                features: self.features,
+            };
+            let state = &mut self.evaluation.state;
+            let result = member.plugin.pre_filter(&cx, state, self.pod);
+            if !matches!(result, PreFilterResult::Skip) {
+                Tally::count(&mut self.evaluation.tally.pre_filter, at);
+            }
+            match result {
+                PreFilterResult::AllNodes => {}
+                PreFilterResult::Skip => self.evaluation.skip_filter.insert(member.id),
+                PreFilterResult::Nodes(mut names) => {
+                    names.sort_unstable();
+                    names.dedup();
+                    if let Some(before) = &so_far.nodes {
+                        names.retain(|name| before.binary_search(name).is_ok());
+                    }
+                    super::insert_sorted(&mut so_far.narrowed_by, &member.name);
+                    if names.is_empty() {
+                        let text = match &so_far.narrowed_by[..] {
+                            [one] => format!("node(s) didn't satisfy plugin {one}"),
+                            several => format!(
+                                "node(s) didn't satisfy plugin(s) {} simultaneously",
+                                bracketed(several)
+                            ),
+                        };
+                        return Err((Status::unresolvable(text), so_far.narrowed_by));
+                    }
+                    so_far.nodes = Some(names);
+                }
+                PreFilterResult::Reject(status) => match status.code() {
+                    Code::UnschedulableAndUnresolvable => {
+                        return Err((status.from_plugin(&member.name), Vec::new()));
+                    }
+                    // The others still run: PostFilter needs what they find out.
+                    Code::Unschedulable => turned_down = Some(status.from_plugin(&member.name)),
+                    _ => {
+                        let text = format!(
+                            "running PreFilter plugin {:?}: {}",
+                            member.name.as_str(),
+                            status.message()
+                        );
+                        return Err((Status::error(text).from_plugin(&member.name), Vec::new()));
+                    }
+                },
+            }
+        }
+        match turned_down {
+            Some(status) => Err((status, so_far.narrowed_by)),
+            None => Ok(so_far),
+        }
+    }
+
+    /// Finds a node for the pod. `start` is where the search begins among all nodes, and where the next one is to
+    /// begin afterwards (C-22).
+    pub fn find(
+        &mut self,
+        percentage_of_nodes: Option<i32>,
+        start: &mut usize,
+        rng: &mut fastrand::Rng,
+    ) -> Found {
+        let all = self.cluster.nodes.len();
+        if all == 0 {
+            return Found::NoNodes(
+                Status::new(Code::UnschedulableAndUnresolvable, [])
+                    .with_error("no nodes available to schedule pods"),
+            );
+        }
+        let mut diagnosis = Diagnosis::default();
+        let possible = match self.pre_filter() {
+            Ok(possible) => possible,
+            Err((status, narrowed_by)) if status.is_rejected() => {
+                diagnosis.unschedulable_plugins = narrowed_by;
+                diagnosis.add_plugin_of(&status);
+                diagnosis.statuses.absent = status.clone();
+                diagnosis.pre_filter = Some(status);
+                return unfit(all, diagnosis);
+            }
+            Err((status, _)) => return Found::Failed(status),
+        };
+        let (feasible, visited, excluded) =
+            match self.feasible(possible, percentage_of_nodes, start, &mut diagnosis) {
+                Ok(found) => found,
+                Err(status) => return Found::Failed(status),
+            };
+        let (chosen, scores) = match feasible[..] {
+            [] => return unfit(all, diagnosis),
+            [only] => (Some(only), None),
+            _ => match self.score(&feasible) {
+                Ok(scores) => (choose(&scores.nodes, rng), Some(Box::new(scores))),
+                Err(status) => return Found::Failed(status),
+            },
+        };
+        match chosen.and_then(|node| self.cluster.nodes.get(node)) {
+            Some(view) => Found::Placed(Placement {
+                node: view.slot(),
+                name: view.name().clone(),
+                evaluated: visited,
+                feasible: feasible.len(),
+                scores,
+                excluded,
+            }),
+            None => unfit(all, diagnosis),
+        }
+    }
+
+    /// The feasible nodes, how many were looked at, and the errors that only excluded their node.
+    fn feasible(
+        &mut self,
+        possible: PreFiltered,
+        percentage_of_nodes: Option<i32>,
+        start: &mut usize,
+        diagnosis: &mut Diagnosis,
+    ) -> Result<(Vec<Slot>, usize, Vec<Status>), Status> {
+        diagnosis.unschedulable_plugins = possible.narrowed_by;
+        if let Some(node) = self.nominated_node(diagnosis) {
+            return Ok((vec![node], 1, Vec::new()));
+        }
+        let all = self.cluster.nodes.in_order();
+        let narrowed: Option<Vec<Slot>> = possible.nodes.as_ref().map(|names| {
+            names
+                .iter()
+                .filter_map(|name| Some(self.cluster.nodes.node(name)?.slot()))
+                .collect()
+        });
+        if let Some(slots) = &narrowed
+            && slots.len() < all.len()
+        {
+            diagnosis.statuses.absent = Status::unresolvable(format!(
+                "node(s) didn't satisfy plugin(s) {}",
+                bracketed(&diagnosis.unschedulable_plugins)
+            ));
+        }
+        diagnosis.pre_filter_nodes = possible.nodes;
+        let nodes = narrowed.as_deref().unwrap_or(&all);
+        let limit = SearchLimit::new(
+            nodes.len(),
+            percentage_of_nodes,
+            !self.profile.score.is_empty(),
+        );
+        let (result, visited) = match self.search(nodes, *start, limit, diagnosis) {
+            Ok(found) => {
+                let visited = found.visited;
+                (Ok((found.feasible, visited, found.excluded)), visited)
+            }
+            Err((status, visited)) => (Err(status), visited),
+        };
+        *start = start.wrapping_add(visited) % all.len().max(1);
+        result
+    }
+
+    /// The pod's nominated node, if it is feasible now: it is not looked further then (C-16).
+    fn nominated_node(&mut self, diagnosis: &mut Diagnosis) -> Option<Slot> {
+        let name = &self.pod.pod.status.nominated_node_name;
+        if name.is_empty() {
+            return None;
+        }
+        let node = self.cluster.nodes.node(name)?.slot();
+        let limit = SearchLimit {
+            stop_at: 1,
+            errors_count_until: 1,
+        };
+        let found = self.search(&[node], 0, limit, diagnosis).ok()?;
+        found.feasible.first().copied()
+    }
+}
+
+fn unfit(nodes: usize, diagnosis: Diagnosis) -> Found {
+    Found::Unfit(Box::new(FitError { nodes, diagnosis }))
+}
+
+/// Names as Go prints a list: `[A B]`.
+fn bracketed(names: &[Str]) -> String {
+    let names: Vec<&str> = names.iter().map(Str::as_str).collect();
+    format!("[{}]", names.join(" "))
+}

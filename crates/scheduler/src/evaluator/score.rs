@@ -1,0 +1,155 @@
+//! Scoring the feasible nodes.
+
+use super::{Evaluator, Tally};
+use crate::profile::Point;
+use berth_api::Str;
+use berth_framework::plugin::{Context, MAX_NODE_SCORE};
+use berth_framework::{Code, Slot, Status};
+
+/// The scores of one plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginScores {
+    /// The plugin.
+    pub plugin: Str,
+    /// Its normalised score of each node times its weight, in the order of [`Scores::nodes`].
+    pub weighted: Vec<i64>,
+}
+
+/// What every feasible node is worth.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Scores {
+    /// The nodes with their totals.
+    pub nodes: Vec<(Slot, i64)>,
+    /// Who contributed what.
+    pub plugins: Vec<PluginScores>,
+    /// The plugins whose PreScore had nothing to say, in order.
+    pub skipped: Vec<Str>,
+}
+
+impl Evaluator<'_> {
+    /// Runs PreScore, Score and NormalizeScore on the feasible nodes (F-11, F-12).
+    ///
+    /// # Errors
+    /// When a plugin breaks or a score is out of range.
+    pub fn score(&mut self, feasible: &[Slot]) -> Result<Scores, Status> {
+        if self.profile.score.is_empty() {
+            // C-25: nobody has a preference.
+            return Ok(Scores {
+                nodes: feasible.iter().map(|node| (*node, 1)).collect(),
+                ..Scores::default()
+            });
+        }
+        let skipped = self.timed(Point::PreScore, |this| this.run_pre_score(feasible))?;
+        let mut scores = self.timed(Point::Score, |this| this.run_score(feasible))?;
+        scores.skipped = skipped;
+        Ok(scores)
+    }
+
+    fn timed<T>(
+        &mut self,
+        point: Point,
+        run: impl FnOnce(&mut Self) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let began = self.stopwatch.nanos();
+        let result = run(self);
+        let code = result.as_ref().err().map_or(Code::Success, Status::code);
+        let nanos = self.stopwatch.nanos().saturating_sub(began);
+        self.evaluation.tally.span(point, code, nanos);
+        result
+    }
+
+    fn run_pre_score(&mut self, feasible: &[Slot]) -> Result<Vec<Str>, Status> {
+        let mut skipped = Vec::new();
+        for (at, member) in self.profile.pre_score.iter().enumerate() {
+            let cx = Context {
+                now: self.now,
+                cluster: self.cluster,
+                features: self.features,
+            };
+            let state = &mut self.evaluation.state;
+            let status = member.plugin.pre_score(&cx, state, self.pod, feasible);
+            if status.is_skip() {
+                self.evaluation.skip_score.insert(member.id);
+                skipped.push(member.name.clone());
+                continue;
+            }
+            Tally::count(&mut self.evaluation.tally.pre_score, at);
+            if !status.is_success() {
+                return Err(Status::error(format!(
+                    "running PreScore plugin {:?}: {}",
+                    member.name.as_str(),
+                    status.message()
+                ))
+                .from_plugin(&member.name));
+            }
+        }
+        Ok(skipped)
+    }
+
+    fn run_score(&mut self, feasible: &[Slot]) -> Result<Scores, Status> {
+        let cx = Context {
+            now: self.now,
+            cluster: self.cluster,
+            features: self.features,
+        };
+        let mut scores = Scores {
+            nodes: feasible.iter().map(|node| (*node, 0)).collect(),
+            ..Scores::default()
+        };
+        let mut raw: Vec<(Slot, i64)> = Vec::with_capacity(feasible.len());
+        for (at, scorer) in self.profile.score.iter().enumerate() {
+            let member = &scorer.member;
+            if self.evaluation.skip_score.contains(member.id) {
+                continue;
+            }
+            let failed = |what: &str, status: &Status| {
+                Status::error(format!(
+                    "{what} plugin {:?} failed with: {}",
+                    member.name.as_str(),
+                    status.message()
+                ))
+                .from_plugin(&member.name)
+            };
+            raw.clear();
+            for node in feasible {
+                let Some(view) = cx.cluster.nodes.get(*node) else {
+                    return Err(failed(
+                        "running Score plugins:",
+                        &Status::error("the node is gone"),
+                    ));
+                };
+                Tally::count(&mut self.evaluation.tally.score, at);
+                let score = member
+                    .plugin
+                    .score(&cx, &self.evaluation.state, self.pod, view)
+                    .map_err(|status| failed("running Score plugins:", &status))?;
+                raw.push((*node, score));
+            }
+            let status = member
+                .plugin
+                .normalize(&cx, &self.evaluation.state, self.pod, &mut raw);
+            if !status.is_success() {
+                return Err(failed("running Normalize on Score plugins:", &status));
+            }
+            let mut weighted = Vec::with_capacity(raw.len());
+            for ((_, score), (_, total)) in raw.iter().zip(&mut scores.nodes) {
+                if !(0..=MAX_NODE_SCORE).contains(score) {
+                    return Err(Status::error(format!(
+                        "applying score defaultWeights on Score plugins: plugin {:?} returns an invalid score \
+                         {score}, it should in the range of [0, {MAX_NODE_SCORE}] after normalizing",
+                        member.name.as_str(),
+                    ))
+                    .from_plugin(&member.name));
+                }
+                let value = score * scorer.weight;
+                *total += value;
+                weighted.push(value);
+            }
+            scores.plugins.push(PluginScores {
+                plugin: member.name.clone(),
+                weighted,
+            });
+        }
+        Ok(scores)
+    }
+}

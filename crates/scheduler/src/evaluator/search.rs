@@ -1,0 +1,256 @@
+//! Filtering: which nodes are feasible, and what the others say.
+
+use super::diagnosis::Diagnosis;
+use super::{Evaluator, Tally};
+use crate::profile::Point;
+use berth_framework::plugin::{Context, DryRun};
+use berth_framework::{Code, PodInfo, Slot, Status};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Below this many nodes, all of them are looked for.
+const MIN_FEASIBLE_NODES: usize = 100;
+/// The least per cent of nodes that kube-scheduler looks for by its own choice.
+const MIN_FEASIBLE_PERCENT: usize = 5;
+
+/// How many feasible nodes kube-scheduler looks for among `nodes` (C-19). A percentage of zero or less is its own
+/// choice: `50 − nodes/125`, at least 5.
+pub fn nodes_to_find(nodes: usize, percentage: i32) -> usize {
+    if nodes < MIN_FEASIBLE_NODES {
+        return nodes;
+    }
+    let percentage = match usize::try_from(percentage) {
+        Ok(given @ 1..) => given,
+        _ => 50_usize
+            .saturating_sub(nodes / 125)
+            .max(MIN_FEASIBLE_PERCENT),
+    };
+    if percentage >= 100 {
+        return nodes;
+    }
+    (nodes.saturating_mul(percentage) / 100).max(MIN_FEASIBLE_NODES)
+}
+
+/// When the search for feasible nodes ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SearchLimit {
+    /// Stop when so many have been found.
+    pub stop_at: usize,
+    /// An error on a node ends the search until so many have been found; later ones only exclude their node, as
+    /// kube-scheduler would not have come so far.
+    pub errors_count_until: usize,
+}
+
+impl SearchLimit {
+    /// The limit for a search among `nodes` nodes.
+    ///
+    /// Without a percentage every node is looked at. Nobody to score them makes one feasible node as good as any
+    /// (C-20).
+    pub fn new(nodes: usize, percentage: Option<i32>, scored: bool) -> Self {
+        if !scored {
+            return Self {
+                stop_at: 1,
+                errors_count_until: 1,
+            };
+        }
+        let upstream = nodes_to_find(nodes, percentage.unwrap_or(0));
+        Self {
+            stop_at: if percentage.is_some() {
+                upstream
+            } else {
+                nodes
+            },
+            errors_count_until: upstream,
+        }
+    }
+}
+
+/// What a search has come to.
+pub(super) struct Searched {
+    /// The feasible nodes in the order of the visit.
+    pub(super) feasible: Vec<Slot>,
+    /// How many nodes were looked at.
+    pub(super) visited: usize,
+    /// Errors that only excluded their node.
+    pub(super) excluded: Vec<Status>,
+}
+
+impl Evaluator<'_> {
+    /// Asks all filters about one node, twice when pods of no lower priority are nominated to it: with them, then
+    /// without (C-18).
+    pub fn filter_node(&mut self, node: Slot) -> Status {
+        if let Some(status) = &self.evaluation.broken {
+            return status.clone();
+        }
+        let nominated = self.nominated_to(node);
+        if nominated.is_empty() {
+            return self.run_filters(node);
+        }
+        self.begin();
+        let mut status = Status::success();
+        for pod in &nominated {
+            status = self.add_pod(node, pod);
+            if !status.is_success() {
+                break;
+            }
+        }
+        if status.is_success() {
+            status = self.run_filters(node);
+        }
+        self.rollback();
+        if status.is_success() {
+            status = self.run_filters(node);
+        }
+        status
+    }
+
+    /// The pods of this or a higher priority that were promised the node.
+    fn nominated_to(&self, node: Slot) -> SmallVec<[Arc<PodInfo>; 2]> {
+        let mut pods = SmallVec::new();
+        if self.nominated.is_empty() {
+            return pods;
+        }
+        let Some(view) = self.cluster.nodes.get(node) else {
+            return pods;
+        };
+        let this = &self.pod.pod;
+        self.nominated.on_node(view.name(), &mut |pod| {
+            let on_node = || view.pods().iter().any(|p| p.pod.uid() == pod.pod.uid());
+            if pod.pod.priority() >= this.priority() && pod.pod.uid() != this.uid() && !on_node() {
+                pods.push(pod.clone());
+            }
+        });
+        pods
+    }
+
+    /// Asks all filters about one node as it stands; the first that says no decides (F-9).
+    fn run_filters(&mut self, node: Slot) -> Status {
+        let cx = Context {
+            now: self.now,
+            cluster: self.cluster,
+            features: self.features,
+        };
+        let Some(view) = cx.cluster.nodes.get(node) else {
+            return Status::error("the node is gone");
+        };
+        for (at, member) in self.profile.filter.iter().enumerate() {
+            if self.evaluation.skip_filter.contains(member.id) {
+                continue;
+            }
+            Tally::count(&mut self.evaluation.tally.filter, at);
+            let status = member
+                .plugin
+                .filter(&cx, &self.evaluation.state, self.pod, view);
+            if status.is_success() {
+                continue;
+            }
+            if status.is_rejected() {
+                return status.from_plugin(&member.name);
+            }
+            return Status::error(format!(
+                "running {:?} filter plugin: {}",
+                member.name.as_str(),
+                status.message()
+            ))
+            .from_plugin(&member.name);
+        }
+        Status::success()
+    }
+
+    /// Looks for feasible nodes among `nodes`, starting at `start`; what the others say goes into `diagnosis`.
+    ///
+    /// # Errors
+    /// When a filter breaks. Also tells how many nodes had been looked at by then.
+    pub(super) fn search(
+        &mut self,
+        nodes: &[Slot],
+        start: usize,
+        limit: SearchLimit,
+        diagnosis: &mut Diagnosis,
+    ) -> Result<Searched, (Status, usize)> {
+        let began = self.stopwatch.nanos();
+        let mut found = Searched {
+            feasible: Vec::new(),
+            visited: 0,
+            excluded: Vec::new(),
+        };
+        let start = if nodes.is_empty() {
+            0
+        } else {
+            start % nodes.len()
+        };
+        let mut failed = None;
+        for node in nodes[start..].iter().chain(&nodes[..start]) {
+            if found.feasible.len() >= limit.stop_at {
+                break;
+            }
+            found.visited += 1;
+            let status = self.filter_node(*node);
+            if status.is_success() {
+                found.feasible.push(*node);
+            } else if status.is_rejected() {
+                diagnosis.reject(*node, status);
+            } else if found.feasible.len() < limit.errors_count_until {
+                failed = Some(status);
+                break;
+            } else {
+                found.excluded.push(status);
+            }
+        }
+        let code = match &failed {
+            Some(_) => Code::Error,
+            None if found.feasible.is_empty() => Code::Unschedulable,
+            None => Code::Success,
+        };
+        let nanos = self.stopwatch.nanos().saturating_sub(began);
+        self.evaluation.tally.span(Point::Filter, code, nanos);
+        match failed {
+            Some(status) => Err((status, found.visited)),
+            None => Ok(found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C-19, edge case 199.
+    #[test]
+    fn the_number_of_nodes_to_find_is_upstreams() {
+        for (nodes, percentage, expected) in [
+            (50, 0, 50),
+            (99, 5, 99),
+            (100, 40, 100),
+            (1000, 0, 420),
+            (6000, 0, 300),
+            (1000, 40, 400),
+            (1000, 100, 1000),
+            (1000, 1, 100),
+            (5000, 0, 500),
+            (20_000, 0, 1000),
+        ] {
+            assert_eq!(
+                nodes_to_find(nodes, percentage),
+                expected,
+                "{nodes} nodes, {percentage} %"
+            );
+        }
+    }
+
+    #[test]
+    fn every_node_is_looked_at_unless_a_percentage_is_set() {
+        let limit = |stop_at, errors_count_until| SearchLimit {
+            stop_at,
+            errors_count_until,
+        };
+        for (nodes, percentage, scored, expected) in [
+            (1000, None, true, limit(1000, 420)),
+            (1000, Some(0), true, limit(420, 420)),
+            (1000, Some(40), true, limit(400, 400)),
+            (1000, None, false, limit(1, 1)),
+        ] {
+            assert_eq!(SearchLimit::new(nodes, percentage, scored), expected);
+        }
+    }
+}

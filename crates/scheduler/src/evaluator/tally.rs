@@ -1,0 +1,64 @@
+//! What an evaluation did, counted for the metrics.
+
+use crate::profile::Point;
+use berth_framework::Code;
+use smallvec::SmallVec;
+
+/// Tells how much time has passed. Only metrics read it; no decision does, so that a run can be repeated.
+pub trait Stopwatch: Send {
+    /// Nanoseconds since some fixed moment.
+    fn nanos(&self) -> u64;
+}
+
+/// A stopwatch that stands still: every duration is zero.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoStopwatch;
+
+impl Stopwatch for NoStopwatch {
+    fn nanos(&self) -> u64 {
+        0
+    }
+}
+
+/// One run of an extension point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The point.
+    pub point: Point,
+    /// How it ended.
+    pub code: Code,
+    /// How long it took, in nanoseconds.
+    pub nanos: u64,
+}
+
+/// Calls of plugins and runs of extension points. Counts are by the plugin's place among those of the point.
+#[derive(Debug, Default, Clone)]
+pub struct Tally {
+    /// Calls of PreFilter that were not answered with Skip.
+    pub pre_filter: SmallVec<[u32; 24]>,
+    /// Calls of Filter.
+    pub filter: SmallVec<[u32; 24]>,
+    /// Calls of PreScore that were not answered with Skip.
+    pub pre_score: SmallVec<[u32; 16]>,
+    /// Calls of Score.
+    pub score: SmallVec<[u32; 16]>,
+    /// Runs of whole points.
+    pub spans: SmallVec<[Span; 8]>,
+}
+
+impl Tally {
+    pub(super) fn count<const N: usize>(counts: &mut SmallVec<[u32; N]>, at: usize)
+    where
+        [u32; N]: smallvec::Array<Item = u32>,
+    {
+        if counts.len() <= at {
+            counts.resize(at + 1, 0);
+        }
+        counts[at] += 1;
+    }
+
+    /// Notes one run of a point.
+    pub fn span(&mut self, point: Point, code: Code, nanos: u64) {
+        self.spans.push(Span { point, code, nanos });
+    }
+}
