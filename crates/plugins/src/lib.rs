@@ -1,1 +1,27 @@
-//! Every in-tree scheduler plugin and their registry.
+//! The in-tree scheduler plugins, a file each, and the registry that knows them by name.
+//!
+//! Each plugin answers as kube-scheduler v1.36's plugin of the same name: the same statuses with the same reasons,
+//! the same integer scores, the same answers to cluster events. Where upstream has a known flaw that nobody can
+//! rely on, the correct behaviour is implemented and the plugin's module says so.
+//!
+//! **Architecture invariant:** a plugin knows `berth-framework` and `berth-api`, no other plugin, and no scheduler.
+//! In-tree plugins have no power that an out-of-tree one lacks.
+
+mod args;
+mod change;
+pub mod default_binder;
+pub mod dynamic_resources;
+pub mod image_locality;
+pub mod node_affinity;
+pub mod node_name;
+pub mod node_ports;
+pub mod node_resources;
+pub mod node_unschedulable;
+pub mod priority_sort;
+pub mod registry;
+pub mod scheduling_gates;
+pub mod taint_toleration;
+#[cfg(test)]
+mod testing;
+
+pub use registry::in_tree;

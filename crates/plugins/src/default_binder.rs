@@ -1,0 +1,128 @@
+//! Binds a pod to its node through the API.
+//!
+//! The call names the pod's UID, so a pod that was deleted and made anew under the same name is not bound by
+//! accident. Nothing blocks: the call goes to the dispatcher, and the binding goes on with its result.
+
+use berth_api::{Duration, Str};
+use berth_framework::call::PodRef;
+use berth_framework::plugin::{Bind, Plugin};
+use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
+use berth_framework::{ApiCall, CycleState, PodInfo, Status};
+
+/// The plugin's name.
+pub const NAME: &str = "DefaultBinder";
+
+/// How long a binding waits for its call. The dispatcher ends every call sooner, so this only bounds the wait.
+pub const BIND_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// Binds pods.
+#[derive(Debug, Default)]
+pub struct DefaultBinder;
+
+impl Plugin for DefaultBinder {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl Bind for DefaultBinder {
+    fn bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step {
+        let call = cx.outbox.call(ApiCall::BindPod {
+            pod: PodRef::of(&pod.pod),
+            node: node.clone(),
+        });
+        Step::Wait(Wait {
+            on: WaitOn::Call(call),
+            deadline: cx.now + BIND_WAIT_MAX,
+        })
+    }
+
+    fn resume_bind(
+        &self,
+        _cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+        wake: Wake,
+    ) -> Step {
+        Step::Done(match wake {
+            Wake::Call(Ok(())) => Status::success(),
+            Wake::Call(Err(error)) => Status::error(error.to_string()),
+            Wake::Deadline | Wake::Job(_) => Status::error(format!(
+                "binding pod {} to node {node}: no answer within {} s",
+                pod.pod.key(),
+                BIND_WAIT_MAX.as_secs()
+            )),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Calls, World, pod_info};
+    use berth_framework::call::{CallError, CallErrorKind};
+    use berth_framework::{CallId, Code};
+    use serde_json::json;
+
+    /// plugins 2.3: one binding call with the pod's UID; its outcome is the plugin's.
+    #[test]
+    fn binds_through_one_call_and_waits_for_it() {
+        let world = World::new();
+        let pod = pod_info("p", json!({}));
+        let mut calls = Calls::default();
+        let mut state = CycleState::default();
+        let step = DefaultBinder.bind(&mut world.stage(&mut calls), &mut state, &pod, &"n1".into());
+        let Step::Wait(wait) = step else {
+            panic!("binding waits for its call, got {step:?}");
+        };
+        assert_eq!(wait.on, WaitOn::Call(CallId(0)));
+        assert_eq!(wait.deadline, world.now + BIND_WAIT_MAX);
+        assert_eq!(
+            calls.made,
+            [ApiCall::BindPod {
+                pod: PodRef::of(&pod.pod),
+                node: "n1".into()
+            }]
+        );
+        assert_eq!(calls.made[0].pod().uid, "p");
+
+        let conflict = CallError {
+            kind: CallErrorKind::Conflict,
+            message: "pod p is already assigned to node \"n2\"".to_owned(),
+        };
+        for (wake, code, message) in [
+            (Wake::Call(Ok(())), Code::Success, ""),
+            (
+                Wake::Call(Err(conflict)),
+                Code::Error,
+                "pod p is already assigned to node \"n2\"",
+            ),
+            (
+                Wake::Deadline,
+                Code::Error,
+                "binding pod default/p to node n1: no answer within 900 s",
+            ),
+        ] {
+            let mut calls = Calls::default();
+            let step = DefaultBinder.resume_bind(
+                &mut world.stage(&mut calls),
+                &mut state,
+                &pod,
+                &"n1".into(),
+                wake,
+            );
+            let Step::Done(status) = step else {
+                panic!("{message}: binding is over");
+            };
+            assert_eq!((status.code(), status.message().as_str()), (code, message));
+            assert!(calls.made.is_empty());
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Prefers nodes that have the pod's images already.
+//!
+//! An image counts with its size times the share of nodes that have it, so that pods do not pile up on the one node
+//! that happened to be first. The sum is brought from 23 MiB … 1000 MiB per container to 0 … 100.
+
+use berth_api::Pod;
+use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin, Score};
+use berth_framework::{CycleState, NodeView, PodInfo, Status};
+use std::borrow::Cow;
+
+/// The plugin's name.
+pub const NAME: &str = "ImageLocality";
+
+/// One MiB in bytes.
+const MIB: i64 = 1024 * 1024;
+/// Images of less than this in all do not count.
+const MIN_BYTES: i64 = 23 * MIB;
+/// Images of more than this per container count no more.
+const MAX_BYTES_PER_CONTAINER: i64 = 1000 * MIB;
+
+/// Prefers nodes with the pod's images.
+#[derive(Debug, Default)]
+pub struct ImageLocality;
+
+impl Plugin for ImageLocality {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+/// The name under which nodes list an image: with a tag, `latest` when the user wrote none. The part after the last
+/// colon is a tag only if it stands behind the last slash (before it is a registry's port).
+fn normalized(image: &str) -> Cow<'_, str> {
+    let tagged = match (image.rfind(':'), image.rfind('/')) {
+        (Some(colon), Some(slash)) => colon > slash,
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
+    if tagged {
+        Cow::Borrowed(image)
+    } else {
+        Cow::Owned(format!("{image}:latest"))
+    }
+}
+
+/// The images of init containers, containers and image volumes.
+fn images(pod: &Pod) -> impl Iterator<Item = &str> {
+    let containers = pod
+        .all_containers()
+        .map(|container| container.image.as_str());
+    let volumes = pod
+        .spec
+        .volumes
+        .iter()
+        .filter_map(|volume| volume.image.as_ref());
+    containers.chain(volumes.map(|image| image.reference.as_str()))
+}
+
+/// What an image of `size` bytes counts for when `nodes` of `total` nodes have it.
+fn scaled(size: i64, nodes: usize, total: usize) -> i64 {
+    let spread = nodes as f64 / total as f64;
+    (size as f64 * spread) as i64
+}
+
+/// Brings a sum of bytes to 0 … 100. Image volumes are not among the `containers`.
+fn priority(bytes: i64, containers: usize) -> i64 {
+    let containers = i64::try_from(containers).unwrap_or(i64::MAX);
+    let most = MAX_BYTES_PER_CONTAINER.saturating_mul(containers);
+    let bytes = if bytes < MIN_BYTES {
+        MIN_BYTES
+    } else {
+        bytes.min(most)
+    };
+    let share =
+        i128::from(MAX_NODE_SCORE) * i128::from(bytes - MIN_BYTES) / i128::from(most - MIN_BYTES);
+    i64::try_from(share).unwrap_or(0)
+}
+
+impl Score for ImageLocality {
+    fn score(
+        &self,
+        cx: &Context<'_>,
+        _state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Result<i64, Status> {
+        let pod = &pod.pod;
+        let total = cx.cluster.nodes.len();
+        let bytes = images(pod)
+            .filter_map(|image| node.image(&normalized(image)))
+            .map(|image| scaled(image.size, image.nodes, total))
+            .fold(0, i64::saturating_add);
+        let containers = pod.spec.init_containers.len() + pod.spec.containers.len();
+        Ok(priority(bytes, containers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, pod_info};
+    use serde_json::{Value, json};
+
+    /// plugins 2.9: what is after the last colon is a tag only behind the last slash.
+    #[test]
+    fn images_get_a_tag() {
+        for (image, name) in [
+            ("web", "web:latest"),
+            ("web:1", "web:1"),
+            ("host:5000/web", "host:5000/web:latest"),
+            ("host:5000/web:1", "host:5000/web:1"),
+            ("host/web@sha256:abc", "host/web@sha256:abc"),
+        ] {
+            assert_eq!(normalized(image), name);
+        }
+    }
+
+    fn node(images: &[i64]) -> Value {
+        let images: Vec<Value> = images
+            .iter()
+            .map(|mib| json!({"names": [format!("i{mib}:latest")], "sizeBytes": mib * MIB}))
+            .collect();
+        json!({"status": {"images": images}})
+    }
+
+    fn containers(images: &[i64]) -> Value {
+        images
+            .iter()
+            .map(|mib| json!({"name": format!("c{mib}"), "image": format!("i{mib}")}))
+            .collect()
+    }
+
+    /// plugins 2.9: the worked cases, sizes in MiB. For example 250 MiB on one of two nodes, two containers:
+    /// (125 − 23)·100 / (2000 − 23) = 5.
+    #[test]
+    fn the_worked_scores() {
+        for (name, spec, nodes, scores) in [
+            (
+                "40 and 250 apart",
+                json!({"containers": containers(&[40, 250])}),
+                vec![vec![40], vec![250]],
+                vec![0, 5],
+            ),
+            (
+                "40 and 300 together",
+                json!({"containers": containers(&[40, 300])}),
+                vec![vec![40, 300], vec![]],
+                vec![7, 0],
+            ),
+            (
+                "4000 on one of two",
+                json!({"containers": containers(&[4000, 10])}),
+                vec![vec![4000], vec![10]],
+                vec![100, 0],
+            ),
+            (
+                "4000 on one of three",
+                json!({"containers": containers(&[4000, 10])}),
+                vec![vec![4000], vec![10], vec![]],
+                vec![66, 0, 0],
+            ),
+            (
+                "300, 600 and 900",
+                json!({"containers": containers(&[300, 600, 900])}),
+                vec![vec![600, 900], vec![300, 600, 900], vec![]],
+                vec![32, 36, 0],
+            ),
+            (
+                "30 everywhere, 40 once",
+                json!({"containers": containers(&[30, 40])}),
+                vec![vec![30, 40], vec![30]],
+                vec![1, 0],
+            ),
+            (
+                "an image volume",
+                json!({"containers": containers(&[1]), "volumes": [{"name": "v", "image": {"reference": "i300"}}]}),
+                vec![vec![300], vec![]],
+                vec![12, 0],
+            ),
+            (
+                "an init container",
+                json!({"initContainers": containers(&[300]), "containers": containers(&[1])}),
+                vec![vec![300], vec![]],
+                vec![6, 0],
+            ),
+        ] {
+            let mut world = World::new();
+            for (i, images) in nodes.iter().enumerate() {
+                world = world.node(&format!("n{i}"), node(images));
+            }
+            assert_eq!(
+                world.raw_scores(&ImageLocality, &pod_info("p", spec)),
+                scores,
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Keeps a pod with `spec.nodeName` to that node.
+//!
+//! Such pods are normally not scheduled at all; the filter matters to simulators and to what-if questions.
+
+use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::plugin::{Context, EnqueueExtensions, Filter, Plugin};
+use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "NodeName";
+
+/// The reason on every other node.
+pub const REASON: &str = "node(s) didn't match the requested node name";
+
+/// Keeps pods to the node that they name.
+#[derive(Debug, Default)]
+pub struct NodeName;
+
+impl Plugin for NodeName {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl Filter for NodeName {
+    fn filter(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        let wanted = &pod.pod.spec.node_name;
+        if wanted.is_empty() || wanted == node.name() {
+            Status::success()
+        } else {
+            Status::unresolvable(REASON)
+        }
+    }
+}
+
+impl EnqueueExtensions for NodeName {
+    /// Only new nodes: the name of a node never changes.
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![EventRegistration::always(
+            EventResource::Node,
+            ActionType::ADD,
+        )]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, pod_info, unresolvable};
+    use serde_json::json;
+
+    /// plugins 2.4: no name fits everywhere; a name fits that node alone.
+    #[test]
+    fn a_pod_goes_to_the_node_that_it_names() {
+        let world = World::new().node("n1", json!({})).node("n2", json!({}));
+        for (spec, expected) in [
+            (json!({}), vec![None, None]),
+            (json!({"nodeName": "n1"}), vec![None, unresolvable(REASON)]),
+            (
+                json!({"nodeName": "n3"}),
+                vec![unresolvable(REASON), unresolvable(REASON)],
+            ),
+        ] {
+            let pod = pod_info("p", spec.clone());
+            assert_eq!(world.filter_only(&NodeName, &pod), expected, "{spec}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Keeps a pod off nodes where a host port that it wants is taken.
+//!
+//! The ports of a pod are those of its regular containers and sidecars; ordinary init containers take none. What is
+//! taken is part of the node's row, so preemption's dry runs see ports come and go without this plugin's help.
+
+use crate::change::{is_assigned_or_nominated, pods};
+use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_framework::plugin::{
+    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
+};
+use berth_framework::pod_info::host_ports;
+use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "NodePorts";
+
+/// The reason on a node where a port is taken. Preemption may free it.
+pub const REASON: &str = "node(s) didn't have free ports for the requested pod ports";
+
+/// Keeps pods to nodes where their host ports are free.
+#[derive(Debug, Default)]
+pub struct NodePorts;
+
+impl Plugin for NodePorts {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl PreFilter for NodePorts {
+    fn pre_filter(
+        &self,
+        _cx: &Context<'_>,
+        _state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult {
+        if pod.host_ports.is_empty() {
+            PreFilterResult::Skip
+        } else {
+            PreFilterResult::AllNodes
+        }
+    }
+}
+
+impl Filter for NodePorts {
+    fn filter(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        if pod.host_ports.iter().any(|port| node.port_conflicts(port)) {
+            Status::unschedulable(REASON)
+        } else {
+            Status::success()
+        }
+    }
+}
+
+impl EnqueueExtensions for NodePorts {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![
+            EventRegistration::with_hint(
+                EventResource::Pod,
+                ActionType::DELETE,
+                |_, pod, change| {
+                    let (deleted, _) = pods(&change)?;
+                    let Some(deleted) = deleted.filter(|pod| is_assigned_or_nominated(pod)) else {
+                        return Ok(Hint::Skip);
+                    };
+                    let freed = host_ports(deleted);
+                    let wanted = host_ports(pod);
+                    let helps = wanted
+                        .iter()
+                        .any(|port| freed.iter().any(|used| port.conflicts_with(used)));
+                    Ok(if helps { Hint::Queue } else { Hint::Skip })
+                },
+            ),
+            EventRegistration::always(EventResource::Node, ActionType::ADD),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, delete, hint, pod, pod_info, unschedulable};
+    use serde_json::{Value, json};
+
+    fn with_port(port: Value) -> Value {
+        json!({"containers": [{"name": "c", "ports": [port]}]})
+    }
+
+    /// plugins 2.8, the listed cases.
+    #[test]
+    fn ports_conflict_by_address_protocol_and_number() {
+        for (wanted, used, conflict) in [
+            (
+                json!({"hostIP": "127.0.0.1", "hostPort": 8080, "protocol": "TCP"}),
+                json!({"hostIP": "0.0.0.0", "hostPort": 8080, "protocol": "TCP"}),
+                true,
+            ),
+            (
+                json!({"hostIP": "127.0.0.1", "hostPort": 8080}),
+                json!({"hostIP": "127.0.0.2", "hostPort": 8080}),
+                false,
+            ),
+            (
+                json!({"hostPort": 8080, "protocol": "TCP"}),
+                json!({"hostPort": 8080, "protocol": "UDP"}),
+                false,
+            ),
+            (
+                json!({"hostPort": 8080}),
+                json!({"hostIP": "10.0.0.1", "hostPort": 8080}),
+                true,
+            ),
+            (json!({"hostPort": 8080}), json!({"hostPort": 8081}), false),
+            (
+                json!({"hostPort": 8080, "protocol": ""}),
+                json!({"hostPort": 8080, "protocol": "TCP"}),
+                true,
+            ),
+        ] {
+            let world =
+                World::new()
+                    .node("n", json!({}))
+                    .bound("n", "other", with_port(used.clone()));
+            let pod = pod_info("p", with_port(wanted.clone()));
+            let expected = if conflict {
+                unschedulable(REASON)
+            } else {
+                None
+            };
+            assert_eq!(
+                world.filter(&NodePorts, &pod),
+                Ok(vec![expected]),
+                "{wanted} {used}"
+            );
+        }
+    }
+
+    /// plugins 2.8 and 15.6: sidecars count, ordinary init containers do not; without a host port there is no filter.
+    #[test]
+    fn which_containers_take_ports() {
+        let ports = json!([{"hostPort": 80}]);
+        for (spec, skipped) in [
+            (
+                json!({"containers": [{"name": "c", "ports": ports}]}),
+                false,
+            ),
+            (
+                json!({"initContainers": [{"name": "i", "restartPolicy": "Always", "ports": ports}]}),
+                false,
+            ),
+            (
+                json!({"initContainers": [{"name": "i", "ports": ports}]}),
+                true,
+            ),
+            (
+                json!({"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]}),
+                true,
+            ),
+            (
+                json!({"containers": [{"name": "c", "ports": [{"hostPort": -1}]}]}),
+                true,
+            ),
+        ] {
+            let world = World::new().node("n", json!({}));
+            let pod = pod_info("p", spec.clone());
+            let result = NodePorts.pre_filter(&world.context(), &mut CycleState::default(), &pod);
+            assert_eq!(matches!(result, PreFilterResult::Skip), skipped, "{spec}");
+        }
+    }
+
+    /// plugins 2.8 and 16: a deleted pod helps when it held a port that the waiting pod wants.
+    #[test]
+    fn a_freed_port_wakes() {
+        let on_node = |port: Value| {
+            let mut spec = with_port(port);
+            spec["nodeName"] = json!("n");
+            pod("gone", spec)
+        };
+        let mut nominated = pod("gone", with_port(json!({"hostPort": 80})));
+        nominated.status.nominated_node_name = "n".into();
+        for (name, deleted, expected) in [
+            (
+                "the same port",
+                on_node(json!({"hostPort": 80})),
+                Hint::Queue,
+            ),
+            (
+                "another protocol",
+                on_node(json!({"hostPort": 80, "protocol": "UDP"})),
+                Hint::Skip,
+            ),
+            ("another port", on_node(json!({"hostPort": 81})), Hint::Skip),
+            (
+                "no host port",
+                on_node(json!({"containerPort": 80})),
+                Hint::Skip,
+            ),
+            (
+                "without a node",
+                pod("gone", with_port(json!({"hostPort": 80}))),
+                Hint::Skip,
+            ),
+            ("only nominated", nominated, Hint::Queue),
+        ] {
+            let got = hint(
+                NodePorts,
+                &World::new(),
+                EventResource::Pod,
+                ActionType::DELETE,
+                &pod("p", with_port(json!({"hostPort": 80}))),
+                delete(deleted),
+            );
+            assert_eq!(got, Ok(expected), "{name}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! `NodeResourcesBalancedAllocation`: prefers the node whose resources the pod brings into balance.
+//!
+//! A node is balanced when the same share of each resource is given away. The score compares the balance with the
+//! pod and without it: 75 when the pod changes nothing, more when it evens things out, from 50 to 100.
+
+use super::amounts::{Counted, FOR_BALANCE, requested, shares};
+use super::args::{BalancedAllocationArgs, ScoredResource};
+use super::strategy::Share;
+use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin, PreScore, Score};
+use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
+
+/// The plugin's name.
+pub const NAME: &str = "NodeResourcesBalancedAllocation";
+
+/// Prefers nodes that the pod balances.
+#[derive(Debug, Default)]
+pub struct NodeResourcesBalancedAllocation {
+    resources: Vec<ScoredResource>,
+}
+
+struct PreScoreState {
+    requested: Vec<i64>,
+}
+
+impl NodeResourcesBalancedAllocation {
+    /// The plugin with these arguments.
+    pub fn new(args: BalancedAllocationArgs) -> Self {
+        Self {
+            resources: args.resources,
+        }
+    }
+
+    fn score_with(&self, own: &[i64], node: NodeView<'_>) -> i64 {
+        let with = shares(node, &self.resources, own, Counted::Requested);
+        let without: Vec<Share> = with
+            .iter()
+            .zip(own)
+            .map(|(share, own)| Share {
+                requested: match share.allocatable {
+                    0 => 0,
+                    _ => share.requested.saturating_sub(*own),
+                },
+                ..*share
+            })
+            .collect();
+        let half = MAX_NODE_SCORE / 2;
+        half + (half + balance(&with) - balance(&without)) / 2
+    }
+}
+
+/// 100 when all resources are used to the same part, less by their standard deviation.
+fn balance(shares: &[Share]) -> i64 {
+    let fractions: Vec<f64> = shares
+        .iter()
+        .filter(|share| share.allocatable != 0)
+        .map(|share| (share.requested as f64 / share.allocatable as f64).min(1.0))
+        .collect();
+    let deviation = match fractions[..] {
+        [] | [_] => 0.0,
+        [a, b] => ((a - b) / 2.0).abs(),
+        _ => {
+            let count = fractions.len() as f64;
+            let mean = fractions.iter().sum::<f64>() / count;
+            let squares: f64 = fractions.iter().map(|f| (f - mean) * (f - mean)).sum();
+            (squares / count).sqrt()
+        }
+    };
+    ((1.0 - deviation) * MAX_NODE_SCORE as f64) as i64
+}
+
+impl Plugin for NodeResourcesBalancedAllocation {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl PreScore for NodeResourcesBalancedAllocation {
+    /// Skip for pods that request none of the resources: no node should attract them all.
+    fn pre_score(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        _nodes: &[Slot],
+    ) -> Status {
+        let requested = requested(&pod.pod, &self.resources, FOR_BALANCE);
+        if requested.iter().all(|amount| *amount == 0) {
+            return Status::skip();
+        }
+        state.write(PreScoreState { requested });
+        Status::success()
+    }
+}
+
+impl Score for NodeResourcesBalancedAllocation {
+    fn score(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Result<i64, Status> {
+        Ok(match state.read::<PreScoreState>() {
+            Some(kept) => self.score_with(&kept.requested, node),
+            None => {
+                let requested = requested(&pod.pod, &self.resources, FOR_BALANCE);
+                self.score_with(&requested, node)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, pod_info};
+    use serde_json::{Value, json};
+
+    fn world(nodes: &[((i64, i64), (i64, i64))]) -> World {
+        let mut world = World::new();
+        for (i, ((cpu, memory), used)) in nodes.iter().enumerate() {
+            let name = format!("n{i}");
+            let allocatable = json!({"cpu": format!("{cpu}m"), "memory": memory, "pods": 10});
+            world = world
+                .node(&name, json!({"status": {"allocatable": allocatable}}))
+                .bound(&name, &format!("on-{name}"), requesting(used.0, used.1));
+        }
+        world
+    }
+
+    fn requesting(milli_cpu: i64, memory: i64) -> Value {
+        json!({"containers": [{"name": "c", "resources":
+            {"requests": {"cpu": format!("{milli_cpu}m"), "memory": memory}}}]})
+    }
+
+    fn plugin(args: Value) -> NodeResourcesBalancedAllocation {
+        NodeResourcesBalancedAllocation::new(
+            BalancedAllocationArgs::decode(&args).expect("arguments"),
+        )
+    }
+
+    /// plugins 3.5: worked by hand. Nodes as (offered, in use), then the pod, then the scores.
+    #[test]
+    fn the_worked_scores() {
+        for (name, nodes, pod, scores) in [
+            // With the pod: |0.75 − 0.5|/2 = 0.125, so 87 after 100: 50 + (50 − 13)/2; and 0.5 = 0.5.
+            (
+                "empty nodes",
+                vec![((4000, 10000), (0, 0)), ((6000, 10000), (0, 0))],
+                (3000, 5000),
+                vec![68, 75],
+            ),
+            // 85 → 82: 50 + 47/2; 97 → 95: 50 + 48/2.
+            (
+                "nodes in use",
+                vec![((10000, 20000), (3000, 0)), ((10000, 20000), (3000, 5000))],
+                (3000, 5000),
+                vec![73, 74],
+            ),
+            // 90 → 80: 50 + 40/2.
+            (
+                "different sizes",
+                vec![((10000, 20000), (3000, 0)), ((10000, 50000), (3000, 5000))],
+                (3000, 5000),
+                vec![73, 70],
+            ),
+            // 50 → 100: 50 + 100/2; 100 → 50: 50 + 0/2.
+            (
+                "from one end to the other",
+                vec![((6000, 10000), (6000, 0)), ((10000, 0), (0, 0))],
+                (0, 10000),
+                vec![100, 75],
+            ),
+            (
+                "out of balance",
+                vec![((6000, 10000), (0, 0))],
+                (0, 10000),
+                vec![50],
+            ),
+            // 100 → 75: 50 + 25/2.
+            (
+                "half out of balance",
+                vec![((6000, 10000), (0, 0)), ((6000, 10000), (3000, 5000))],
+                (3000, 0),
+                vec![62, 62],
+            ),
+            // 95 → 95, and 97 → 100 (0.45 to 0.5 against 0.5): 50 + 53/2.
+            (
+                "evened out",
+                vec![((10000, 10000), (4500, 5000))],
+                (500, 0),
+                vec![76],
+            ),
+            // 100 → 62 (0.75 against 0): 50 + 12/2.
+            (
+                "mostly out of balance",
+                vec![((4000, 10000), (0, 0))],
+                (3000, 0),
+                vec![56],
+            ),
+            (
+                "beyond capacity counts as full",
+                vec![((4000, 10000), (0, 0))],
+                (9000, 99999),
+                vec![75],
+            ),
+        ] {
+            let pod = pod_info("p", requesting(pod.0, pod.1));
+            let got = world(&nodes).scores(&plugin(json!(null)), &pod);
+            assert_eq!(got, Some(scores), "{name}");
+        }
+    }
+
+    /// plugins 3.5 and 15.5: pods that request nothing are left alone; an explicit zero is nothing too.
+    #[test]
+    fn best_effort_pods_are_skipped() {
+        let world = world(&[((4000, 10000), (0, 0))]);
+        for (spec, skipped) in [
+            (json!({"containers": [{"name": "c"}]}), true),
+            (requesting(0, 0), true),
+            (requesting(0, 1), false),
+        ] {
+            let got = world.scores(&plugin(json!(null)), &pod_info("p", spec.clone()));
+            assert_eq!(got.is_none(), skipped, "{spec}");
+        }
+    }
+
+    /// plugins 3.5: three resources deviate by their standard deviation; a resource that the pod does not request
+    /// or the node does not offer is left out.
+    #[test]
+    fn more_than_two_resources() {
+        let args = json!({"resources": [{"name": "cpu"}, {"name": "memory"}, {"name": "example.com/gpu"}]});
+        let node = |gpus: Value| json!({"status": {"allocatable": {"cpu": "4", "memory": 100, "example.com/gpu": gpus}}});
+        let world = World::new()
+            .node("gpu", node(json!(10)))
+            .node("none", node(json!(0)));
+        let pod = |gpus: Value| {
+            pod_info(
+                "p",
+                json!({"containers": [{"name": "c", "resources":
+            {"requests": {"cpu": "2", "memory": 50, "example.com/gpu": gpus}}}]}),
+            )
+        };
+        for (gpus, scores) in [
+            // 0.5, 0.5 and 0.2: mean 0.4, deviation √(0.06/3) = 0.1414: 85 after 100, 50 + 35/2.
+            (json!(2), vec![67, 75]),
+            (json!(0), vec![75, 75]),
+        ] {
+            assert_eq!(
+                world.scores(&plugin(args.clone()), &pod(gpus.clone())),
+                Some(scores),
+                "{gpus}"
+            );
+        }
+    }
+}

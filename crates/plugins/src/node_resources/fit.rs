@@ -1,0 +1,253 @@
+//! `NodeResourcesFit`: whether what a pod requests is free on a node, and how well the node is used then.
+//!
+//! ```text
+//! free: 1 CPU, requested: 2 CPU, the node has 4 CPU   → Insufficient cpu (preemption may help)
+//! free: 1 CPU, requested: 8 CPU, the node has 4 CPU   → Insufficient cpu (nothing helps)
+//! ```
+//!
+//! The filter names every shortage. Requests are those of the pod's spec, with pod-level resources and overhead;
+//! scores count containers without requests as if they had some.
+
+use super::amounts::{Counted, FOR_FIT, requested, shares};
+use super::args::FitArgs;
+use super::hints;
+use berth_api::names::is_extended_resource_name;
+use berth_api::requests::{Options, pod_resources};
+use berth_api::{Pod, Resources, Str};
+use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::plugin::{
+    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore, Score,
+};
+use berth_framework::status::Reason;
+use berth_framework::table::ResourceId;
+use berth_framework::{Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "NodeResourcesFit";
+
+/// The reason on a node that has as many pods as it takes.
+pub const TOO_MANY_PODS: &str = "Too many pods";
+
+/// Keeps pods to nodes with room for them, and ranks those.
+#[derive(Debug, Default)]
+pub struct NodeResourcesFit {
+    args: FitArgs,
+}
+
+/// What the filter compares per node.
+struct PreFilterState {
+    requests: Resources,
+    /// The scalar requests that count, with their columns; without a column no node offers any.
+    scalars: SmallVec<[(Str, i64, Option<ResourceId>); 2]>,
+}
+
+struct PreScoreState {
+    requested: Vec<i64>,
+}
+
+/// What a pending pod requests as filters see it.
+pub(super) fn requests(pod: &Pod) -> Resources {
+    pod_resources(pod, Options::PENDING)
+}
+
+/// Collects what is missing on one node.
+#[derive(Debug, Default)]
+pub(super) struct Shortages {
+    reasons: SmallVec<[Reason; 2]>,
+    unresolvable: bool,
+}
+
+impl Shortages {
+    pub(super) fn too_many_pods(&mut self, pods: i64, allowed: i64) {
+        if pods.saturating_add(1) > allowed {
+            self.reasons.push(TOO_MANY_PODS.into());
+        }
+    }
+
+    /// Compares one resource. A node that is too small even when it is empty cannot be helped.
+    pub(super) fn compare(
+        &mut self,
+        request: i64,
+        allocatable: i64,
+        held: i64,
+        reason: impl FnOnce() -> Reason,
+    ) {
+        if request > 0 && request > allocatable.saturating_sub(held) {
+            self.reasons.push(reason());
+            self.unresolvable |= request > allocatable;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.reasons.is_empty()
+    }
+
+    fn into_status(self) -> Status {
+        if self.reasons.is_empty() {
+            return Status::success();
+        }
+        let code = if self.unresolvable {
+            Code::UnschedulableAndUnresolvable
+        } else {
+            Code::Unschedulable
+        };
+        Status::new(code, self.reasons)
+    }
+}
+
+impl NodeResourcesFit {
+    /// The plugin with these arguments.
+    pub fn new(args: FitArgs) -> Self {
+        Self { args }
+    }
+
+    fn is_ignored(&self, resource: &str) -> bool {
+        if !is_extended_resource_name(resource) {
+            return false;
+        }
+        let group = resource.split('/').next().unwrap_or(resource);
+        self.args.ignored_resources.contains(resource)
+            || self.args.ignored_resource_groups.contains(group)
+    }
+
+    fn state(&self, cx: &Context<'_>, pod: &Pod) -> PreFilterState {
+        let requests = requests(pod);
+        let scalars = requests
+            .scalars
+            .iter()
+            .filter(|(name, amount)| *amount > 0 && !self.is_ignored(name))
+            .map(|(name, amount)| (name.clone(), *amount, cx.cluster.nodes.resource_id(name)))
+            .collect();
+        PreFilterState { requests, scalars }
+    }
+
+    fn shortages(state: &PreFilterState, node: NodeView<'_>) -> Shortages {
+        let mut shortages = Shortages::default();
+        let pods = i64::try_from(node.pods().len()).unwrap_or(i64::MAX);
+        shortages.too_many_pods(pods, node.allocatable(ResourceId::PODS));
+        for (request, id, reason) in [
+            (
+                state.requests.milli_cpu,
+                ResourceId::CPU,
+                "Insufficient cpu",
+            ),
+            (
+                state.requests.memory,
+                ResourceId::MEMORY,
+                "Insufficient memory",
+            ),
+            (
+                state.requests.ephemeral_storage,
+                ResourceId::EPHEMERAL_STORAGE,
+                "Insufficient ephemeral-storage",
+            ),
+        ] {
+            shortages.compare(request, node.allocatable(id), node.requested(id), || {
+                reason.into()
+            });
+        }
+        for (name, request, id) in &state.scalars {
+            let (allocatable, held) =
+                id.map_or((0, 0), |id| (node.allocatable(id), node.requested(id)));
+            shortages.compare(*request, allocatable, held, || insufficient(name));
+        }
+        shortages
+    }
+}
+
+pub(super) fn insufficient(resource: &str) -> Reason {
+    format!("Insufficient {resource}").into()
+}
+
+impl Plugin for NodeResourcesFit {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl PreFilter for NodeResourcesFit {
+    /// Never Skip: even a pod without requests counts as a pod.
+    fn pre_filter(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult {
+        state.write(self.state(cx, &pod.pod));
+        PreFilterResult::AllNodes
+    }
+}
+
+impl Filter for NodeResourcesFit {
+    fn filter(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        match state.read::<PreFilterState>() {
+            Some(kept) => Self::shortages(kept, node),
+            None => Self::shortages(&self.state(cx, &pod.pod), node),
+        }
+        .into_status()
+    }
+}
+
+impl PreScore for NodeResourcesFit {
+    fn pre_score(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        _nodes: &[Slot],
+    ) -> Status {
+        state.write(PreScoreState {
+            requested: requested(&pod.pod, &self.args.resources, FOR_FIT),
+        });
+        Status::success()
+    }
+}
+
+impl Score for NodeResourcesFit {
+    fn score(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Result<i64, Status> {
+        let resources = &self.args.resources;
+        let shares = match state.read::<PreScoreState>() {
+            Some(kept) => shares(node, resources, &kept.requested, Counted::NonZero),
+            None => {
+                let requested = requested(&pod.pod, resources, FOR_FIT);
+                shares(node, resources, &requested, Counted::NonZero)
+            }
+        };
+        Ok(self.args.strategy.score(&shares))
+    }
+}
+
+impl EnqueueExtensions for NodeResourcesFit {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![
+            EventRegistration::with_hint(
+                EventResource::Pod,
+                ActionType::DELETE | ActionType::UPDATE_POD_SCALE_DOWN,
+                |_, pod, change| hints::after_pod_change(pod, &change),
+            ),
+            EventRegistration::with_hint(
+                EventResource::Node,
+                ActionType::ADD | ActionType::UPDATE_NODE_ALLOCATABLE,
+                |_, pod, change| hints::after_node_change(pod, &change),
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+#[path = "fit_tests.rs"]
+mod tests;

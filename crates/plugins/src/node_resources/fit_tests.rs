@@ -1,0 +1,641 @@
+//! The cases of plugins 3.1, 3.2, 3.4 and of the edge cases of section 16.
+
+use super::*;
+use crate::testing::{
+    Answer, Changed, World, add, delete, full_pod, hint, node, pod, pod_info, unresolvable,
+    unschedulable, update,
+};
+use berth_framework::event::Hint;
+use serde_json::{Value, json};
+
+fn requesting(requests: Value) -> Value {
+    json!({"containers": [{"name": "c", "resources": {"requests": requests}}]})
+}
+
+fn offering(allocatable: Value) -> Value {
+    let mut all = json!({"pods": 110});
+    for (name, amount) in allocatable.as_object().expect("an object") {
+        all[name] = amount.clone();
+    }
+    json!({"status": {"allocatable": all}})
+}
+
+fn plugin(args: Value) -> NodeResourcesFit {
+    NodeResourcesFit::new(FitArgs::decode(&args).expect("arguments"))
+}
+
+fn several(code: Code, reasons: &[&str]) -> Answer {
+    Some((code, reasons.iter().map(ToString::to_string).collect()))
+}
+
+/// plugins 3.1, 15.2 and 16: what is short, and whether preemption may help. The node offers 4 CPU, 8 Gi and 2
+/// example.com/gpu, of which a pod holds 3 CPU, 4 Gi and 1.
+#[test]
+fn shortages_are_named() {
+    let world = || {
+        World::new()
+            .node("n", offering(json!({"cpu": "4", "memory": "8Gi", "example.com/gpu": 2, "hugepages-2Mi": "64Mi"})))
+            .bound("n", "other", requesting(json!({"cpu": "3", "memory": "4Gi", "example.com/gpu": 1})))
+    };
+    let unsolvable = Code::UnschedulableAndUnresolvable;
+    for (requests, args, expected) in [
+        (json!({}), json!(null), None),
+        (
+            json!({"cpu": "1", "memory": "4Gi", "example.com/gpu": 1}),
+            json!(null),
+            None,
+        ),
+        (
+            json!({"cpu": "1001m"}),
+            json!(null),
+            unschedulable("Insufficient cpu"),
+        ),
+        (
+            json!({"cpu": "4"}),
+            json!(null),
+            unschedulable("Insufficient cpu"),
+        ),
+        (
+            json!({"cpu": "4001m"}),
+            json!(null),
+            unresolvable("Insufficient cpu"),
+        ),
+        (
+            json!({"memory": "5Gi"}),
+            json!(null),
+            unschedulable("Insufficient memory"),
+        ),
+        (
+            json!({"ephemeral-storage": "1"}),
+            json!(null),
+            unresolvable("Insufficient ephemeral-storage"),
+        ),
+        (
+            json!({"cpu": "2", "memory": "9Gi", "ephemeral-storage": 1, "hugepages-2Mi": "128Mi", "example.com/gpu": 2}),
+            json!(null),
+            several(
+                unsolvable,
+                &[
+                    "Insufficient cpu",
+                    "Insufficient memory",
+                    "Insufficient ephemeral-storage",
+                    "Insufficient example.com/gpu",
+                    "Insufficient hugepages-2Mi",
+                ],
+            ),
+        ),
+        (
+            json!({"example.com/gpu": 2}),
+            json!(null),
+            unschedulable("Insufficient example.com/gpu"),
+        ),
+        // Unknown to the node.
+        (
+            json!({"example.com/x": 1}),
+            json!(null),
+            unresolvable("Insufficient example.com/x"),
+        ),
+        (json!({"example.com/x": 0}), json!(null), None),
+        // Ignored by name and by group; only extended resources can be.
+        (
+            json!({"example.com/x": 1}),
+            json!({"ignoredResources": ["example.com/x"]}),
+            None,
+        ),
+        (
+            json!({"example.com/x": 1}),
+            json!({"ignoredResourceGroups": ["example.com"]}),
+            None,
+        ),
+        (
+            json!({"example.org/x": 1}),
+            json!({"ignoredResourceGroups": ["example.com"]}),
+            unresolvable("Insufficient example.org/x"),
+        ),
+        (
+            json!({"hugepages-2Mi": "128Mi"}),
+            json!({"ignoredResources": ["hugepages-2Mi"]}),
+            unresolvable("Insufficient hugepages-2Mi"),
+        ),
+        // A name that scheduling does not track.
+        (json!({"bandwidth": 5}), json!(null), None),
+    ] {
+        let pod = pod_info("p", requesting(requests.clone()));
+        assert_eq!(
+            world().filter(&plugin(args), &pod),
+            Ok(vec![expected]),
+            "{requests}"
+        );
+    }
+}
+
+/// plugins 3.1.1, 15.2: the number of pods counts for every pod, and preemption may always help.
+#[test]
+fn a_node_takes_so_many_pods() {
+    for (allowed, requests, expected) in [
+        (2, json!({}), None),
+        (1, json!({}), unschedulable(TOO_MANY_PODS)),
+        (0, json!({}), unschedulable(TOO_MANY_PODS)),
+        (
+            1,
+            json!({"cpu": "1"}),
+            several(Code::Unschedulable, &[TOO_MANY_PODS, "Insufficient cpu"]),
+        ),
+        (
+            1,
+            json!({"cpu": "9"}),
+            several(
+                Code::UnschedulableAndUnresolvable,
+                &[TOO_MANY_PODS, "Insufficient cpu"],
+            ),
+        ),
+    ] {
+        let world = World::new()
+            .node("n", offering(json!({"cpu": "1", "pods": allowed})))
+            .bound("n", "other", requesting(json!({"cpu": "1"})));
+        let got = world.filter(
+            &NodeResourcesFit::default(),
+            &pod_info("p", requesting(requests.clone())),
+        );
+        assert_eq!(got, Ok(vec![expected]), "{allowed} {requests}");
+    }
+}
+
+/// plugins 3.1 and 15.2: on an overcommitted node a request of zero passes, any other fails.
+#[test]
+fn overcommitted_nodes_take_only_zero_requests() {
+    let world = || {
+        World::new()
+            .node("n", offering(json!({"cpu": "1", "memory": "1Gi"})))
+            .bound("n", "other", requesting(json!({"cpu": "2"})))
+    };
+    for (requests, expected) in [
+        (json!({"memory": "1Gi"}), None),
+        (json!({"cpu": "0"}), None),
+        (json!({"cpu": "1m"}), unschedulable("Insufficient cpu")),
+    ] {
+        let got = world().filter(
+            &NodeResourcesFit::default(),
+            &pod_info("p", requesting(requests.clone())),
+        );
+        assert_eq!(got, Ok(vec![expected]), "{requests}");
+    }
+}
+
+/// plugins 16: init containers, sidecars, pod-level resources and overhead. The node offers 5 CPU and 1 Gi.
+#[test]
+fn the_whole_pod_is_counted() {
+    let container =
+        |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+    let sidecar = |cpu: &str| {
+        let mut container = container("s", cpu);
+        container["restartPolicy"] = json!("Always");
+        container
+    };
+    for (name, spec, expected) in [
+        (
+            "init container beyond the node",
+            json!({"initContainers": [container("i", "6")], "containers": [container("c", "1")]}),
+            unresolvable("Insufficient cpu"),
+        ),
+        (
+            "init container that just fits",
+            json!({"initContainers": [container("i", "5")], "containers": [container("c", "1")]}),
+            None,
+        ),
+        // Before the init container the sidecar runs beside it: 1 + 5; behind it, it does not.
+        (
+            "sidecar first",
+            json!({"initContainers": [sidecar("1"), container("i", "5")], "containers": [container("c", "2")]}),
+            unresolvable("Insufficient cpu"),
+        ),
+        (
+            "sidecar last",
+            json!({"initContainers": [container("i", "5"), sidecar("1")], "containers": [container("c", "2")]}),
+            None,
+        ),
+        (
+            "pod-level CPU",
+            json!({"resources": {"requests": {"cpu": "10"}}, "containers": [container("c", "2")]}),
+            unresolvable("Insufficient cpu"),
+        ),
+        (
+            "pod-level memory, CPU of the containers",
+            json!({"resources": {"requests": {"memory": "2Gi"}}, "containers": [container("c", "6")]}),
+            several(
+                Code::UnschedulableAndUnresolvable,
+                &["Insufficient cpu", "Insufficient memory"],
+            ),
+        ),
+        (
+            "pod-level limits alone",
+            json!({"resources": {"limits": {"cpu": "10"}}, "containers": [container("c", "2")]}),
+            None,
+        ),
+        (
+            "overhead",
+            json!({"overhead": {"cpu": "4"}, "containers": [container("c", "2")]}),
+            unresolvable("Insufficient cpu"),
+        ),
+    ] {
+        let world = World::new().node("n", offering(json!({"cpu": "5", "memory": "1Gi"})));
+        let got = world.filter(&NodeResourcesFit::default(), &pod_info("p", spec));
+        assert_eq!(got, Ok(vec![expected]), "{name}");
+    }
+}
+
+/// A node that says nothing of what it offers takes no pod, and nothing breaks.
+#[test]
+fn a_node_without_allocatable_takes_no_pod() {
+    let world = World::new().node("n", json!({}));
+    let got = world.filter(
+        &NodeResourcesFit::default(),
+        &pod_info("p", requesting(json!({"cpu": "1"}))),
+    );
+    let expected = several(
+        Code::UnschedulableAndUnresolvable,
+        &[TOO_MANY_PODS, "Insufficient cpu"],
+    );
+    assert_eq!(got, Ok(vec![expected]));
+}
+
+/// Amounts at the limits of 64 bits neither wrap nor panic.
+#[test]
+fn amounts_at_the_limit() {
+    let huge = || json!({"memory": "9223372036854775807", "cpu": "9223372036854775807"});
+    let world = World::new()
+        .node("n", offering(huge()))
+        .bound("n", "a", requesting(huge()))
+        .bound("n", "b", requesting(huge()));
+    let pod = pod_info("p", requesting(huge()));
+    let expected = several(
+        Code::Unschedulable,
+        &["Insufficient cpu", "Insufficient memory"],
+    );
+    assert_eq!(
+        world.filter(&NodeResourcesFit::default(), &pod),
+        Ok(vec![expected])
+    );
+    assert_eq!(
+        world.scores(&NodeResourcesFit::default(), &pod),
+        Some(vec![0])
+    );
+}
+
+/// plugins 3.4: the worked scores, from objects to numbers. Pods request 3000m and 5000 bytes.
+#[test]
+fn the_worked_scores() {
+    let two = |a: (i64, i64), b: (i64, i64)| {
+        let node = |(cpu, memory): (i64, i64)| {
+            offering(json!({"cpu": format!("{cpu}m"), "memory": memory}))
+        };
+        World::new().node("n1", node(a)).node("n2", node(b))
+    };
+    let requests =
+        |cpu: i64, memory: i64| requesting(json!({"cpu": format!("{cpu}m"), "memory": memory}));
+    let in_use = |world: World| {
+        world
+            .bound("n1", "cpu", requests(3000, 0))
+            .bound("n2", "both", requests(3000, 5000))
+    };
+    let strategy = |kind: &str, memory_weight: i64| {
+        json!({"scoringStrategy": {"type": kind, "resources":
+            [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": memory_weight}]}})
+    };
+    for (name, world, args, scores) in [
+        (
+            "least, empty",
+            two((4000, 10000), (6000, 10000)),
+            json!(null),
+            vec![37, 50],
+        ),
+        (
+            "least, memory twice",
+            two((4000, 10000), (6000, 10000)),
+            strategy("LeastAllocated", 2),
+            vec![41, 50],
+        ),
+        (
+            "least, in use",
+            in_use(two((10000, 20000), (10000, 20000))),
+            json!(null),
+            vec![57, 45],
+        ),
+        (
+            "least, in use, other sizes",
+            in_use(two((10000, 20000), (10000, 50000))),
+            json!(null),
+            vec![57, 60],
+        ),
+        (
+            "most, empty",
+            two((4000, 10000), (6000, 10000)),
+            strategy("MostAllocated", 1),
+            vec![62, 50],
+        ),
+        (
+            "most, memory twice",
+            two((4000, 10000), (6000, 10000)),
+            strategy("MostAllocated", 2),
+            vec![58, 50],
+        ),
+        // Over capacity in CPU: 0 and 50; clamped to 100 and 50.
+        (
+            "least, over capacity",
+            two((2000, 10000), (6000, 10000)),
+            json!(null),
+            vec![25, 50],
+        ),
+        (
+            "most, over capacity",
+            two((2000, 10000), (6000, 10000)),
+            strategy("MostAllocated", 1),
+            vec![75, 50],
+        ),
+    ] {
+        let pod = pod_info("p", requests(3000, 5000));
+        assert_eq!(world.scores(&plugin(args), &pod), Some(scores), "{name}");
+    }
+}
+
+/// plugins 1.3, 15.3: containers without requests count as 100m and 200 MiB each, an explicit zero as zero.
+#[test]
+fn containers_without_requests_count_when_scored() {
+    let gib: i64 = 1024 * 1024 * 1024;
+    for (name, containers, score) in [
+        // 1000m and 1000 MiB offered: (90 + 80)/2, (80 + 60)/2.
+        ("one container", json!([{"name": "a"}]), 85),
+        ("two containers", json!([{"name": "a"}, {"name": "b"}]), 70),
+        (
+            "explicit zeros",
+            json!([{"name": "a", "resources": {"requests": {"cpu": "0", "memory": "0"}}}]),
+            100,
+        ),
+        // 1000m requested of CPU: 0 and 80.
+        (
+            "only CPU",
+            json!([{"name": "a", "resources": {"requests": {"cpu": "1"}}}]),
+            40,
+        ),
+    ] {
+        let world = World::new().node(
+            "n",
+            offering(json!({"cpu": "1", "memory": gib / 1024 * 1000})),
+        );
+        let pod = pod_info("p", json!({"containers": containers}));
+        assert_eq!(
+            world.scores(&NodeResourcesFit::default(), &pod),
+            Some(vec![score]),
+            "{name}"
+        );
+    }
+}
+
+/// plugins 3.3 and 15.4: a scalar resource counts when the pod requests it and the node offers it; pod-level
+/// requests of the pod do not count when it is scored.
+#[test]
+fn which_resources_are_scored() {
+    let args = json!({"scoringStrategy": {"type": "MostAllocated", "resources":
+        [{"name": "cpu"}, {"name": "example.com/gpu"}, {"name": "pods"}]}});
+    let world = || {
+        World::new()
+            .node("gpu", offering(json!({"cpu": "4", "example.com/gpu": 4})))
+            .node("none", offering(json!({"cpu": "4"})))
+            .bound(
+                "gpu",
+                "other",
+                requesting(json!({"cpu": "0", "example.com/gpu": 1})),
+            )
+            .bound("none", "another", requesting(json!({"cpu": "0"})))
+    };
+    for (name, spec, scores) in [
+        // CPU 50; GPUs (1 + 2)/4 = 75.
+        (
+            "requested",
+            requesting(json!({"cpu": "2", "example.com/gpu": 2})),
+            vec![62, 50],
+        ),
+        (
+            "not requested",
+            requesting(json!({"cpu": "2"})),
+            vec![50, 50],
+        ),
+        (
+            "pod-level",
+            json!({"resources": {"requests": {"cpu": "4"}}, "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}),
+            vec![50, 50],
+        ),
+    ] {
+        assert_eq!(
+            world().scores(&plugin(args.clone()), &pod_info("p", spec)),
+            Some(scores),
+            "{name}"
+        );
+    }
+}
+
+fn ask(
+    waiting: &Pod,
+    resource: EventResource,
+    action: ActionType,
+    changed: Changed,
+) -> Result<Hint, String> {
+    hint(
+        NodeResourcesFit::default(),
+        &World::new(),
+        resource,
+        action,
+        waiting,
+        changed,
+    )
+}
+
+/// plugins 3.2 and 16: a pod that goes or shrinks.
+#[test]
+fn pods_that_free_something_wake() {
+    let assigned = |name: &str, requests: Value| {
+        let mut spec = requesting(requests);
+        spec["nodeName"] = json!("n");
+        pod(name, spec)
+    };
+    let waiting = pod(
+        "p",
+        requesting(json!({"memory": "1Gi", "example.com/gpu": 1})),
+    );
+    let mut nominated = pod("o", requesting(json!({})));
+    nominated.status.nominated_node_name = "n".into();
+    let scale_down = ActionType::UPDATE_POD_SCALE_DOWN;
+    let resized = |allocated: &str| {
+        full_pod(
+            "o",
+            json!({
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"memory": "1Gi"}}}]},
+                "status": {"containerStatuses": [{"name": "c", "allocatedResources": {"memory": allocated},
+                    "resources": {"requests": {"memory": allocated}}}]},
+            }),
+        )
+    };
+    for (name, action, change, expected) in [
+        (
+            "an assigned pod goes",
+            ActionType::DELETE,
+            delete(assigned("o", json!({}))),
+            Hint::Queue,
+        ),
+        (
+            "a nominated pod goes",
+            ActionType::DELETE,
+            delete(nominated),
+            Hint::Queue,
+        ),
+        (
+            "a pending pod goes",
+            ActionType::DELETE,
+            delete(pod("o", requesting(json!({})))),
+            Hint::Skip,
+        ),
+        (
+            "it shrinks itself",
+            scale_down,
+            update(
+                waiting.clone(),
+                pod("p", requesting(json!({"memory": "1Mi"}))),
+            ),
+            Hint::Queue,
+        ),
+        (
+            "less memory",
+            scale_down,
+            update(
+                assigned("o", json!({"memory": "2Gi"})),
+                assigned("o", json!({"memory": "1Gi"})),
+            ),
+            Hint::Queue,
+        ),
+        (
+            "fewer GPUs",
+            scale_down,
+            update(
+                assigned("o", json!({"example.com/gpu": 2})),
+                assigned("o", json!({"example.com/gpu": 1})),
+            ),
+            Hint::Queue,
+        ),
+        (
+            "less CPU, which it does not request",
+            scale_down,
+            update(
+                assigned("o", json!({"cpu": "2"})),
+                assigned("o", json!({"cpu": "1"})),
+            ),
+            Hint::Skip,
+        ),
+        (
+            "a pending pod shrinks",
+            scale_down,
+            update(
+                pod("o", requesting(json!({"memory": "2Gi"}))),
+                pod("o", requesting(json!({"memory": "1Gi"}))),
+            ),
+            Hint::Skip,
+        ),
+        (
+            "what is actuated shrinks",
+            scale_down,
+            update(resized("4Gi"), resized("1Gi")),
+            Hint::Queue,
+        ),
+    ] {
+        assert_eq!(
+            ask(&waiting, EventResource::Pod, action, change),
+            Ok(expected),
+            "{name}"
+        );
+    }
+}
+
+/// plugins 3.2 and 16: a node that comes or offers more.
+#[test]
+fn nodes_that_offer_enough_wake() {
+    let offers = |allocatable: Value| node("n", offering(allocatable));
+    let allocatable = ActionType::UPDATE_NODE_ALLOCATABLE;
+    let cpu = || requesting(json!({"cpu": "2"}));
+    for (name, spec, action, change, expected) in [
+        (
+            "new and large enough",
+            cpu(),
+            ActionType::ADD,
+            add(offers(json!({"cpu": "2"}))),
+            Hint::Queue,
+        ),
+        (
+            "new and too small",
+            cpu(),
+            ActionType::ADD,
+            add(offers(json!({"cpu": "1"}))),
+            Hint::Skip,
+        ),
+        (
+            "new without room for pods",
+            cpu(),
+            ActionType::ADD,
+            add(offers(json!({"cpu": "2", "pods": 0}))),
+            Hint::Skip,
+        ),
+        (
+            "more CPU, enough",
+            cpu(),
+            allocatable,
+            update(offers(json!({"cpu": "1"})), offers(json!({"cpu": "2"}))),
+            Hint::Queue,
+        ),
+        (
+            "more CPU, not enough",
+            cpu(),
+            allocatable,
+            update(offers(json!({"cpu": "1"})), offers(json!({"cpu": "1500m"}))),
+            Hint::Skip,
+        ),
+        (
+            "more memory, not requested",
+            cpu(),
+            allocatable,
+            update(
+                offers(json!({"cpu": "2", "memory": 1})),
+                offers(json!({"cpu": "2", "memory": 2})),
+            ),
+            Hint::Skip,
+        ),
+        (
+            "more pods",
+            cpu(),
+            allocatable,
+            update(
+                offers(json!({"cpu": "2", "pods": 1})),
+                offers(json!({"cpu": "2", "pods": 2})),
+            ),
+            Hint::Queue,
+        ),
+        (
+            "nothing requested, more CPU",
+            json!({}),
+            allocatable,
+            update(offers(json!({"cpu": "2"})), offers(json!({"cpu": "3"}))),
+            Hint::Skip,
+        ),
+        (
+            "more GPUs",
+            requesting(json!({"example.com/gpu": 1})),
+            allocatable,
+            update(offers(json!({})), offers(json!({"example.com/gpu": 1}))),
+            Hint::Queue,
+        ),
+    ] {
+        let waiting = pod("p", spec);
+        assert_eq!(
+            ask(&waiting, EventResource::Node, action, change),
+            Ok(expected),
+            "{name}"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! Which changes may help a pod that `NodeResourcesFit` rejected.
+
+use super::fit::{Shortages, insufficient, requests};
+use crate::change::{is_assigned_or_nominated, is_same_pod, nodes, pods};
+use berth_api::requests::{Options, pod_resources};
+use berth_api::{Node, Pod, Resources};
+use berth_framework::event::{Change, Hint};
+
+fn queue_if(helps: bool) -> Hint {
+    if helps { Hint::Queue } else { Hint::Skip }
+}
+
+/// A pod that goes, or that requests less, may leave enough.
+pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    Ok(match pods(change)? {
+        (Some(deleted), None) => queue_if(is_assigned_or_nominated(deleted)),
+        (_, Some(new)) if is_same_pod(new, pod) => Hint::Queue,
+        (Some(old), Some(new)) => {
+            queue_if(new.is_assigned() && frees_what_is_wanted(pod, old, new))
+        }
+        _ => Hint::Skip,
+    })
+}
+
+/// Whether `new` requests less than `old` of something that `pod` requests.
+fn frees_what_is_wanted(pod: &Pod, old: &Pod, new: &Pod) -> bool {
+    let wanted = requests(pod);
+    let old = pod_resources(old, Options::PLACED);
+    let new = pod_resources(new, Options::PLACED);
+    any_wanted(&wanted, |amount_of| amount_of(&old) > amount_of(&new))
+}
+
+/// A node helps when the pod would fit it alone, and, if the node was there before, when it offers more pods or more
+/// of something that the pod requests. Resources that are configured to be ignored are not left out here, as
+/// upstream: a pod that lacks nothing else is not rejected for them.
+pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    let (old, new) = nodes(change)?;
+    let Some(new) = new else {
+        return Ok(Hint::Skip);
+    };
+    let wanted = requests(pod);
+    let offered = allocatable(new);
+    if !fits_empty(&wanted, &offered) {
+        return Ok(Hint::Skip);
+    }
+    let Some(old) = old else {
+        return Ok(Hint::Queue);
+    };
+    let before = allocatable(old);
+    Ok(queue_if(
+        offered.pods > before.pods
+            || any_wanted(&wanted, |amount_of| {
+                amount_of(&offered) > amount_of(&before)
+            }),
+    ))
+}
+
+fn allocatable(node: &Node) -> Resources {
+    Resources::from_list(&node.status.allocatable)
+}
+
+fn fits_empty(wanted: &Resources, offered: &Resources) -> bool {
+    let mut shortages = Shortages::default();
+    shortages.too_many_pods(0, offered.pods);
+    for (request, allocatable) in [
+        (wanted.milli_cpu, offered.milli_cpu),
+        (wanted.memory, offered.memory),
+        (wanted.ephemeral_storage, offered.ephemeral_storage),
+    ] {
+        shortages.compare(request, allocatable, 0, || insufficient("a resource"));
+    }
+    for (name, request) in &wanted.scalars {
+        shortages.compare(*request, offered.scalar(name), 0, || insufficient(name));
+    }
+    shortages.is_empty()
+}
+
+/// Whether `holds` for some resource of which the pod requests something; it gets a way to read the amount.
+fn any_wanted(wanted: &Resources, holds: impl Fn(&dyn Fn(&Resources) -> i64) -> bool) -> bool {
+    let plain: [fn(&Resources) -> i64; 3] = [
+        |resources| resources.milli_cpu,
+        |resources| resources.memory,
+        |resources| resources.ephemeral_storage,
+    ];
+    plain
+        .iter()
+        .any(|amount_of| amount_of(wanted) > 0 && holds(amount_of))
+        || wanted
+            .scalars
+            .iter()
+            .any(|(name, amount)| *amount > 0 && holds(&|resources| resources.scalar(name)))
+}

@@ -1,0 +1,263 @@
+//! The formulas that bring requested and allocatable amounts to one score.
+//!
+//! Per resource an integer score of 0 to 100, and their mean weighted by the resources' weights. Products are
+//! computed with 128 bits, so amounts near the limit of 64 bits do not wrap.
+
+use super::shape::Shape;
+use berth_framework::plugin::MAX_NODE_SCORE;
+
+/// What a node would give away of one resource, with the pod counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// The amount that would be given away.
+    pub requested: i64,
+    /// The amount that the node offers; a resource with none is left out.
+    pub allocatable: i64,
+    /// How much the resource counts.
+    pub weight: i64,
+}
+
+/// How nodes are ranked by their resources.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Strategy {
+    /// The emptier the better.
+    #[default]
+    LeastAllocated,
+    /// The fuller the better.
+    MostAllocated,
+    /// By a function of the utilisation.
+    RequestedToCapacityRatio(Shape),
+}
+
+/// `amount` in percent of `whole`, rounded down.
+fn percent(amount: i64, whole: i64) -> i64 {
+    let share = i128::from(amount) * i128::from(MAX_NODE_SCORE) / i128::from(whole);
+    i64::try_from(share).unwrap_or(MAX_NODE_SCORE)
+}
+
+impl Strategy {
+    /// The score of a node, 0 to 100.
+    pub fn score(&self, shares: &[Share]) -> i64 {
+        let offered = shares.iter().filter(|share| share.allocatable != 0);
+        match self {
+            Self::LeastAllocated => mean(offered.map(|s| (least(s), s.weight))),
+            Self::MostAllocated => mean(offered.map(|s| (most(s), s.weight))),
+            Self::RequestedToCapacityRatio(shape) => {
+                rounded_mean(offered.map(|s| (ratio(s, shape), s.weight)))
+            }
+        }
+    }
+}
+
+/// The free part of the resource, in percent.
+fn least(share: &Share) -> i64 {
+    if share.requested > share.allocatable {
+        0
+    } else {
+        percent(share.allocatable - share.requested, share.allocatable)
+    }
+}
+
+/// The used part of the resource, in percent.
+fn most(share: &Share) -> i64 {
+    percent(share.requested.min(share.allocatable), share.allocatable)
+}
+
+fn ratio(share: &Share, shape: &Shape) -> i64 {
+    if share.requested > share.allocatable {
+        shape.score(MAX_NODE_SCORE)
+    } else {
+        shape.score(percent(share.requested, share.allocatable))
+    }
+}
+
+fn sums(scores: impl Iterator<Item = (i64, i64)>) -> (i128, i128) {
+    scores.fold((0, 0), |(total, weights), (score, weight)| {
+        let weight = i128::from(weight);
+        (total + i128::from(score) * weight, weights + weight)
+    })
+}
+
+/// The weighted mean, rounded down.
+fn mean(scores: impl Iterator<Item = (i64, i64)>) -> i64 {
+    match sums(scores) {
+        (_, 0) => 0,
+        (total, weights) => i64::try_from(total / weights).unwrap_or(MAX_NODE_SCORE),
+    }
+}
+
+/// The weighted mean of the scores above zero, rounded to the nearest.
+fn rounded_mean(scores: impl Iterator<Item = (i64, i64)>) -> i64 {
+    match sums(scores.filter(|(score, _)| *score > 0)) {
+        (_, 0) => 0,
+        (total, weights) => (total as f64 / weights as f64).round() as i64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Problems;
+    use crate::node_resources::shape::ShapePoint;
+
+    fn shares(amounts: &[(i64, i64, i64)]) -> Vec<Share> {
+        amounts
+            .iter()
+            .map(|(requested, allocatable, weight)| Share {
+                requested: *requested,
+                allocatable: *allocatable,
+                weight: *weight,
+            })
+            .collect()
+    }
+
+    /// plugins 3.4: the worked numbers, each as (requested, allocatable, weight) of CPU and memory.
+    #[test]
+    fn least_allocated_prefers_empty_nodes() {
+        for (name, amounts, score) in [
+            // (4000−3000)·100/4000 = 25 and 50: 75/2.
+            (
+                "3000/5000 on 4000/10000",
+                vec![(3000, 4000, 1), (5000, 10000, 1)],
+                37,
+            ),
+            (
+                "3000/5000 on 6000/10000",
+                vec![(3000, 6000, 1), (5000, 10000, 1)],
+                50,
+            ),
+            // (25 + 2·50)/3.
+            (
+                "memory counts twice",
+                vec![(3000, 4000, 1), (5000, 10000, 2)],
+                41,
+            ),
+            (
+                "memory counts twice, larger node",
+                vec![(3000, 6000, 1), (5000, 10000, 2)],
+                50,
+            ),
+            // 40 and 75; 40 and 50; 40 and 80.
+            (
+                "6000/5000 of 10000/20000",
+                vec![(6000, 10000, 1), (5000, 20000, 1)],
+                57,
+            ),
+            (
+                "6000/10000 of 10000/20000",
+                vec![(6000, 10000, 1), (10000, 20000, 1)],
+                45,
+            ),
+            (
+                "6000/10000 of 10000/50000",
+                vec![(6000, 10000, 1), (10000, 50000, 1)],
+                60,
+            ),
+            (
+                "beyond one capacity",
+                vec![(5000, 4000, 1), (5000, 10000, 1)],
+                25,
+            ),
+            (
+                "nothing offered of one",
+                vec![(3000, 0, 1), (5000, 10000, 1)],
+                50,
+            ),
+            ("nothing offered at all", vec![(3000, 0, 1)], 0),
+            ("near the limit", vec![(0, i64::MAX, 100)], 100),
+        ] {
+            assert_eq!(
+                Strategy::LeastAllocated.score(&shares(&amounts)),
+                score,
+                "{name}"
+            );
+        }
+    }
+
+    /// plugins 3.4: the worked numbers.
+    #[test]
+    fn most_allocated_prefers_full_nodes() {
+        for (name, amounts, score) in [
+            (
+                "3000/5000 on 4000/10000",
+                vec![(3000, 4000, 1), (5000, 10000, 1)],
+                62,
+            ),
+            (
+                "3000/5000 on 6000/10000",
+                vec![(3000, 6000, 1), (5000, 10000, 1)],
+                50,
+            ),
+            // (75 + 2·50)/3.
+            (
+                "memory counts twice",
+                vec![(3000, 4000, 1), (5000, 10000, 2)],
+                58,
+            ),
+            (
+                "memory counts twice, larger node",
+                vec![(3000, 6000, 1), (5000, 10000, 2)],
+                50,
+            ),
+            (
+                "beyond one capacity",
+                vec![(5000, 4000, 1), (5000, 10000, 1)],
+                75,
+            ),
+        ] {
+            assert_eq!(
+                Strategy::MostAllocated.score(&shares(&amounts)),
+                score,
+                "{name}"
+            );
+        }
+    }
+
+    /// plugins 3.4 and 15.4: a score of zero counts neither above nor below the line; half rounds away from zero.
+    #[test]
+    fn requested_to_capacity_ratio_follows_its_shape() {
+        let rising = [(0, 0), (100, 10)];
+        let falling = [(0, 10), (100, 0)];
+        for (name, points, amounts, score) in [
+            // 75 and 50: 62.5 rounds to 63.
+            (
+                "rising",
+                rising,
+                vec![(3000, 4000, 1), (5000, 10000, 1)],
+                63,
+            ),
+            (
+                "falling",
+                falling,
+                vec![(3000, 4000, 1), (5000, 10000, 1)],
+                38,
+            ),
+            (
+                "zero scores are left out",
+                rising,
+                vec![(0, 4000, 50), (5000, 10000, 1)],
+                50,
+            ),
+            ("only zero scores", rising, vec![(0, 4000, 1)], 0),
+            (
+                "beyond capacity is full",
+                rising,
+                vec![(5000, 4000, 1)],
+                100,
+            ),
+            (
+                "nothing offered is left out",
+                falling,
+                vec![(0, 0, 1), (10000, 20000, 3)],
+                50,
+            ),
+            // (75·3 + 50·5)/8 = 59.4.
+            ("weights", rising, vec![(3, 4, 3), (1, 2, 5)], 59),
+        ] {
+            let points = points.map(|(utilization, score)| ShapePoint { utilization, score });
+            let shape = Shape::new(&points, "", &mut Problems::default());
+            let strategy = Strategy::RequestedToCapacityRatio(shape);
+            assert_eq!(strategy.score(&shares(&amounts)), score, "{name}");
+        }
+    }
+}

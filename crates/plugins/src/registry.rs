@@ -1,0 +1,130 @@
+//! The in-tree plugins by name.
+
+use crate::default_binder::{self, DefaultBinder};
+use crate::dynamic_resources::{self, DynamicResources};
+use crate::image_locality::{self, ImageLocality};
+use crate::node_affinity::{self, NodeAffinity, NodeAffinityArgs};
+use crate::node_name::{self, NodeName};
+use crate::node_ports::{self, NodePorts};
+use crate::node_resources::{
+    BalancedAllocationArgs, FitArgs, NodeResourcesBalancedAllocation, NodeResourcesFit,
+    balanced_allocation, fit,
+};
+use crate::node_unschedulable::{self, NodeUnschedulable};
+use crate::priority_sort::{self, PrioritySort};
+use crate::scheduling_gates::{self, SchedulingGates};
+use crate::taint_toleration::{self, TaintToleration};
+use berth_framework::registry::{ArgsError, Extensions, FactoryContext, Registry};
+
+type Make = fn(&FactoryContext<'_>) -> Result<Extensions, ArgsError>;
+
+/// Every in-tree plugin: its name, and how it is made from its arguments.
+const IN_TREE: &[(&str, Make)] = &[
+    (scheduling_gates::NAME, |_| {
+        Ok(Extensions::of(SchedulingGates)
+            .pre_enqueue()
+            .events()
+            .build())
+    }),
+    (priority_sort::NAME, |_| {
+        Ok(Extensions::of(PrioritySort).queue_sort().build())
+    }),
+    (node_unschedulable::NAME, |_| {
+        Ok(Extensions::of(NodeUnschedulable::default())
+            .filter()
+            .events()
+            .build())
+    }),
+    (node_name::NAME, |_| {
+        Ok(Extensions::of(NodeName).filter().events().build())
+    }),
+    (taint_toleration::NAME, |_| {
+        Ok(Extensions::of(TaintToleration)
+            .filter()
+            .pre_score()
+            .score()
+            .events()
+            .build())
+    }),
+    (node_affinity::NAME, |cx| {
+        let args = NodeAffinityArgs::decode(cx.args)?;
+        Ok(Extensions::of(NodeAffinity::new(args))
+            .pre_filter()
+            .filter()
+            .pre_score()
+            .score()
+            .events()
+            .build())
+    }),
+    (node_ports::NAME, |_| {
+        Ok(Extensions::of(NodePorts)
+            .pre_filter()
+            .filter()
+            .events()
+            .build())
+    }),
+    (fit::NAME, |cx| {
+        let args = FitArgs::decode(cx.args)?;
+        Ok(Extensions::of(NodeResourcesFit::new(args))
+            .pre_filter()
+            .filter()
+            .pre_score()
+            .score()
+            .events()
+            .build())
+    }),
+    (dynamic_resources::NAME, |_| {
+        Ok(Extensions::of(DynamicResources)
+            .pre_filter()
+            .filter()
+            .post_filter()
+            .score()
+            .events()
+            .build())
+    }),
+    (balanced_allocation::NAME, |cx| {
+        let args = BalancedAllocationArgs::decode(cx.args)?;
+        Ok(Extensions::of(NodeResourcesBalancedAllocation::new(args))
+            .pre_score()
+            .score()
+            .build())
+    }),
+    (image_locality::NAME, |_| {
+        Ok(Extensions::of(ImageLocality).score().build())
+    }),
+    (default_binder::NAME, |_| {
+        Ok(Extensions::of(DefaultBinder).bind().build())
+    }),
+];
+
+/// A registry with every in-tree plugin.
+pub fn in_tree() -> Registry {
+    let mut registry = Registry::default();
+    for (name, make) in IN_TREE {
+        let added = registry.register(name, make);
+        debug_assert!(added.is_ok(), "{name} is listed twice");
+    }
+    registry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_framework::FeatureGates;
+    use serde_json::Value;
+
+    #[test]
+    fn every_plugin_is_listed_once_and_made_without_arguments() {
+        let registry = in_tree();
+        assert_eq!(registry.names().count(), IN_TREE.len());
+        for (name, _) in IN_TREE {
+            let cx = FactoryContext {
+                args: &Value::Null,
+                features: &FeatureGates::default(),
+            };
+            let factory = registry.get(name).expect("it is registered");
+            let made = factory(&cx).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(made.name, *name);
+        }
+    }
+}

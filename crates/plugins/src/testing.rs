@@ -1,0 +1,339 @@
+//! Small clusters for the tests of plugins: nodes and pods from JSON, and the extension points run in order.
+
+use crate::change;
+use berth_api::{Namespace, Node, Object, Pod, Time};
+use berth_framework::event::{ActionType, Change, ClusterEvent, EventResource, Hint};
+use berth_framework::plugin::{
+    Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
+};
+use berth_framework::stage::{Job, JobId, Outbox, StageContext};
+use berth_framework::{
+    ApiCall, CallId, Cluster, Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What a filter said of a node: nothing when the pod fits, else the code and the reasons.
+pub(crate) type Answer = Option<(Code, Vec<String>)>;
+
+/// A rejection that preemption may turn.
+pub(crate) fn unschedulable(reason: &str) -> Answer {
+    Some((Code::Unschedulable, vec![reason.to_owned()]))
+}
+
+/// A rejection that preemption cannot turn.
+pub(crate) fn unresolvable(reason: &str) -> Answer {
+    Some((Code::UnschedulableAndUnresolvable, vec![reason.to_owned()]))
+}
+
+fn answer(status: &Status) -> Answer {
+    if status.is_success() {
+        return None;
+    }
+    let mut reasons: Vec<String> = status.reasons().iter().map(ToString::to_string).collect();
+    if reasons.is_empty() {
+        reasons.push(status.message());
+    }
+    Some((status.code(), reasons))
+}
+
+/// A node of this name; `fields` may have `metadata` (its labels), `spec` and `status`.
+pub(crate) fn node(name: &str, fields: Value) -> Node {
+    let mut fields = fields;
+    fields["metadata"]["name"] = json!(name);
+    serde_json::from_value(fields).expect("a node")
+}
+
+/// A pod of this name (also its UID) in the namespace `default`.
+pub(crate) fn pod(name: &str, spec: Value) -> Pod {
+    full_pod(name, json!({"spec": spec}))
+}
+
+/// A pod of this name (also its UID); `fields` may have `metadata`, `spec` and `status`.
+pub(crate) fn full_pod(name: &str, fields: Value) -> Pod {
+    let mut fields = fields;
+    let metadata = &mut fields["metadata"];
+    metadata["name"] = json!(name);
+    metadata["uid"] = json!(name);
+    if metadata.get("namespace").is_none() {
+        metadata["namespace"] = json!("default");
+    }
+    serde_json::from_value(fields).expect("a pod")
+}
+
+/// The same as [`pod`], ready for plugins.
+pub(crate) fn pod_info(name: &str, spec: Value) -> PodInfo {
+    PodInfo::new(Arc::new(pod(name, spec)))
+}
+
+/// A cluster, gates and a time.
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    pub(crate) features: FeatureGates,
+    pub(crate) now: Time,
+    /// In the order in which they were added.
+    slots: Vec<Slot>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            cluster: Cluster::default(),
+            features: FeatureGates::default(),
+            now: Time::from_secs(1_000),
+            slots: Vec::new(),
+        }
+    }
+
+    /// With one more node; see [`node`].
+    pub(crate) fn node(mut self, name: &str, fields: Value) -> Self {
+        let slot = self.cluster.nodes.set_node(Arc::new(node(name, fields)));
+        self.slots.push(slot);
+        self
+    }
+
+    /// With one more namespace.
+    #[allow(dead_code, reason = "not every plugin looks at namespaces")]
+    pub(crate) fn namespace(mut self, name: &str, labels: Value) -> Self {
+        let fields = json!({"metadata": {"name": name, "labels": labels}});
+        let namespace: Namespace = serde_json::from_value(fields).expect("a namespace");
+        self.cluster
+            .namespaces
+            .insert(name.into(), Arc::new(namespace));
+        self
+    }
+
+    /// With one more pod on a node.
+    pub(crate) fn bound(self, node: &str, name: &str, spec: Value) -> Self {
+        self.bound_pod(node, full_pod(name, json!({"spec": spec})))
+    }
+
+    /// With one more pod on a node.
+    pub(crate) fn bound_pod(mut self, node: &str, mut pod: Pod) -> Self {
+        pod.spec.node_name = node.into();
+        let pod = Arc::new(pod);
+        self.cluster.pods.insert(pod.uid().clone(), pod.clone());
+        self.cluster
+            .nodes
+            .add_pod(&node.into(), Arc::new(PodInfo::new(pod)));
+        self
+    }
+
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context {
+            now: self.now,
+            cluster: &self.cluster,
+            features: &self.features,
+        }
+    }
+
+    pub(crate) fn stage<'a>(&'a self, outbox: &'a mut dyn Outbox) -> StageContext<'a> {
+        StageContext {
+            now: self.now,
+            cluster: &self.cluster,
+            features: &self.features,
+            outbox,
+        }
+    }
+
+    fn views(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.slots
+            .iter()
+            .filter_map(|slot| self.cluster.nodes.get(*slot))
+    }
+
+    /// What Filter says of each node, without PreFilter.
+    pub(crate) fn filter_only(&self, plugin: &impl Filter, pod: &PodInfo) -> Vec<Answer> {
+        self.filter_with(plugin, &CycleState::default(), pod)
+    }
+
+    /// What Filter says of each node.
+    pub(crate) fn filter_with(
+        &self,
+        plugin: &impl Filter,
+        state: &CycleState,
+        pod: &PodInfo,
+    ) -> Vec<Answer> {
+        self.views()
+            .map(|node| answer(&plugin.filter(&self.context(), state, pod, node)))
+            .collect()
+    }
+
+    /// What PreFilter and Filter say of each node, or the rejection of PreFilter. Nodes that PreFilter leaves out
+    /// have the code and no reasons.
+    pub(crate) fn filter(
+        &self,
+        plugin: &(impl PreFilter + Filter),
+        pod: &PodInfo,
+    ) -> Result<Vec<Answer>, Answer> {
+        let mut state = CycleState::default();
+        match plugin.pre_filter(&self.context(), &mut state, pod) {
+            PreFilterResult::Skip => Ok(self.views().map(|_| None).collect()),
+            PreFilterResult::AllNodes => Ok(self.filter_with(plugin, &state, pod)),
+            PreFilterResult::Nodes(names) => Ok(self
+                .views()
+                .zip(self.filter_with(plugin, &state, pod))
+                .map(|(node, answer)| {
+                    if names.contains(node.name()) {
+                        answer
+                    } else {
+                        Some((Code::UnschedulableAndUnresolvable, Vec::new()))
+                    }
+                })
+                .collect()),
+            PreFilterResult::Reject(status) => Err(answer(&status)),
+        }
+    }
+
+    /// The normalised scores of all nodes; nothing when PreScore says Skip.
+    pub(crate) fn scores(
+        &self,
+        plugin: &(impl PreScore + Score),
+        pod: &PodInfo,
+    ) -> Option<Vec<i64>> {
+        let mut state = CycleState::default();
+        let status = plugin.pre_score(&self.context(), &mut state, pod, &self.slots);
+        assert!(
+            status.is_success() || status.is_skip(),
+            "{}",
+            status.message()
+        );
+        status
+            .is_success()
+            .then(|| self.scores_with(plugin, &state, pod, true))
+    }
+
+    /// The raw scores of all nodes, of a plugin without PreScore.
+    pub(crate) fn raw_scores(&self, plugin: &impl Score, pod: &PodInfo) -> Vec<i64> {
+        self.scores_with(plugin, &CycleState::default(), pod, false)
+    }
+
+    /// The normalised scores of all nodes, of a plugin without PreScore.
+    pub(crate) fn normalized_scores(&self, plugin: &impl Score, pod: &PodInfo) -> Vec<i64> {
+        self.scores_with(plugin, &CycleState::default(), pod, true)
+    }
+
+    fn scores_with(
+        &self,
+        plugin: &impl Score,
+        state: &CycleState,
+        pod: &PodInfo,
+        normalize: bool,
+    ) -> Vec<i64> {
+        let mut scores: Vec<(Slot, i64)> = self
+            .views()
+            .map(|node| {
+                let score = plugin.score(&self.context(), state, pod, node);
+                (node.slot(), score.expect("a score"))
+            })
+            .collect();
+        if normalize {
+            let status = plugin.normalize(&self.context(), state, pod, &mut scores);
+            assert!(status.is_success(), "{}", status.message());
+        }
+        scores.into_iter().map(|(_, score)| score).collect()
+    }
+}
+
+/// An object before and after.
+pub(crate) struct Changed {
+    old: Option<Object>,
+    new: Option<Object>,
+}
+
+/// Anything that is an object.
+pub(crate) trait IntoObject {
+    fn into_object(self) -> Object;
+}
+
+impl IntoObject for Pod {
+    fn into_object(self) -> Object {
+        Object::Pod(Arc::new(self))
+    }
+}
+
+impl IntoObject for Node {
+    fn into_object(self) -> Object {
+        Object::Node(Arc::new(self))
+    }
+}
+
+pub(crate) fn add(new: impl IntoObject) -> Changed {
+    Changed {
+        old: None,
+        new: Some(new.into_object()),
+    }
+}
+
+pub(crate) fn update<T: IntoObject>(old: T, new: T) -> Changed {
+    Changed {
+        old: Some(old.into_object()),
+        new: Some(new.into_object()),
+    }
+}
+
+pub(crate) fn delete(old: impl IntoObject) -> Changed {
+    Changed {
+        old: Some(old.into_object()),
+        new: None,
+    }
+}
+
+/// What a plugin says when the event comes.
+///
+/// # Panics
+/// When the plugin has not registered for the event.
+pub(crate) fn hint(
+    plugin: impl EnqueueExtensions,
+    world: &World,
+    resource: EventResource,
+    action: ActionType,
+    pod: &Pod,
+    changed: Changed,
+) -> Result<Hint, String> {
+    let event = ClusterEvent::new(resource, action);
+    let registrations = Arc::new(plugin).events(&world.features);
+    let registration = registrations
+        .iter()
+        .find(|registration| registration.event.matches(&event))
+        .unwrap_or_else(|| panic!("nothing is registered for {event}"));
+    let change = Change {
+        old: changed.old.as_ref(),
+        new: changed.new.as_ref(),
+    };
+    match &registration.hint {
+        None => Ok(Hint::Queue),
+        Some(hint) => hint(&world.cluster, pod, change),
+    }
+}
+
+/// Remembers the calls that a plugin makes.
+#[derive(Default)]
+pub(crate) struct Calls {
+    pub(crate) made: Vec<ApiCall>,
+}
+
+impl Outbox for Calls {
+    fn call(&mut self, call: ApiCall) -> CallId {
+        self.made.push(call);
+        CallId(self.made.len() as u64 - 1)
+    }
+
+    fn job(&mut self, _job: Job) -> JobId {
+        panic!("no plugin here hands out jobs");
+    }
+}
+
+#[test]
+fn a_hint_about_the_wrong_kind_is_an_error() {
+    let object = node("n", json!({})).into_object();
+    let change = Change {
+        old: None,
+        new: Some(&object),
+    };
+    assert_eq!(
+        change::pods(&change),
+        Err("expected a pod, got a Node".to_owned())
+    );
+    assert!(change::nodes(&change).is_ok());
+}
