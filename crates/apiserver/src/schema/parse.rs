@@ -70,6 +70,8 @@ pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
     let options = serde_saphyr::options! {
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
         with_snippet: false,
+        // As kubectl reads manifests: `defaultMode: 0644` is octal.
+        legacy_octal_numbers: true,
         budget: serde_saphyr::budget! {
             max_depth: DEPTH_MAX,
             max_nodes: VALUES_MAX,

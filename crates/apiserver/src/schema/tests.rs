@@ -345,6 +345,14 @@ fn json_and_yaml_say_the_same() {
     let yaml = parse_yaml(br#"{"a": [1, -2, 1.5, true, null, "x"], "b": {"c": "d"}}"#)
         .expect("JSON as YAML");
     assert_eq!(json, yaml);
+    let manifest = b"mode: 0644\non: yes\ntext: \"yes\"\nday: 2026-01-01\nbase: &b {x: 1}\nderived: {<<: *b, z: 2}\nnone: ~\n";
+    assert_eq!(
+        parse_yaml(manifest).expect("a manifest of YAML 1.1").value,
+        json!({
+            "mode": 420, "true": true, "text": "yes", "day": "2026-01-01",
+            "base": {"x": 1}, "derived": {"x": 1, "z": 2}, "none": null,
+        })
+    );
     let keys = parse_yaml(b"1: one\ntrue: two\n").expect("YAML");
     assert_eq!(keys.value, json!({"1": "one", "true": "two"}));
 }
