@@ -1,12 +1,12 @@
 //! The controllers of the embedded control plane: what makes manifests come true.
 
 mod deployment;
-mod object;
-mod pod;
+pub(crate) mod object;
+pub(crate) mod pod;
 mod replicaset;
-mod runtime;
+pub(crate) mod runtime;
 mod selector;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use self::runtime::{Clock, Handle};

@@ -1,1 +1,171 @@
-//! Simulated nodes and their kubelets.
+//! Simulated nodes and the kubelets that run pods on them: without containers, with everything that the API shows.
+//!
+//! A simulated node is a Node with the label [`SIMULATED`]` = "true"`. [`spawn`] makes some, named
+//! `berth-node-1`, `berth-node-2`, … (not zero-padded); a node that a user creates with that label is served too,
+//! any other node is left alone. All kubelets together are two tasks: one keeps leases and node conditions fresh,
+//! one carries pods through their lives. Thousands of nodes cost a timer each.
+//!
+//! A pod that is bound to a simulated node starts (`ContainerCreating`), runs, becomes ready, ends if told to, and
+//! stops gracefully when it is deleted. Annotations of the pod say how long things take, in seconds with decimals:
+//!
+//! | annotation | meaning | default |
+//! |---|---|---|
+//! | `berth.dev/startup-seconds` | from bound to running | 0.5 |
+//! | `berth.dev/ready-seconds` | from running to ready | 0 |
+//! | `berth.dev/run-seconds` | from running to the containers' end | for ever |
+//! | `berth.dev/exit-code` | what the containers end with | 0 |
+//! | `berth.dev/stop-seconds` | from deletion to the end, never longer than the grace period | 0.5 |
+//!
+//! What follows the containers' end is the pod's `restartPolicy`: Succeeded, Failed, or a restart with backoff.
+//! Readiness gates and `activeDeadlineSeconds` count as on a real node.
+//!
+//! An annotation of the node says how its kubelet is: `berth.dev/node-ready: "False"` reports the node as not
+//! ready; `"Unknown"` makes the kubelet fall silent, so that its lease goes stale and its pods are on their own.
+
+mod heartbeat;
+mod node;
+mod pods;
+mod status;
+
+pub use self::node::Shape;
+
+use self::heartbeat::Heartbeats;
+use self::pods::Pods;
+use crate::access::{Access, AccessError};
+use crate::controllers::object::{NAMESPACE, NODE};
+use crate::controllers::{Clock, Handle};
+use serde_json::json;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The label that makes a node a simulated one, with the value `true`.
+pub const SIMULATED: &str = "berth.dev/simulated";
+/// The node annotation that says how its kubelet is: `True` (the default), `False` or `Unknown`.
+pub const NODE_READY: &str = "berth.dev/node-ready";
+/// The pod annotation for the seconds from bound to running.
+pub const STARTUP_SECONDS: &str = "berth.dev/startup-seconds";
+/// The pod annotation for the seconds from running to ready.
+pub const READY_SECONDS: &str = "berth.dev/ready-seconds";
+/// The pod annotation for the seconds from running to the containers' end.
+pub const RUN_SECONDS: &str = "berth.dev/run-seconds";
+/// The pod annotation for the exit code of the containers.
+pub const EXIT_CODE: &str = "berth.dev/exit-code";
+/// The pod annotation for the seconds from deletion to the end.
+pub const STOP_SECONDS: &str = "berth.dev/stop-seconds";
+
+/// Where kubelets keep their leases.
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+/// After how many new nodes other tasks have their turn.
+const NODES_PER_TURN: u32 = 64;
+
+/// Is told how many nodes there are, as they are made.
+pub type Progress = Arc<dyn Fn(u32) + Send + Sync>;
+
+/// Which nodes to make and how their kubelets behave.
+#[derive(Clone)]
+pub struct Options {
+    /// How many nodes to make.
+    pub nodes: u32,
+    /// What stands before the number in a node's name.
+    pub name_prefix: String,
+    /// What each node has.
+    pub shape: Shape,
+    /// How long a pod takes from bound to running, unless its annotation says otherwise.
+    pub startup: Duration,
+    /// How long a deleted pod takes to end, unless its annotation says otherwise.
+    pub stop: Duration,
+    /// How often a kubelet renews its lease. Upstream: every 10 s.
+    pub lease_renewal: Duration,
+    /// Whether kubelets record events of pods (Pulled, Created, Started, Killing).
+    pub events: bool,
+    /// The time that is written into objects.
+    pub clock: Clock,
+    /// Is told how many nodes there are, as they are made.
+    pub progress: Option<Progress>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            nodes: 0,
+            name_prefix: "berth-node-".to_owned(),
+            shape: Shape::default(),
+            startup: Duration::from_millis(500),
+            stop: Duration::from_millis(500),
+            lease_renewal: Duration::from_secs(10),
+            events: true,
+            clock: Clock::system(),
+            progress: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("nodes", &self.nodes)
+            .field("name_prefix", &self.name_prefix)
+            .field("shape", &self.shape)
+            .field("startup", &self.startup)
+            .field("stop", &self.stop)
+            .field("lease_renewal", &self.lease_renewal)
+            .field("events", &self.events)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why the simulated nodes could not be made.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The namespace of the leases is missing and cannot be made.
+    #[error("namespace {LEASE_NAMESPACE}, where nodes keep their leases, cannot be created: {0}")]
+    LeaseNamespace(AccessError),
+    /// A node cannot be made.
+    #[error("node {name} cannot be created: {source}")]
+    Node {
+        /// The name of the node.
+        name: String,
+        /// What the API said.
+        source: AccessError,
+    },
+}
+
+/// Makes the nodes and starts their kubelets. Nodes that exist already are kept as they are.
+///
+/// # Errors
+/// When a node or the namespace of the leases is refused.
+pub async fn spawn(api: Arc<dyn Access>, options: Options) -> Result<Handle, Error> {
+    let namespace = json!({
+        "apiVersion": NAMESPACE.api_version,
+        "kind": NAMESPACE.kind,
+        "metadata": {"name": LEASE_NAMESPACE},
+    });
+    exists(api.create(NAMESPACE.resource, namespace)).map_err(Error::LeaseNamespace)?;
+    for index in 1..=options.nodes {
+        let name = format!("{}{index}", options.name_prefix);
+        let node = options.shape.node(&name, index, options.clock.now());
+        exists(api.create(NODE.resource, node)).map_err(|source| Error::Node { name, source })?;
+        if let Some(progress) = &options.progress {
+            progress(index);
+        }
+        if index % NODES_PER_TURN == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let clock = options.clock.clone();
+    let mut handle = Handle::new();
+    handle.start(Heartbeats::new(&options), api.clone(), clock.clone());
+    handle.start(Pods::new(&options), api, clock);
+    Ok(handle)
+}
+
+fn exists<T>(result: Result<T, AccessError>) -> Result<(), AccessError> {
+    match result {
+        Err(error) if error.reason != "AlreadyExists" => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ mod recorder;
 pub use self::clock::Clock;
 
 pub(crate) use self::cache::{Cache, Difference, Index};
-pub(crate) use self::recorder::EventType;
+pub(crate) use self::recorder::{EventType, Subject};
 
 use self::queue::WorkQueue;
 use self::recorder::Recorder;
@@ -212,10 +212,26 @@ impl<K: Clone + Eq + Hash> Context<K> {
         reason: &'static str,
         message: String,
     ) {
+        let subject = Subject {
+            kind,
+            object: regarding,
+            field_path: "",
+            host: "",
+        };
+        self.event_about(subject, event_type, reason, message);
+    }
+
+    /// As [`Context::event`], with more to say about where it happened.
+    pub(crate) fn event_about(
+        &mut self,
+        subject: Subject<'_>,
+        event_type: EventType,
+        reason: &'static str,
+        message: String,
+    ) {
         let now = self.clock.now();
-        self.recorder.record(
-            &*self.api, now, kind, regarding, event_type, reason, message,
-        );
+        self.recorder
+            .record(&*self.api, now, subject, event_type, reason, message);
     }
 
     fn wrote(&mut self, kind: GroupResource, object: &Object) {

@@ -39,7 +39,21 @@ impl EventType {
     }
 }
 
-type Group = (String, &'static str, EventType);
+/// What an event is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    /// The kind of the object.
+    pub(crate) kind: Kind,
+    /// The object.
+    pub(crate) object: &'a Value,
+    /// The part of it, such as `spec.containers{web}`; may be empty.
+    pub(crate) field_path: &'a str,
+    /// The node on which it happened; may be empty.
+    pub(crate) host: &'a str,
+}
+
+/// UID and part of the object, reason, type.
+type Group = (String, String, &'static str, EventType);
 
 #[derive(Debug)]
 struct Tokens {
@@ -87,19 +101,16 @@ impl Recorder {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn record(
         &mut self,
         api: &dyn Access,
         now: Timestamp,
-        kind: Kind,
-        regarding: &Value,
+        subject: Subject<'_>,
         event_type: EventType,
         reason: &'static str,
         message: String,
     ) {
-        let Some((id, message)) = self.fold(now, uid(regarding), event_type, reason, message)
-        else {
+        let Some((id, message)) = self.fold(now, subject, event_type, reason, message) else {
             return;
         };
         let result = match self.written.0.get(&id) {
@@ -116,15 +127,14 @@ impl Recorder {
                 match api.update(EVENT.resource, event) {
                     // It has expired meanwhile.
                     Err(e) if e.is_not_found() => {
-                        let new =
-                            self.new_event(now, kind, regarding, event_type, reason, &message);
+                        let new = self.new_event(now, subject, event_type, reason, &message);
                         api.create(EVENT.resource, new)
                     }
                     other => other,
                 }
             }
             None => {
-                let new = self.new_event(now, kind, regarding, event_type, reason, &message);
+                let new = self.new_event(now, subject, event_type, reason, &message);
                 api.create(EVENT.resource, new)
             }
         };
@@ -138,12 +148,18 @@ impl Recorder {
     fn fold(
         &mut self,
         now: Timestamp,
-        uid: &str,
+        subject: Subject<'_>,
         event_type: EventType,
         reason: &'static str,
         message: String,
     ) -> Option<((Group, String), String)> {
-        let group: Group = (uid.to_owned(), reason, event_type);
+        let uid = uid(subject.object);
+        let group: Group = (
+            uid.to_owned(),
+            subject.field_path.to_owned(),
+            reason,
+            event_type,
+        );
         let similar = self.similar.entry(group.clone()).or_insert(Similar {
             messages: Vec::new(),
             last: now,
@@ -177,12 +193,12 @@ impl Recorder {
     fn new_event(
         &mut self,
         now: Timestamp,
-        kind: Kind,
-        regarding: &Value,
+        subject: Subject<'_>,
         event_type: EventType,
         reason: &str,
         message: &str,
     ) -> Value {
+        let (kind, regarding) = (subject.kind, subject.object);
         let stamp = now.as_nanosecond().max(self.last_stamp + 1);
         self.last_stamp = stamp;
         let namespace = match namespace(regarding) {
@@ -216,6 +232,13 @@ impl Recorder {
         if let Some(namespace) = regarding["metadata"]["namespace"].as_str() {
             event["involvedObject"]["namespace"] = namespace.into();
         }
+        if !subject.field_path.is_empty() {
+            event["involvedObject"]["fieldPath"] = subject.field_path.into();
+        }
+        if !subject.host.is_empty() {
+            event["source"]["host"] = subject.host.into();
+            event["reportingInstance"] = subject.host.into();
+        }
         event
     }
 }
@@ -232,15 +255,14 @@ mod tests {
         let rs = json!({"metadata": {"name": "web", "namespace": "default", "uid": "1"}});
         for (second, message) in messages {
             let now = Timestamp::from_second(1_000_000 + second).unwrap();
-            recorder.record(
-                &*api,
-                now,
-                REPLICA_SET,
-                &rs,
-                EventType::Normal,
-                "SuccessfulCreate",
-                message,
-            );
+            let subject = Subject {
+                kind: REPLICA_SET,
+                object: &rs,
+                field_path: "",
+                host: "",
+            };
+            let reason = "SuccessfulCreate";
+            recorder.record(&*api, now, subject, EventType::Normal, reason, message);
         }
         let mut events: Vec<_> = api
             .list(EVENT.resource, Some("default"))

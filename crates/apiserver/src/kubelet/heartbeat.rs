@@ -1,0 +1,151 @@
+//! The kubelets' signs of life: leases every ten seconds, conditions when they change and every five minutes.
+
+use super::node::{Shape, is_silent, is_simulated, reported};
+use super::{LEASE_NAMESPACE, Options};
+use crate::access::{AccessError, GroupResource, Object};
+use crate::controllers::object::{LEASE, NODE, micros, name, set, uid};
+use crate::controllers::runtime::{Context, Controller, Difference, Watch, watching};
+use rustc_hash::{FxHashMap, FxHasher};
+use serde_json::{Value, json};
+use std::hash::Hasher;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a lease is good for. Upstream: 40 s.
+const LEASE_SECONDS: u32 = 40;
+/// How often conditions are renewed though nothing has changed. Upstream: 5 minutes.
+const STATUS_EVERY: Duration = Duration::from_secs(300);
+
+#[derive(Debug)]
+struct Beat {
+    /// The lease as last written, and of which node it is.
+    lease: Option<Object>,
+    node_uid: String,
+    renew_at: Instant,
+    status_at: Instant,
+}
+
+/// See the module. Its keys are node names.
+#[derive(Debug)]
+pub(super) struct Heartbeats {
+    shape: Shape,
+    renewal: Duration,
+    beats: FxHashMap<String, Beat>,
+}
+
+impl Heartbeats {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            shape: options.shape.clone(),
+            renewal: options.lease_renewal.max(Duration::from_millis(100)),
+            beats: FxHashMap::default(),
+        }
+    }
+}
+
+/// A part of `period` that differs from node to node, so that not all beat at once.
+fn share_of(period: Duration, name: &str) -> Duration {
+    let mut hasher = FxHasher::default();
+    hasher.write(name.as_bytes());
+    period.mul_f64((hasher.finish() >> 32) as f64 / f64::from(u32::MAX))
+}
+
+impl Controller for Heartbeats {
+    type Key = String;
+
+    fn name(&self) -> &'static str {
+        "kubelet"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![watching(NODE, &[])]
+    }
+
+    fn observe(&mut self, cx: &mut Context<String>, _kind: GroupResource, diff: &Difference) {
+        if let Some(node) = diff.new.as_ref().or(diff.old.as_ref()) {
+            cx.enqueue(name(node).to_owned());
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<String>, key: &String) -> Result<(), AccessError> {
+        let key_of_node = crate::controllers::object::Key::new("", key);
+        let node = cx.cache(NODE).get(&key_of_node).cloned();
+        let Some(node) = node.filter(|n| is_simulated(n) && !is_silent(n)) else {
+            self.beats.remove(key);
+            return Ok(());
+        };
+        let now = Instant::now();
+        let is_new = self.beats.get(key).is_none_or(|b| b.node_uid != uid(&node));
+        if is_new {
+            let beat = Beat {
+                lease: None,
+                node_uid: uid(&node).to_owned(),
+                renew_at: now,
+                status_at: now + STATUS_EVERY / 2 + share_of(STATUS_EVERY / 2, key),
+            };
+            self.beats.insert(key.clone(), beat);
+        }
+        let Some(beat) = self.beats.get_mut(key) else {
+            return Ok(());
+        };
+        let is_due = beat.status_at <= now;
+        if let Some(new) = reported(&node, &self.shape, cx.now(), is_due) {
+            cx.update_status(NODE, new)?;
+        }
+        if is_due {
+            beat.status_at = now + STATUS_EVERY;
+        }
+        if beat.renew_at <= now {
+            beat.lease = Some(renew(cx, beat.lease.take(), &node)?);
+            // The first renewal comes at the node's own moment, the others follow at equal distance.
+            beat.renew_at = match is_new {
+                true => now + share_of(self.renewal, key),
+                false => now + self.renewal,
+            };
+        }
+        let next = beat.renew_at.min(beat.status_at);
+        cx.enqueue_after(key.clone(), next.saturating_duration_since(now));
+        Ok(())
+    }
+}
+
+fn renew(cx: &Context<String>, last: Option<Object>, node: &Value) -> Result<Object, AccessError> {
+    let now = micros(cx.now());
+    let last = match last {
+        Some(lease) => Some(lease),
+        None => cx
+            .api()
+            .get(LEASE.resource, LEASE_NAMESPACE, name(node))
+            .ok(),
+    };
+    if let Some(last) = last {
+        let mut lease = (*last).clone();
+        set(&mut lease, &["spec", "renewTime"], now.clone());
+        set(&mut lease, &["spec", "holderIdentity"], name(node).into());
+        match cx.api().update(LEASE.resource, lease) {
+            // Somebody has deleted it: make another.
+            Err(error) if error.is_not_found() => {}
+            other => return other,
+        }
+    }
+    let lease = json!({
+        "apiVersion": LEASE.api_version,
+        "kind": LEASE.kind,
+        "metadata": {
+            "name": name(node),
+            "namespace": LEASE_NAMESPACE,
+            "ownerReferences": [{
+                "apiVersion": NODE.api_version,
+                "kind": NODE.kind,
+                "name": name(node),
+                "uid": uid(node),
+            }],
+        },
+        "spec": {
+            "holderIdentity": name(node),
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": now,
+        },
+    });
+    cx.api().create(LEASE.resource, lease)
+}

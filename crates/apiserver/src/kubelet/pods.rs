@@ -1,0 +1,495 @@
+//! Carries pods on simulated nodes through their lives.
+//!
+//! [`next`] is pure: from a pod, what is remembered of it and the time it gives the one step to take now. The
+//! controller takes it; the change brings the next one.
+
+use super::node::{internal_ip, is_silent, is_simulated};
+use super::status::{Containers, Place, restarts, status_of};
+use super::{EXIT_CODE, Options, READY_SECONDS, RUN_SECONDS, STARTUP_SECONDS, STOP_SECONDS};
+use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use crate::controllers::object::{
+    Key, NODE, POD, annotation_number, condition, is_deleting, items, name, time, uid,
+};
+use crate::controllers::pod;
+use crate::controllers::runtime::{
+    Context, Controller, Difference, EventType, Index, Subject, Watch, watching,
+};
+use jiff::{SignedDuration, Timestamp};
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+/// The longest pause before containers that ended run again.
+const BACK_OFF_SECONDS_MAX: u64 = 300;
+/// No annotation asks for longer than this.
+const SECONDS_MAX: f64 = 100.0 * 365.0 * 86_400.0;
+/// Pods get addresses from 10.0.0.0/8, in turn.
+const POD_NETWORK: u32 = u32::from_be_bytes([10, 0, 0, 0]);
+const POD_ADDRESSES: u32 = 1 << 24;
+
+/// How long things take where the pod does not say.
+#[derive(Debug, Clone, Copy)]
+struct Defaults {
+    startup: Duration,
+    stop: Duration,
+}
+
+/// What is remembered of a pod. All of it can be found again from the pod, but for fractions of seconds.
+#[derive(Debug, Default)]
+struct Record {
+    uid: String,
+    ip: String,
+    bound_at: Option<Timestamp>,
+    running_since: Option<Timestamp>,
+    restart_at: Option<Timestamp>,
+    stop_at: Option<Timestamp>,
+}
+
+/// What to tell about a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tell {
+    Nothing,
+    Started,
+    BackOff,
+}
+
+/// What to do with a pod now.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Write(Value, Tell),
+    Delete,
+    WaitUntil(Timestamp),
+    Nothing,
+}
+
+fn after(time: Timestamp, delay: Duration) -> Timestamp {
+    SignedDuration::try_from(delay)
+        .ok()
+        .and_then(|d| time.checked_add(d).ok())
+        .unwrap_or(Timestamp::MAX)
+}
+
+fn given_seconds(pod: &Value, annotation: &str) -> Option<Duration> {
+    annotation_number::<f64>(pod, annotation)
+        .filter(|s| s.is_finite() && *s >= 0.0)
+        .map(|s| Duration::from_secs_f64(s.min(SECONDS_MAX)))
+}
+
+/// The step to take now.
+fn next(
+    pod: &Value,
+    record: &mut Record,
+    host_ip: &str,
+    defaults: Defaults,
+    now: Timestamp,
+) -> Step {
+    let place = Place {
+        host_ip,
+        pod_ip: &record.ip,
+    };
+    if is_deleting(pod) {
+        return stop(pod, record, host_ip, defaults, now);
+    }
+    if pod::is_terminal(pod) {
+        return Step::Nothing;
+    }
+    let deadline = deadline(pod);
+    if deadline.is_some_and(|at| at <= now) {
+        let ended = Containers::Ended { exit_code: 137 };
+        let mut status = status_of(pod, place, "Failed", ended, false, now);
+        status["reason"] = "DeadlineExceeded".into();
+        status["message"] = "Pod was active on the node longer than the specified deadline".into();
+        return Step::Write(status, Tell::Nothing);
+    }
+    let soonest = |times: &[Option<Timestamp>]| {
+        let earliest = times.iter().flatten().chain(deadline.as_ref()).min();
+        earliest.map_or(Step::Nothing, |at| Step::WaitUntil(*at))
+    };
+    let ready_after = given_seconds(pod, READY_SECONDS).unwrap_or_default();
+    if pod::phase(pod) != "Running" {
+        let bound_at = *record.bound_at.get_or_insert(now);
+        let startup = given_seconds(pod, STARTUP_SECONDS).unwrap_or(defaults.startup);
+        let run_at = after(bound_at, startup);
+        if run_at > now {
+            if pod["status"]["startTime"].is_string() {
+                return soonest(&[Some(run_at)]);
+            }
+            let status = status_of(pod, place, "Pending", Containers::Creating, false, now);
+            return Step::Write(status, Tell::Nothing);
+        }
+        record.running_since = Some(now);
+        let ready = ready_after.is_zero();
+        let status = status_of(
+            pod,
+            place,
+            "Running",
+            Containers::Running { ready },
+            false,
+            now,
+        );
+        return Step::Write(status, Tell::Started);
+    }
+    let first = &items(&pod["status"]["containerStatuses"]).first();
+    let first = first.unwrap_or(&Value::Null);
+    if first["state"]["waiting"].is_object() {
+        let restart_at = *record.restart_at.get_or_insert(now);
+        if restart_at > now {
+            return soonest(&[Some(restart_at)]);
+        }
+        record.running_since = Some(now);
+        record.restart_at = None;
+        let ready = ready_after.is_zero();
+        let status = status_of(
+            pod,
+            place,
+            "Running",
+            Containers::Running { ready },
+            true,
+            now,
+        );
+        return Step::Write(status, Tell::Nothing);
+    }
+    let since = *record
+        .running_since
+        .get_or_insert_with(|| time(&first["state"]["running"]["startedAt"]).unwrap_or(now));
+    let end_at = given_seconds(pod, RUN_SECONDS).map(|run| after(since, run));
+    if end_at.is_some_and(|at| at <= now) {
+        return end(pod, record, host_ip, now);
+    }
+    let ready_at = after(since, ready_after);
+    let ready = ready_at <= now;
+    let status = status_of(
+        pod,
+        place,
+        "Running",
+        Containers::Running { ready },
+        false,
+        now,
+    );
+    if shows_a_change(pod, &status) {
+        return Step::Write(status, Tell::Nothing);
+    }
+    soonest(&[end_at, (!ready).then_some(ready_at)])
+}
+
+/// Whether a status says more than the one there is.
+fn shows_a_change(pod: &Value, status: &Value) -> bool {
+    let old = &pod["status"];
+    let differs = |kind: &str| {
+        let of = |status| condition(status, kind).map(|c: &Value| (&c["status"], &c["reason"]));
+        of(old) != of(status)
+    };
+    // A server that does not keep the generation must not be told it for ever.
+    let generation = &old["observedGeneration"];
+    differs("Ready")
+        || differs("ContainersReady")
+        || (generation.is_number() && *generation != status["observedGeneration"])
+}
+
+fn deadline(pod: &Value) -> Option<Timestamp> {
+    let seconds = pod["spec"]["activeDeadlineSeconds"].as_u64()?;
+    let start = time(&pod["status"]["startTime"])?;
+    Some(after(start, Duration::from_secs(seconds)))
+}
+
+/// The containers have come to their end by themselves.
+fn end(pod: &Value, record: &mut Record, host_ip: &str, now: Timestamp) -> Step {
+    let place = Place {
+        host_ip,
+        pod_ip: &record.ip,
+    };
+    let exit_code: i32 = annotation_number(pod, EXIT_CODE).unwrap_or_default();
+    let phase = match (pod["spec"]["restartPolicy"].as_str(), exit_code) {
+        (Some("Never" | "OnFailure"), 0) => "Succeeded",
+        (Some("Never"), _) => "Failed",
+        _ => {
+            let times = restarts(pod);
+            // The first restart comes at once, then after 10, 20, 40, … seconds.
+            let delay = match u32::try_from(times) {
+                Ok(0) => 0,
+                Ok(n) => (10u64 << (n - 1).min(10)).min(BACK_OFF_SECONDS_MAX),
+                Err(_) => BACK_OFF_SECONDS_MAX,
+            };
+            record.restart_at = Some(after(now, Duration::from_secs(delay)));
+            let back_off = Containers::BackOff { delay, exit_code };
+            let status = status_of(pod, place, "Running", back_off, false, now);
+            let tell = if delay > 0 {
+                Tell::BackOff
+            } else {
+                Tell::Nothing
+            };
+            return Step::Write(status, tell);
+        }
+    };
+    let status = status_of(
+        pod,
+        place,
+        phase,
+        Containers::Ended { exit_code },
+        false,
+        now,
+    );
+    Step::Write(status, Tell::Nothing)
+}
+
+/// The pod is being deleted.
+fn stop(
+    pod: &Value,
+    record: &mut Record,
+    host_ip: &str,
+    defaults: Defaults,
+    now: Timestamp,
+) -> Step {
+    let grace = pod["metadata"]["deletionGracePeriodSeconds"]
+        .as_u64()
+        .unwrap_or_default();
+    let runs = pod::phase(pod) == "Running";
+    let takes = given_seconds(pod, STOP_SECONDS).unwrap_or(defaults.stop);
+    let takes = if runs {
+        takes.min(Duration::from_secs(grace))
+    } else {
+        Duration::ZERO
+    };
+    // A later deletion with less grace shortens it.
+    let latest = after(now, Duration::from_secs(grace));
+    let stop_at = record
+        .stop_at
+        .map_or_else(|| after(now, takes), |at| at.min(latest));
+    record.stop_at = Some(stop_at);
+    if stop_at > now {
+        return Step::WaitUntil(stop_at);
+    }
+    let is_held = !items(&pod["metadata"]["finalizers"]).is_empty();
+    if is_held && !pod::is_terminal(pod) {
+        // Whoever holds the pod wants to see how it ended.
+        let place = Place {
+            host_ip,
+            pod_ip: &record.ip,
+        };
+        let ended = Containers::Ended { exit_code: 0 };
+        let status = status_of(pod, place, "Succeeded", ended, false, now);
+        return Step::Write(status, Tell::Nothing);
+    }
+    if grace == 0 && is_held {
+        return Step::Nothing;
+    }
+    Step::Delete
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Pods {
+    defaults: Defaults,
+    events: bool,
+    records: FxHashMap<Key, Record>,
+    addresses: u32,
+}
+
+impl Pods {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            defaults: Defaults {
+                startup: options.startup,
+                stop: options.stop,
+            },
+            events: options.events,
+            records: FxHashMap::default(),
+            addresses: 0,
+        }
+    }
+
+    /// An address that no living pod has, as long as there are fewer than 16 million pods.
+    fn address(&mut self) -> String {
+        self.addresses = (self.addresses + 1) % POD_ADDRESSES;
+        Ipv4Addr::from(POD_NETWORK | self.addresses).to_string()
+    }
+
+    fn record(&mut self, key: &Key, pod: &Value, host_ip: &str) -> &mut Record {
+        let is_known = self.records.get(key).is_some_and(|r| r.uid == uid(pod));
+        if !is_known {
+            let ip = match pod["status"]["podIP"].as_str() {
+                Some(ip) => ip.to_owned(),
+                None if pod["spec"]["hostNetwork"] == true => host_ip.to_owned(),
+                None => self.address(),
+            };
+            let record = Record {
+                uid: uid(pod).to_owned(),
+                ip,
+                ..Record::default()
+            };
+            self.records.insert(key.clone(), record);
+        }
+        self.records.entry(key.clone()).or_default()
+    }
+}
+
+impl Controller for Pods {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "kubelet"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![watching(POD, &[Index::Node]), watching(NODE, &[])]
+    }
+
+    fn start(&mut self, cx: &mut Context<Key>) {
+        // After a restart, go on where the addresses ended.
+        let used = cx.cache(POD).iter().filter_map(|(_, pod)| {
+            let ip: Ipv4Addr = pod["status"]["podIP"].as_str()?.parse().ok()?;
+            let ip = u32::from(ip);
+            (ip & !(POD_ADDRESSES - 1) == POD_NETWORK).then_some(ip & (POD_ADDRESSES - 1))
+        });
+        self.addresses = used.max().unwrap_or_default();
+    }
+
+    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+        if kind == POD.resource {
+            match &diff.new {
+                Some(pod) if pod::node_name(pod).is_some() => cx.enqueue(Key::of(pod)),
+                Some(_) => {}
+                None => {
+                    if let Some(pod) = &diff.old {
+                        self.records.remove(&Key::of(pod));
+                    }
+                }
+            }
+            return;
+        }
+        // A kubelet that comes, or speaks again, looks at its pods.
+        let serves = |node: &Option<Object>| {
+            node.as_ref()
+                .is_some_and(|n| is_simulated(n) && !is_silent(n))
+        };
+        if serves(&diff.new)
+            && !serves(&diff.old)
+            && let Some(node) = &diff.new
+        {
+            let pods: Vec<Key> = cx
+                .cache(POD)
+                .by(Index::Node, name(node))
+                .map(|p| Key::of(p))
+                .collect();
+            for key in pods {
+                cx.enqueue(key);
+            }
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        let Some(pod) = cx.cache(POD).get(key).cloned() else {
+            self.records.remove(key);
+            return Ok(());
+        };
+        let node = pod::node_name(&pod)
+            .and_then(|name| cx.cache(NODE).get(&Key::new("", name)))
+            .filter(|n| is_simulated(n) && !is_silent(n))
+            .cloned();
+        let Some(node) = node else { return Ok(()) };
+        let (defaults, events) = (self.defaults, self.events);
+        let record = self.record(key, &pod, internal_ip(&node));
+        let was_stopping = record.stop_at.is_some();
+        let now = cx.now();
+        let step = next(&pod, record, internal_ip(&node), defaults, now);
+        if events && !was_stopping && record.stop_at.is_some() && pod::phase(&pod) == "Running" {
+            tell(cx, &pod, EventType::Normal, "Killing", |c| {
+                format!("Stopping container {c}")
+            });
+        }
+        match step {
+            Step::Nothing => Ok(()),
+            Step::WaitUntil(at) => {
+                cx.enqueue_at(key.clone(), at);
+                Ok(())
+            }
+            Step::Delete => {
+                let options = DeleteOptions {
+                    grace_period_seconds: Some(0),
+                    ..DeleteOptions::default()
+                };
+                cx.delete(POD.resource, &pod, options)
+            }
+            Step::Write(status, what) => {
+                let mut new = (*pod).clone();
+                new["status"] = status;
+                let written = match cx.update_status(POD, new) {
+                    Err(error) if error.is_not_found() => return Ok(()),
+                    other => other?,
+                };
+                if events {
+                    tell_step(cx, &written, what);
+                }
+                // What the write changed brings the next look; if it changed nothing, this one does.
+                cx.enqueue_at(key.clone(), after(now, Duration::from_secs(1)));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn tell_step(cx: &mut Context<Key>, pod: &Value, what: Tell) {
+    match what {
+        Tell::Nothing => {}
+        Tell::Started => {
+            for (reason, message) in [
+                ("Pulled", None),
+                ("Created", Some("Container created")),
+                ("Started", Some("Container started")),
+            ] {
+                for container in items(&pod["spec"]["containers"]) {
+                    let image = container["image"].as_str().unwrap_or_default();
+                    let message = message.map_or_else(
+                        || {
+                            format!(
+                                "Container image {image:?} already present on machine and can be accessed by the pod"
+                            )
+                        },
+                        str::to_owned,
+                    );
+                    tell_one(cx, pod, container, EventType::Normal, reason, message);
+                }
+            }
+        }
+        Tell::BackOff => {
+            let (name, namespace) = (name(pod), crate::controllers::object::namespace(pod));
+            let pod_name = format!("{name}_{namespace}({})", uid(pod));
+            tell(cx, pod, EventType::Warning, "BackOff", |c| {
+                format!("Back-off restarting failed container {c} in pod {pod_name}")
+            });
+        }
+    }
+}
+
+fn tell(
+    cx: &mut Context<Key>,
+    pod: &Value,
+    event_type: EventType,
+    reason: &'static str,
+    message: impl Fn(&str) -> String,
+) {
+    for container in items(&pod["spec"]["containers"]) {
+        let text = message(container["name"].as_str().unwrap_or_default());
+        tell_one(cx, pod, container, event_type, reason, text);
+    }
+}
+
+fn tell_one(
+    cx: &mut Context<Key>,
+    pod: &Value,
+    container: &Value,
+    event_type: EventType,
+    reason: &'static str,
+    message: String,
+) {
+    let container = container["name"].as_str().unwrap_or_default();
+    let field_path = format!("spec.containers{{{container}}}");
+    let subject = Subject {
+        kind: POD,
+        object: pod,
+        field_path: &field_path,
+        host: pod::node_name(pod).unwrap_or_default(),
+    };
+    cx.event_about(subject, event_type, reason, message);
+}

@@ -1,0 +1,489 @@
+//! The statuses that a kubelet writes as a pod goes through its life. Pure: from the pod, the place and the time.
+
+use crate::controllers::object::{condition, generation, items, seconds};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// Where a pod runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) host_ip: &'a str,
+    pub(super) pod_ip: &'a str,
+}
+
+/// How the containers of a pod are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Containers {
+    /// Not started yet.
+    Creating,
+    /// Running, ready or not.
+    Running { ready: bool },
+    /// Between two runs, of which the next one begins after so many seconds.
+    BackOff { delay: u64, exit_code: i32 },
+    /// At their end.
+    Ended { exit_code: i32 },
+}
+
+/// Whether an init container keeps running beside the others.
+fn is_sidecar(container: &Value) -> bool {
+    container["restartPolicy"] == "Always"
+}
+
+/// How many times the containers have been restarted.
+pub(super) fn restarts(pod: &Value) -> i64 {
+    crate::controllers::pod::max_restarts(pod)
+}
+
+/// What keeps the readiness gates closed; empty when all are open.
+fn closed_gates(pod: &Value) -> String {
+    let closed: Vec<String> = items(&pod["spec"]["readinessGates"])
+        .iter()
+        .filter_map(|gate| gate["conditionType"].as_str())
+        .filter_map(|gate| match condition(&pod["status"], gate) {
+            None => Some(format!(
+                "corresponding condition of pod readiness gate {gate:?} does not exist."
+            )),
+            Some(c) if c["status"] == "True" => None,
+            Some(c) => Some(format!(
+                "the status of pod readiness gate {gate:?} is not \"True\", but {}",
+                c["status"].as_str().unwrap_or_default()
+            )),
+        })
+        .collect();
+    closed.join(", ")
+}
+
+/// Seconds as Go prints a duration: `10s`, `1m20s`, `5m0s`.
+fn go_seconds(seconds: u64) -> String {
+    match seconds / 60 {
+        0 => format!("{seconds}s"),
+        minutes => format!("{minutes}m{}s", seconds % 60),
+    }
+}
+
+/// The status of `pod` with containers like that. `restarted` begins another run.
+pub(super) fn status_of(
+    pod: &Value,
+    place: Place<'_>,
+    phase: &str,
+    containers: Containers,
+    restarted: bool,
+    now: Timestamp,
+) -> Value {
+    let mut status = match &pod["status"] {
+        Value::Object(status) => status.clone(),
+        _ => Map::new(),
+    };
+    status.insert("phase".to_owned(), phase.into());
+    if !status.get("startTime").is_some_and(Value::is_string) {
+        status.insert("startTime".to_owned(), seconds(now));
+    }
+    if generation(pod) > 0 {
+        status.insert("observedGeneration".to_owned(), generation(pod).into());
+    }
+    if !place.host_ip.is_empty() {
+        status.insert("hostIP".to_owned(), place.host_ip.into());
+        status.insert("hostIPs".to_owned(), json!([{"ip": place.host_ip}]));
+    }
+    if containers != Containers::Creating && !place.pod_ip.is_empty() {
+        status.insert("podIP".to_owned(), place.pod_ip.into());
+        status.insert("podIPs".to_owned(), json!([{"ip": place.pod_ip}]));
+    }
+    for (from, to) in [
+        ("initContainers", "initContainerStatuses"),
+        ("containers", "containerStatuses"),
+    ] {
+        let specs = items(&pod["spec"][from]);
+        if specs.is_empty() {
+            continue;
+        }
+        let waits_for_init =
+            from == "initContainers" || !items(&pod["spec"]["initContainers"]).is_empty();
+        let statuses: Vec<Value> = specs
+            .iter()
+            .map(|spec| {
+                let runs_once = from == "initContainers" && !is_sidecar(spec);
+                let old = items(&pod["status"][to])
+                    .iter()
+                    .find(|s| s["name"] == spec["name"]);
+                let containers = match containers {
+                    Containers::Creating => Containers::Creating,
+                    _ if runs_once => Containers::Ended { exit_code: 0 },
+                    other => other,
+                };
+                let run = Run {
+                    old: old.unwrap_or(&Value::Null),
+                    restarted: restarted && !runs_once,
+                    waits_for_init,
+                };
+                container_status(pod, spec, containers, &run, now)
+            })
+            .collect();
+        status.insert(to.to_owned(), statuses.into());
+    }
+    status.insert(
+        "conditions".to_owned(),
+        conditions(pod, phase, containers, now).into(),
+    );
+    Value::Object(status)
+}
+
+struct Run<'a> {
+    old: &'a Value,
+    restarted: bool,
+    waits_for_init: bool,
+}
+
+fn container_status(
+    pod: &Value,
+    spec: &Value,
+    containers: Containers,
+    run: &Run<'_>,
+    now: Timestamp,
+) -> Value {
+    let old = run.old;
+    let count = old["restartCount"].as_i64().unwrap_or_default() + i64::from(run.restarted);
+    let name = spec["name"].as_str().unwrap_or_default();
+    let id = format!(
+        "berth://{}/{name}/{count}",
+        pod["metadata"]["uid"].as_str().unwrap_or_default()
+    );
+    let started_at = match &old["state"]["running"]["startedAt"] {
+        Value::String(at) if !run.restarted => Value::String(at.clone()),
+        _ => seconds(now),
+    };
+    let ended = |exit_code: i32| -> Value {
+        // Who has ended stays so, with the same times.
+        if old["state"]["terminated"].is_object() && !run.restarted {
+            return old["state"]["terminated"].clone();
+        }
+        let reason = if exit_code == 0 { "Completed" } else { "Error" };
+        json!({
+            "exitCode": exit_code,
+            "reason": reason,
+            "startedAt": started_at,
+            "finishedAt": seconds(now),
+            "containerID": id,
+        })
+    };
+    let mut last_state = match &old["lastState"] {
+        Value::Object(last) => Value::Object(last.clone()),
+        _ => json!({}),
+    };
+    if run.restarted
+        && let Some(terminated) = old["state"]["terminated"].as_object()
+    {
+        last_state = json!({"terminated": terminated});
+    }
+    let (state, ready, started) = match containers {
+        Containers::Creating => {
+            let reason = if run.waits_for_init {
+                "PodInitializing"
+            } else {
+                "ContainerCreating"
+            };
+            (json!({"waiting": {"reason": reason}}), false, false)
+        }
+        Containers::Running { ready } => {
+            (json!({"running": {"startedAt": started_at}}), ready, true)
+        }
+        Containers::BackOff { delay, exit_code } => {
+            last_state = json!({"terminated": ended(exit_code)});
+            let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+            let message = format!(
+                "back-off {} restarting failed container={name} pod={}_{}({})",
+                go_seconds(delay),
+                text("name"),
+                text("namespace"),
+                text("uid"),
+            );
+            let state = json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}});
+            (state, false, false)
+        }
+        Containers::Ended { exit_code } => {
+            // An init container that has done its work counts as ready.
+            let is_init = items(&pod["spec"]["initContainers"])
+                .iter()
+                .any(|c| c["name"] == spec["name"]);
+            (json!({"terminated": ended(exit_code)}), is_init, false)
+        }
+    };
+    let mut status = json!({
+        "name": name,
+        "image": spec["image"],
+        "imageID": "",
+        "ready": ready,
+        "started": started,
+        "restartCount": count,
+        "state": state,
+        "lastState": last_state,
+    });
+    if containers != Containers::Creating {
+        status["imageID"] = spec["image"].clone();
+        status["containerID"] = id.into();
+    }
+    status
+}
+
+/// The conditions that kubelets own, then those of others.
+fn conditions(pod: &Value, phase: &str, containers: Containers, now: Timestamp) -> Vec<Value> {
+    let names: Vec<&str> = items(&pod["spec"]["containers"])
+        .iter()
+        .filter_map(|c| c["name"].as_str())
+        .collect();
+    let unready = || {
+        let message = format!("containers with unready status: [{}]", names.join(" "));
+        ("False", "ContainersNotReady", message)
+    };
+    let is = |status| (status, "", String::new());
+    let completed = || ("False", "PodCompleted", String::new());
+    let has_ended = matches!(phase, "Succeeded" | "Failed");
+    let has_succeeded = phase == "Succeeded";
+    let has_sandbox = containers != Containers::Creating && !has_ended;
+    let has_inits = items(&pod["spec"]["initContainers"])
+        .iter()
+        .any(|c| !is_sidecar(c));
+    let initialized = match containers {
+        Containers::Creating if has_inits => {
+            let names: Vec<&str> = items(&pod["spec"]["initContainers"])
+                .iter()
+                .filter_map(|c| c["name"].as_str())
+                .collect();
+            let message = format!("containers with incomplete status: [{}]", names.join(" "));
+            ("False", "ContainersNotInitialized", message)
+        }
+        _ if has_succeeded => ("True", "PodCompleted", String::new()),
+        _ => is("True"),
+    };
+    let failed = || ("False", "PodFailed", String::new());
+    let (ready, containers_ready) = match containers {
+        _ if has_succeeded => (completed(), completed()),
+        _ if has_ended => (failed(), failed()),
+        Containers::Running { ready: true } => match closed_gates(pod) {
+            closed if closed.is_empty() => (is("True"), is("True")),
+            closed => (("False", "ReadinessGatesNotReady", closed), is("True")),
+        },
+        _ => (unready(), unready()),
+    };
+    let own = [
+        (
+            "PodReadyToStartContainers",
+            is(if has_sandbox { "True" } else { "False" }),
+        ),
+        ("Initialized", initialized),
+        ("Ready", ready),
+        ("ContainersReady", containers_ready),
+    ];
+    let mut conditions: Vec<Value> = own
+        .iter()
+        .map(|(kind, (status, reason, message))| {
+            let since = condition(&pod["status"], kind)
+                .filter(|c| c["status"] == *status)
+                .map_or_else(|| seconds(now), |c| c["lastTransitionTime"].clone());
+            let mut new = json!({
+                "type": kind,
+                "status": status,
+                "lastProbeTime": null,
+                "lastTransitionTime": since,
+            });
+            if generation(pod) > 0 {
+                new["observedGeneration"] = generation(pod).into();
+            }
+            if !reason.is_empty() {
+                new["reason"] = (*reason).into();
+            }
+            if !message.is_empty() {
+                new["message"] = message.as_str().into();
+            }
+            new
+        })
+        .collect();
+    let others = items(&pod["status"]["conditions"]).iter();
+    conditions.extend(
+        others
+            .filter(|c| own.iter().all(|(kind, _)| c["type"] != *kind))
+            .cloned(),
+    );
+    conditions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::object::condition_is_true;
+
+    const PLACE: Place<'_> = Place {
+        host_ip: "172.16.0.1",
+        pod_ip: "10.0.0.1",
+    };
+
+    fn at(second: i64) -> Timestamp {
+        "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap()
+            + jiff::SignedDuration::from_secs(second)
+    }
+
+    fn pod() -> Value {
+        json!({
+            "metadata": {"name": "web", "namespace": "n", "uid": "u", "generation": 3},
+            "spec": {"containers": [{"name": "a", "image": "i:1"}],
+                     "initContainers": [{"name": "once", "image": "i:2"},
+                                        {"name": "side", "image": "i:3", "restartPolicy": "Always"}]},
+            "status": {"phase": "Pending", "qosClass": "BestEffort",
+                       "conditions": [{"type": "PodScheduled", "status": "True"}]},
+        })
+    }
+
+    fn step(pod: &mut Value, phase: &str, containers: Containers, restarted: bool, second: i64) {
+        pod["status"] = status_of(pod, PLACE, phase, containers, restarted, at(second));
+    }
+
+    fn shown(pod: &Value) -> String {
+        let conditions = items(&pod["status"]["conditions"]).iter().map(|c| {
+            let text = |field: &str| c[field].as_str().unwrap_or_default().to_owned();
+            let at = text("lastTransitionTime");
+            let second = at.get(17..19).unwrap_or_default().to_owned();
+            format!(
+                "{}={} {} {second}",
+                text("type"),
+                text("status"),
+                text("reason")
+            )
+        });
+        conditions
+            .map(|c| c.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    #[test]
+    fn a_pod_starts_runs_and_succeeds() {
+        let mut pod = pod();
+        step(&mut pod, "Pending", Containers::Creating, false, 1);
+        assert_eq!(
+            shown(&pod),
+            "PodReadyToStartContainers=False 01, Initialized=False ContainersNotInitialized 01, \
+             Ready=False ContainersNotReady 01, ContainersReady=False ContainersNotReady 01, PodScheduled=True"
+        );
+        assert!(pod["status"]["podIP"].is_null());
+        let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
+        assert_eq!(waiting, "PodInitializing");
+
+        step(
+            &mut pod,
+            "Running",
+            Containers::Running { ready: true },
+            false,
+            5,
+        );
+        assert_eq!(
+            shown(&pod),
+            "PodReadyToStartContainers=True 05, Initialized=True 05, Ready=True 05, ContainersReady=True 05, \
+             PodScheduled=True"
+        );
+        let status = &pod["status"];
+        assert_eq!(status["startTime"], "2026-01-01T00:00:01Z");
+        assert_eq!(
+            (&status["podIP"], &status["hostIP"]),
+            (&json!("10.0.0.1"), &json!("172.16.0.1"))
+        );
+        assert_eq!(
+            (&status["observedGeneration"], &status["qosClass"]),
+            (&json!(3), &json!("BestEffort"))
+        );
+        assert_eq!(
+            status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"],
+            0
+        );
+        assert!(status["initContainerStatuses"][1]["state"]["running"].is_object());
+        assert_eq!(
+            status["containerStatuses"][0]["containerID"],
+            "berth://u/a/0"
+        );
+
+        step(
+            &mut pod,
+            "Succeeded",
+            Containers::Ended { exit_code: 0 },
+            false,
+            9,
+        );
+        assert_eq!(
+            shown(&pod),
+            "PodReadyToStartContainers=False 09, Initialized=True PodCompleted 05, \
+             Ready=False PodCompleted 09, ContainersReady=False PodCompleted 09, PodScheduled=True"
+        );
+        assert_eq!(
+            pod["status"]["containerStatuses"][0]["state"]["terminated"],
+            json!({"exitCode": 0, "reason": "Completed", "startedAt": "2026-01-01T00:00:05Z",
+                   "finishedAt": "2026-01-01T00:00:09Z", "containerID": "berth://u/a/0"})
+        );
+    }
+
+    #[test]
+    fn a_container_that_fails_backs_off_and_runs_again() {
+        let mut pod = pod();
+        step(
+            &mut pod,
+            "Running",
+            Containers::Running { ready: true },
+            false,
+            1,
+        );
+        let back_off = Containers::BackOff {
+            delay: 80,
+            exit_code: 3,
+        };
+        step(&mut pod, "Running", back_off, false, 2);
+        let status = &pod["status"]["containerStatuses"][0];
+        assert_eq!(
+            status["state"]["waiting"],
+            json!({"reason": "CrashLoopBackOff",
+                   "message": "back-off 1m20s restarting failed container=a pod=web_n(u)"})
+        );
+        assert_eq!(status["lastState"]["terminated"]["exitCode"], 3);
+        assert_eq!(status["restartCount"], 0);
+        step(
+            &mut pod,
+            "Running",
+            Containers::Running { ready: true },
+            true,
+            12,
+        );
+        let status = &pod["status"]["containerStatuses"][0];
+        assert_eq!(status["restartCount"], 1);
+        assert_eq!(
+            status["state"]["running"]["startedAt"],
+            "2026-01-01T00:00:12Z"
+        );
+        assert_eq!(status["lastState"]["terminated"]["exitCode"], 3);
+        assert_eq!(pod["status"]["initContainerStatuses"][0]["restartCount"], 0);
+    }
+
+    #[test]
+    fn a_closed_readiness_gate_keeps_a_running_pod_unready() {
+        let mut pod = pod();
+        pod["spec"]["readinessGates"] = json!([{"conditionType": "lb"}]);
+        step(
+            &mut pod,
+            "Running",
+            Containers::Running { ready: true },
+            false,
+            1,
+        );
+        assert_eq!(
+            condition(&pod["status"], "Ready").unwrap()["reason"],
+            "ReadinessGatesNotReady"
+        );
+        assert!(condition_is_true(&pod["status"], "ContainersReady"));
+        let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+        conditions.push(json!({"type": "lb", "status": "True"}));
+        step(
+            &mut pod,
+            "Running",
+            Containers::Running { ready: true },
+            false,
+            2,
+        );
+        assert!(condition_is_true(&pod["status"], "Ready"));
+    }
+}

@@ -1,0 +1,375 @@
+//! Simulated nodes and kubelets against an API: what users see of them.
+
+use super::*;
+use crate::access::{DeleteOptions, Object};
+use crate::controllers::object::{
+    EVENT, LEASE, POD, condition, condition_is_true, items, seconds, time,
+};
+use crate::controllers::testing::{Fake, eventually, pass};
+use serde_json::Value;
+
+async fn start(api: &Arc<Fake>, nodes: u32) -> Handle {
+    let options = Options {
+        nodes,
+        clock: api.clock(),
+        ..Options::default()
+    };
+    spawn(api.clone(), options).await.unwrap()
+}
+
+fn pod(name: &str, node: &str, policy: &str, annotations: Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "n", "annotations": annotations},
+        "spec": {"nodeName": node, "restartPolicy": policy,
+                 "containers": [{"name": "c", "image": "i:1"}]},
+    })
+}
+
+fn run(api: &Fake, name: &str, node: &str, policy: &str, annotations: Value) {
+    api.create(POD.resource, pod(name, node, policy, annotations))
+        .unwrap();
+}
+
+fn get(api: &Fake, name: &str) -> Value {
+    (*api.get(POD.resource, "n", name).unwrap()).clone()
+}
+
+fn phase(api: &Fake, name: &str) -> String {
+    get(api, name)["status"]["phase"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+fn is_ready(api: &Fake, name: &str) -> bool {
+    condition_is_true(&get(api, name)["status"], "Ready")
+}
+
+fn node(api: &Fake, name: &str) -> Object {
+    api.get(NODE.resource, "", name).unwrap()
+}
+
+fn lease_age(api: &Fake, name: &str) -> f64 {
+    let lease = api.get(LEASE.resource, LEASE_NAMESPACE, name).unwrap();
+    let renewed = time(&lease["spec"]["renewTime"]).unwrap();
+    api.clock().now().duration_since(renewed).as_secs_f64()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_there_ready_and_keep_their_leases_fresh() {
+    let api = Fake::new();
+    let handle = start(&api, 50).await;
+    pass(1.0).await;
+    assert_eq!(api.list(NODE.resource, None).len(), 50);
+    for _ in 0..20 {
+        pass(7.3).await;
+        for i in 1..=50 {
+            let age = lease_age(&api, &format!("berth-node-{i}"));
+            assert!(age <= 10.1, "the lease of node {i} is {age} s old");
+        }
+    }
+    // Conditions are renewed within five minutes, though they do not change.
+    pass(300.0).await;
+    let node = node(&api, "berth-node-7");
+    let ready = condition(&node["status"], "Ready").unwrap();
+    let beat = time(&ready["lastHeartbeatTime"]).unwrap();
+    assert!(api.clock().now().duration_since(beat).as_secs() <= 300);
+    assert_eq!(ready["lastTransitionTime"], "2026-01-01T00:00:00Z");
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bound_pod_runs_and_an_unbound_one_is_left_alone() {
+    let api = Fake::new();
+    let handle = start(&api, 2).await;
+    run(&api, "bound", "berth-node-1", "Always", json!({}));
+    run(
+        &api,
+        "slow",
+        "berth-node-2",
+        "Always",
+        json!({STARTUP_SECONDS: "5", READY_SECONDS: "2.5"}),
+    );
+    run(&api, "unbound", "", "Always", json!({}));
+    run(&api, "elsewhere", "real-node", "Always", json!({}));
+    pass(0.4).await;
+    let waiting = get(&api, "bound");
+    assert_eq!(
+        waiting["status"]["containerStatuses"][0]["state"]["waiting"]["reason"],
+        "ContainerCreating"
+    );
+    assert_eq!(waiting["status"]["phase"], "Pending");
+    pass(0.3).await;
+    let bound = get(&api, "bound");
+    assert_eq!(bound["status"]["phase"], "Running");
+    for kind in [
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+    ] {
+        assert!(condition_is_true(&bound["status"], kind), "{kind}");
+    }
+    assert_eq!(bound["status"]["hostIP"], "172.16.0.1");
+    pass(5.0).await;
+    assert_eq!(
+        (phase(&api, "slow").as_str(), is_ready(&api, "slow")),
+        ("Running", false)
+    );
+    pass(2.5).await;
+    assert!(is_ready(&api, "slow"));
+    assert_ne!(
+        get(&api, "slow")["status"]["podIP"],
+        bound["status"]["podIP"]
+    );
+    for untouched in ["unbound", "elsewhere"] {
+        assert_eq!(
+            get(&api, untouched)["status"],
+            json!({"phase": "Pending"}),
+            "{untouched}"
+        );
+    }
+    let mut reasons: Vec<_> = api
+        .list(EVENT.resource, Some("n"))
+        .into_iter()
+        .filter(|e| e["involvedObject"]["name"] == "bound")
+        .map(|e| e["reason"].as_str().unwrap().to_owned())
+        .collect();
+    reasons.sort();
+    assert_eq!(reasons, ["Created", "Pulled", "Started"]);
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_end_as_their_annotations_and_restart_policy_say() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    for (name, policy, code) in [
+        ("never-0", "Never", "0"),
+        ("never-3", "Never", "3"),
+        ("on-failure-0", "OnFailure", "0"),
+        ("on-failure-3", "OnFailure", "3"),
+        ("always-0", "Always", "0"),
+    ] {
+        run(
+            &api,
+            name,
+            "berth-node-1",
+            policy,
+            json!({RUN_SECONDS: "10", EXIT_CODE: code}),
+        );
+    }
+    pass(9.0).await;
+    assert_eq!(phase(&api, "never-0"), "Running");
+    pass(3.0).await;
+    let restarts = |name| get(&api, name)["status"]["containerStatuses"][0]["restartCount"].clone();
+    for (name, expected, restarted) in [
+        ("never-0", "Succeeded", 0),
+        ("never-3", "Failed", 0),
+        ("on-failure-0", "Succeeded", 0),
+        ("on-failure-3", "Running", 1),
+        ("always-0", "Running", 1),
+    ] {
+        assert_eq!(
+            (phase(&api, name).as_str(), restarts(name)),
+            (expected, json!(restarted)),
+            "{name}"
+        );
+    }
+    let terminated = &get(&api, "never-3")["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(
+        (&terminated["exitCode"], &terminated["reason"]),
+        (&json!(3), &json!("Error"))
+    );
+    // The second run ends at about 20.5 s; then there is a pause of ten seconds.
+    pass(12.0).await;
+    let waiting =
+        get(&api, "always-0")["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    assert_eq!(waiting["reason"], "CrashLoopBackOff");
+    assert!(!is_ready(&api, "always-0"));
+    pass(10.0).await;
+    assert_eq!(restarts("always-0"), 2);
+    assert!(is_ready(&api, "always-0"));
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_stops_gracefully_within_its_grace_period() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    for (name, stop) in [("quick", "0.2"), ("slow", "20"), ("stubborn", "1000")] {
+        run(
+            &api,
+            name,
+            "berth-node-1",
+            "Always",
+            json!({STOP_SECONDS: stop}),
+        );
+    }
+    run(&api, "held", "berth-node-1", "Always", json!({}));
+    api.edit(POD.resource, ("n", "held"), |p| {
+        p["metadata"]["finalizers"] = json!(["test/hold"])
+    });
+    eventually("all run", || {
+        ["quick", "slow", "stubborn", "held"]
+            .iter()
+            .all(|n| phase(&api, n) == "Running")
+    })
+    .await;
+    for name in ["quick", "slow", "stubborn", "held"] {
+        api.delete(POD.resource, "n", name, &DeleteOptions::default())
+            .unwrap();
+    }
+    let is_there = |name: &str| api.get(POD.resource, "n", name).is_ok();
+    pass(1.0).await;
+    assert!(!is_there("quick") && is_there("slow"));
+    assert_eq!(phase(&api, "slow"), "Running");
+    pass(20.0).await;
+    assert!(!is_there("slow") && is_there("stubborn"));
+    // Thirty seconds of grace are all it gets.
+    pass(10.0).await;
+    assert!(!is_there("stubborn"));
+    // A pod that somebody holds shows that it has ended.
+    assert_eq!(phase(&api, "held"), "Succeeded");
+    api.edit(POD.resource, ("n", "held"), |p| {
+        p["metadata"]["finalizers"] = json!([])
+    });
+    pass(1.0).await;
+    assert!(!is_there("held"));
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_outlives_its_deadline_fails() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    let mut late = pod("late", "berth-node-1", "Always", json!({}));
+    late["spec"]["activeDeadlineSeconds"] = 30.into();
+    api.create(POD.resource, late).unwrap();
+    pass(29.0).await;
+    assert_eq!(phase(&api, "late"), "Running");
+    pass(2.0).await;
+    let status = &get(&api, "late")["status"];
+    assert_eq!(
+        (&status["phase"], &status["reason"]),
+        (&json!("Failed"), &json!("DeadlineExceeded"))
+    );
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_made_not_ready_or_silent_by_annotation() {
+    let api = Fake::new();
+    let handle = start(&api, 2).await;
+    pass(1.0).await;
+    let say = |node: &str, value: &str| {
+        api.edit(NODE.resource, ("", node), |n| {
+            n["metadata"]["annotations"] = json!({NODE_READY: value});
+        });
+    };
+    say("berth-node-1", "False");
+    say("berth-node-2", "Unknown");
+    pass(60.0).await;
+    let broken = node(&api, "berth-node-1");
+    assert_eq!(
+        condition(&broken["status"], "Ready").unwrap()["reason"],
+        "KubeletNotReady"
+    );
+    assert!(lease_age(&api, "berth-node-1") <= 10.1);
+    assert!(lease_age(&api, "berth-node-2") >= 59.0);
+    run(&api, "waits", "berth-node-2", "Always", json!({}));
+    pass(10.0).await;
+    assert_eq!(phase(&api, "waits"), "Pending");
+    say("berth-node-1", "True");
+    say("berth-node-2", "True");
+    pass(1.0).await;
+    assert!(condition_is_true(
+        &node(&api, "berth-node-1")["status"],
+        "Ready"
+    ));
+    assert!(lease_age(&api, "berth-node-2") <= 1.1);
+    assert_eq!(phase(&api, "waits"), "Running");
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_of_users_are_served_only_when_labelled() {
+    let api = Fake::new();
+    let handle = start(&api, 0).await;
+    let own = |name: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}});
+    api.create(NODE.resource, own("theirs", json!({}))).unwrap();
+    api.create(NODE.resource, own("ours", json!({SIMULATED: "true"})))
+        .unwrap();
+    for node in ["theirs", "ours"] {
+        run(&api, node, node, "Always", json!({}));
+    }
+    pass(5.0).await;
+    assert!(node(&api, "theirs")["status"].is_null());
+    assert!(api.get(LEASE.resource, LEASE_NAMESPACE, "theirs").is_err());
+    assert!(condition_is_true(&node(&api, "ours")["status"], "Ready"));
+    assert_eq!(
+        (phase(&api, "theirs").as_str(), phase(&api, "ours").as_str()),
+        ("Pending", "Running")
+    );
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn kubelets_that_start_again_go_on_where_they_were() {
+    let api = Fake::new();
+    let first = start(&api, 1).await;
+    run(
+        &api,
+        "old",
+        "berth-node-1",
+        "Never",
+        json!({RUN_SECONDS: "60"}),
+    );
+    pass(10.0).await;
+    first.stop().await;
+    let before = get(&api, "old");
+    let second = start(&api, 1).await;
+    run(&api, "new", "berth-node-1", "Never", json!({}));
+    pass(5.0).await;
+    assert_eq!(
+        get(&api, "old"),
+        before,
+        "nothing to write about a pod that runs on"
+    );
+    assert_ne!(
+        get(&api, "new")["status"]["podIP"],
+        before["status"]["podIP"]
+    );
+    pass(50.0).await;
+    assert_eq!(phase(&api, "old"), "Succeeded");
+    second.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_nodes_are_made_and_reported() {
+    let api = Fake::new();
+    let told = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let teller = told.clone();
+    let options = Options {
+        nodes: 10_000,
+        clock: api.clock(),
+        progress: Some(Arc::new(move |n| {
+            teller.store(n, std::sync::atomic::Ordering::Relaxed)
+        })),
+        ..Options::default()
+    };
+    let handle = spawn(api.clone(), options).await.unwrap();
+    assert_eq!(told.load(std::sync::atomic::Ordering::Relaxed), 10_000);
+    assert_eq!(api.list(NODE.resource, None).len(), 10_000);
+    let addresses: std::collections::BTreeSet<String> = api
+        .list(NODE.resource, None)
+        .iter()
+        .map(|n| items(&n["status"]["addresses"])[0]["address"].to_string())
+        .collect();
+    assert_eq!(addresses.len(), 10_000);
+    assert_eq!(
+        node(&api, "berth-node-1")["metadata"]["creationTimestamp"],
+        seconds(api.clock().now())
+    );
+    handle.stop().await;
+}
