@@ -38,34 +38,24 @@ pub(crate) fn get(resources: &Value, list: &str, name: &str) -> Option<Quantity>
     resources.field(list)?.field(name).and_then(parse)
 }
 
-/// Writes a quantity in the form that is stored. What is no quantity is left for validation to report.
-pub(crate) fn canonicalize(value: &mut Value) {
-    rewrite(value, |text| {
-        Quantity::wire_text(text).ok().map(|t| t.into_owned())
-    });
-}
-
-/// Writes all quantities of a list of resources in the form that is stored, rounded up to thousandths.
-pub(crate) fn canonicalize_list(list: &mut Value) {
+/// Writes all quantities of a list of resources in the form that is stored, rounded up to thousandths. What is no
+/// quantity is left for validation to report.
+pub(crate) fn round_list(list: &mut Value) {
     if let Some(map) = list.as_object_mut() {
         for value in map.values_mut() {
-            rewrite(value, |text| {
-                Quantity::wire_text_in_milli(text)
+            let new = match value {
+                Value::String(text) => Quantity::wire_text_in_milli(text.trim())
                     .ok()
-                    .map(|t| t.into_owned())
-            });
+                    .map(|t| t.into_owned()),
+                Value::Number(number) => Quantity::wire_text_in_milli(&number.to_string())
+                    .ok()
+                    .map(|t| t.into_owned()),
+                _ => None,
+            };
+            if let Some(new) = new {
+                *value = Value::String(new);
+            }
         }
-    }
-}
-
-fn rewrite(value: &mut Value, to: impl Fn(&str) -> Option<String>) {
-    let new = match value {
-        Value::String(text) => to(text.trim()),
-        Value::Number(number) => to(&number.to_string()),
-        _ => None,
-    };
-    if let Some(new) = new {
-        *value = Value::String(new);
     }
 }
 
@@ -136,7 +126,7 @@ mod tests {
     fn quantities_are_stored_in_canonical_form() {
         let mut list =
             json!({"a": "1000m", "b": 0.5, "c": 2, "d": "100u", "e": "junk", "f": "1024Mi"});
-        canonicalize_list(&mut list);
+        round_list(&mut list);
         assert_eq!(
             list,
             json!({"a": "1", "b": "500m", "c": "2", "d": "1m", "e": "junk", "f": "1Gi"})

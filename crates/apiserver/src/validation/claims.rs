@@ -3,7 +3,8 @@
 
 use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
 use super::names;
-use super::view::{View, child, existing, items_mut, set, set_if_absent, set_if_zero};
+use super::normal;
+use super::view::{View, child, existing, items_mut, set, set_if_zero};
 use super::workloads::spec_of;
 use crate::field::FieldError;
 use crate::strategy::{RequestContext, Strategy, Subresource};
@@ -177,10 +178,10 @@ pub(crate) struct ResourceClaimStrategy;
 
 impl Strategy for ResourceClaimStrategy {
     fn default(&self, object: &mut Value) {
+        normal::normalize(object, ("resource.k8s.io", "v1", "ResourceClaim"));
         if let Some(spec) = child(object, "spec") {
             default_spec(spec);
         }
-        set_if_absent(object, "status", Map::new());
     }
 
     fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
@@ -255,6 +256,7 @@ pub(crate) struct ResourceClaimTemplateStrategy;
 
 impl Strategy for ResourceClaimTemplateStrategy {
     fn default(&self, object: &mut Value) {
+        normal::normalize(object, ("resource.k8s.io", "v1", "ResourceClaimTemplate"));
         if let Some(spec) = child(object, "spec").and_then(|s| child(s, "spec")) {
             default_spec(spec);
         }

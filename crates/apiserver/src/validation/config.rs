@@ -3,7 +3,7 @@
 use super::errors::{Errors, IS_IMMUTABLE, Path};
 use super::names;
 use super::normal;
-use super::view::{View, child, existing, is_zero, remove, set, set_if_zero};
+use super::view::{View, child, remove, set, set_if_zero};
 use crate::field::FieldError;
 use crate::strategy::{Strategy, Subresource};
 use base64::Engine;
@@ -13,14 +13,6 @@ use serde_json::Value;
 /// How much a config map or secret may hold, in bytes.
 const DATA_BYTES_MAX: usize = 1024 * 1024;
 const IMMUTABLE: &str = "field is immutable when `immutable` is set";
-
-fn drop_empty(object: &mut Value, fields: &[&str]) {
-    for field in fields {
-        if is_zero(object.field(field)) {
-            remove(object, field);
-        }
-    }
-}
 
 /// The size of what a base64 text stands for.
 fn decoded_len(text: &str) -> usize {
@@ -49,8 +41,7 @@ pub(crate) struct ConfigMapStrategy;
 
 impl Strategy for ConfigMapStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
-        drop_empty(object, &["data", "binaryData"]);
+        normal::normalize(object, ("", "v1", "ConfigMap"));
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
@@ -98,7 +89,7 @@ pub(crate) struct SecretStrategy;
 
 impl Strategy for SecretStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
+        normal::normalize(object, ("", "v1", "Secret"));
         set_if_zero(object, "type", "Opaque");
         // Plain text that was given goes over what is there, in base64.
         let plain: Vec<(String, String)> = object
@@ -114,14 +105,6 @@ impl Strategy for SecretStrategy {
                 set(data, &key, value);
             }
         }
-        if let Some(data) = existing(object, "data").and_then(Value::as_object_mut) {
-            for value in data.values_mut() {
-                if value.is_null() {
-                    *value = Value::String(String::new());
-                }
-            }
-        }
-        drop_empty(object, &["data"]);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
@@ -218,8 +201,7 @@ pub(crate) struct ServiceAccountStrategy;
 
 impl Strategy for ServiceAccountStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
-        drop_empty(object, &["secrets", "imagePullSecrets"]);
+        normal::normalize(object, ("", "v1", "ServiceAccount"));
     }
 }
 

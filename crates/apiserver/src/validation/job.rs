@@ -22,7 +22,7 @@ pub(crate) struct JobStrategy;
 
 impl Strategy for JobStrategy {
     fn default(&self, object: &mut Value) {
-        default_workload(object);
+        default_workload(object, ("batch", "v1", "Job"));
         let labels = object
             .at(&["spec", "template", "metadata", "labels"])
             .cloned();

@@ -5,26 +5,13 @@ use super::errors::{Errors, Path, Shown, quote_json};
 use super::names;
 use super::normal;
 use super::pod::scheduling::validate_taint_effect;
-use super::view::{View, child, items_mut, set, set_if_absent};
+use super::view::{View, child, set};
 use super::workloads::spec_of;
 use crate::field::FieldError;
 use crate::strategy::{Strategy, Subresource};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
-/// What a node says of itself; each is always there, if only empty.
-const NODE_INFO: [&str; 10] = [
-    "machineID",
-    "systemUUID",
-    "bootID",
-    "kernelVersion",
-    "osImage",
-    "containerRuntimeVersion",
-    "kubeletVersion",
-    "kubeProxyVersion",
-    "operatingSystem",
-    "architecture",
-];
 const CIDR_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
 
 /// The strategy of Nodes.
@@ -33,21 +20,9 @@ pub(crate) struct NodeStrategy;
 
 impl Strategy for NodeStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
+        normal::normalize(object, ("", "v1", "Node"));
         if let Some(spec) = child(object, "spec") {
             default_cidrs(spec);
-            if let Some(map) = spec.as_object_mut() {
-                map.retain(|name, value| {
-                    !(matches!(name.as_str(), "unschedulable") && *value == json!(false)
-                        || matches!(name.as_str(), "podCIDR" | "providerID" | "externalID")
-                            && *value == json!(""))
-                });
-            }
-            for taint in items_mut(spec, "taints") {
-                if taint.text("value").is_empty() {
-                    super::view::remove(taint, "value");
-                }
-            }
         }
         let Some(status) = child(object, "status") else {
             return;
@@ -56,21 +31,6 @@ impl Strategy for NodeStrategy {
             && let Some(capacity) = status.field("capacity").cloned()
         {
             set(status, "allocatable", capacity);
-        }
-        for condition in items_mut(status, "conditions") {
-            for time in ["lastHeartbeatTime", "lastTransitionTime"] {
-                set_if_absent(condition, time, Value::Null);
-            }
-        }
-        if let Some(endpoint) =
-            child(status, "daemonEndpoints").and_then(|e| child(e, "kubeletEndpoint"))
-        {
-            set_if_absent(endpoint, "Port", 0);
-        }
-        if let Some(info) = child(status, "nodeInfo") {
-            for field in NODE_INFO {
-                set_if_absent(info, field, "");
-            }
         }
     }
 

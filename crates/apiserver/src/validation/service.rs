@@ -13,7 +13,7 @@ use super::view::{
 use super::workloads::spec_of;
 use crate::field::FieldError;
 use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
@@ -34,28 +34,10 @@ pub(crate) struct ServiceStrategy;
 
 impl Strategy for ServiceStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
-        if let Some(status) = child(object, "status") {
-            set_if_absent(status, "loadBalancer", Map::new());
-        }
+        normal::normalize(object, ("", "v1", "Service"));
         let Some(spec) = child(object, "spec") else {
             return;
         };
-        for (field, zero) in [
-            ("clusterIP", json!("")),
-            ("externalName", json!("")),
-            ("healthCheckNodePort", json!(0)),
-            ("publishNotReadyAddresses", json!(false)),
-        ] {
-            if spec.field(field) == Some(&zero) {
-                remove(spec, field);
-            }
-        }
-        if let Some(selector) = spec.field("selector")
-            && selector.as_object().is_some_and(Map::is_empty)
-        {
-            remove(spec, "selector");
-        }
         set_if_zero(spec, "sessionAffinity", "None");
         match spec.text("sessionAffinity") {
             "None" => remove(spec, "sessionAffinityConfig"),
@@ -70,12 +52,6 @@ impl Strategy for ServiceStrategy {
         }
         set_if_zero(spec, "type", "ClusterIP");
         for port in items_mut(spec, "ports") {
-            if port.text("name").is_empty() {
-                remove(port, "name");
-            }
-            if port.field("nodePort") == Some(&json!(0)) {
-                remove(port, "nodePort");
-            }
             set_if_zero(port, "protocol", "TCP");
             let number = port.int("port");
             set_if_zero(port, "targetPort", number);

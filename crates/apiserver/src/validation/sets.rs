@@ -31,15 +31,10 @@ pub(crate) struct StatefulSetStrategy;
 
 impl Strategy for StatefulSetStrategy {
     fn default(&self, object: &mut Value) {
-        default_workload(object);
-        if let Some(status) = existing(object, "status") {
-            set_if_absent(status, "replicas", 0);
-            set_if_absent(status, "availableReplicas", 0);
-        }
+        default_workload(object, ("apps", "v1", "StatefulSet"));
         let Some(spec) = existing(object, "spec") else {
             return;
         };
-        set_if_absent(spec, "serviceName", "");
         set_if_zero(spec, "podManagementPolicy", "OrderedReady");
         if let Some(strategy) = child(spec, "updateStrategy") {
             if strategy.text("type").is_empty() {
@@ -201,12 +196,7 @@ const DAEMON_COUNTS: [&str; 4] = [
 
 impl Strategy for DaemonSetStrategy {
     fn default(&self, object: &mut Value) {
-        default_workload(object);
-        if let Some(status) = existing(object, "status") {
-            for count in DAEMON_COUNTS {
-                set_if_absent(status, count, 0);
-            }
-        }
+        default_workload(object, ("apps", "v1", "DaemonSet"));
         let Some(spec) = existing(object, "spec") else {
             return;
         };

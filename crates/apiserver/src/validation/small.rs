@@ -6,7 +6,7 @@ use super::names;
 use super::normal;
 use super::pod::spec::validate_preemption_policy;
 use super::selectors::validate_label_selector;
-use super::view::{View, child, remove, set, set_if_absent, set_if_zero};
+use super::view::{View, child, set, set_if_absent, set_if_zero};
 use super::workloads::{spec_of, validate_at_most_all, validate_counts, validate_int_or_percent};
 use crate::field::FieldError;
 use crate::strategy::{RequestContext, Strategy, Subresource};
@@ -33,8 +33,7 @@ pub(crate) struct NamespaceStrategy;
 
 impl Strategy for NamespaceStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
-        let _ = child(object, "spec");
+        normal::normalize(object, ("", "v1", "Namespace"));
         if let Some(status) = child(object, "status") {
             set_if_zero(status, "phase", "Active");
         }
@@ -86,8 +85,7 @@ pub(crate) struct LeaseStrategy;
 
 impl Strategy for LeaseStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
-        let _ = child(object, "spec");
+        normal::normalize(object, ("coordination.k8s.io", "v1", "Lease"));
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
@@ -133,15 +131,8 @@ pub(crate) struct PriorityClassStrategy;
 
 impl Strategy for PriorityClassStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
-        set_if_absent(object, "value", 0);
+        normal::normalize(object, ("scheduling.k8s.io", "v1", "PriorityClass"));
         set_if_absent(object, "preemptionPolicy", "PreemptLowerPriority");
-        if !object.flag("globalDefault") {
-            remove(object, "globalDefault");
-        }
-        if object.text("description").is_empty() {
-            remove(object, "description");
-        }
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
@@ -217,13 +208,7 @@ const BUDGET_COUNTS: [&str; 4] = [
 
 impl Strategy for DisruptionBudgetStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
-        let _ = child(object, "spec");
-        if let Some(status) = child(object, "status") {
-            for count in BUDGET_COUNTS {
-                set_if_absent(status, count, 0);
-            }
-        }
+        normal::normalize(object, ("policy", "v1", "PodDisruptionBudget"));
     }
 
     fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {

@@ -6,10 +6,10 @@ use super::names;
 use super::normal;
 use super::pod::scheduling::validate_node_selector;
 use super::selectors::validate_label_selector;
-use super::view::{View, child, existing, is_zero, remove, set, set_if_absent, set_if_zero};
+use super::view::{View, child, existing, set, set_if_absent, set_if_zero};
 use crate::field::FieldError;
 use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 const ACCESS_MODES: &[&str] = &[
     "ReadOnlyMany",
@@ -71,10 +71,9 @@ pub(crate) struct ClaimStrategy;
 
 impl Strategy for ClaimStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
+        normal::normalize(object, ("", "v1", "PersistentVolumeClaim"));
         if let Some(spec) = child(object, "spec") {
             set_if_absent(spec, "volumeMode", "Filesystem");
-            set_if_absent(spec, "resources", Map::new());
             default_data_sources(spec);
         }
         if let Some(status) = child(object, "status") {
@@ -171,7 +170,7 @@ pub(crate) struct VolumeStrategy;
 
 impl Strategy for VolumeStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
+        normal::normalize(object, ("", "v1", "PersistentVolume"));
         if let Some(spec) = child(object, "spec") {
             set_if_zero(spec, "persistentVolumeReclaimPolicy", "Retain");
             set_if_absent(spec, "volumeMode", "Filesystem");
@@ -346,12 +345,9 @@ pub(crate) struct StorageClassStrategy;
 
 impl Strategy for StorageClassStrategy {
     fn default(&self, object: &mut Value) {
-        normal::object(object);
+        normal::normalize(object, ("storage.k8s.io", "v1", "StorageClass"));
         set_if_absent(object, "reclaimPolicy", "Delete");
         set_if_absent(object, "volumeBindingMode", "Immediate");
-        if is_zero(object.field("parameters")) {
-            remove(object, "parameters");
-        }
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {

@@ -20,9 +20,8 @@ pub(crate) fn spec_of(object: &Value) -> &Value {
 }
 
 /// Brings a workload into its normal form and fills in the defaults of its template.
-pub(crate) fn default_workload(object: &mut Value) {
-    normal::object(object);
-    set_if_absent(object, "status", Map::new());
+pub(crate) fn default_workload(object: &mut Value, kind: normal::Type) {
+    normal::normalize(object, kind);
     if let Some(spec) = child(object, "spec")
         && let Some(template) = child(spec, "template")
     {
@@ -147,7 +146,7 @@ pub(crate) fn int_or_percent(holder: &Value, field: &str) -> u64 {
 /// An error when the selector has changed.
 pub(crate) fn validate_selector_kept(errors: &mut Errors, new: &Value, old: &Value) {
     let (new, old) = (spec_of(new), spec_of(old));
-    if !normal::same(new, old, "selector") {
+    if new.field("selector") != old.field("selector") {
         let shown = new
             .field("selector")
             .map_or_else(Shown::absent, selectors::shown);
@@ -181,7 +180,7 @@ pub(crate) struct DeploymentStrategy;
 
 impl Strategy for DeploymentStrategy {
     fn default(&self, object: &mut Value) {
-        default_workload(object);
+        default_workload(object, ("apps", "v1", "Deployment"));
         let Some(spec) = child(object, "spec") else {
             return;
         };
@@ -308,12 +307,9 @@ pub(crate) struct ReplicaSetStrategy;
 
 impl Strategy for ReplicaSetStrategy {
     fn default(&self, object: &mut Value) {
-        default_workload(object);
+        default_workload(object, ("apps", "v1", "ReplicaSet"));
         if let Some(spec) = existing(object, "spec") {
             set_if_absent(spec, "replicas", 1);
-        }
-        if let Some(status) = existing(object, "status") {
-            set_if_absent(status, "replicas", 0);
         }
     }
 
@@ -367,7 +363,7 @@ pub(crate) struct ReplicationControllerStrategy;
 
 impl Strategy for ReplicationControllerStrategy {
     fn default(&self, object: &mut Value) {
-        default_workload(object);
+        default_workload(object, ("", "v1", "ReplicationController"));
         let labels = object
             .at(&["spec", "template", "metadata", "labels"])
             .cloned();
@@ -381,9 +377,6 @@ impl Strategy for ReplicationControllerStrategy {
         }
         if let Some(spec) = existing(object, "spec") {
             set_if_absent(spec, "replicas", 1);
-        }
-        if let Some(status) = existing(object, "status") {
-            set_if_absent(status, "replicas", 0);
         }
     }
 

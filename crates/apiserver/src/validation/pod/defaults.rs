@@ -1,11 +1,8 @@
 //! Defaults of pods and of the pod templates inside workloads.
 
 use super::requests;
-use crate::validation::amounts;
 use crate::validation::normal;
-use crate::validation::view::{
-    View, existing, is_zero, items_mut, set, set_if_absent, set_if_zero,
-};
+use crate::validation::view::{View, existing, items_mut, set, set_if_absent, set_if_zero};
 use serde_json::{Map, Value, json};
 
 /// Mode of files in volumes, `0644`.
@@ -18,16 +15,7 @@ pub(crate) const CONTAINER_LISTS: [&str; 3] =
 
 /// Brings a pod into its normal form and fills in its defaults.
 pub(crate) fn default_pod(pod: &mut Value) {
-    normal::object(pod);
-    set_if_absent(pod, "spec", Map::new());
-    set_if_absent(pod, "status", Map::new());
-    if let Some(status) = existing(pod, "status") {
-        for condition in items_mut(status, "conditions") {
-            for time in ["lastProbeTime", "lastTransitionTime"] {
-                set_if_absent(condition, time, Value::Null);
-            }
-        }
-    }
+    normal::normalize(pod, ("", "v1", "Pod"));
     let Some(spec) = existing(pod, "spec") else {
         return;
     };
@@ -55,29 +43,15 @@ pub(crate) fn default_pod(pod: &mut Value) {
     }
 }
 
-/// Fills in the defaults of a pod template: those of pods that do not depend on the pod being one.
+/// Fills in the defaults of a pod template in its normal form: those of pods that do not depend on the pod being
+/// one.
 pub(crate) fn default_template(template: &mut Value) {
-    set_if_absent(template, "metadata", Map::new());
-    if let Some(metadata) = existing(template, "metadata") {
-        for name in ["labels", "annotations"] {
-            if is_zero(metadata.field(name))
-                && let Some(map) = metadata.as_object_mut()
-            {
-                map.remove(name);
-            }
-        }
-        if let Some(map) = metadata.as_object_mut() {
-            map.retain(|_, v| !v.is_null());
-        }
-    }
-    set_if_absent(template, "spec", Map::new());
     if let Some(spec) = existing(template, "spec") {
         default_spec(spec);
     }
 }
 
 fn default_spec(spec: &mut Value) {
-    normal::pod_spec(spec);
     set_if_zero(spec, "dnsPolicy", "ClusterFirst");
     set_if_zero(spec, "restartPolicy", "Always");
     set_if_absent(spec, "securityContext", Map::new());
@@ -116,7 +90,6 @@ fn requests_from_limits(resources: &mut Value) {
 }
 
 fn default_container(container: &mut Value) {
-    set_if_absent(container, "resources", Map::new());
     let policy = pull_policy(container.text("image"));
     set_if_zero(container, "imagePullPolicy", policy);
     set_if_zero(container, "terminationMessagePath", "/dev/termination-log");
@@ -164,9 +137,6 @@ fn default_field_refs(holder: &mut Value) {
     if let Some(field_ref) = existing(holder, "fieldRef") {
         set_if_zero(field_ref, "apiVersion", "v1");
     }
-    if let Some(resource_ref) = existing(holder, "resourceFieldRef") {
-        set_if_absent(resource_ref, "divisor", "0");
-    }
 }
 
 fn default_volume(volume: &mut Value) {
@@ -201,14 +171,11 @@ fn default_volume(volume: &mut Value) {
             }
         }
     }
-    if let Some(template) =
-        existing(volume, "ephemeral").and_then(|e| existing(e, "volumeClaimTemplate"))
+    if let Some(spec) = existing(volume, "ephemeral")
+        .and_then(|e| existing(e, "volumeClaimTemplate"))
+        .and_then(|t| existing(t, "spec"))
     {
-        set_if_absent(template, "metadata", Map::new());
-        if let Some(spec) = existing(template, "spec") {
-            set_if_absent(spec, "volumeMode", "Filesystem");
-            set_if_absent(spec, "resources", Map::new());
-        }
+        set_if_absent(spec, "volumeMode", "Filesystem");
     }
     if let Some(image) = existing(volume, "image") {
         let policy = pull_policy(image.text("reference"));
@@ -253,12 +220,6 @@ fn default_network_volume(volume: &mut Value) {
     }
     if let Some(disk) = existing(volume, "azureDisk") {
         set_if_absent(disk, "readOnly", false);
-    }
-    if let Some(size) = volume
-        .get_mut("emptyDir")
-        .and_then(|e| e.get_mut("sizeLimit"))
-    {
-        amounts::canonicalize(size);
     }
 }
 
@@ -414,7 +375,6 @@ mod tests {
              "resources": {"limits": {"cpu": "1"}}}]}});
         default_template(&mut template);
         let spec = &template["spec"];
-        assert_eq!(template["metadata"], json!({}));
         assert!(spec.field("enableServiceLinks").is_none());
         assert_eq!(
             spec["containers"][0]["resources"],

@@ -6,7 +6,6 @@
 use super::{annotations, scheduling, spec};
 use crate::validation::errors::{Errors, Path, Shown, quote_json};
 use crate::validation::names;
-use crate::validation::normal::same;
 use crate::validation::view::{View, copy_field, existing, items_mut, remove, set};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -177,7 +176,7 @@ fn take_over_mutable(rest: &mut Value, old: &Value) {
 
 /// A gated pod may be narrowed (rules API-10 and API-11); what was checked is set to what it was.
 fn validate_gated(errors: &mut Errors, rest: &mut Value, old: &Value, path: &Path) {
-    if !same(rest, old, "nodeSelector") {
+    if rest.field("nodeSelector") != old.field("nodeSelector") {
         let empty = Map::new();
         let after = rest.map("nodeSelector").unwrap_or(&empty);
         let only_added = old
@@ -345,9 +344,6 @@ fn find_differences(before: &Value, after: &Value, path: &Path, found: &mut Vec<
             names.sort_unstable();
             names.dedup();
             for name in names {
-                if same(before, after, name) {
-                    continue;
-                }
                 let path = path.child(name);
                 match (b.get(name), a.get(name)) {
                     (Some(b), Some(a)) => find_differences(b, a, &path, found),
