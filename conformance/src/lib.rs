@@ -2,4 +2,5 @@
 //!
 //! Each family of vectors has a module that reads a file, replays every case and returns a [`report::Report`].
 
+pub mod podapi;
 pub mod report;
