@@ -23,7 +23,7 @@ pub(crate) fn spec_of(object: &Value) -> &Value {
 pub(crate) fn default_workload(object: &mut Value, kind: normal::Type) {
     normal::normalize(object, kind);
     if let Some(spec) = child(object, "spec")
-        && let Some(template) = child(spec, "template")
+        && let Some(template) = existing(spec, "template")
     {
         default_template(template);
     }
