@@ -18,9 +18,11 @@ pub mod quantity;
 pub mod requests;
 pub mod resources;
 pub mod selector;
+pub mod storage;
 pub mod string;
 pub mod taint;
 pub mod time;
+pub mod workload;
 
 pub use labels::Labels;
 pub use meta::{ObjectMeta, OwnerReference};
@@ -31,6 +33,13 @@ pub use pod::Pod;
 pub use quantity::Quantity;
 pub use resources::{ResourceList, Resources};
 pub use selector::{LabelSelector, Selector};
+pub use storage::{
+    CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
+    VolumeAttachment,
+};
 pub use string::Str;
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use time::{Duration, Time};
+pub use workload::{
+    DeviceClass, PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet,
+};

@@ -1,88 +1,148 @@
 //! The kinds that the scheduler follows, and an object of any of them.
 
+use crate::storage::{
+    CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
+    VolumeAttachment,
+};
+use crate::workload::{
+    DeviceClass, PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet,
+};
 use crate::{Namespace, Node, ObjectMeta, Pod};
 use std::sync::Arc;
 
-/// A kind that the scheduler watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// `v1/pods`.
-    Pod,
-    /// `v1/nodes`.
-    Node,
-    /// `v1/namespaces`.
-    Namespace,
+macro_rules! kinds {
+    ($($variant:ident: $group:literal, $version:literal, $plural:literal, $kind:literal, $get:ident, $doc:literal;)*) => {
+        /// A kind that the scheduler watches.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Kind {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Kind {
+            /// Every kind. An API server may lack some of those outside of [`Kind::ESSENTIAL`]; then there are no
+            /// such objects.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// API group (empty for core), version and plural.
+            pub fn resource(self) -> (&'static str, &'static str, &'static str) {
+                match self {
+                    $(Self::$variant => ($group, $version, $plural),)*
+                }
+            }
+
+            /// The name in objects, such as `Pod`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $kind,)*
+                }
+            }
+
+            /// Decodes an object of this kind from the API's JSON.
+            ///
+            /// # Errors
+            /// When the JSON is malformed or a field has the wrong type.
+            pub fn decode(self, json: &[u8]) -> Result<Object, serde_json::Error> {
+                Ok(match self {
+                    $(Self::$variant => Object::$variant(Arc::new(serde_json::from_slice(json)?)),)*
+                })
+            }
+        }
+
+        /// An object of a kind that the scheduler follows. Cloning shares.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Object {
+            $(#[doc = $doc] $variant(Arc<$variant>),)*
+        }
+
+        impl Object {
+            /// The kind of the object.
+            pub fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$variant(_) => Kind::$variant,)*
+                }
+            }
+
+            /// The metadata of the object.
+            pub fn metadata(&self) -> &ObjectMeta {
+                match self {
+                    $(Self::$variant(object) => &object.metadata,)*
+                }
+            }
+
+            $(
+                #[doc = concat!("The object, if its kind is `", $kind, "`.")]
+                pub fn $get(&self) -> Option<&Arc<$variant>> {
+                    match self {
+                        Self::$variant(object) => Some(object),
+                        _ => None,
+                    }
+                }
+            )*
+        }
+    };
+}
+
+kinds! {
+    Pod: "", "v1", "pods", "Pod", as_pod, "A pod.";
+    Node: "", "v1", "nodes", "Node", as_node, "A node.";
+    Namespace: "", "v1", "namespaces", "Namespace", as_namespace, "A namespace.";
+    Service: "", "v1", "services", "Service", as_service, "A service.";
+    ReplicationController: "", "v1", "replicationcontrollers", "ReplicationController", as_replication_controller, "A replication controller.";
+    ReplicaSet: "apps", "v1", "replicasets", "ReplicaSet", as_replica_set, "A replica set.";
+    StatefulSet: "apps", "v1", "statefulsets", "StatefulSet", as_stateful_set, "A stateful set.";
+    PodDisruptionBudget: "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", as_pod_disruption_budget, "A disruption budget.";
+    PersistentVolume: "", "v1", "persistentvolumes", "PersistentVolume", as_persistent_volume, "A volume.";
+    PersistentVolumeClaim: "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", as_persistent_volume_claim, "A claim.";
+    StorageClass: "storage.k8s.io", "v1", "storageclasses", "StorageClass", as_storage_class, "A storage class.";
+    CsiNode: "storage.k8s.io", "v1", "csinodes", "CSINode", as_csi_node, "The CSI drivers of a node.";
+    CsiDriver: "storage.k8s.io", "v1", "csidrivers", "CSIDriver", as_csi_driver, "A CSI driver.";
+    CsiStorageCapacity: "storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", as_csi_storage_capacity, "The space of a CSI driver.";
+    VolumeAttachment: "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", as_volume_attachment, "An attached volume.";
+    DeviceClass: "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", as_device_class, "A class of devices.";
 }
 
 impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Pod, Self::Node, Self::Namespace];
+    /// The kinds without which nothing can be scheduled: every API server has them.
+    pub const ESSENTIAL: &'static [Self] = &[Self::Pod, Self::Node, Self::Namespace];
 
-    /// API group (empty for core), version and plural.
-    pub fn resource(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::Pod => ("", "v1", "pods"),
-            Self::Node => ("", "v1", "nodes"),
-            Self::Namespace => ("", "v1", "namespaces"),
-        }
-    }
-
-    /// Decodes an object of this kind from the API's JSON.
-    ///
-    /// # Errors
-    /// When the JSON is malformed or a field has the wrong type.
-    pub fn decode(self, json: &[u8]) -> Result<Object, serde_json::Error> {
-        Ok(match self {
-            Self::Pod => Object::Pod(Arc::new(serde_json::from_slice(json)?)),
-            Self::Node => Object::Node(Arc::new(serde_json::from_slice(json)?)),
-            Self::Namespace => Object::Namespace(Arc::new(serde_json::from_slice(json)?)),
-        })
+    /// The kind of objects with this `apiVersion` and `kind`, if the scheduler follows it.
+    pub fn by_name(api_version: &str, kind: &str) -> Option<Self> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let found = Self::ALL.iter().find(|known| known.name() == kind)?;
+        let (known_group, known_version, _) = found.resource();
+        (known_group == group && known_version == version).then_some(*found)
     }
 }
 
-/// An object of a kind that the scheduler follows. Cloning shares.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Object {
-    /// A pod.
-    Pod(Arc<Pod>),
-    /// A node.
-    Node(Arc<Node>),
-    /// A namespace.
-    Namespace(Arc<Namespace>),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Object {
-    /// The kind of the object.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Pod(_) => Kind::Pod,
-            Self::Node(_) => Kind::Node,
-            Self::Namespace(_) => Kind::Namespace,
+    #[test]
+    fn kinds_are_found_by_group_and_name() {
+        for (api_version, kind, found) in [
+            ("v1", "Pod", Some(Kind::Pod)),
+            ("storage.k8s.io/v1", "CSINode", Some(Kind::CsiNode)),
+            ("apps/v1", "Pod", None),
+            ("apps/v1beta1", "ReplicaSet", None),
+            ("v1", "ConfigMap", None),
+        ] {
+            assert_eq!(
+                Kind::by_name(api_version, kind),
+                found,
+                "{api_version} {kind}"
+            );
         }
     }
 
-    /// The metadata of the object.
-    pub fn metadata(&self) -> &ObjectMeta {
-        match self {
-            Self::Pod(pod) => &pod.metadata,
-            Self::Node(node) => &node.metadata,
-            Self::Namespace(namespace) => &namespace.metadata,
-        }
-    }
-
-    /// The pod, if it is one.
-    pub fn as_pod(&self) -> Option<&Arc<Pod>> {
-        match self {
-            Self::Pod(pod) => Some(pod),
-            _ => None,
-        }
-    }
-
-    /// The node, if it is one.
-    pub fn as_node(&self) -> Option<&Arc<Node>> {
-        match self {
-            Self::Node(node) => Some(node),
-            _ => None,
+    #[test]
+    fn every_kind_decodes_an_empty_object_of_its_own() {
+        for kind in Kind::ALL {
+            let object = kind
+                .decode(b"{}")
+                .unwrap_or_else(|e| panic!("{kind:?}: {e}"));
+            assert_eq!(object.kind(), *kind);
+            assert!(object.metadata().name.is_empty());
         }
     }
 }

@@ -309,6 +309,12 @@ pub struct Volume {
     pub iscsi: Option<Iscsi>,
     /// A Ceph image.
     pub rbd: Option<Rbd>,
+    /// An Azure disk.
+    pub azure_disk: Option<AzureDisk>,
+    /// A Cinder volume.
+    pub cinder: Option<Cinder>,
+    /// A Portworx volume.
+    pub portworx_volume: Option<PortworxVolume>,
     /// A CSI volume written into the pod.
     pub csi: Option<CsiInline>,
     /// An image mounted as a volume.
@@ -370,6 +376,33 @@ pub struct Rbd {
     pub pool: Str,
     /// Whether it is only read.
     pub read_only: bool,
+}
+
+/// An Azure disk.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AzureDisk {
+    /// Where the disk is.
+    #[serde(rename = "diskURI", deserialize_with = "null_default")]
+    pub disk_uri: Str,
+}
+
+/// A Cinder volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Cinder {
+    /// The volume.
+    #[serde(rename = "volumeID", deserialize_with = "null_default")]
+    pub volume_id: Str,
+}
+
+/// A Portworx volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PortworxVolume {
+    /// The volume.
+    #[serde(rename = "volumeID", deserialize_with = "null_default")]
+    pub volume_id: Str,
 }
 
 /// A CSI volume written into the pod.

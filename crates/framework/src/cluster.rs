@@ -1,9 +1,68 @@
 //! The cluster as the scheduler knows it.
 
 use crate::table::NodeTable;
-use berth_api::{Labels, Namespace, Pod, Str};
+use berth_api::{
+    CsiDriver, CsiNode, CsiStorageCapacity, DeviceClass, Labels, Namespace, Object,
+    PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet,
+    ReplicationController, Service, StatefulSet, StorageClass, Str, VolumeAttachment,
+};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+
+/// Cluster-scoped objects of one kind, by name.
+pub type ByName<T> = FxHashMap<Str, Arc<T>>;
+
+/// Namespaced objects of one kind.
+#[derive(Debug)]
+pub struct Namespaced<T> {
+    namespaces: FxHashMap<Str, ByName<T>>,
+}
+
+impl<T> Default for Namespaced<T> {
+    fn default() -> Self {
+        Self {
+            namespaces: FxHashMap::default(),
+        }
+    }
+}
+
+impl<T> Namespaced<T> {
+    /// An object.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
+        self.namespaces.get(namespace)?.get(name)
+    }
+
+    /// The objects of a namespace, in no particular order.
+    pub fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<T>> {
+        self.namespaces
+            .get(namespace)
+            .into_iter()
+            .flat_map(ByName::values)
+    }
+
+    /// All objects, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.namespaces.values().flat_map(ByName::values)
+    }
+
+    /// Sets an object.
+    pub fn insert(&mut self, namespace: &Str, name: &Str, object: Arc<T>) -> Option<Arc<T>> {
+        self.namespaces
+            .entry(namespace.clone())
+            .or_default()
+            .insert(name.clone(), object)
+    }
+
+    /// Takes an object out.
+    pub fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<T>> {
+        let objects = self.namespaces.get_mut(namespace)?;
+        let removed = objects.remove(name);
+        if objects.is_empty() {
+            self.namespaces.remove(namespace);
+        }
+        removed
+    }
+}
 
 /// Nodes with their pods, and every other object that plugins may look up.
 #[derive(Debug, Default)]
@@ -11,9 +70,65 @@ pub struct Cluster {
     /// The nodes and what runs on them, assumed pods included.
     pub nodes: NodeTable,
     /// Namespaces by name.
-    pub namespaces: FxHashMap<Str, Arc<Namespace>>,
+    pub namespaces: ByName<Namespace>,
     /// Every pod that is known, by UID: the stored object with our unconfirmed writes applied.
     pub pods: FxHashMap<Str, Arc<Pod>>,
+    /// Services.
+    pub services: Namespaced<Service>,
+    /// Replication controllers.
+    pub replication_controllers: Namespaced<ReplicationController>,
+    /// Replica sets.
+    pub replica_sets: Namespaced<ReplicaSet>,
+    /// Stateful sets.
+    pub stateful_sets: Namespaced<StatefulSet>,
+    /// Disruption budgets.
+    pub pod_disruption_budgets: Namespaced<PodDisruptionBudget>,
+    /// Volumes by name, with our unconfirmed writes applied.
+    pub persistent_volumes: ByName<PersistentVolume>,
+    /// Claims, with our unconfirmed writes applied.
+    pub persistent_volume_claims: Namespaced<PersistentVolumeClaim>,
+    /// Storage classes by name.
+    pub storage_classes: ByName<StorageClass>,
+    /// The CSI drivers of nodes, by the node's name.
+    pub csi_nodes: ByName<CsiNode>,
+    /// CSI drivers by name.
+    pub csi_drivers: ByName<CsiDriver>,
+    /// The space of CSI drivers.
+    pub csi_storage_capacities: Namespaced<CsiStorageCapacity>,
+    /// Attached volumes by the name of the attachment.
+    pub volume_attachments: ByName<VolumeAttachment>,
+    /// Classes of devices by name.
+    pub device_classes: ByName<DeviceClass>,
+}
+
+macro_rules! stores {
+    ($cluster:ident, $object:ident, $by_name:ident, $namespaced:ident, $otherwise:expr) => {
+        match $object {
+            Object::Pod(_) | Object::Node(_) => $otherwise,
+            Object::Namespace(object) => $by_name!($cluster.namespaces, object),
+            Object::Service(object) => $namespaced!($cluster.services, object),
+            Object::ReplicationController(object) => {
+                $namespaced!($cluster.replication_controllers, object)
+            }
+            Object::ReplicaSet(object) => $namespaced!($cluster.replica_sets, object),
+            Object::StatefulSet(object) => $namespaced!($cluster.stateful_sets, object),
+            Object::PodDisruptionBudget(object) => {
+                $namespaced!($cluster.pod_disruption_budgets, object)
+            }
+            Object::PersistentVolume(object) => $by_name!($cluster.persistent_volumes, object),
+            Object::PersistentVolumeClaim(object) => {
+                $namespaced!($cluster.persistent_volume_claims, object)
+            }
+            Object::StorageClass(object) => $by_name!($cluster.storage_classes, object),
+            Object::CsiNode(object) => $by_name!($cluster.csi_nodes, object),
+            Object::CsiDriver(object) => $by_name!($cluster.csi_drivers, object),
+            Object::CsiStorageCapacity(object) => {
+                $namespaced!($cluster.csi_storage_capacities, object)
+            }
+            Object::VolumeAttachment(object) => $by_name!($cluster.volume_attachments, object),
+            Object::DeviceClass(object) => $by_name!($cluster.device_classes, object),
+        }
+    };
 }
 
 impl Cluster {
@@ -23,5 +138,69 @@ impl Cluster {
             .get(name)
             .map(|namespace| namespace.metadata.labels.clone())
             .unwrap_or_default()
+    }
+
+    /// Sets an object that is neither a pod nor a node, and says whether that is done: pods and nodes need the care
+    /// of whoever owns the table.
+    pub fn set(&mut self, object: &Object) -> bool {
+        macro_rules! by_name {
+            ($store:expr, $object:ident) => {{
+                $store.insert($object.metadata.name.clone(), $object.clone());
+                true
+            }};
+        }
+        macro_rules! namespaced {
+            ($store:expr, $object:ident) => {{
+                let meta = &$object.metadata;
+                $store.insert(&meta.namespace, &meta.name, $object.clone());
+                true
+            }};
+        }
+        stores!(self, object, by_name, namespaced, false)
+    }
+
+    /// Takes out an object that is neither a pod nor a node, and says whether that is done.
+    pub fn unset(&mut self, object: &Object) -> bool {
+        macro_rules! by_name {
+            ($store:expr, $object:ident) => {{
+                $store.remove(&$object.metadata.name);
+                true
+            }};
+        }
+        macro_rules! namespaced {
+            ($store:expr, $object:ident) => {{
+                let meta = &$object.metadata;
+                $store.remove(&meta.namespace, &meta.name);
+                true
+            }};
+        }
+        stores!(self, object, by_name, namespaced, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_api::Kind;
+
+    #[test]
+    fn every_kind_but_pods_and_nodes_is_kept_here() {
+        let mut cluster = Cluster::default();
+        for kind in Kind::ALL {
+            let json = br#"{"metadata":{"name":"n","namespace":"s"}}"#;
+            let object = kind.decode(json).unwrap();
+            let elsewhere = matches!(kind, Kind::Pod | Kind::Node);
+            assert_eq!(cluster.set(&object), !elsewhere, "{kind:?}");
+        }
+        assert!(cluster.services.get("s", "n").is_some());
+        assert_eq!(cluster.services.of_namespace("other").count(), 0);
+        assert!(cluster.storage_classes.contains_key("n"));
+        for kind in Kind::ALL {
+            let json = br#"{"metadata":{"name":"n","namespace":"s"}}"#;
+            cluster.unset(&kind.decode(json).unwrap());
+        }
+        assert!(cluster.services.get("s", "n").is_none());
+        assert_eq!(cluster.services.iter().count(), 0);
+        assert!(cluster.storage_classes.is_empty());
     }
 }

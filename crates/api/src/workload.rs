@@ -1,0 +1,111 @@
+//! What owns pods or speaks for them: services, controllers, disruption budgets. Their selectors say which pods belong
+//! together.
+
+use crate::string::null_default;
+use crate::{LabelSelector, Labels, ObjectMeta, Str, Time};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A service.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Service {
+    /// Name and namespace.
+    pub metadata: ObjectMeta,
+    /// Which pods serve.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: MapSelected,
+}
+
+/// A replication controller.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplicationController {
+    /// Name and namespace.
+    pub metadata: ObjectMeta,
+    /// Which pods are its own.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: MapSelected,
+}
+
+/// Pods by their labels: all of them must be equal.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MapSelected {
+    /// The labels; absent and empty differ.
+    pub selector: Option<Labels>,
+}
+
+/// A replica set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplicaSet {
+    /// Name and namespace.
+    pub metadata: ObjectMeta,
+    /// Which pods are its own.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: Selected,
+}
+
+/// A stateful set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatefulSet {
+    /// Name and namespace.
+    pub metadata: ObjectMeta,
+    /// Which pods are its own.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: Selected,
+}
+
+/// Pods by a label selector.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Selected {
+    /// The selector; absent matches none.
+    pub selector: Option<LabelSelector>,
+}
+
+/// How many pods of an application may be down at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodDisruptionBudget {
+    /// Name and namespace.
+    pub metadata: ObjectMeta,
+    /// Which pods.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: Selected,
+    /// How many more may go.
+    #[serde(deserialize_with = "null_default")]
+    pub status: PodDisruptionBudgetStatus,
+}
+
+/// What is left of a budget.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodDisruptionBudgetStatus {
+    /// How many pods may go.
+    pub disruptions_allowed: i32,
+    /// Pods whose eviction is counted already, with the time.
+    #[serde(deserialize_with = "null_default")]
+    pub disrupted_pods: BTreeMap<Str, Option<Time>>,
+}
+
+/// A class of devices; only what turns extended resources into devices.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceClass {
+    /// The name.
+    pub metadata: ObjectMeta,
+    /// What the class stands for.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: DeviceClassSpec,
+}
+
+/// What a class of devices stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceClassSpec {
+    /// The extended resource that devices of the class can stand in for.
+    pub extended_resource_name: Option<Str>,
+}
