@@ -1,0 +1,377 @@
+//! What the scheduler knows of the cluster: the stored objects, and on top of them what it has decided itself and the
+//! API does not show yet.
+//!
+//! A pod that was given a node is **assumed** there from the decision until an update shows it bound, or until it is
+//! forgotten because binding failed. Of a pod, everybody in the core sees the **effective** one: the stored object
+//! with our unconfirmed writes applied.
+//!
+//! **Architecture invariant:** the cache *is* the snapshot. Nobody copies it; one thread changes it, between
+//! decisions.
+
+mod node_events;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+pub use node_events::node_update_events;
+
+use berth_api::{Namespace, Node, Pod, Str, Time};
+use berth_framework::call::{CallId, CallResult};
+use berth_framework::{ApiCall, Cluster, PodInfo};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use writes::Writes;
+
+/// Why a pod cannot be assumed or forgotten (C-6).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CacheError {
+    /// It has a node already.
+    #[error("pod {uid}({pod}) is in the cache, so can't be assumed")]
+    Known {
+        /// The pod's identity.
+        uid: Str,
+        /// `namespace/name`.
+        pod: String,
+    },
+    /// It is assumed elsewhere.
+    #[error("pod {uid}({pod}) was assumed on {wanted} but assigned to {node}")]
+    Elsewhere {
+        /// The pod's identity.
+        uid: Str,
+        /// `namespace/name`.
+        pod: String,
+        /// Where it was expected.
+        wanted: Str,
+        /// Where it is.
+        node: Str,
+    },
+    /// It is not assumed but bound.
+    #[error("pod {uid}({pod}) wasn't assumed so cannot be forgotten")]
+    NotAssumed {
+        /// The pod's identity.
+        uid: Str,
+        /// `namespace/name`.
+        pod: String,
+    },
+}
+
+/// Why a pod is counted on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// The stored object says so.
+    Stored,
+    /// We decided so.
+    Assumed,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The object as the API shows it; absent once it is deleted.
+    stored: Option<Arc<Pod>>,
+    /// The node that counts the pod, and why.
+    counted: Option<(Str, Why)>,
+    writes: Writes,
+}
+
+/// What a change of a stored pod did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodChange {
+    /// The effective pod before; `None` when it is new.
+    pub old: Option<Arc<Pod>>,
+    /// The effective pod now.
+    pub new: Arc<Pod>,
+}
+
+/// The cluster as the scheduler knows it.
+#[derive(Debug, Default)]
+pub struct Cache {
+    cluster: Cluster,
+    known: FxHashMap<Str, Known>,
+    /// UIDs by namespace and name of the stored pods.
+    by_name: FxHashMap<(Str, Str), Str>,
+    assumed: usize,
+}
+
+impl Cache {
+    /// Everything, assumed pods included.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Everything, to suppose changes on and take them back.
+    pub fn cluster_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// How many pods are assumed.
+    pub fn assumed_pods(&self) -> usize {
+        self.assumed
+    }
+
+    /// How many pods are counted on nodes.
+    pub fn counted_pods(&self) -> usize {
+        self.known.values().filter(|k| k.counted.is_some()).count()
+    }
+
+    // --- pods ----------------------------------------------------------------------------------------------
+
+    /// The pod as the API shows it.
+    pub fn stored(&self, uid: &str) -> Option<&Arc<Pod>> {
+        self.known.get(uid)?.stored.as_ref()
+    }
+
+    /// The pod of that name as the API shows it.
+    pub fn stored_by_name(&self, namespace: &Str, name: &Str) -> Option<&Arc<Pod>> {
+        let uid = self.by_name.get(&(namespace.clone(), name.clone()))?;
+        self.stored(uid)
+    }
+
+    /// The pod with our unconfirmed writes applied.
+    pub fn effective(&self, uid: &str) -> Option<&Arc<Pod>> {
+        self.cluster.pods.get(uid)
+    }
+
+    /// The pods as the API shows them, in no particular order.
+    pub fn stored_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.known.values().filter_map(|k| k.stored.as_ref())
+    }
+
+    /// Whether the pod was given a node that the API does not show yet.
+    pub fn is_assumed(&self, uid: &str) -> bool {
+        self.known
+            .get(uid)
+            .is_some_and(|k| matches!(k.counted, Some((_, Why::Assumed))))
+    }
+
+    /// Takes the stored object of a pod, new or changed. One that is bound is counted on its node; if it was assumed,
+    /// it is confirmed (C-7), on whatever node it is bound to.
+    pub fn set_pod(&mut self, pod: Arc<Pod>, now: Time) -> PodChange {
+        let uid = pod.uid().clone();
+        let old = self.cluster.pods.get(&uid).cloned();
+        let key = (pod.namespace().clone(), pod.name().clone());
+        self.by_name.insert(key, uid.clone());
+        let known = self.known.entry(uid.clone()).or_default();
+        known.writes.confirm(&pod, now);
+        known.stored = Some(pod.clone());
+        if pod.is_assigned() {
+            let node = pod.spec.node_name.clone();
+            self.count_on(&uid, Some((node, Why::Stored)), &pod);
+        } else {
+            // An assumed pod stays where it is; a pod cannot lose its node otherwise.
+            let counted = self.known.get(&uid).and_then(|k| k.counted.clone());
+            if matches!(counted, Some((_, Why::Stored))) {
+                self.count_on(&uid, None, &pod);
+            }
+        }
+        self.refresh(&uid);
+        let new = self.cluster.pods.get(&uid).cloned().unwrap_or(pod);
+        PodChange { old, new }
+    }
+
+    /// The stored object is gone. Where the pod was assumed, it stays counted until it is forgotten. Returns the
+    /// effective pod as it was.
+    pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<Pod>> {
+        let known = self.known.get_mut(uid)?;
+        let stored = known.stored.take()?;
+        let effective = self.cluster.pods.get(uid).cloned();
+        let key = (stored.namespace().clone(), stored.name().clone());
+        if self.by_name.get(&key).is_some_and(|u| *u == *uid) {
+            self.by_name.remove(&key);
+        }
+        if matches!(known.counted, Some((_, Why::Stored))) {
+            self.count_on(uid, None, &stored);
+        }
+        self.refresh(uid);
+        effective
+    }
+
+    /// Counts a pod on a node before the API shows it there.
+    ///
+    /// # Errors
+    /// When it is counted on a node already.
+    pub fn assume(&mut self, pod: &Arc<Pod>, node: &Str) -> Result<Arc<PodInfo>, CacheError> {
+        let uid = pod.uid().clone();
+        let known = self.known.entry(uid.clone()).or_default();
+        if known.counted.is_some() {
+            return Err(CacheError::Known {
+                uid,
+                pod: pod.key(),
+            });
+        }
+        let mut placed = Pod::clone(pod);
+        placed.spec.node_name = node.clone();
+        let info = Arc::new(PodInfo::new(Arc::new(placed)));
+        known.counted = Some((node.clone(), Why::Assumed));
+        self.assumed += 1;
+        self.cluster.nodes.add_pod(node, info.clone());
+        self.refresh(&uid);
+        Ok(info)
+    }
+
+    /// Stops counting an assumed pod. Returns it as it was counted; `None` when it was not counted anywhere.
+    ///
+    /// # Errors
+    /// When it is bound, or assumed on another node.
+    pub fn forget(&mut self, uid: &str, node: &Str) -> Result<Option<Arc<Pod>>, CacheError> {
+        let Some(known) = self.known.get_mut(uid) else {
+            return Ok(None);
+        };
+        let key = |known: &Known| known.stored.as_ref().map(|p| p.key()).unwrap_or_default();
+        match &known.counted {
+            None => return Ok(None),
+            Some((at, _)) if at != node => {
+                return Err(CacheError::Elsewhere {
+                    uid: uid.into(),
+                    pod: key(known),
+                    wanted: node.clone(),
+                    node: at.clone(),
+                });
+            }
+            Some((_, Why::Stored)) => {
+                return Err(CacheError::NotAssumed {
+                    uid: uid.into(),
+                    pod: key(known),
+                });
+            }
+            Some((_, Why::Assumed)) => {}
+        }
+        known.counted = None;
+        self.assumed -= 1;
+        let removed = self.cluster.nodes.remove_pod(node, uid);
+        debug_assert!(removed.is_ok(), "an assumed pod is counted on its node");
+        self.refresh(uid);
+        Ok(removed.ok().map(|info| info.pod.clone()))
+    }
+
+    /// Counts a pod where it belongs, and nowhere else.
+    fn count_on(&mut self, uid: &str, place: Option<(Str, Why)>, pod: &Arc<Pod>) {
+        let Some(known) = self.known.get_mut(uid) else {
+            return;
+        };
+        let before = std::mem::replace(&mut known.counted, place.clone());
+        if let Some((node, why)) = before {
+            let removed = self.cluster.nodes.remove_pod(&node, uid);
+            debug_assert!(removed.is_ok(), "a counted pod is on its node");
+            self.assumed -= usize::from(why == Why::Assumed);
+        }
+        if let Some((node, why)) = place {
+            let info = Arc::new(PodInfo::new(pod.clone()));
+            self.cluster.nodes.add_pod(&node, info);
+            self.assumed += usize::from(why == Why::Assumed);
+        }
+    }
+
+    // --- our own writes ------------------------------------------------------------------------------------
+
+    /// A call is on its way: from now on everybody sees the pod as if it had succeeded.
+    pub fn note_call(&mut self, id: CallId, call: &ApiCall, now: Time) {
+        let uid = &call.pod().uid;
+        if let Some(known) = self.known.get_mut(uid) {
+            known.writes.note(id, call, now);
+            self.refresh(uid);
+        }
+    }
+
+    /// A call has ended. If it failed, nobody sees its effect any more; if not, the next update of the pod shows it.
+    pub fn call_ended(&mut self, id: CallId, call: &ApiCall, result: &CallResult, now: Time) {
+        let uid = &call.pod().uid;
+        if let Some(known) = self.known.get_mut(uid) {
+            known.writes.ended(id, result, now);
+            self.refresh(uid);
+        }
+    }
+
+    /// Works out the effective pod anew.
+    fn refresh(&mut self, uid: &str) {
+        let Some(known) = self.known.get(uid) else {
+            return;
+        };
+        let Some(stored) = &known.stored else {
+            self.cluster.pods.remove(uid);
+            if known.counted.is_none() {
+                self.known.remove(uid);
+            }
+            return;
+        };
+        let assumed_on = match &known.counted {
+            Some((node, Why::Assumed)) => Some(node),
+            _ => None,
+        };
+        let effective = if known.writes.is_empty() && assumed_on.is_none() {
+            stored.clone()
+        } else {
+            let mut pod = Pod::clone(stored);
+            known.writes.apply_to(&mut pod);
+            if let Some(node) = assumed_on {
+                pod.spec.node_name = node.clone();
+            }
+            Arc::new(pod)
+        };
+        self.cluster.pods.insert(stored.uid().clone(), effective);
+    }
+
+    // --- nodes and namespaces ------------------------------------------------------------------------------
+
+    /// Takes the stored object of a node, new or changed. Returns the one before.
+    pub fn set_node(&mut self, node: Arc<Node>) -> Option<Arc<Node>> {
+        let old = self.node(node.name()).cloned();
+        self.cluster.nodes.set_node(node);
+        old
+    }
+
+    /// The stored object of a node.
+    pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
+        Some(self.cluster.nodes.node(name)?.node())
+    }
+
+    /// A node is gone. While pods are counted on it, they are kept, out of sight (C-8).
+    pub fn remove_node(&mut self, name: &str) -> Option<Arc<Node>> {
+        self.cluster.nodes.remove_node(name)
+    }
+
+    /// Takes the stored object of a namespace. Returns the one before.
+    pub fn set_namespace(&mut self, namespace: Arc<Namespace>) -> Option<Arc<Namespace>> {
+        let name = namespace.metadata.name.clone();
+        self.cluster.namespaces.insert(name, namespace)
+    }
+
+    /// A namespace is gone.
+    pub fn remove_namespace(&mut self, name: &str) -> Option<Arc<Namespace>> {
+        self.cluster.namespaces.remove(name)
+    }
+
+    /// Checks that the books agree: each pod is counted exactly where it should be. Walks everything: for tests and
+    /// the simulator.
+    ///
+    /// # Errors
+    /// What does not agree.
+    #[cfg(any(test, debug_assertions))]
+    pub fn check(&self) -> Result<(), String> {
+        let mut counted = 0;
+        let mut assumed = 0;
+        for (uid, known) in &self.known {
+            if let Some((node, why)) = &known.counted {
+                counted += 1;
+                assumed += usize::from(*why == Why::Assumed);
+                // A pod on a node that is gone is out of sight.
+                if let Some(view) = self.cluster.nodes.node(node)
+                    && !view.pods().iter().any(|p| p.pod.uid() == uid)
+                {
+                    return Err(format!("pod {uid} is not on its node {node}"));
+                }
+            } else if known.stored.is_none() {
+                return Err(format!("pod {uid} is remembered for nothing"));
+            }
+        }
+        if assumed != self.assumed {
+            return Err(format!("{assumed} pods are assumed, not {}", self.assumed));
+        }
+        let on_nodes: usize = self.cluster.nodes.iter().map(|n| n.pods().len()).sum();
+        if on_nodes > counted {
+            return Err(format!(
+                "{on_nodes} pods are on nodes, {counted} are counted"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! The rules C-6 to C-8 and the effective pod.
+
+use super::*;
+use berth_framework::call::{CallError, CallErrorKind, ConditionPatch, PodRef};
+use berth_framework::testing::{node, pod};
+
+fn now() -> Time {
+    Time::from_secs(100)
+}
+
+fn cache() -> Cache {
+    let mut cache = Cache::default();
+    cache.set_node(node("n1").arc());
+    cache.set_node(node("n2").arc());
+    cache
+}
+
+fn on(cache: &Cache, node: &str) -> Vec<String> {
+    let view = cache.cluster().nodes.node(node);
+    let mut names: Vec<String> = view
+        .into_iter()
+        .flat_map(|v| v.pods())
+        .map(|p| p.pod.name().to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_assumed_pod_counts_until_it_is_confirmed_or_forgotten() {
+    let mut cache = cache();
+    let p = pod("p").arc();
+    cache.set_pod(p.clone(), now());
+    cache.assume(&p, &"n1".into()).unwrap();
+    assert_eq!(
+        (on(&cache, "n1"), cache.assumed_pods()),
+        (vec!["p".to_owned()], 1)
+    );
+    assert!(cache.effective("uid-p").unwrap().is_assigned());
+    assert!(!cache.stored("uid-p").unwrap().is_assigned());
+
+    // An update that does not show the binding changes nothing.
+    cache.set_pod(pod("p").version(2).label("a", "b").arc(), now());
+    assert!(cache.is_assumed("uid-p"));
+    cache.set_pod(pod("p").version(3).on("n1").arc(), now());
+    assert!(!cache.is_assumed("uid-p"));
+    assert_eq!(on(&cache, "n1"), ["p"]);
+    assert_eq!(
+        cache.forget("uid-p", &"n1".into()).unwrap_err().to_string(),
+        "pod uid-p(default/p) wasn't assumed so cannot be forgotten"
+    );
+    cache.check().unwrap();
+}
+
+/// Edge case 184.
+#[test]
+fn the_api_decides_where_a_pod_is() {
+    let mut cache = cache();
+    let p = pod("p").arc();
+    cache.set_pod(p.clone(), now());
+    cache.assume(&p, &"n1".into()).unwrap();
+    cache.set_pod(pod("p").version(2).on("n2").arc(), now());
+    assert_eq!(
+        (on(&cache, "n1"), on(&cache, "n2")),
+        (vec![], vec!["p".to_owned()])
+    );
+    assert_eq!(
+        cache.forget("uid-p", &"n1".into()).unwrap_err().to_string(),
+        "pod uid-p(default/p) was assumed on n1 but assigned to n2"
+    );
+    assert_eq!(cache.assumed_pods(), 0);
+    cache.check().unwrap();
+}
+
+#[test]
+fn what_is_forgotten_is_free_again() {
+    let mut cache = cache();
+    let p = pod("p").request("cpu", "2").arc();
+    cache.set_pod(p.clone(), now());
+    cache.assume(&p, &"n1".into()).unwrap();
+    assert_eq!(
+        cache.assume(&p, &"n2".into()).unwrap_err().to_string(),
+        "pod uid-p(default/p) is in the cache, so can't be assumed"
+    );
+    assert!(cache.forget("uid-p", &"n1".into()).unwrap().is_some());
+    assert_eq!(cache.forget("uid-p", &"n1".into()), Ok(None));
+    assert_eq!(cache.forget("unknown", &"n1".into()), Ok(None));
+    let requested = cache
+        .cluster()
+        .nodes
+        .node("n1")
+        .unwrap()
+        .requested_of("cpu");
+    assert_eq!(requested, 0);
+    assert!(!cache.effective("uid-p").unwrap().is_assigned());
+    cache.check().unwrap();
+}
+
+/// Edge case 229: a deletion while binding leaves nothing behind once the assumption is forgotten.
+#[test]
+fn a_deleted_pod_stays_counted_while_assumed() {
+    let mut cache = cache();
+    let p = pod("p").arc();
+    cache.set_pod(p.clone(), now());
+    cache.assume(&p, &"n1".into()).unwrap();
+    assert!(cache.remove_pod("uid-p").is_some());
+    assert_eq!(on(&cache, "n1"), ["p"]);
+    assert!(cache.effective("uid-p").is_none());
+    cache.forget("uid-p", &"n1".into()).unwrap();
+    assert_eq!(on(&cache, "n1"), Vec::<String>::new());
+    assert!(cache.known.is_empty());
+    cache.check().unwrap();
+}
+
+/// Edge case 196.
+#[test]
+fn a_node_may_go_before_its_pods_and_come_after_them() {
+    let mut cache = cache();
+    cache.set_pod(pod("early").on("n3").arc(), now());
+    cache.set_node(node("n3").arc());
+    assert_eq!(on(&cache, "n3"), ["early"]);
+    cache.remove_node("n3");
+    assert_eq!(cache.cluster().nodes.len(), 2);
+    cache.set_node(node("n3").arc());
+    assert_eq!(on(&cache, "n3"), ["early"]);
+    cache.remove_node("n3");
+    cache.remove_pod("uid-early");
+    cache.set_node(node("n3").arc());
+    assert_eq!(on(&cache, "n3"), Vec::<String>::new());
+    cache.check().unwrap();
+}
+
+#[test]
+fn our_writes_are_seen_before_the_api_shows_them() {
+    let patch = |reason: &str| ConditionPatch {
+        kind: "PodScheduled".into(),
+        status: "False".into(),
+        reason: reason.into(),
+        message: "no".into(),
+        observed_generation: Some(1),
+    };
+    let call = |reason: &str, node: Option<&str>| ApiCall::PatchPodStatus {
+        pod: PodRef::of(&pod("p").build()),
+        condition: Some(patch(reason)),
+        nominated_node: node.map(Str::new),
+    };
+    let failed = Err(CallError {
+        kind: CallErrorKind::Conflict,
+        message: "conflict".to_owned(),
+    });
+    let seen = |cache: &Cache| {
+        let pod = cache.effective("uid-p").unwrap();
+        let reason = pod.condition("PodScheduled").map(|c| c.reason.to_string());
+        (
+            reason.unwrap_or_default(),
+            pod.status.nominated_node_name.to_string(),
+        )
+    };
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+
+    let mut cache = cache();
+    cache.set_pod(pod("p").arc(), now());
+    let first = call("Unschedulable", Some("n1"));
+    cache.note_call(CallId(1), &first, now());
+    assert_eq!(seen(&cache), pair("Unschedulable", "n1"));
+    // An update that came too early to show it.
+    cache.set_pod(pod("p").version(2).arc(), now());
+    assert_eq!(seen(&cache), pair("Unschedulable", "n1"));
+    // A later write of one field leaves the other.
+    let second = call("SchedulerError", None);
+    cache.note_call(CallId(2), &second, now());
+    assert_eq!(seen(&cache), pair("SchedulerError", "n1"));
+    cache.call_ended(CallId(2), &second, &failed, now());
+    assert_eq!(
+        seen(&cache),
+        pair("", "n1"),
+        "a failed write never happened"
+    );
+    cache.call_ended(CallId(1), &first, &Ok(()), now());
+    assert_eq!(seen(&cache), pair("", "n1"), "succeeded, not shown yet");
+    cache.set_pod(pod("p").version(3).nominated("n1").arc(), now());
+    cache.set_pod(pod("p").version(4).arc(), now());
+    assert_eq!(
+        seen(&cache),
+        pair("", ""),
+        "shown once, then the API decides"
+    );
+
+    // Somebody else overwrote it at once: believed for a while, not for ever.
+    cache.note_call(CallId(3), &first, now());
+    cache.call_ended(CallId(3), &first, &Ok(()), now());
+    let later = now() + std::time::Duration::from_secs(31);
+    cache.set_pod(pod("p").version(5).nominated("n2").arc(), later);
+    assert_eq!(seen(&cache), pair("", "n2"));
+}
