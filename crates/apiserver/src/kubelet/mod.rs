@@ -28,12 +28,13 @@ mod pods;
 mod status;
 
 pub use self::node::Shape;
+pub use crate::controllers::Handle;
 
 use self::heartbeat::Heartbeats;
 use self::pods::Pods;
 use crate::access::{Access, AccessError};
+use crate::controllers::Clock;
 use crate::controllers::object::{NAMESPACE, NODE};
-use crate::controllers::{Clock, Handle};
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
@@ -57,16 +58,16 @@ pub const STOP_SECONDS: &str = "berth.dev/stop-seconds";
 /// Where kubelets keep their leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// After how many new nodes other tasks have their turn.
-const NODES_PER_TURN: u32 = 64;
+const NODES_PER_TURN: usize = 64;
 
 /// Is told how many nodes there are, as they are made.
-pub type Progress = Arc<dyn Fn(u32) + Send + Sync>;
+pub type Progress = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Which nodes to make and how their kubelets behave.
 #[derive(Clone)]
 pub struct Options {
     /// How many nodes to make.
-    pub nodes: u32,
+    pub nodes: usize,
     /// What stands before the number in a node's name.
     pub name_prefix: String,
     /// What each node has.

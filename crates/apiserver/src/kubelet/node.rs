@@ -52,7 +52,8 @@ impl Default for Shape {
 
 impl Shape {
     /// The node of that name, the `index`-th (from 1), ready to be created.
-    pub(super) fn node(&self, name: &str, index: u32, now: Timestamp) -> Value {
+    pub(super) fn node(&self, name: &str, index: usize, now: Timestamp) -> Value {
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
         let zone = letters(index.saturating_sub(1) % self.zones.max(1));
         let arch = architecture();
         let mut node = json!({

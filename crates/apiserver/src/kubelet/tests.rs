@@ -8,7 +8,7 @@ use crate::controllers::object::{
 use crate::controllers::testing::{Fake, eventually, pass};
 use serde_json::Value;
 
-async fn start(api: &Arc<Fake>, nodes: u32) -> Handle {
+async fn start(api: &Arc<Fake>, nodes: usize) -> Handle {
     let options = Options {
         nodes,
         clock: api.clock(),
@@ -348,7 +348,7 @@ async fn kubelets_that_start_again_go_on_where_they_were() {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_nodes_are_made_and_reported() {
     let api = Fake::new();
-    let told = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let teller = told.clone();
     let options = Options {
         nodes: 10_000,

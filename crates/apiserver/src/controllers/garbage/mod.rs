@@ -1,0 +1,342 @@
+//! The garbage collector: deletes what has lost its owners.
+//!
+//! Watches every kind and keeps, per owner UID, who depends on it. An object is looked at when its owners may have
+//! gone: when it appears, when its owner references change and when an owner disappears. Deletion is background
+//! (the owner is gone, so are its dependants, one after the other), foreground (the owner stays, with the
+//! finalizer `foregroundDeletion`, until its blocking dependants are gone) or orphaning (the finalizer `orphan`:
+//! the dependants are let go first).
+
+use super::object::{
+    self, EVENT, Key, has_finalizer, is_deleting, namespace, owner_references, remove_finalizer,
+    set, uid,
+};
+use super::runtime::{Context, Controller, Difference, Watch};
+use crate::access::{
+    Access, AccessError, DeleteOptions, GroupResource, KindInfo, Object, Propagation,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::Value;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// An object of any kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Item {
+    kind: GroupResource,
+    key: Key,
+}
+
+/// What an owner reference leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// Somebody who is there (or of whom nothing can be known).
+    Solid,
+    /// Nobody.
+    Dangling,
+    /// Somebody who is being deleted and waits for its dependants.
+    Waiting,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Garbage {
+    kinds: Vec<KindInfo>,
+    /// By the UID of an owner.
+    dependants: FxHashMap<String, FxHashSet<Item>>,
+}
+
+impl Garbage {
+    pub(super) fn new(api: &dyn Access) -> Self {
+        // Events outlive what they are about.
+        let kinds = api.kinds().into_iter();
+        Self {
+            kinds: kinds
+                .filter(|k| k.resource.resource != EVENT.resource.resource)
+                .collect(),
+            dependants: FxHashMap::default(),
+        }
+    }
+
+    fn kind_of(&self, reference: &Value) -> Option<&KindInfo> {
+        let api_version = reference["apiVersion"].as_str()?;
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        self.kinds
+            .iter()
+            .find(|k| k.resource.group == group && reference["kind"] == k.kind)
+    }
+
+    fn dependants_of(&self, cx: &Context<Item>, owner: &str) -> Vec<(Item, Object)> {
+        let items = self.dependants.get(owner).into_iter().flatten();
+        items
+            .filter_map(|item| {
+                let object = cx.cache_of(item.kind).get(&item.key)?;
+                Some((item.clone(), object.clone()))
+            })
+            .collect()
+    }
+
+    /// The object that a reference names, by its place; it may turn out to be another one.
+    fn place(&self, reference: &Value, of: &Value) -> Option<Item> {
+        let info = self.kind_of(reference)?;
+        let name = reference["name"].as_str()?;
+        let namespace = match (info.namespaced, namespace(of)) {
+            (false, _) => "",
+            // Nothing outside of namespaces can be owned by something in one.
+            (true, "") => return None,
+            (true, namespace) => namespace,
+        };
+        Some(Item {
+            kind: info.resource,
+            key: Key::new(namespace, name),
+        })
+    }
+
+    fn find_owner(
+        &self,
+        cx: &Context<Item>,
+        reference: &Value,
+        of: &Value,
+    ) -> Result<Owner, AccessError> {
+        let Some(place) = self.place(reference, of) else {
+            return Ok(Owner::Solid);
+        };
+        let wanted = reference["uid"].as_str().unwrap_or_default();
+        let known = cx
+            .cache_of(place.kind)
+            .get(&place.key)
+            .filter(|o| uid(o) == wanted)
+            .cloned();
+        let owner = match known {
+            Some(owner) => owner,
+            // The view of its kind may be late: only the API knows that somebody is not there.
+            None => match cx
+                .api()
+                .get(place.kind, &place.key.namespace, &place.key.name)
+            {
+                Ok(owner) if uid(&owner) == wanted => owner,
+                Ok(_) => return Ok(Owner::Dangling),
+                Err(error) if error.is_not_found() => return Ok(Owner::Dangling),
+                Err(error) => return Err(error),
+            },
+        };
+        let waits = is_deleting(&owner) && has_finalizer(&owner, FOREGROUND);
+        Ok(if waits { Owner::Waiting } else { Owner::Solid })
+    }
+
+    /// Deletes an object all of whose owners are gone, and takes away references to owners that are.
+    fn check_owners(
+        &self,
+        cx: &mut Context<Item>,
+        item: &Item,
+        object: &Object,
+    ) -> Result<(), AccessError> {
+        let mut found = Vec::new();
+        for reference in owner_references(object) {
+            found.push((
+                reference["uid"].as_str().unwrap_or_default().to_owned(),
+                self.find_owner(cx, reference, object)?,
+            ));
+        }
+        let has = |what: Owner| found.iter().any(|(_, owner)| *owner == what);
+        if found.is_empty() || !(has(Owner::Dangling) || has(Owner::Waiting)) {
+            return Ok(());
+        }
+        if has(Owner::Solid) {
+            let mut kept = (**object).clone();
+            object::remove_owners(&mut kept, |uid| {
+                found.iter().any(|(u, o)| u == uid && *o != Owner::Solid)
+            });
+            return no_longer_there(cx.update(item.kind, kept));
+        }
+        let has_dependants = !self.dependants_of(cx, uid(object)).is_empty();
+        let propagation = if has(Owner::Waiting) && has_dependants {
+            self.break_circle(cx, object)?;
+            Propagation::Foreground
+        } else if has_finalizer(object, ORPHAN) {
+            Propagation::Orphan
+        } else if has_finalizer(object, FOREGROUND) {
+            Propagation::Foreground
+        } else {
+            Propagation::Background
+        };
+        let options = DeleteOptions {
+            propagation,
+            ..DeleteOptions::default()
+        };
+        cx.delete(item.kind, object, options)
+    }
+
+    /// Objects that own each other and all wait for their dependants would wait for ever: a dependant that is
+    /// itself waiting no longer blocks.
+    fn break_circle(&self, cx: &mut Context<Item>, owner: &Value) -> Result<(), AccessError> {
+        for (item, dependant) in self.dependants_of(cx, uid(owner)) {
+            if !is_deleting(&dependant) || !has_finalizer(&dependant, FOREGROUND) {
+                continue;
+            }
+            let mut references = owner_references(&dependant).to_vec();
+            let mut changed = false;
+            for reference in &mut references {
+                if reference["uid"] == uid(owner) && reference["blockOwnerDeletion"] == true {
+                    reference["blockOwnerDeletion"] = false.into();
+                    changed = true;
+                }
+            }
+            if changed {
+                let mut unblocked = (*dependant).clone();
+                set(
+                    &mut unblocked,
+                    &["metadata", "ownerReferences"],
+                    references.into(),
+                );
+                no_longer_there(cx.update(item.kind, unblocked))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the dependants of an object go, then the object.
+    fn orphan(
+        &self,
+        cx: &mut Context<Item>,
+        item: &Item,
+        owner: &Object,
+    ) -> Result<(), AccessError> {
+        for (dependant_item, dependant) in self.dependants_of(cx, uid(owner)) {
+            let mut free = (*dependant).clone();
+            if object::remove_owners(&mut free, |u| u == uid(owner)) {
+                no_longer_there(cx.update(dependant_item.kind, free))?;
+            }
+        }
+        finish(cx, item, owner, ORPHAN)
+    }
+
+    /// Deletes the dependants of an object that waits for them; lets it go when none blocks it any more.
+    fn wait_for_dependants(
+        &self,
+        cx: &mut Context<Item>,
+        item: &Item,
+        owner: &Object,
+    ) -> Result<(), AccessError> {
+        let blocks = |dependant: &Value| {
+            owner_references(dependant)
+                .iter()
+                .any(|r| r["uid"] == uid(owner) && r["blockOwnerDeletion"] == true)
+        };
+        let dependants = self.dependants_of(cx, uid(owner));
+        if !dependants.iter().any(|(_, d)| blocks(d)) {
+            return finish(cx, item, owner, FOREGROUND);
+        }
+        for (dependant_item, dependant) in dependants {
+            if !is_deleting(&dependant) {
+                cx.enqueue(dependant_item);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_longer_there(result: Result<Object, AccessError>) -> Result<(), AccessError> {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn finish(
+    cx: &mut Context<Item>,
+    item: &Item,
+    object: &Object,
+    finalizer: &str,
+) -> Result<(), AccessError> {
+    let mut done = (**object).clone();
+    remove_finalizer(&mut done, finalizer);
+    no_longer_there(cx.update(item.kind, done))
+}
+
+impl Controller for Garbage {
+    type Key = Item;
+
+    fn name(&self) -> &'static str {
+        "garbage-collector-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        self.kinds
+            .iter()
+            .map(|k| Watch {
+                kind: k.resource,
+                indexes: &[],
+            })
+            .collect()
+    }
+
+    fn observe(&mut self, cx: &mut Context<Item>, kind: GroupResource, diff: &Difference) {
+        let Some(object) = diff.new.as_ref().or(diff.old.as_ref()) else {
+            return;
+        };
+        let item = Item {
+            kind,
+            key: Key::of(object),
+        };
+        let owners = |o: &Option<Object>| -> Vec<(String, Value)> {
+            let references = o.as_ref().map_or(&[][..], |o| owner_references(o));
+            references
+                .iter()
+                .filter_map(|r| Some((r["uid"].as_str()?.to_owned(), r.clone())))
+                .collect()
+        };
+        let (before, after) = (owners(&diff.old), owners(&diff.new));
+        for (owner, reference) in &before {
+            if after.iter().any(|(o, r)| o == owner && r == reference) {
+                continue;
+            }
+            if !after.iter().any(|(o, _)| o == owner)
+                && let Some(dependants) = self.dependants.get_mut(owner)
+            {
+                dependants.remove(&item);
+                if dependants.is_empty() {
+                    self.dependants.remove(owner);
+                }
+            }
+            // An owner that waits for its dependants may have one less.
+            if let Some(place) = self.place(reference, object) {
+                cx.enqueue(place);
+            }
+        }
+        for (owner, _) in &after {
+            let dependants = self.dependants.entry(owner.clone()).or_default();
+            dependants.insert(item.clone());
+        }
+        let Some(new) = &diff.new else {
+            for dependant in self.dependants.get(uid(object)).into_iter().flatten() {
+                cx.enqueue(dependant.clone());
+            }
+            return;
+        };
+        let waits =
+            is_deleting(new) && (has_finalizer(new, ORPHAN) || has_finalizer(new, FOREGROUND));
+        if waits || (before != after && !after.is_empty()) {
+            cx.enqueue(item);
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Item>, item: &Item) -> Result<(), AccessError> {
+        let Some(object) = cx.cache_of(item.kind).get(&item.key).cloned() else {
+            return Ok(());
+        };
+        if !is_deleting(&object) {
+            return self.check_owners(cx, item, &object);
+        }
+        if has_finalizer(&object, ORPHAN) {
+            self.orphan(cx, item, &object)
+        } else if has_finalizer(&object, FOREGROUND) {
+            self.wait_for_dependants(cx, item, &object)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! The namespace controller: empties a namespace that is being deleted, then lets it go.
+//!
+//! Pods go first, so that nothing they need is taken from them while they stop. What is left and why stands in the
+//! conditions of the namespace, as upstream words them.
+
+use super::object::{Key, NAMESPACE, POD, is_deleting, items, put_condition, seconds, set};
+use super::runtime::{Context, Controller, Difference, Watch, watching};
+use crate::access::{Access, AccessError, DeleteOptions, GroupResource, KindInfo};
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const FINALIZER: &str = "kubernetes";
+/// How long to wait before looking whether what was deleted has gone; doubles each time, up to the second one.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Namespaces {
+    kinds: Vec<KindInfo>,
+    /// How often the content of a namespace was looked at.
+    looks: FxHashMap<Key, u32>,
+}
+
+impl Namespaces {
+    pub(super) fn new(api: &dyn Access) -> Self {
+        Self {
+            kinds: api.kinds().into_iter().filter(|k| k.namespaced).collect(),
+            looks: FxHashMap::default(),
+        }
+    }
+}
+
+/// What is still in a namespace.
+#[derive(Debug, Default)]
+struct Content {
+    /// How many objects of each kind, by `resource.group`.
+    resources: BTreeMap<String, usize>,
+    /// How many objects each finalizer holds.
+    finalizers: BTreeMap<String, usize>,
+    /// What could not be deleted.
+    problems: Vec<String>,
+}
+
+impl Content {
+    /// Deletes all objects of these kinds and counts what is left.
+    fn empty(&mut self, cx: &mut Context<Key>, namespace: &str, kinds: &[&KindInfo]) {
+        for kind in kinds {
+            for object in cx.api().list(kind.resource, Some(namespace)) {
+                if is_deleting(&object) {
+                    continue;
+                }
+                if let Err(error) = cx.delete(kind.resource, &object, DeleteOptions::default()) {
+                    self.problems.push(error.to_string());
+                }
+            }
+            let left = cx.api().list(kind.resource, Some(namespace));
+            if left.is_empty() {
+                continue;
+            }
+            let name = format!("{}.{}", kind.resource.resource, kind.resource.group);
+            self.resources.insert(name, left.len());
+            for object in &left {
+                for finalizer in items(&object["metadata"]["finalizers"]) {
+                    let finalizer = finalizer.as_str().unwrap_or_default().to_owned();
+                    *self.finalizers.entry(finalizer).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    fn conditions(&self) -> [(&'static str, bool, &'static str, String); 5] {
+        let list = |entries: &BTreeMap<String, usize>, word: &str| {
+            let parts: Vec<String> = entries
+                .iter()
+                .map(|(name, count)| format!("{name} {word} {count} resource instances"))
+                .collect();
+            parts.join(", ")
+        };
+        let yes = |is: bool, no: (&'static str, &str), yes: (&'static str, String)| {
+            if is {
+                (true, yes.0, yes.1)
+            } else {
+                (false, no.0, no.1.to_owned())
+            }
+        };
+        let failure = yes(
+            !self.problems.is_empty(),
+            (
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            ),
+            (
+                "ContentDeletionFailed",
+                format!(
+                    "Failed to delete all resource types, {} remaining: {}",
+                    self.problems.len(),
+                    self.problems.join(", ")
+                ),
+            ),
+        );
+        let remaining = yes(
+            !self.resources.is_empty(),
+            ("ContentRemoved", "All content successfully removed"),
+            (
+                "SomeResourcesRemain",
+                format!(
+                    "Some resources are remaining: {}",
+                    list(&self.resources, "has")
+                ),
+            ),
+        );
+        let held = yes(
+            !self.finalizers.is_empty(),
+            (
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished",
+            ),
+            (
+                "SomeFinalizersRemain",
+                format!(
+                    "Some content in the namespace has finalizers remaining: {}",
+                    list(&self.finalizers, "in")
+                ),
+            ),
+        );
+        [
+            (
+                "NamespaceDeletionDiscoveryFailure",
+                false,
+                "ResourcesDiscovered",
+                "All resources successfully discovered".to_owned(),
+            ),
+            (
+                "NamespaceDeletionGroupVersionParsingFailure",
+                false,
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed".to_owned(),
+            ),
+            (
+                "NamespaceDeletionContentFailure",
+                failure.0,
+                failure.1,
+                failure.2,
+            ),
+            (
+                "NamespaceContentRemaining",
+                remaining.0,
+                remaining.1,
+                remaining.2,
+            ),
+            ("NamespaceFinalizersRemaining", held.0, held.1, held.2),
+        ]
+    }
+
+    /// The status of the namespace with conditions that say what is left.
+    fn status(&self, namespace: &Value, now: jiff::Timestamp) -> Value {
+        let mut status = namespace["status"].clone();
+        for (kind, is, reason, message) in self.conditions() {
+            let value = if is { "True" } else { "False" };
+            let old = super::object::condition(&status, kind);
+            let since = old
+                .filter(|c| c["status"] == value)
+                .map_or_else(|| seconds(now), |c| c["lastTransitionTime"].clone());
+            put_condition(
+                &mut status,
+                json!({"type": kind, "status": value, "lastTransitionTime": since,
+                       "reason": reason, "message": message}),
+            );
+        }
+        status
+    }
+}
+
+impl Controller for Namespaces {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "namespace-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![watching(NAMESPACE, &[])]
+    }
+
+    fn observe(&mut self, cx: &mut Context<Key>, _kind: GroupResource, diff: &Difference) {
+        match (&diff.old, &diff.new) {
+            (_, Some(new)) if is_deleting(new) => cx.enqueue(Key::of(new)),
+            (Some(old), None) => _ = self.looks.remove(&Key::of(old)),
+            _ => {}
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        let Some(namespace) = cx.cache(NAMESPACE).get(key).cloned() else {
+            return Ok(());
+        };
+        let holds = items(&namespace["spec"]["finalizers"]);
+        if !is_deleting(&namespace) || holds.iter().all(|f| f != FINALIZER) {
+            return Ok(());
+        }
+        let mut content = Content::default();
+        let (pods, others): (Vec<&KindInfo>, Vec<&KindInfo>) =
+            self.kinds.iter().partition(|k| k.resource == POD.resource);
+        content.empty(cx, &key.name, &pods);
+        if content.resources.is_empty() {
+            content.empty(cx, &key.name, &others);
+        }
+        if content.resources.is_empty() {
+            let mut done = (*namespace).clone();
+            let left: Vec<Value> = holds.iter().filter(|f| *f != FINALIZER).cloned().collect();
+            set(&mut done, &["spec", "finalizers"], left.into());
+            return match cx.api().finalize_namespace(done) {
+                Err(error) if !error.is_not_found() => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let status = content.status(&namespace, cx.now());
+        if status != namespace["status"] {
+            let mut told = (*namespace).clone();
+            told["status"] = status;
+            cx.update_status(NAMESPACE, told)?;
+        }
+        let looks = self.looks.entry(key.clone()).or_default();
+        let pause = LOOK_AGAIN
+            .0
+            .saturating_mul(1 << (*looks).min(10))
+            .min(LOOK_AGAIN.1);
+        *looks += 1;
+        cx.enqueue_after(key.clone(), pause);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::object::{CONFIG_MAP, DEPLOYMENT, condition};
+    use crate::controllers::runtime::Handle;
+    use crate::controllers::testing::{Fake, eventually, pass};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_goes_after_everything_in_it() {
+        let api = Fake::new();
+        let mut handle = Handle::new();
+        handle.start(Namespaces::new(&*api), api.clone(), api.clock());
+        for name in ["going", "staying"] {
+            api.create(NAMESPACE.resource, json!({"metadata": {"name": name}}))
+                .unwrap();
+            for kind in [POD, CONFIG_MAP, DEPLOYMENT] {
+                let object = json!({"metadata": {"name": "x", "namespace": name}});
+                api.create(kind.resource, object).unwrap();
+            }
+        }
+        api.edit(POD.resource, ("going", "x"), |p| {
+            p["metadata"]["finalizers"] = json!(["test/hold"])
+        });
+        api.delete(NAMESPACE.resource, "", "going", &DeleteOptions::default())
+            .unwrap();
+        pass(30.0).await;
+        let namespace = api.get(NAMESPACE.resource, "", "going").unwrap();
+        let said = |kind: &str| {
+            let c = condition(&namespace["status"], kind).unwrap();
+            (
+                c["reason"].as_str().unwrap().to_owned(),
+                c["message"].as_str().unwrap().to_owned(),
+            )
+        };
+        assert_eq!(
+            said("NamespaceContentRemaining"),
+            (
+                "SomeResourcesRemain".to_owned(),
+                "Some resources are remaining: pods. has 1 resource instances".to_owned()
+            )
+        );
+        assert_eq!(
+            said("NamespaceFinalizersRemaining").1,
+            "Some content in the namespace has finalizers remaining: test/hold in 1 resource instances"
+        );
+        assert!(
+            api.get(CONFIG_MAP.resource, "going", "x").is_ok(),
+            "pods go first"
+        );
+        api.edit(POD.resource, ("going", "x"), |p| {
+            p["metadata"]["finalizers"] = json!([])
+        });
+        eventually("it is gone", || {
+            api.get(NAMESPACE.resource, "", "going").is_err()
+        })
+        .await;
+        assert!(api.list(CONFIG_MAP.resource, Some("going")).is_empty());
+        assert_eq!(api.list(POD.resource, Some("staying")).len(), 1);
+        handle.stop().await;
+    }
+}

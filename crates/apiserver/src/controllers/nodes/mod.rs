@@ -1,0 +1,280 @@
+//! The node lifecycle controller: notices kubelets that fall silent, taints nodes for what is wrong with them and
+//! for being cordoned, and evicts pods from NoExecute taints that they do not tolerate.
+//!
+//! Two differences from upstream. A node that never had a lease (made by hand, or by a benchmark) is not expected
+//! to give signs of life. And eviction is not slowed down when most of a zone fails.
+
+mod taints;
+
+use self::taints::{corrected, evicting, leaves_at};
+use super::object::{
+    Key, LEASE, NODE, POD, condition, created_at, is_deleting, items, name, namespace,
+    put_condition, seconds, set, time,
+};
+use super::pod;
+use super::pod_gc::disrupted;
+use super::runtime::{Context, Controller, Difference, EventType, Index, Watch, watching};
+use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use jiff::Timestamp;
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Where kubelets keep their leases.
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// When a kubelet last gave a sign of life, by our own clock: those of nodes are not compared with it.
+#[derive(Debug)]
+struct Sign {
+    renew_time: Value,
+    seen_at: Instant,
+}
+
+/// See the module. Its keys are node names.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    /// How long a kubelet may be silent.
+    grace: Duration,
+    signs: FxHashMap<String, Sign>,
+}
+
+impl Nodes {
+    pub(super) fn new(grace: Duration) -> Self {
+        Self {
+            grace,
+            signs: FxHashMap::default(),
+        }
+    }
+
+    fn observe_lease(&mut self, cx: &mut Context<String>, diff: &Difference) {
+        let Some(lease) = diff.new.as_ref().or(diff.old.as_ref()) else {
+            return;
+        };
+        if namespace(lease) != LEASE_NAMESPACE {
+            return;
+        }
+        let node = name(lease);
+        let Some(new) = &diff.new else {
+            // Without a lease the last sign counts, until the node is gone.
+            return;
+        };
+        let renew_time = &new["spec"]["renewTime"];
+        let is_news = self
+            .signs
+            .get(node)
+            .is_none_or(|s| s.renew_time != *renew_time);
+        if is_news {
+            let sign = Sign {
+                renew_time: renew_time.clone(),
+                seen_at: Instant::now(),
+            };
+            self.signs.insert(node.to_owned(), sign);
+            cx.enqueue_after(node.to_owned(), self.grace);
+        }
+    }
+
+    /// Marks a node whose kubelet has been silent for too long.
+    fn check_signs(
+        &self,
+        cx: &mut Context<String>,
+        key: &str,
+        node: Object,
+    ) -> Result<Object, AccessError> {
+        let Some(sign) = self.signs.get(key) else {
+            return Ok(node);
+        };
+        let silent_for = sign.seen_at.elapsed();
+        if silent_for < self.grace {
+            cx.enqueue_after(key.to_owned(), self.grace - silent_for);
+            return Ok(node);
+        }
+        let Some(status) = unknown(&node, cx.now()) else {
+            return Ok(node);
+        };
+        let mut new = (*node).clone();
+        new["status"] = status;
+        let updated = cx.update_status(NODE, new)?;
+        let message = format!("Node {key} status is now: NodeNotReady");
+        cx.event(NODE, &updated, EventType::Normal, "NodeNotReady", message);
+        Ok(updated)
+    }
+
+    /// Pods on a node that nobody hears from are not ready, whatever they last said.
+    fn mark_pods(&self, cx: &mut Context<String>, key: &str) -> Result<(), AccessError> {
+        let pods: Vec<Object> = cx
+            .cache(POD)
+            .by(Index::Node, key)
+            .filter(|p| pod::is_ready(p))
+            .cloned()
+            .collect();
+        for pod in pods {
+            let mut new = (*pod).clone();
+            put_condition(
+                &mut new["status"],
+                json!({
+                    "type": "Ready",
+                    "status": "False",
+                    "lastProbeTime": null,
+                    "lastTransitionTime": seconds(cx.now()),
+                    "reason": "NodeNotReady",
+                    "message": "Node is not ready",
+                }),
+            );
+            not_gone(cx.update_status(POD, new))?;
+        }
+        Ok(())
+    }
+
+    /// Evicts the pods whose time on this node is up; comes back for the next.
+    fn evict(&self, cx: &mut Context<String>, node: &Value) -> Result<(), AccessError> {
+        let (taints, since) = evicting(node);
+        if taints.is_empty() {
+            return Ok(());
+        }
+        let pods: Vec<Object> = cx
+            .cache(POD)
+            .by(Index::Node, name(node))
+            .filter(|p| !is_deleting(p) && !pod::is_terminal(p))
+            .cloned()
+            .collect();
+        for pod in pods {
+            let came = time(&pod["status"]["startTime"]).unwrap_or_else(|| created_at(&pod));
+            let since = since.map_or(came, |since| since.max(came));
+            let Some(at) = leaves_at(&pod, &taints, since) else {
+                continue;
+            };
+            if at > cx.now() {
+                cx.enqueue_at(name(node).to_owned(), at);
+                continue;
+            }
+            let message = format!("Marking for deletion Pod {}", Key::of(&pod));
+            cx.event(
+                POD,
+                &pod,
+                EventType::Normal,
+                "TaintManagerEviction",
+                message,
+            );
+            let message = "Taint manager: deleting due to NoExecute taint";
+            let marked = disrupted(&pod, "DeletionByTaintManager", message, cx.now());
+            not_gone(cx.update_status(POD, marked))?;
+            cx.delete(POD.resource, &pod, DeleteOptions::default())?;
+        }
+        Ok(())
+    }
+}
+
+fn not_gone(result: Result<Object, AccessError>) -> Result<(), AccessError> {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The status of a node that nobody hears from; `None` when it says so already.
+fn unknown(node: &Value, now: Timestamp) -> Option<Value> {
+    let mut status = node["status"].clone();
+    if !status.is_object() {
+        status = json!({});
+    }
+    let mut changed = false;
+    for kind in ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"] {
+        let old = condition(&status, kind);
+        if old.is_some_and(|c| c["status"] == "Unknown") {
+            continue;
+        }
+        let (heartbeat, reason, message) = match old {
+            Some(c) => (
+                c["lastHeartbeatTime"].clone(),
+                "NodeStatusUnknown",
+                "Kubelet stopped posting node status.",
+            ),
+            None => (
+                node["metadata"]["creationTimestamp"].clone(),
+                "NodeStatusNeverUpdated",
+                "Kubelet never posted node status.",
+            ),
+        };
+        put_condition(
+            &mut status,
+            json!({
+                "type": kind,
+                "status": "Unknown",
+                "lastHeartbeatTime": heartbeat,
+                "lastTransitionTime": seconds(now),
+                "reason": reason,
+                "message": message,
+            }),
+        );
+        changed = true;
+    }
+    changed.then_some(status)
+}
+
+fn has_no_execute_taint(node: &Value) -> bool {
+    items(&node["spec"]["taints"])
+        .iter()
+        .any(|t| t["effect"] == "NoExecute")
+}
+
+impl Controller for Nodes {
+    type Key = String;
+
+    fn name(&self) -> &'static str {
+        "node-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![
+            watching(NODE, &[]),
+            watching(LEASE, &[]),
+            watching(POD, &[Index::Node]),
+        ]
+    }
+
+    fn observe(&mut self, cx: &mut Context<String>, kind: GroupResource, diff: &Difference) {
+        if kind == LEASE.resource {
+            self.observe_lease(cx, diff);
+        } else if kind == NODE.resource {
+            match (&diff.old, &diff.new) {
+                (_, Some(node)) => cx.enqueue(name(node).to_owned()),
+                (Some(node), None) => _ = self.signs.remove(name(node)),
+                (None, None) => {}
+            }
+        } else if let Some(pod) = &diff.new
+            && let Some(node) = pod::node_name(pod)
+            && diff.old.as_ref().is_none_or(|old| {
+                pod::node_name(old).is_none()
+                    || old["spec"]["tolerations"] != pod["spec"]["tolerations"]
+            })
+            && cx
+                .cache(NODE)
+                .get(&Key::new("", node))
+                .is_some_and(|n| has_no_execute_taint(n))
+        {
+            let node = node.to_owned();
+            cx.enqueue(node);
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<String>, key: &String) -> Result<(), AccessError> {
+        let Some(node) = cx.cache(NODE).get(&Key::new("", key)).cloned() else {
+            return Ok(());
+        };
+        let mut node = self.check_signs(cx, key, node)?;
+        if let Some(taints) = corrected(&node, cx.now()) {
+            let mut new = (*node).clone();
+            set(&mut new, &["spec", "taints"], taints.into());
+            node = cx.update(NODE.resource, new)?;
+        }
+        let ready = condition(&node["status"], "Ready");
+        if ready.is_some_and(|c| c["status"] == "Unknown") {
+            self.mark_pods(cx, key)?;
+        }
+        self.evict(cx, &node)
+    }
+}
+
+#[cfg(test)]
+mod tests;

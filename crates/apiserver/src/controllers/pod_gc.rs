@@ -1,0 +1,226 @@
+//! Pod garbage: pods on nodes that no longer exist, and the oldest of very many ended pods.
+
+use super::object::{Key, NODE, POD, created_at, is_deleting, name, put_condition, seconds, set};
+use super::pod;
+use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
+use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long a node must be gone before its pods go: it may come back under its name.
+const QUARANTINE: Duration = Duration::from_secs(40);
+
+/// What to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Task {
+    /// The pods of a node that may be gone.
+    Node(String),
+    /// The pods that have ended.
+    Ended,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct PodGc {
+    /// How many ended pods are kept.
+    ended_max: usize,
+    /// Pods that have ended, oldest first.
+    ended: BTreeSet<(Timestamp, Key)>,
+}
+
+impl PodGc {
+    pub(super) fn new(ended_max: usize) -> Self {
+        Self {
+            ended_max,
+            ended: BTreeSet::new(),
+        }
+    }
+
+    fn observe_pod(&mut self, cx: &mut Context<Task>, diff: &Difference) {
+        let entry = |pod: &Object| (created_at(pod), Key::of(pod));
+        if let Some(old) = &diff.old {
+            self.ended.remove(&entry(old));
+        }
+        let Some(pod) = &diff.new else { return };
+        if pod::is_terminal(pod) && !is_deleting(pod) {
+            self.ended.insert(entry(pod));
+            if self.ended.len() > self.ended_max {
+                cx.enqueue(Task::Ended);
+            }
+        }
+        let was_bound = diff
+            .old
+            .as_ref()
+            .is_some_and(|p| pod::node_name(p).is_some());
+        if let Some(node) = pod::node_name(pod)
+            && !was_bound
+            && cx.cache(NODE).get(&Key::new("", node)).is_none()
+        {
+            cx.enqueue_after(Task::Node(node.to_owned()), QUARANTINE);
+        }
+    }
+}
+
+/// A pod that ends because something outside ends it, with the condition that says so; ended pods stay as they are.
+pub(super) fn disrupted(pod: &Value, reason: &str, message: &str, now: Timestamp) -> Value {
+    let mut new = pod.clone();
+    if !new["status"].is_object() {
+        new["status"] = json!({});
+    }
+    put_condition(
+        &mut new["status"],
+        json!({
+            "type": "DisruptionTarget",
+            "status": "True",
+            "lastTransitionTime": seconds(now),
+            "reason": reason,
+            "message": message,
+        }),
+    );
+    new
+}
+
+fn force_delete(cx: &mut Context<Task>, pod: &Object) -> Result<(), AccessError> {
+    let options = DeleteOptions {
+        grace_period_seconds: Some(0),
+        ..DeleteOptions::default()
+    };
+    cx.delete(POD.resource, pod, options)
+}
+
+impl Controller for PodGc {
+    type Key = Task;
+
+    fn name(&self) -> &'static str {
+        "pod-garbage-collector-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![watching(POD, &[Index::Node]), watching(NODE, &[])]
+    }
+
+    fn observe(&mut self, cx: &mut Context<Task>, kind: GroupResource, diff: &Difference) {
+        if kind == POD.resource {
+            self.observe_pod(cx, diff);
+        } else if let (Some(old), None) = (&diff.old, &diff.new) {
+            cx.enqueue_after(Task::Node(name(old).to_owned()), QUARANTINE);
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Task>, task: &Task) -> Result<(), AccessError> {
+        let node = match task {
+            Task::Ended => {
+                let surplus = self.ended.len().saturating_sub(self.ended_max);
+                let oldest: Vec<Key> = self
+                    .ended
+                    .iter()
+                    .take(surplus)
+                    .map(|(_, k)| k.clone())
+                    .collect();
+                for key in oldest {
+                    if let Some(pod) = cx.cache(POD).get(&key).cloned() {
+                        force_delete(cx, &pod)?;
+                    }
+                }
+                return Ok(());
+            }
+            Task::Node(node) => node,
+        };
+        match cx.api().get(NODE.resource, "", node) {
+            Ok(_) => return Ok(()),
+            Err(error) if !error.is_not_found() => return Err(error),
+            Err(_) => {}
+        }
+        let pods: Vec<Object> = cx.cache(POD).by(Index::Node, node).cloned().collect();
+        for pod in pods {
+            let mut pod = pod;
+            if !pod::is_terminal(&pod) {
+                let message = "PodGC: node no longer exists";
+                let mut failed = disrupted(&pod, "DeletionByPodGC", message, cx.now());
+                set(&mut failed, &["status", "phase"], "Failed".into());
+                pod = match cx.update_status(POD, failed) {
+                    Err(error) if error.is_not_found() => continue,
+                    other => other?,
+                };
+            }
+            force_delete(cx, &pod)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Access;
+    use crate::controllers::object::condition_is_true;
+    use crate::controllers::runtime::Handle;
+    use crate::controllers::testing::{Fake, pass};
+    use std::sync::Arc;
+
+    fn start(api: &Arc<Fake>, ended_max: usize) -> Handle {
+        let mut handle = Handle::new();
+        handle.start(PodGc::new(ended_max), api.clone(), api.clock());
+        handle
+    }
+
+    fn pod(api: &Fake, name: &str, node: &str) {
+        let pod = json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"nodeName": node}});
+        api.create(POD.resource, pod).unwrap();
+    }
+
+    fn names(api: &Fake) -> Vec<String> {
+        let pods = api.list(POD.resource, None);
+        pods.iter().map(|p| name(p).to_owned()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_of_a_node_that_stays_away_are_removed() {
+        let api = Fake::new();
+        let handle = start(&api, 100);
+        let node = |name: &str| json!({"metadata": {"name": name}});
+        for name in ["goes", "returns", "stays"] {
+            api.create(NODE.resource, node(name)).unwrap();
+            pod(&api, name, name);
+        }
+        pod(&api, "lost", "never-was");
+        pod(&api, "unbound", "");
+        pod(&api, "held", "goes");
+        api.edit(POD.resource, ("n", "held"), |p| {
+            p["metadata"]["finalizers"] = json!(["test/hold"])
+        });
+        for name in ["goes", "returns"] {
+            api.delete(NODE.resource, "", name, &DeleteOptions::default())
+                .unwrap();
+        }
+        pass(30.0).await;
+        assert_eq!(names(&api).len(), 6, "a node may come back");
+        api.create(NODE.resource, node("returns")).unwrap();
+        pass(15.0).await;
+        assert_eq!(names(&api), ["held", "returns", "stays", "unbound"]);
+        let held = api.get(POD.resource, "n", "held").unwrap();
+        assert_eq!(held["status"]["phase"], "Failed");
+        assert!(condition_is_true(&held["status"], "DisruptionTarget"));
+        handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_ended_pods_are_kept() {
+        let api = Fake::new();
+        let handle = start(&api, 2);
+        for name in ["a", "b", "c", "d", "running"] {
+            pod(&api, name, "");
+            pass(1.0).await;
+            if name != "running" {
+                api.edit_status(POD.resource, ("n", name), |p| {
+                    p["status"]["phase"] = "Succeeded".into();
+                });
+            }
+        }
+        pass(1.0).await;
+        assert_eq!(names(&api), ["c", "d", "running"]);
+        handle.stop().await;
+    }
+}

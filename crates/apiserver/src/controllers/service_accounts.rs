@@ -1,0 +1,145 @@
+//! Gives every namespace what pods in it expect: the service account `default` and the config map
+//! `kube-root-ca.crt`.
+
+use super::object::{CONFIG_MAP, Key, NAMESPACE, SERVICE_ACCOUNT, is_deleting, name, namespace};
+use super::replicaset::is_namespace_terminating;
+use super::runtime::{Context, Controller, Difference, Watch, watching};
+use crate::access::{AccessError, GroupResource, Object};
+use serde_json::json;
+
+const ACCOUNT: &str = "default";
+const ROOT_CA: &str = "kube-root-ca.crt";
+
+/// See the module. Its keys are namespaces.
+#[derive(Debug)]
+pub(super) struct ServiceAccounts {
+    /// The certificates that clients of this API trust, as PEM.
+    root_ca: Option<String>,
+}
+
+impl ServiceAccounts {
+    pub(super) fn new(root_ca: Option<String>) -> Self {
+        Self { root_ca }
+    }
+}
+
+fn already_there(result: Result<Object, AccessError>) -> Result<(), AccessError> {
+    match result {
+        Err(e) if e.reason != "AlreadyExists" && !is_namespace_terminating(&e) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+impl Controller for ServiceAccounts {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "serviceaccount-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![
+            watching(NAMESPACE, &[]),
+            watching(SERVICE_ACCOUNT, &[]),
+            watching(CONFIG_MAP, &[]),
+        ]
+    }
+
+    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+        if kind == NAMESPACE.resource {
+            if let Some(new) = &diff.new {
+                cx.enqueue(Key::of(new));
+            }
+            return;
+        }
+        // What somebody took away or changed is put right again.
+        if let Some(old) = &diff.old
+            && matches!(name(old), ACCOUNT | ROOT_CA)
+        {
+            cx.enqueue(Key::new("", namespace(old)));
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        let found = cx.cache(NAMESPACE).get(key);
+        if found.is_none_or(|n| is_deleting(n)) {
+            return Ok(());
+        }
+        if cx
+            .cache(SERVICE_ACCOUNT)
+            .get(&Key::new(&key.name, ACCOUNT))
+            .is_none()
+        {
+            let account = json!({
+                "apiVersion": SERVICE_ACCOUNT.api_version,
+                "kind": SERVICE_ACCOUNT.kind,
+                "metadata": {"name": ACCOUNT, "namespace": &*key.name},
+            });
+            already_there(cx.create(SERVICE_ACCOUNT, account))?;
+        }
+        let Some(root_ca) = &self.root_ca else {
+            return Ok(());
+        };
+        let data = json!({"ca.crt": root_ca});
+        match cx.cache(CONFIG_MAP).get(&Key::new(&key.name, ROOT_CA)) {
+            None => {
+                let map = json!({
+                    "apiVersion": CONFIG_MAP.api_version,
+                    "kind": CONFIG_MAP.kind,
+                    "metadata": {"name": ROOT_CA, "namespace": &*key.name},
+                    "data": data,
+                });
+                already_there(cx.create(CONFIG_MAP, map))
+            }
+            Some(map) if map["data"] != data => {
+                let mut right = (**map).clone();
+                right["data"] = data;
+                cx.update(CONFIG_MAP.resource, right).map(|_| ())
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Access, DeleteOptions};
+    use crate::controllers::runtime::Handle;
+    use crate::controllers::testing::{Fake, eventually, pass};
+
+    #[tokio::test(start_paused = true)]
+    async fn every_namespace_has_its_account_and_certificates_whatever_happens() {
+        let api = Fake::new();
+        api.create(NAMESPACE.resource, json!({"metadata": {"name": "early"}}))
+            .unwrap();
+        let mut handle = Handle::new();
+        let controller = ServiceAccounts::new(Some("PEM".to_owned()));
+        handle.start(controller, api.clone(), api.clock());
+        api.create(NAMESPACE.resource, json!({"metadata": {"name": "late"}}))
+            .unwrap();
+        let complete = |namespace: &str| {
+            api.get(SERVICE_ACCOUNT.resource, namespace, ACCOUNT)
+                .is_ok()
+                && api
+                    .get(CONFIG_MAP.resource, namespace, ROOT_CA)
+                    .is_ok_and(|m| m["data"]["ca.crt"] == "PEM")
+        };
+        eventually("both have both", || complete("early") && complete("late")).await;
+        let options = DeleteOptions::default();
+        api.delete(SERVICE_ACCOUNT.resource, "late", ACCOUNT, &options)
+            .unwrap();
+        api.edit(CONFIG_MAP.resource, ("late", ROOT_CA), |m| {
+            m["data"] = json!({})
+        });
+        eventually("it is put right", || complete("late")).await;
+        // Not in a namespace that goes.
+        api.delete(NAMESPACE.resource, "", "late", &options)
+            .unwrap();
+        api.delete(SERVICE_ACCOUNT.resource, "late", ACCOUNT, &options)
+            .unwrap();
+        pass(10.0).await;
+        assert!(!complete("late"));
+        handle.stop().await;
+    }
+}
