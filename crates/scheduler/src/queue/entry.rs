@@ -133,7 +133,7 @@ impl QueuedPodInfo {
         self.unschedulable_plugins.contains(plugin) || self.pending_plugins.contains(plugin)
     }
 
-    /// Whether the last attempt ended in an error rather than with rejecting plugins.
+    /// Whether some plugin turned the pod down or waits on its behalf; a pod without any failed with an error.
     pub fn has_rejectors(&self) -> bool {
         !(self.unschedulable_plugins.is_empty() && self.pending_plugins.is_empty())
     }

@@ -43,8 +43,9 @@ impl SchedulingQueue {
         }
     }
 
-    /// Moves a pod to the active queue unless a PreEnqueue plugin keeps it out. With
-    /// SchedulerPopFromBackoffQ, pods that come from backoff were asked on their way in.
+    /// Moves a pod to the active queue unless a PreEnqueue plugin keeps it out. With
+    /// SchedulerPopFromBackoffQ, pods that come from backoff were asked on their way in. The first time, the nominated
+    /// node in the pod's own status is taken over; later, updates are followed.
     pub(super) fn move_to_active(
         &mut self,
         cx: &Context<'_>,
@@ -62,12 +63,10 @@ impl SchedulingQueue {
         if entry.info.is_gated() {
             return self.gate(id, before, event);
         }
-        entry.info.initial_attempt_timestamp.get_or_insert(cx.now);
-        let pod = &entry.info.pod;
-        if matches!(event, label::POD_ADD | label::POD_UPDATE)
-            && !pod.status.nominated_node_name.is_empty()
-        {
-            self.nominator.add(cx.cluster, pod, &Nominating::Keep);
+        if entry.info.initial_attempt_timestamp.is_none() {
+            entry.info.initial_attempt_timestamp = Some(cx.now);
+            self.nominator
+                .add(cx.cluster, &entry.info.pod, &Nominating::Keep);
         }
         self.attach(id, QueuedIn::Active);
         self.metrics.pod_came(QueuedIn::Active, event);

@@ -1,0 +1,281 @@
+//! Pods in flight and the log of what happened meanwhile (Q-35 to Q-42, Q-58 to Q-60; edge cases 59 to 73).
+
+use super::setup;
+
+/// Q-36, Q-46: no_event_recorded_when_nothing_in_flight, uninteresting_event_not_recorded_and_precheck_not_called,
+/// events_before_pop_ignored_for_that_pod.
+#[test]
+fn only_interesting_events_are_logged_and_only_in_flight() {
+    let mut bench = setup().run("add a\nevent Node/Add helps=A\nadd x\npop -> a");
+    assert_eq!(bench.queue.in_flight_events_len(), 0, "before the pop");
+    bench.run("event Node/Delete helps=A");
+    assert_eq!(bench.queue.in_flight_events_len(), 0, "nobody registered");
+    bench.run("event Node/Add helps=A");
+    assert_eq!(bench.queue.in_flight_events_len(), 1);
+    bench.run("fail a A => active: x; backoff: a");
+    assert_eq!(
+        bench.queue.in_flight_events_len(),
+        0,
+        "nobody needs it any more"
+    );
+
+    let mut bench = setup().run("add a\npop -> a\nfail a A");
+    let (queue, cx) = super::fields!(bench);
+    let event = super::script::event_of("Node/Delete");
+    let change = berth_framework::event::Change {
+        old: None,
+        new: None,
+    };
+    let never = |_: &berth_api::Pod| panic!("nobody wants the event");
+    queue.move_all(&cx, &event, change, Some(&never));
+}
+
+/// Q-38, Q-59, Q-60: event_after_pop_with_queue_hint, event_after_pop_with_skip_hint, failed_plugin_has_no_registration,
+/// no_failed_plugin, wildcard_event_without_target; Q-57 and pending plugins.
+#[test]
+fn what_happened_in_flight_decides_where_a_failed_pod_goes() {
+    for (meanwhile, outcome, place) in [
+        ("event Node/Add helps=A", "fail a A", "backoff: a"),
+        ("event Node/Add helps=B", "fail a A", "unschedulable: a"),
+        ("event Node/Add helps=B", "fail a A,B", "backoff: a"),
+        (
+            "event Node/Add helps=all",
+            "fail a Mute",
+            "unschedulable: a",
+        ),
+        (
+            "event Node/Add helps=all",
+            "fail a Unknown",
+            "unschedulable: a",
+        ),
+        ("event Pod/Add helps=P", "fail a pending=P", "active: a"),
+        (
+            "event Pod/Add helps=none",
+            "fail a pending=P",
+            "unschedulable: a",
+        ),
+        ("event Node/Add helps=A", "fail a A pending=P", "backoff: a"),
+        (
+            "event Node/Add helps=A\nevent Pod/Add helps=P",
+            "fail a A pending=P",
+            "active: a",
+        ),
+        (
+            "event Node/Add helps=A\nevent Pod/Add helps=P",
+            "fail a A",
+            "backoff: a",
+        ),
+        ("", "fail a A", "unschedulable: a"),
+        ("", "error a", "error: a"),
+        ("event Node/Add helps=all", "error a", "error: a"),
+        ("event Node/Add helps=error", "fail a A", "backoff: a"),
+        (
+            "event Node/UpdateNodeAllocatable",
+            "fail a Always",
+            "backoff: a",
+        ),
+    ] {
+        let mut bench = setup().run("add a\npop -> a");
+        bench.run(meanwhile);
+        bench.run(outcome);
+        assert_eq!(bench.places(), place, "{meanwhile} · {outcome}");
+        assert!(
+            bench.incoming().contains("ScheduleAttemptFailure=1"),
+            "{outcome}"
+        );
+        assert_eq!(bench.queue.in_flight_len(), 0, "{outcome}");
+    }
+}
+
+/// Q-35: event_of_other_in_flight_interval, done_of_first_pod_prunes_head_events, all_in_flight_done.
+#[test]
+fn a_pod_sees_the_events_after_its_own_pop() {
+    let mut bench = setup().run(
+        "
+        add a priority=9
+        add b priority=8
+        add c priority=7
+        pop -> a
+        event Node/Add helps=A
+        pop -> b
+        event Node/UpdateNodeLabel helps=A
+        pop -> c
+        event Node/UpdateNodeTaint helps=C
+        ",
+    );
+    assert_eq!(bench.queue.in_flight_events_len(), 3);
+    bench.run("done b");
+    assert_eq!(
+        bench.queue.in_flight_events_len(),
+        3,
+        "a may still need all"
+    );
+    bench.run("fail c A => unschedulable: c; in flight: a");
+    assert_eq!(bench.queue.in_flight_events_len(), 3);
+    bench.run("fail a A => backoff: a; unschedulable: c");
+    assert_eq!(bench.queue.in_flight_events_len(), 0);
+
+    let mut bench = setup().run(
+        "
+        add a priority=9
+        add b priority=8
+        pop -> a
+        event Node/Add helps=A
+        pop -> b
+        event Node/UpdateNodeTaint helps=C
+        done a
+        ",
+    );
+    assert_eq!(
+        bench.queue.in_flight_events_len(),
+        1,
+        "what precedes b is dropped"
+    );
+    bench.run("fail b A => unschedulable: b");
+    bench.queue.done("uid-b");
+    bench.queue.done("nobody");
+}
+
+/// Q-37, Q-62: update_of_in_flight_pod (69): not queued, seen when the pod comes back.
+#[test]
+fn an_update_in_flight_is_remembered() {
+    for (update, place) in [
+        ("update a v=2 helps=C", "backoff: a"),
+        ("update a v=2", "unschedulable: a"),
+        ("update a", "unschedulable: a"),
+    ] {
+        let mut bench = setup().run("add a v=1\npop -> a");
+        bench.run(update);
+        assert_eq!(bench.places(), "in flight: a", "{update}");
+        bench.run("fail a C");
+        assert_eq!(bench.places(), place, "{update}");
+    }
+}
+
+/// Q-37, Q-53, Q-71: activate_in_flight (70), wildcard_event_for_other_pod (83): it helps that pod and no other.
+#[test]
+fn activating_a_pod_in_flight_helps_it_alone() {
+    setup().run(
+        "
+        add a priority=9
+        add b
+        pop -> a
+        pop -> b
+        activate a
+        fail a Mute
+        fail b Mute             => backoff: a; unschedulable: b
+        ",
+    );
+}
+
+/// Q-69: wildcard_event_without_target (71): after a leftover flush, every failed pod is tried again.
+#[test]
+fn a_leftover_flush_counts_for_pods_in_flight() {
+    let mut bench = setup().run(
+        "
+        add old
+        pop -> old
+        fail old Mute           => unschedulable: old
+        at 300000
+        add a
+        pop -> a
+        flush-leftover          => unschedulable: old; in flight: a
+        at 300001
+        flush-leftover          => active: old; in flight: a
+        ",
+    );
+    assert_eq!(bench.queue.in_flight_events_len(), 1, "logged once");
+    bench.run("fail a Mute => active: old; backoff: a");
+    // Gated pods count as old too, though they stay (Q-69).
+    setup().run(
+        "
+        add gated gates=x
+        at 300001
+        add a
+        pop -> a
+        flush-leftover          => gated: gated; in flight: a
+        fail a Mute             => backoff: a; gated: gated
+        ",
+    );
+}
+
+/// Q-38: a pod that is given back though it is not in flight is tried again after its backoff, and the log says so.
+#[test]
+fn a_pod_that_is_not_in_flight_is_not_lost() {
+    let mut bench = setup().run("add a\npop -> a");
+    bench.queue.done("uid-a");
+    bench.run("fail a A => backoff: a");
+    assert_eq!(
+        bench.notices(),
+        [
+            "in flight Pod isn't found in the scheduling queue. If you see this error log, it's likely a bug in the scheduler: default/a"
+        ]
+    );
+}
+
+/// Q-58, Q-39: auin_pod_already_in_unschedulable / active / backoff: refused with kube-scheduler's words, and the
+/// flight has ended.
+#[test]
+fn a_queued_pod_is_not_given_back_twice() {
+    for (prepare, words) in [
+        ("", "in the active queue"),
+        ("pop -> b\nfail b A", "in unschedulable queue"),
+        (
+            "pop -> b\nupdate b G1=shut\nerror b",
+            "in unschedulable queue",
+        ),
+        ("pop -> b\nerror b", "in the backoff queue"),
+        (
+            "pop -> b\nevent Node/Add helps=A\nfail b A",
+            "in the backoff queue",
+        ),
+    ] {
+        let mut bench = setup().run("add a\npop -> a\nadd b");
+        bench.run(prepare);
+        let mut info = bench.popped["a"].clone();
+        let b = berth_framework::testing::PodBuilder::of(&bench.pods["b"]);
+        info.pod = b.uid("uid-a").arc();
+        let before = bench.places();
+        let (queue, cx) = super::fields!(bench);
+        let error = queue.add_unschedulable(&cx, info).expect_err(words);
+        assert_eq!(
+            error.to_string(),
+            format!("Pod default/b is already present {words}")
+        );
+        assert!(!bench.queue.is_in_flight("uid-a"), "{words}");
+        assert_eq!(before.replace("; in flight: a", ""), bench.places());
+    }
+}
+
+/// design.md: the log is bounded. On overflow it stands for anything: no wake-up is lost, and memory is.
+#[test]
+fn a_full_log_collapses_into_one_entry_for_anything() {
+    let mut bench = setup()
+        .config(|config| config.in_flight_events_max = 3)
+        .run("add a priority=9\nadd b priority=8\nadd c priority=7\npop -> a\npop -> b");
+    for _ in 0..3 {
+        bench.event("Node/Add", "none");
+    }
+    assert_eq!(bench.queue.in_flight_events_len(), 3);
+    bench.run("event Node/Add helps=A");
+    assert_eq!(bench.queue.in_flight_events_len(), 1);
+    assert_eq!(bench.queue.metrics().event_log_collapses_total, 1);
+    bench.run(
+        "
+        pop -> c
+        event Node/UpdateNodeTaint helps=none
+        fail c A                => unschedulable: c; in flight: a b
+        fail a A                => backoff: a; unschedulable: c; in flight: b
+        fail b Mute             => backoff: a b; unschedulable: c
+        ",
+    );
+    assert_eq!(bench.queue.in_flight_events_len(), 0);
+    let inflight = bench.queue.metrics().inflight_events();
+    assert!(inflight.values().all(|count| *count == 0), "{inflight:?}");
+    assert_eq!(
+        bench.notices(),
+        [
+            "3 events came while pods were in flight, more than are kept: each of those pods that fails is retried after its backoff"
+        ]
+    );
+}

@@ -1,0 +1,338 @@
+//! Pods that PreEnqueue keeps out (Q-22 to Q-32; edge cases 110 to 124).
+
+use super::script::profile;
+use super::setup;
+use berth_api::{Pod, Str, Time};
+use berth_framework::testing::fake;
+use berth_framework::{Feature, Status};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn gates(bench: &super::Bench, name: &str) -> (Option<String>, String) {
+    let info = bench.info(name);
+    let plugins: Vec<&str> = info.rejectors().map(Str::as_str).collect();
+    (
+        info.gating_plugin().map(ToString::to_string),
+        plugins.join(" "),
+    )
+}
+
+/// Q-24, Q-26, Q-29: gated_pod_not_popped_and_counted_gated, two_gates_remove_one, remove all.
+#[test]
+fn a_gated_pod_waits_until_its_last_gate_is_gone() {
+    let bench = setup().run(
+        "
+        add a gates=x,y         => gated: a
+        pop -> nothing
+        update a gates=y        => gated: a
+        event Node/Add helps=all
+        event AssignedPod/Delete helps=all
+        +400000
+        flush-leftover          => gated: a
+        update a                => active: a
+        pop -> a
+        ",
+    );
+    // Q-25, gated_then_ungated_then_popped (115)
+    let info = &bench.popped["a"];
+    assert_eq!(
+        format!("{:?}", info.unschedulable_plugins),
+        r#"{"SchedulingGates"}"#
+    );
+    assert!(!info.is_gated());
+    // initial_attempt_timestamp_excludes_gated_time (123)
+    assert_eq!(
+        info.initial_attempt_timestamp,
+        Some(Time::from_millis(400_000))
+    );
+    assert_eq!(info.timestamp, Time::EPOCH);
+    assert_eq!(
+        bench.hints(),
+        "SchedulingGates:Queue=1",
+        "no other hint was ever asked"
+    );
+}
+
+/// Q-23, Q-24, Q-25: gated_by_plugin_A_then_B; the current gate is asked first, then the others in their order.
+#[test]
+fn the_gate_changes_hands() {
+    let mut bench = setup().run("add a gates=x G1=shut G2=shut");
+    assert_eq!(
+        gates(&bench, "a"),
+        (Some("SchedulingGates".into()), "SchedulingGates".into())
+    );
+    bench.run("update a G1=shut G2=shut => gated: a");
+    assert_eq!(
+        gates(&bench, "a"),
+        (Some("G1".into()), "G1 SchedulingGates".into())
+    );
+    assert_eq!(bench.unschedulable_gauge(), "G1=1 SchedulingGates=1");
+    bench.run("update a G2=shut helps=G1 => gated: a");
+    assert_eq!(
+        gates(&bench, "a"),
+        (Some("G2".into()), "G1 G2 SchedulingGates".into())
+    );
+    // G2's own event, and G2 is asked first though G1 would say no again.
+    bench.run("event Node/UpdateNodeCondition helps=none => gated: a");
+    bench.run("update a G1=shut helps=none");
+    bench.run("event Node/UpdateNodeCondition helps=G2 => gated: a");
+    assert_eq!(
+        gates(&bench, "a"),
+        (Some("G1".into()), "G1 G2 SchedulingGates".into())
+    );
+}
+
+/// Q-23: the order of the runs, counted.
+#[test]
+fn the_current_gate_is_asked_first_and_the_first_no_ends_the_run() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let plugin = |name: &'static str, digit: usize| {
+        fake(name)
+            .pre_enqueue(move |pod: &Pod| {
+                ASKED.store(ASKED.load(Ordering::SeqCst) * 10 + digit, Ordering::SeqCst);
+                match pod.labels().contains_key(name) {
+                    true => Status::unschedulable("no"),
+                    false => Status::success(),
+                }
+            })
+            .build()
+            .pre_enqueue
+    };
+    let mut hooks = profile("default-scheduler", &[]);
+    hooks.pre_enqueue = [plugin("One", 1), plugin("Two", 2), plugin("Three", 3)]
+        .into_iter()
+        .flatten()
+        .collect();
+    let mut bench = setup().profiles(vec![hooks]).build();
+    for (script, asked) in [
+        ("add a Two=no", 12),
+        ("activate a", 2),
+        ("update a\nactivate a", 213),
+        ("add b", 123),
+    ] {
+        ASKED.store(0, Ordering::SeqCst);
+        bench.run(script);
+        assert_eq!(ASKED.load(Ordering::SeqCst), asked, "{script}");
+    }
+}
+
+/// Q-24: every answer but Success keeps the pod out; preenqueue_error_status (116).
+#[test]
+fn any_answer_but_success_gates() {
+    for (answer, gated, notice) in [
+        ("open", false, None),
+        ("shut", true, None),
+        ("pending", true, None),
+        ("other", true, None),
+        (
+            "broken",
+            true,
+            Some("Unexpected error running PreEnqueue plugin G1 for pod default/a: G1 is broken"),
+        ),
+    ] {
+        let mut bench = setup().run(&format!("add a G1={answer}"));
+        assert_eq!(bench.places() == "gated: a", gated, "{answer}");
+        let notices = bench.notices();
+        assert_eq!(notices.first().map(String::as_str), notice, "{answer}");
+    }
+}
+
+/// Q-30, Q-31: gated_pod_event_not_of_gating_plugin, gated_pod_event_of_gating_plugin; a pod that failed before it was
+/// gated is not moved by the events of the plugins that turned it down then.
+#[test]
+fn only_events_of_the_gating_plugin_reach_a_gated_pod() {
+    let mut bench = setup().run(
+        "
+        add a
+        pop -> a
+        update a G1=shut
+        fail a A                => unschedulable: a
+        +3000
+        event Node/Add helps=A  => gated: a
+        ",
+    );
+    assert_eq!(bench.hints(), "A:Queue=1");
+    bench.run("event Node/Add helps=A => gated: a");
+    assert_eq!(bench.hints(), "A:Queue=1", "not asked");
+    bench.run("event Node/UpdateNodeAnnotation helps=none => gated: a");
+    assert_eq!(bench.hints(), "A:Queue=1 G1:QueueSkip=1");
+    bench.run("event Node/UpdateNodeAnnotation helps=G1 => gated: a");
+    assert_eq!(bench.hints(), "A:Queue=1 G1:Queue=1 G1:QueueSkip=1");
+    bench.run("update a helps=G1 => active: a");
+}
+
+/// Q-30: an event that reaches the gate is put to all of the pod's rejecting plugins (Q-31).
+#[test]
+fn behind_its_gate_a_pod_is_asked_about_like_any_other() {
+    let plugins = &[("A", "Node/Add"), ("G1", "Node/Add")];
+    let mut bench = setup()
+        .plugins(plugins)
+        .run("add a\npop\nupdate a G1=shut\nfail a A\n+3000\nevent Node/Add helps=A => gated: a");
+    bench.run("update a\nevent Node/Add helps=A => active: a");
+    assert_eq!(bench.hints(), "A:Queue=2");
+}
+
+/// Q-22, Q-11: enter_backoff_runs_preenqueue, leaving_backoff_skips_preenqueue, activate_from_unschedulable,
+/// activate_from_backoff, in_place_update_in_active_or_backoff: where PreEnqueue runs, with the gate on and off.
+#[test]
+fn pre_enqueue_runs_where_it_must() {
+    for (case, script, on, off) in [
+        ("added", "add a G1=shut", "gated: a", "gated: a"),
+        (
+            "updated when unknown",
+            "update a G1=shut",
+            "gated: a",
+            "gated: a",
+        ),
+        (
+            "entering backoff after an error",
+            "add a\npop\nupdate a G1=shut\nerror a",
+            "gated: a",
+            "error: a",
+        ),
+        (
+            "entering backoff after an event in flight",
+            "add a\npop\nevent Node/Add helps=A\nupdate a G1=shut\nfail a A",
+            "gated: a",
+            "backoff: a",
+        ),
+        (
+            "entering backoff through an event",
+            "add a\npop\nfail a A\nupdate a G1=shut\nevent Node/Add helps=A",
+            "gated: a",
+            "backoff: a",
+        ),
+        (
+            "active again through an event",
+            "add a\npop\nfail a A\nupdate a G1=shut\n+3000\nevent Node/Add helps=A",
+            "gated: a",
+            "gated: a",
+        ),
+        (
+            "its own update helps",
+            "add a\npop\nfail a C\n+3000\nupdate a G1=shut helps=C",
+            "gated: a",
+            "gated: a",
+        ),
+        (
+            "flushed after five minutes",
+            "add a\npop\nfail a A\nupdate a G1=shut\n+300001\nflush-leftover",
+            "gated: a",
+            "gated: a",
+        ),
+        (
+            "activated while waiting",
+            "add a\npop\nfail a A\nupdate a G1=shut\nactivate a",
+            "gated: a",
+            "gated: a",
+        ),
+        (
+            "activated in backoff",
+            "add a\npop\nerror a\nupdate a G1=shut\nactivate a",
+            "active: a",
+            "gated: a",
+        ),
+        (
+            "backoff over",
+            "add a\npop\nerror a\nupdate a G1=shut\n+2001\nflush",
+            "active: a",
+            "gated: a",
+        ),
+        (
+            "updated while active",
+            "add a\nupdate a G1=shut",
+            "active: a",
+            "active: a",
+        ),
+        (
+            "updated in backoff",
+            "add a\npop\nerror a\nupdate a G1=shut",
+            "error: a",
+            "error: a",
+        ),
+        (
+            "back without rejection and without backoff",
+            "add a\npop\nevent Pod/Add helps=P\nupdate a G1=shut\nfail a pending=P",
+            "gated: a",
+            "gated: a",
+        ),
+    ] {
+        for (gate, places) in [(true, on), (false, off)] {
+            let setup = setup().feature(Feature::SchedulerPopFromBackoffQ, gate);
+            assert_eq!(setup.run(script).places(), places, "{case}, gate {gate}");
+        }
+    }
+}
+
+/// ungated→gated→ungated transitions (121): the gauges follow, also with the gate off.
+#[test]
+fn a_pod_can_be_gated_and_freed_again() {
+    for gate in [true, false] {
+        let bench = setup()
+            .feature(Feature::SchedulerPopFromBackoffQ, gate)
+            .run(
+                "
+            add a
+            pop -> a
+            fail a C                => unschedulable: a
+            +3000
+            update a G1=shut helps=C => gated: a
+            update a helps=G1+C     => active: a
+            ",
+            );
+        assert_eq!(bench.unschedulable_gauge(), "C=1 G1=1", "gate {gate}");
+    }
+}
+
+/// Q-34: gated_pod_with_nnn_not_in_nominator until active (122).
+#[test]
+fn a_gated_pod_is_not_nominated() {
+    let mut bench = setup().run("add a gates=x nominated=n1");
+    assert_eq!(bench.queue.nominator().nodes().count(), 0);
+    bench.run("update a gates=x nominated=n1 v=2");
+    assert_eq!(bench.queue.nominator().nodes().count(), 0, "still gated");
+    bench.run("update a nominated=n1 => active: a");
+    assert_eq!(bench.queue.nominator().pods_on("n1").len(), 1);
+}
+
+/// A preemptor that its own preemption gates keeps the room it was promised.
+#[test]
+fn a_pod_that_was_active_stays_nominated_behind_its_gate() {
+    let mut bench = setup().run("add a\npop -> a\nupdate a G1=shut");
+    let a = bench.pods["a"].clone();
+    let (queue, cx) = super::fields!(bench);
+    queue.add_nominated_pod(
+        &cx,
+        &a,
+        &berth_framework::plugin::Nominating::Set("n1".into()),
+    );
+    bench.run("error a => gated: a");
+    bench.run("update a G1=shut nominated=n1");
+    bench.run("update a G1=shut nominated=n2");
+    let nodes: Vec<String> = bench
+        .queue
+        .nominator()
+        .nodes()
+        .map(|n| n.to_string())
+        .collect();
+    assert_eq!(nodes, ["n2"]);
+}
+
+/// Many gated pods and their gates: an event for another plugin looks at none of them (see also `scale`).
+#[test]
+fn a_gated_pod_is_found_only_by_its_plugin() {
+    let mut bench = setup().build();
+    for n in 0..50 {
+        bench.run(&format!("add g{n} gates=x\nadd h{n} G1=shut"));
+    }
+    assert_eq!(bench.event("Node/Add", "all").examined, 0);
+    assert_eq!(
+        bench.event("Node/UpdateNodeAnnotation", "none").examined,
+        50
+    );
+    assert_eq!(
+        Arc::strong_count(&bench.pods["g1"]),
+        3,
+        "queue, cluster and test"
+    );
+}

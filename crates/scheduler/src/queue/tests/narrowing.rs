@@ -1,0 +1,194 @@
+//! PreQueueingHint (KEP-6132; Q-91 to Q-99; edge cases 174 to 180).
+
+use super::script::event_of;
+use super::{Setup, setup};
+use crate::queue::PluginEvents;
+use berth_api::Str;
+use berth_framework::event::{EventRegistration, Narrowed};
+use berth_framework::{Feature, Hint};
+use std::sync::Arc;
+
+/// A plugin `name` whose hint always says Queue, and whose PreQueueingHint reads the `ask` label of the changed object:
+/// `all`, `error`, or names joined by `+`.
+fn narrowing(name: &str, event: &str) -> PluginEvents {
+    let event = event_of(event);
+    let mut registration =
+        EventRegistration::with_hint(event.resource, event.action, |_, _, _| Ok(Hint::Queue));
+    registration.pre_queueing_hint = Some(Arc::new(|_, change| {
+        let object = change.new.or(change.old);
+        match object.and_then(|object| object.metadata().labels.get("helps")) {
+            Some("all") => Ok(Narrowed::AllPods),
+            Some("error") => Err("index lost".to_owned()),
+            Some(names) => Ok(Narrowed::Pods(
+                names
+                    .split('+')
+                    .filter(|name| *name != "nobody")
+                    .map(|name| (Str::new("default"), Str::new(name)))
+                    .collect(),
+            )),
+            None => Ok(Narrowed::AllPods),
+        }
+    }));
+    PluginEvents {
+        plugin: name.into(),
+        registrations: vec![registration],
+    }
+}
+
+/// `N` narrows node additions, `W` does not.
+fn narrowed_setup() -> Setup {
+    let mut setup = setup().plugins(&[("W", "Node/Add!"), ("G1", "Node/Add!")]);
+    let events = &mut setup.profiles[0].events;
+    events.insert(0, narrowing("N", "Node/Add"));
+    setup
+}
+
+fn waiting(count: usize, rejected_by: &str) -> String {
+    let mut script = String::new();
+    for n in 0..count {
+        script += &format!("add p{n}\npop\nfail p{n} {rejected_by}\n");
+    }
+    script + "+3000\n"
+}
+
+/// Q-91, Q-92, Q-97: narrowed_to_two_of_1000.
+#[test]
+fn only_the_named_pods_are_asked() {
+    let mut bench = narrowed_setup().run(&waiting(1000, "N"));
+    let moved = bench.event("Node/Add", "p3+p500");
+    assert_eq!((moved.examined, moved.hints, moved.active), (2, 2, 2));
+    assert_eq!(bench.queue.counts().unschedulable, 998);
+    let evaluations = bench.queue.metrics().pre_queueing_hint_evaluations_total();
+    assert_eq!(
+        evaluations.get(&("N", "narrowed")),
+        Some(&1),
+        "once an event"
+    );
+}
+
+/// Q-92, Q-93, Q-94: one_plugin_narrowed_other_not, empty_list, error_in_prehint, all pods, unknown names and pods that
+/// do not wait; a pod is asked about if any of its plugins wants it, and only those plugins are asked.
+#[test]
+fn narrowing_is_per_plugin() {
+    for (helps, moved, hints, evaluated) in [
+        ("n", "n", "N:Queue=1 W:Queue=2", "narrowed"),
+        ("both", "both", "N:Queue=1 W:Queue=1", "narrowed"),
+        ("nobody", "", "W:Queue=2", "narrowed"),
+        ("missing+active", "", "W:Queue=2", "narrowed"),
+        ("w", "", "W:Queue=2", "narrowed"),
+        ("all", "n", "N:Queue=2 W:Queue=1", "all_pods"),
+        ("error", "n", "N:Queue=2 W:Queue=1", "all_pods"),
+    ] {
+        let mut bench = narrowed_setup().run(
+            "
+            add n
+            pop
+            fail n N
+            add w
+            pop
+            fail w W
+            add both
+            pop
+            fail both N,W
+            add active
+            +3000
+            ",
+        );
+        bench.event("Node/Add", helps);
+        let n_moved = bench.queue.get("default", "n").map(|(place, _)| place)
+            == Some(crate::queue::QueuedIn::Active);
+        assert_eq!(n_moved, moved == "n", "{helps}");
+        assert!(
+            !bench.places().contains("unschedulable: both"),
+            "W wants every pod it turned down: {}",
+            bench.places()
+        );
+        assert_eq!(bench.hints(), hints, "{helps}");
+        let evaluations = bench.queue.metrics().pre_queueing_hint_evaluations_total();
+        assert_eq!(evaluations.get(&("N", evaluated)), Some(&1), "{helps}");
+        let errors = bench.notices();
+        assert_eq!(errors.len(), usize::from(helps == "error"), "{errors:?}");
+    }
+}
+
+/// Q-95: named_pod_not_in_unschedulable (178): pods in flight are asked when they come back, narrowed or not.
+#[test]
+fn pods_in_flight_are_not_narrowed() {
+    let mut bench = narrowed_setup().run("add a\npop\nadd x\npop\nfail x N");
+    bench.event("Node/Add", "nobody");
+    bench.run("fail a N => backoff: a; unschedulable: x");
+}
+
+/// Q-94: gates and pre-checks stay in force, and a wildcard event is not narrowed.
+#[test]
+fn narrowing_opens_no_gate() {
+    // Gated by G1 and once turned down by N: an event of N that names it does not reach it, one of G1's does.
+    let mut setup = setup().plugins(&[("G1", "Node/UpdateNodeAnnotation!")]);
+    setup.profiles[0].events.push(narrowing("N", "Node/Add"));
+    let mut bench = setup.run("add a\npop\nupdate a G1=shut\nfail a N\nactivate a => gated: a");
+    assert_eq!(bench.event("Node/Add", "a").examined, 0);
+    bench.run("update a G1=open\n+3000\nevent Node/UpdateNodeAnnotation => active: a");
+    // Gated by a narrowing plugin: only its list reaches the pod.
+    let mut setup = self::setup().plugins(&[]);
+    setup.profiles[0].events.push(narrowing("G1", "Node/Add"));
+    let mut bench = setup.run("add a G1=shut\nadd b G1=shut\nadd c G1=shut => gated: a b c");
+    let moved = bench.event("Node/Add", "b+nobody");
+    assert_eq!(
+        (moved.examined, moved.gated),
+        (1, 1),
+        "asked again, still shut"
+    );
+
+    let mut bench =
+        narrowed_setup().run("add a\npop\nfail a N\n+400000\nflush-leftover => active: a");
+    let evaluations = bench.queue.metrics().pre_queueing_hint_evaluations_total();
+    assert!(evaluations.is_empty(), "the flush asks nobody");
+    bench.run("pop -> a");
+    assert!(bench.popped["a"].was_flushed_from_unschedulable);
+}
+
+/// Q-99: gate_off: as without the function, no result counters.
+#[test]
+fn with_the_gate_off_all_pods_are_asked() {
+    let setup = narrowed_setup().feature(Feature::SchedulerPreQueueingHints, false);
+    let mut bench = setup.run(&waiting(10, "N"));
+    let moved = bench.event("Node/Add", "nobody");
+    assert_eq!((moved.examined, moved.active), (10, 10));
+    assert!(
+        bench
+            .queue
+            .metrics()
+            .pre_queueing_hint_evaluations_total()
+            .is_empty()
+    );
+}
+
+/// KEP-6132's safety net: a wrong PreQueueingHint loses a pod, the flush rescues it, and the pod says so.
+#[test]
+fn the_flush_rescues_a_pod_that_narrowing_lost() {
+    let mut bench = narrowed_setup().run("add a\npop\nfail a N\n+3000");
+    bench.event("Node/Add", "nobody");
+    bench.run(
+        "
+        +200000                 => unschedulable: a
+        flush-leftover          => unschedulable: a
+        +100000
+        flush-leftover          => active: a
+        pop -> a
+        ",
+    );
+    assert!(bench.popped["a"].was_flushed_from_unschedulable);
+}
+
+/// Q-96a: two profiles narrow each for their own pods.
+#[test]
+fn each_profile_narrows_for_its_own_pods() {
+    let mut setup = narrowed_setup();
+    let mut other = super::profile("other", &[]);
+    other.events.push(narrowing("N", "Node/Add"));
+    setup.profiles.push(other);
+    let mut bench = setup.run("add a\npop\nfail a N\nadd b scheduler=other\npop\nfail b N\n+3000");
+    assert_eq!(bench.event("Node/Add", "a").examined, 1);
+    assert_eq!(bench.event("Node/Add", "b").examined, 1);
+    assert_eq!(bench.places(), "active: a b");
+}
