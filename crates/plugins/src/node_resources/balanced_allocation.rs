@@ -116,7 +116,10 @@ mod tests {
     use crate::testing::{World, pod_info};
     use serde_json::{Value, json};
 
-    fn world(nodes: &[((i64, i64), (i64, i64))]) -> World {
+    /// CPU in milli-CPU and memory in bytes.
+    type Amounts = (i64, i64);
+
+    fn world(nodes: &[(Amounts, Amounts)]) -> World {
         let mut world = World::new();
         for (i, ((cpu, memory), used)) in nodes.iter().enumerate() {
             let name = format!("n{i}");
