@@ -2,5 +2,7 @@
 //!
 //! Each family of vectors has a module that reads a file, replays every case and returns a [`report::Report`].
 
+pub mod cluster;
+pub mod decisions;
 pub mod podapi;
 pub mod report;

@@ -1,0 +1,69 @@
+//! Builds a cluster of the objects of a case, through the same decoding as in production.
+
+use berth_api::{Kind, Object, Pod};
+use berth_framework::{Cluster, PodInfo};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Decodes an object. `None` when it is of a kind that the scheduler does not follow.
+///
+/// # Errors
+/// What does not decode.
+pub fn decode(raw: &Value) -> Result<Option<Object>, String> {
+    let field = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or_default();
+    decode_as(raw, field("apiVersion"), field("kind"))
+}
+
+/// Decodes an object of a kind that is known otherwise.
+///
+/// # Errors
+/// What does not decode.
+pub fn decode_as(raw: &Value, api_version: &str, kind: &str) -> Result<Option<Object>, String> {
+    let Some(known) = Kind::by_name(api_version, kind) else {
+        return Ok(None);
+    };
+    known
+        .decode(raw.to_string().as_bytes())
+        .map(Some)
+        .map_err(|e| format!("{kind} does not decode: {e}"))
+}
+
+/// Decodes a pod.
+///
+/// # Errors
+/// What does not decode.
+pub fn decode_pod(raw: &Value) -> Result<Arc<Pod>, String> {
+    let object = decode_as(raw, "v1", "Pod")?;
+    object
+        .as_ref()
+        .and_then(Object::as_pod)
+        .cloned()
+        .ok_or_else(|| "not a pod".to_owned())
+}
+
+/// The cluster of these objects. Objects of kinds that the scheduler does not follow are left out.
+///
+/// # Errors
+/// What does not decode.
+pub fn build(objects: &[Value]) -> Result<Cluster, String> {
+    let mut cluster = Cluster::default();
+    for raw in objects {
+        match decode(raw)? {
+            None => {}
+            Some(Object::Node(node)) => {
+                cluster.nodes.set_node(node);
+            }
+            Some(Object::Pod(pod)) => {
+                if pod.is_assigned() && !pod.is_terminal() {
+                    let info = Arc::new(PodInfo::new(pod.clone()));
+                    cluster.nodes.add_pod(&pod.spec.node_name, info);
+                }
+                cluster.pods.insert(pod.uid().clone(), pod);
+            }
+            Some(other) => {
+                cluster.set(&other);
+            }
+        }
+    }
+    Ok(cluster)
+}

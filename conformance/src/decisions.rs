@@ -1,0 +1,182 @@
+//! Replays decisions: one pending pod against one cluster, from PreFilter to the scores.
+//!
+//! What each plugin said is compared: the rejection of PreFilter, the first rejection of every node, the weighted
+//! score of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits
+//! nowhere. Entries of plugins that are not built yet are left out, and out of the totals; such a case is compared
+//! in part at best. Pods with resource claims are not replayed yet.
+
+mod compare;
+mod config;
+mod recorded;
+#[cfg(test)]
+mod tests;
+
+use crate::cluster;
+use crate::report::Report;
+use berth_api::Time;
+use berth_framework::registry::Registry;
+use berth_framework::{Cluster, FeatureGates, PodInfo, Slot, Status};
+use berth_scheduler::evaluator::{
+    Evaluation, Evaluator, Found, NoNominations, NoStopwatch, PreFiltered,
+};
+use berth_scheduler::profile::{Profile, ProfileSpec};
+use compare::Comparison;
+use recorded::Case;
+use std::io::BufRead;
+use std::sync::Arc;
+
+/// What a case has come to when nothing failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Partly,
+    NotYet,
+}
+
+/// Replays decisions, one JSON object a line. Unreadable lines fail under their number.
+pub fn replay(reader: impl BufRead) -> Report {
+    let registry = berth_plugins::in_tree();
+    let mut report = Report::new();
+    for (i, line) in reader.lines().enumerate() {
+        let number = i + 1;
+        let line = match line {
+            Ok(line) => line,
+            Err(e) => {
+                report.fail(format!("line {number}"), format!("cannot be read: {e}"));
+                break;
+            }
+        };
+        if line.trim().is_empty() {
+            continue;
+        }
+        match serde_json::from_str::<Case>(&line) {
+            Ok(case) => match check(&case, &registry) {
+                Ok(Outcome::Passed) => report.pass(case.id),
+                Ok(Outcome::Partly) => report.partly(case.id),
+                Ok(Outcome::NotYet) => report.not_yet(case.id),
+                Err(what) => report.fail(case.id, what),
+            },
+            Err(e) => report.fail(format!("line {number}"), format!("is not a case: {e}")),
+        }
+    }
+    report
+}
+
+fn check(case: &Case, registry: &Registry) -> Result<Outcome, String> {
+    let features = FeatureGates::default();
+    let pod = cluster::decode_pod(&case.pod)?;
+    if !pod.spec.resource_claims.is_empty() {
+        return Ok(Outcome::NotYet);
+    }
+    let mut cluster = cluster::build(&case.objects)?;
+    let spec = match &case.config {
+        None => ProfileSpec::default(),
+        Some(config) => config::profile(config, &pod.spec.scheduler_name)?,
+    };
+    let profile = Profile::build(&spec, registry, &features)
+        .map_err(|errors| format!("the profile is refused: {errors:?}"))?;
+    let pod = Arc::new(PodInfo::new(pod));
+    let mut run = Run {
+        profile: &profile,
+        features: &features,
+        cluster: &mut cluster,
+        pod: &pod,
+    };
+    let mut comparison = Comparison::new(registry);
+    run.compare(&case.expect, &mut comparison)?;
+    comparison.outcome()
+}
+
+/// One pod, one cluster, one profile.
+struct Run<'a> {
+    profile: &'a Profile,
+    features: &'a FeatureGates,
+    cluster: &'a mut Cluster,
+    pod: &'a Arc<PodInfo>,
+}
+
+impl Run<'_> {
+    fn evaluator<'b>(&'b mut self, evaluation: &'b mut Evaluation) -> Evaluator<'b> {
+        Evaluator {
+            profile: self.profile,
+            features: self.features,
+            now: Time::EPOCH,
+            cluster: self.cluster,
+            nominated: &NoNominations,
+            pod: self.pod,
+            evaluation,
+            stopwatch: &NoStopwatch,
+        }
+    }
+
+    /// Step by step where the recording has steps, and then the search as a whole.
+    fn compare(
+        &mut self,
+        expect: &recorded::Expectation,
+        comparison: &mut Comparison<'_>,
+    ) -> Result<(), String> {
+        let mut evaluation = Evaluation::default();
+        let pre_filtered = self.evaluator(&mut evaluation).pre_filter();
+        let narrowed = match pre_filtered {
+            Ok(PreFiltered { nodes, .. }) => {
+                comparison.pre_filter(expect, None, nodes.as_deref());
+                nodes
+            }
+            Err((status, _)) => {
+                comparison.pre_filter(expect, Some(&status), None);
+                self.compare_message(expect, comparison);
+                return Ok(());
+            }
+        };
+        if expect.pre_filter.is_some() {
+            return Ok(());
+        }
+        let statuses = self.filter(&mut evaluation, narrowed.as_deref());
+        let feasible = comparison.filter(expect, self.cluster, &statuses);
+        if !feasible.is_empty() {
+            let scores = self
+                .evaluator(&mut evaluation)
+                .score(&feasible)
+                .map_err(|status| format!("scoring failed: {}", status.message()))?;
+            comparison.scores(expect, self.cluster, &scores);
+        }
+        self.compare_message(expect, comparison);
+        if expect.post_filter.is_some() {
+            comparison.post_filter_is_left_out();
+        }
+        Ok(())
+    }
+
+    /// What each node says, of all or of those that PreFilter has left.
+    fn filter(
+        &mut self,
+        evaluation: &mut Evaluation,
+        narrowed: Option<&[berth_api::Str]>,
+    ) -> Vec<(Slot, Status)> {
+        let slots: Vec<Slot> = match narrowed {
+            None => self.cluster.nodes.in_order().to_vec(),
+            Some(names) => names
+                .iter()
+                .filter_map(|name| Some(self.cluster.nodes.node(name)?.slot()))
+                .collect(),
+        };
+        slots
+            .into_iter()
+            .map(|slot| (slot, self.evaluator(evaluation).filter_node(slot)))
+            .collect()
+    }
+
+    /// The search as a whole: the node with the greatest total, or the message.
+    fn compare_message(&mut self, expect: &recorded::Expectation, comparison: &mut Comparison<'_>) {
+        let mut evaluation = Evaluation::default();
+        let mut rng = fastrand::Rng::with_seed(1);
+        let found = self.evaluator(&mut evaluation).find(None, &mut 0, &mut rng);
+        match found {
+            Found::Placed(placement) => comparison.placed(expect, &placement.name),
+            Found::Unfit(error) => comparison.unfit(expect, &error),
+            Found::NoNodes(status) | Found::Failed(status) => {
+                comparison.failed(&status);
+            }
+        }
+    }
+}

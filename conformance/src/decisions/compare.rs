@@ -1,0 +1,226 @@
+//! Compares what was recorded with what came instead, and remembers what had to be left out.
+
+use super::Outcome;
+use super::recorded::{Expectation, Rejection};
+use berth_api::Str;
+use berth_framework::registry::Registry;
+use berth_framework::{Cluster, Slot, Status};
+use berth_scheduler::evaluator::{FitError, Scores};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+/// How many differences of one case are told.
+const DIFFERENCES_MAX: usize = 5;
+
+/// One case as far as it was compared.
+pub(super) struct Comparison<'a> {
+    registry: &'a Registry,
+    differences: Vec<String>,
+    /// The plugins whose entries were left out.
+    left_out: Vec<String>,
+    /// Whether some plugin that is not built turned down a node, or the pod.
+    rejection_left_out: bool,
+}
+
+impl<'a> Comparison<'a> {
+    pub(super) fn new(registry: &'a Registry) -> Self {
+        Self {
+            registry,
+            differences: Vec::new(),
+            left_out: Vec::new(),
+            rejection_left_out: false,
+        }
+    }
+
+    pub(super) fn outcome(self) -> Result<Outcome, String> {
+        if !self.differences.is_empty() {
+            let more = self.differences.len().saturating_sub(DIFFERENCES_MAX);
+            let mut text = self.differences;
+            text.truncate(DIFFERENCES_MAX);
+            if more > 0 {
+                text.push(format!("and {more} more"));
+            }
+            return Err(text.join("; "));
+        }
+        Ok(if self.left_out.is_empty() {
+            Outcome::Passed
+        } else {
+            Outcome::Partly
+        })
+    }
+
+    fn same<T: PartialEq + Debug>(&mut self, what: &str, recorded: &T, got: &T) {
+        if recorded != got {
+            self.differences
+                .push(format!("{what}: recorded {recorded:?}, got {got:?}"));
+        }
+    }
+
+    /// Whether the plugin is there; if not, its entry is left out.
+    fn is_built(&mut self, plugin: &str) -> bool {
+        let built = self.registry.get(plugin).is_some();
+        if !built && !self.left_out.iter().any(|name| name == plugin) {
+            self.left_out.push(plugin.to_owned());
+        }
+        built
+    }
+
+    pub(super) fn pre_filter(
+        &mut self,
+        expect: &Expectation,
+        status: Option<&Status>,
+        nodes: Option<&[Str]>,
+    ) {
+        let recorded = expect.pre_filter.as_ref();
+        if recorded.is_some_and(|rejection| !self.is_built(&rejection.plugin)) {
+            self.rejection_left_out = true;
+            return;
+        }
+        self.same(
+            "PreFilter",
+            &recorded.cloned().map(sorted),
+            &status.map(rejection).map(sorted),
+        );
+        if status.is_none() {
+            let got = nodes.map(|names| names.iter().map(ToString::to_string).collect());
+            self.same(
+                "nodes that PreFilter leaves",
+                &expect.pre_filter_nodes,
+                &got,
+            );
+        }
+    }
+
+    /// The feasible nodes: those of ours that no missing plugin turns down.
+    pub(super) fn filter(
+        &mut self,
+        expect: &Expectation,
+        cluster: &Cluster,
+        statuses: &[(Slot, Status)],
+    ) -> Vec<Slot> {
+        let mut feasible = Vec::new();
+        let names = |slot: Slot| cluster.nodes.get(slot).map(|node| node.name().to_string());
+        let asked: Vec<String> = statuses
+            .iter()
+            .filter_map(|(slot, _)| names(*slot))
+            .collect();
+        for name in expect.filter.keys() {
+            if !asked.contains(name) {
+                self.differences
+                    .push(format!("filter of {name}: recorded, but not asked"));
+            }
+        }
+        for (slot, status) in statuses {
+            let Some(name) = names(*slot) else { continue };
+            let Some(recorded) = expect.filter.get(&name) else {
+                self.differences
+                    .push(format!("filter of {name}: asked, but not recorded"));
+                continue;
+            };
+            if recorded
+                .as_ref()
+                .is_some_and(|rejection| !self.is_built(&rejection.plugin))
+            {
+                self.rejection_left_out = true;
+                continue;
+            }
+            if status.is_success() {
+                feasible.push(*slot);
+            }
+            let got = (!status.is_success()).then(|| sorted(rejection(status)));
+            self.same(
+                &format!("filter of {name}"),
+                &recorded.clone().map(sorted),
+                &got,
+            );
+        }
+        feasible
+    }
+
+    pub(super) fn scores(&mut self, expect: &Expectation, cluster: &Cluster, scores: &Scores) {
+        let mut got: BTreeMap<String, (i64, BTreeMap<String, i64>)> = BTreeMap::new();
+        for (i, (slot, total)) in scores.nodes.iter().enumerate() {
+            let Some(node) = cluster.nodes.get(*slot) else {
+                continue;
+            };
+            let plugins = scores
+                .plugins
+                .iter()
+                .filter_map(|of| Some((of.plugin.to_string(), *of.weighted.get(i)?)))
+                .collect();
+            got.insert(node.name().to_string(), (*total, plugins));
+        }
+        for (name, recorded) in &expect.scores {
+            let mut total = recorded.total;
+            let mut plugins = recorded.plugins.clone();
+            plugins.retain(|plugin, score| {
+                let built = self.is_built(plugin);
+                if !built {
+                    total -= *score;
+                }
+                built
+            });
+            let ours = got.remove(name);
+            self.same(&format!("scores of {name}"), &Some((total, plugins)), &ours);
+        }
+        for name in got.keys() {
+            self.differences
+                .push(format!("scores of {name}: not recorded"));
+        }
+        let mut recorded: Vec<String> = expect.skipped_score_plugins.clone();
+        recorded.retain(|plugin| self.is_built(plugin));
+        let mut skipped: Vec<String> = scores.skipped.iter().map(ToString::to_string).collect();
+        recorded.sort();
+        skipped.sort();
+        self.same("plugins without a preference", &recorded, &skipped);
+    }
+
+    /// The chosen node has the greatest recorded total.
+    pub(super) fn placed(&mut self, expect: &Expectation, node: &Str) {
+        if !self.left_out.is_empty() {
+            return;
+        }
+        let best = expect.scores.values().map(|scores| scores.total).max();
+        let chosen = expect.scores.get(node.as_str()).map(|scores| scores.total);
+        self.same("total of the chosen node", &best, &chosen);
+    }
+
+    pub(super) fn unfit(&mut self, expect: &Expectation, error: &FitError) {
+        if self.rejection_left_out {
+            return;
+        }
+        self.same("message", &expect.fit_error, &Some(error.to_string()));
+        let mut recorded = expect.unschedulable_plugins.clone();
+        recorded.sort();
+        let got = &error.diagnosis.unschedulable_plugins;
+        let got: Vec<String> = got.iter().map(ToString::to_string).collect();
+        self.same("rejecting plugins", &recorded, &got);
+    }
+
+    /// With a missing plugin the search may come further than the recorded one did.
+    pub(super) fn failed(&mut self, status: &Status) {
+        if self.rejection_left_out {
+            return;
+        }
+        self.differences
+            .push(format!("the search failed: {}", status.message()));
+    }
+
+    pub(super) fn post_filter_is_left_out(&mut self) {
+        self.left_out.push("DefaultPreemption".to_owned());
+    }
+}
+
+fn rejection(status: &Status) -> Rejection {
+    Rejection {
+        code: status.code().to_string(),
+        plugin: status.plugin().map(ToString::to_string).unwrap_or_default(),
+        reasons: status.reasons().iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// Reasons are compared as a multiset: upstream's order of several scalar resources is random.
+fn sorted(mut rejection: Rejection) -> Rejection {
+    rejection.reasons.sort();
+    rejection
+}

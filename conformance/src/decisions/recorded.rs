@@ -1,0 +1,50 @@
+//! A recorded decision.
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One pod against one cluster.
+#[derive(Debug, Deserialize)]
+pub(super) struct Case {
+    pub(super) id: String,
+    pub(super) objects: Vec<Value>,
+    pub(super) pod: Value,
+    pub(super) config: Option<Value>,
+    pub(super) expect: Expectation,
+}
+
+/// What the real scheduler answered.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Expectation {
+    pub(super) pre_filter: Option<Rejection>,
+    pub(super) pre_filter_nodes: Option<Vec<String>>,
+    /// Nothing for a node that passes.
+    #[serde(default)]
+    pub(super) filter: BTreeMap<String, Option<Rejection>>,
+    #[serde(default)]
+    pub(super) scores: BTreeMap<String, NodeScores>,
+    #[serde(default)]
+    pub(super) skipped_score_plugins: Vec<String>,
+    pub(super) fit_error: Option<String>,
+    #[serde(default)]
+    pub(super) unschedulable_plugins: Vec<String>,
+    pub(super) post_filter: Option<Value>,
+}
+
+/// A plugin's no.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Rejection {
+    pub(super) code: String,
+    pub(super) plugin: String,
+    #[serde(default)]
+    pub(super) reasons: Vec<String>,
+}
+
+/// The scores of one node: each plugin's times its weight, and their sum.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct NodeScores {
+    pub(super) total: i64,
+    pub(super) plugins: BTreeMap<String, i64>,
+}

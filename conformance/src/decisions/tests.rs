@@ -1,0 +1,87 @@
+//! Replays the recorded decisions, and shows that the replay notices differences.
+
+use super::*;
+use serde_json::{Value, json};
+use std::io::BufReader;
+
+fn recorded() -> impl Iterator<Item = String> {
+    let packed: &[u8] = include_bytes!("../../vectors/decisions.jsonl.gz");
+    BufReader::new(flate2::read::GzDecoder::new(packed))
+        .lines()
+        .map(|line| line.expect("a line"))
+}
+
+fn replay_lines(lines: impl IntoIterator<Item = String>) -> Report {
+    let text: Vec<String> = lines.into_iter().collect();
+    replay(text.join("\n").as_bytes())
+}
+
+fn family(id: &str) -> &str {
+    id.rsplit_once('-').map_or(id, |(family, _)| family)
+}
+
+#[test]
+fn every_decision_without_claims_comes_out_as_recorded() {
+    let report = replay_lines(recorded());
+    assert!(report.is_ok(), "{report}");
+    assert_eq!(
+        report.passed.len() + report.partly.len() + report.not_yet.len(),
+        1_543
+    );
+    for id in &report.not_yet {
+        assert!(matches!(family(id), "dra" | "mixed"), "{id}");
+    }
+}
+
+/// A replay that cannot fail shows nothing.
+#[test]
+fn a_difference_is_noticed() {
+    let line = recorded()
+        .find(|line| {
+            line.contains("\"id\":\"taints-00000\"") || line.contains("\"id\": \"taints-00000\"")
+        })
+        .expect("the first of the family");
+    let change = |change: &dyn Fn(&mut Value)| {
+        let mut case: Value = serde_json::from_str(&line).expect("a case");
+        change(&mut case["expect"]);
+        replay_lines([case.to_string()])
+    };
+    assert!(change(&|_| {}).is_ok());
+    type Edit<'a> = &'a dyn Fn(&mut Value);
+    let changes: [(&str, Edit<'_>); 5] = [
+        ("filter of node-01", &|e| {
+            e["filter"]["node-01"] = Value::Null
+        }),
+        ("filter of node-00", &|e| {
+            e["filter"]["node-00"] =
+                json!({"code": "Unschedulable", "plugin": "NodePorts", "reasons": ["x"]});
+        }),
+        ("filter of node-01", &|e| {
+            e["filter"]["node-01"]["reasons"] = json!(["other"])
+        }),
+        ("scores of node-02", &|e| {
+            e["scores"]["node-02"]["plugins"]["TaintToleration"] = json!(299)
+        }),
+        ("scores of node-00", &|e| {
+            e["scores"]
+                .as_object_mut()
+                .expect("scores")
+                .remove("node-00");
+        }),
+    ];
+    for (what, edit) in changes {
+        let report = change(edit);
+        let told = report
+            .failed
+            .iter()
+            .any(|mismatch| mismatch.what.contains(what));
+        assert!(told, "{what}: {report}");
+    }
+}
+
+#[test]
+fn unreadable_lines_fail_under_their_number() {
+    let report = replay_lines(["{}".to_owned(), String::new(), "no".to_owned()]);
+    let names: Vec<&str> = report.failed.iter().map(|m| m.case.as_str()).collect();
+    assert_eq!(names, ["line 1", "line 3"]);
+}
