@@ -5,6 +5,8 @@
 //! kube-controller-manager. A new one implements `runtime::Controller` and is started in [`spawn`].
 
 mod deployment;
+#[cfg(test)]
+mod end_to_end;
 mod event_ttl;
 mod garbage;
 mod namespaces;

@@ -111,7 +111,7 @@ impl fmt::Display for Key {
     }
 }
 
-fn text<'a>(value: &'a Value) -> &'a str {
+fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -305,6 +305,7 @@ pub(crate) fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> 
 }
 
 /// Whether the condition of that type is `True`.
+#[cfg(test)]
 pub(crate) fn condition_is_true(status: &Value, kind: &str) -> bool {
     condition(status, kind).is_some_and(|c| c["status"] == "True")
 }

@@ -150,7 +150,7 @@ pub async fn spawn(api: Arc<dyn Access>, options: Options) -> Result<Handle, Err
         if let Some(progress) = &options.progress {
             progress(index);
         }
-        if index % NODES_PER_TURN == 0 {
+        if index.is_multiple_of(NODES_PER_TURN) {
             tokio::task::yield_now().await;
         }
     }

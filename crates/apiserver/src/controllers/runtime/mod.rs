@@ -309,7 +309,7 @@ pub(crate) async fn run<C: Controller>(
         if let Some(key) = cx.queue.pop(Instant::now()) {
             work(&mut controller, &mut cx, &key);
             turns += 1;
-            if turns % KEYS_PER_TURN == 0 {
+            if turns.is_multiple_of(KEYS_PER_TURN) {
                 tokio::task::yield_now().await;
             }
             continue;
