@@ -4,5 +4,6 @@
 
 pub mod cluster;
 pub mod decisions;
+pub mod http;
 pub mod podapi;
 pub mod report;

@@ -5,6 +5,9 @@
 //!
 //! This crate knows nothing of the scheduler: a scheduler talks to it as to any cluster.
 
+// The control plane is the edge: it asks the clock, opens sockets, writes its kubeconfig, and its store has locks.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 pub mod access;
 pub mod admission;
 pub mod auth;
@@ -12,8 +15,11 @@ pub mod controllers;
 mod discovery;
 pub mod field;
 pub mod kubelet;
+#[cfg(feature = "loopback")]
+pub mod loopback;
 pub mod openapi;
 pub mod patch;
+pub mod protobuf;
 pub mod registry;
 pub mod schema;
 pub mod selectors;

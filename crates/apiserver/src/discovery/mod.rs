@@ -53,12 +53,16 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
     } else {
         format!("{group}/{version}")
     };
-    Some(json!({
+    let mut list = json!({
         "kind": "APIResourceList",
-        "apiVersion": "v1",
         "groupVersion": group_version,
         "resources": resources,
-    }))
+    });
+    // Only the list of the core group has no version of its own, as upstream.
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
 }
 
 /// The aggregated answer of `/api` (with `core`) or of `/apis`.

@@ -3,6 +3,7 @@
 use super::api::meta_mut;
 use super::events;
 use super::kinds::Resource;
+use crate::protobuf;
 use crate::schema::{self, Schemas};
 use crate::status::ApiError;
 use serde_json::Value;
@@ -17,8 +18,19 @@ const FAULTS_MAX: usize = 100;
 pub struct Body<'a> {
     /// As it came.
     pub bytes: &'a [u8],
-    /// Whether it is YAML rather than JSON.
-    pub yaml: bool,
+    /// How it is written.
+    pub encoding: Encoding,
+}
+
+/// How a body is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Kubernetes' protobuf.
+    Protobuf,
 }
 
 /// What unknown and repeated fields lead to.
@@ -57,13 +69,19 @@ impl FieldValidation {
 impl Body<'_> {
     /// The value that stands in the body, and the fields that stand in it twice.
     pub(super) fn parse(&self, kind: &str) -> Result<(Value, Vec<String>), ApiError> {
-        let parsed = if self.yaml {
-            schema::parse_yaml(self.bytes)
-        } else {
-            schema::parse_json(self.bytes)
+        let (format, parsed) = match self.encoding {
+            Encoding::Json => ("json", schema::parse_json(self.bytes)),
+            Encoding::Yaml => ("yaml", schema::parse_yaml(self.bytes)),
+            Encoding::Protobuf => {
+                let object = protobuf::decode(self.bytes).map_err(|e| {
+                    ApiError::bad_request(format!(
+                        "the object provided is unrecognized (must be of type {kind}): {e}"
+                    ))
+                })?;
+                return Ok((object, Vec::new()));
+            }
         };
         let parsed = parsed.map_err(|e| {
-            let format = if self.yaml { "yaml" } else { "json" };
             ApiError::bad_request(format!(
                 "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {format} parse error: {e} ({})",
                 self.excerpt()

@@ -4,7 +4,7 @@
 //! `deletionGracePeriodSeconds`), which watchers see, and goes when its grace is zero and no finalizer holds it.
 
 use super::api::{Api, meta, meta_mut, seconds_text};
-use super::decode::{self, Body, FieldValidation};
+use super::decode::{self, Body, Encoding, FieldValidation};
 use super::kinds::Resource;
 use super::list::ListRequest;
 use super::options::bad_option;
@@ -74,7 +74,7 @@ impl DeleteRequest {
                 let text = value.to_string();
                 let body = Body {
                     bytes: text.as_bytes(),
-                    yaml: false,
+                    encoding: Encoding::Json,
                 };
                 decode::of_kind(("", "v1", "DeleteOptions"), body, FieldValidation::Ignore)?.0
             }
@@ -308,8 +308,9 @@ impl Api {
                 .and_then(Value::as_i64)
                 .unwrap_or(0);
             let is_shorter = request.grace_period_seconds.is_some() && grace < before;
-            // Nothing changes, but for a pod whose grace has run out and that nothing holds any more.
-            if !is_shorter && !(before == 0 && finalizers.is_empty()) {
+            // A pod whose grace has run out and that nothing holds any more may go.
+            let is_free = before == 0 && finalizers.is_empty();
+            if !is_shorter && !is_free {
                 return Step::Wait;
             }
             shorten(object, &finalizers, before, grace.min(before))

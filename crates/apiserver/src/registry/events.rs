@@ -55,24 +55,6 @@ pub(crate) fn to_events_v1(object: &Value) -> Value {
     event
 }
 
-/// Adds what a core/v1 event always shows.
-pub(super) fn complete(event: &mut Value) {
-    if let Some(map) = event.as_object_mut() {
-        fill(
-            map,
-            &[
-                ("source", json!({})),
-                ("firstTimestamp", Value::Null),
-                ("lastTimestamp", Value::Null),
-                ("eventTime", Value::Null),
-                ("involvedObject", json!({})),
-                ("reportingComponent", json!("")),
-                ("reportingInstance", json!("")),
-            ],
-        );
-    }
-}
-
 fn fill(map: &mut Map<String, Value>, fields: &[(&str, Value)]) {
     for (field, value) in fields {
         if !map.contains_key(*field) {
@@ -105,12 +87,12 @@ mod tests {
 
     #[test]
     fn an_event_survives_the_way_there_and_back() {
-        let mut core = json!({
+        let core = json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
             "involvedObject": {"kind": "Pod"}, "message": "m", "count": 3,
             "reportingComponent": "c", "reportingInstance": "i", "reason": "R", "type": "Normal",
+            "source": {}, "firstTimestamp": null, "lastTimestamp": null, "eventTime": null,
         });
-        complete(&mut core);
         let events = to_events_v1(&core);
         assert_eq!(events["apiVersion"], "events.k8s.io/v1");
         assert_eq!(events["regarding"]["kind"], "Pod");

@@ -20,7 +20,7 @@ mod scale;
 mod write;
 
 pub use api::{Api, ApiOptions, Clock};
-pub use decode::{Body, FieldValidation};
+pub use decode::{Body, Encoding, FieldValidation};
 pub use delete::{DeleteRequest, Deletion, Preconditions};
 pub use kinds::{Generation, Resource, Sub, Verb, find, group_versions, indexed, resources};
 pub use list::{ListRequest, Listed, VersionMatch};

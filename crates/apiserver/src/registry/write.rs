@@ -6,8 +6,9 @@
 use super::api::{Api, child_mut, meta, meta_mut};
 use super::decode::{self, Body, FieldValidation};
 use super::kinds::{Generation, Resource, Sub};
-use super::{events, namespaces};
+use super::namespaces;
 use crate::access::gr;
+use crate::schema::Schemas;
 use crate::status::ApiError;
 use crate::storage::{StoreError, Version};
 use crate::strategy::Subresource;
@@ -85,10 +86,8 @@ impl Api {
         let generate = self.fill_in_metadata(&mut object);
         let cx = self.context(namespace);
         strategy.prepare_for_create(&mut object, &cx);
-        match resource.resource.resource {
-            "namespaces" => namespaces::prepare_for_create(&mut object),
-            "events" => events::complete(&mut object),
-            _ => {}
+        if rules.resource == gr("", "namespaces") {
+            namespaces::prepare_for_create(&mut object);
         }
         match rules.generation {
             Generation::Unset => meta_mut(&mut object).remove("generation"),
@@ -110,6 +109,7 @@ impl Api {
             if !errors.is_empty() {
                 return Err(ApiError::invalid(resource.kind_subject(&name), &errors));
             }
+            complete(rules, &mut object);
             let key = resource.key(namespace, &name);
             let taken = if options.dry_run {
                 if self.store.get(store, &key).is_none() {
@@ -323,8 +323,15 @@ impl Api {
             let subject = resource.kind_subject(change.name);
             return Err(ApiError::invalid(subject, &errors));
         }
+        complete(rules, &mut new);
         Ok(new)
     }
+}
+
+/// Adds what a typed server always writes. What goes into the store is complete; nothing before asks for it.
+fn complete(resource: &Resource, object: &mut Value) {
+    let group = resource.resource.group;
+    Schemas::get().complete(group, resource.version, resource.kind, object);
 }
 
 /// Whether an object that was being deleted has nothing left that holds it.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, RETRY_AFTER, WARNING};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -46,10 +46,18 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<AnswerBody>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let answered = AssertUnwindSafe(respond(&state, request))
-        .catch_unwind()
-        .await;
-    let response = match answered {
+    let response = guarded(&method, &path, respond(&state, request)).await;
+    state.limits.count(&method, response.status().as_u16());
+    Ok(response)
+}
+
+/// The response of a handler that may fail or even panic: then it is an error, and a line in the log.
+async fn guarded(
+    method: &Method,
+    path: &str,
+    handler: impl Future<Output = Result<Response<AnswerBody>, ApiError>>,
+) -> Response<AnswerBody> {
+    match AssertUnwindSafe(handler).catch_unwind().await {
         Ok(Ok(response)) => response,
         Ok(Err(e)) => failure(&e),
         Err(panic) => {
@@ -63,9 +71,7 @@ pub(super) async fn handle(
                 "the request failed unexpectedly; the server's log says more",
             ))
         }
-    };
-    state.limits.count(&method, response.status().as_u16());
-    Ok(response)
+    }
 }
 
 async fn respond(
@@ -200,5 +206,25 @@ fn warn(response: &mut Response<AnswerBody>, warnings: &[String]) {
         if let Ok(value) = HeaderValue::from_str(&text) {
             response.headers_mut().append(WARNING, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer() {
+        let handler = async {
+            if Method::GET.is_safe() {
+                panic!("out of luck");
+            }
+            Ok(not_found())
+        };
+        let response = guarded(&Method::GET, "/x", handler).await;
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let body = response.into_body().collect().await.map(|b| b.to_bytes());
+        let status: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
+        assert_eq!(status["reason"], "InternalError");
     }
 }

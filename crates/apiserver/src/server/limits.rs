@@ -95,3 +95,20 @@ fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError>
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_requests_run_than_there_are_permits() {
+        let limits = Limits::new(2, 1);
+        let held = (limits.request(), limits.request());
+        assert!(held.0.is_ok() && held.1.is_ok());
+        let refused = limits.request().err();
+        assert_eq!(refused.as_ref().map(|e| e.code), Some(429));
+        assert!(limits.watch().is_ok(), "watches have permits of their own");
+        drop(held);
+        assert!(limits.request().is_ok());
+    }
+}

@@ -51,6 +51,8 @@ pub struct ServerOptions {
     pub admission: Admission,
     /// How much history is kept for watches.
     pub history: HistoryLimits,
+    /// How often a watcher that wants bookmarks gets one.
+    pub bookmark_interval: Duration,
     /// How many requests, watches aside, are worked on at once; more are told to come again.
     pub max_in_flight: usize,
     /// How many watches run at once.
@@ -67,6 +69,7 @@ impl Default for ServerOptions {
             admin_token: None,
             admission: Admission::default(),
             history: HistoryLimits::default(),
+            bookmark_interval: Duration::from_secs(60),
             max_in_flight: 1_000,
             max_watches: 20_000,
             max_connections: 10_000,
@@ -130,6 +133,7 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) openapi: OpenApi,
+    pub(crate) bookmark_interval: Duration,
     /// `host:port`, as clients reach the server.
     pub(crate) address: String,
 }
@@ -187,6 +191,7 @@ impl Server {
             authenticator: authenticator.clone(),
             limits: Limits::new(options.max_in_flight, options.max_watches),
             stopping: stopping.clone(),
+            bookmark_interval: options.bookmark_interval,
             openapi: OpenApi::new(registry::resources().iter().map(Resource::served)),
             address: reachable(address).to_string(),
         });

@@ -1,13 +1,11 @@
 //! What the client sends and what it accepts: media types and their parameters.
 
 use super::encode::View;
+use crate::registry::Encoding;
 use crate::status::ApiError;
 use crate::table::Include;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
-
-/// The media type of Kubernetes' own binary encoding, which is not read yet: a body in it is refused with 415.
-pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,16 +105,15 @@ pub(super) fn content_type(headers: &HeaderMap) -> String {
         .map_or_else(String::new, |text| MediaType::parse(text).name)
 }
 
-/// Whether a body is YAML.
+/// How a body of this media type is written.
 ///
 /// # Errors
-/// 415 when it is neither that nor JSON.
-pub(super) fn is_yaml(content_type: &str) -> Result<bool, ApiError> {
+/// 415 for one that is not read here.
+pub(super) fn encoding(content_type: &str) -> Result<Encoding, ApiError> {
     match content_type {
-        "" | "application/json" => Ok(false),
-        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(true),
-        // The place where the protobuf decoder will be asked.
-        PROTOBUF => Err(ApiError::unsupported_media_type()),
+        "" | "application/json" => Ok(Encoding::Json),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Encoding::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
         _ => Err(ApiError::unsupported_media_type()),
     }
 }

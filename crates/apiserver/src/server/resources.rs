@@ -141,7 +141,7 @@ impl Request<'_> {
     fn body<'b>(&self, bytes: &'b Bytes) -> Result<Body<'b>, ApiError> {
         Ok(Body {
             bytes,
-            yaml: negotiate::is_yaml(&self.content_type)?,
+            encoding: negotiate::encoding(&self.content_type)?,
         })
     }
 
@@ -366,6 +366,7 @@ impl Request<'_> {
                 view => view,
             },
             bookmarks: self.query.flag("allowWatchBookmarks"),
+            bookmark_interval: self.state.bookmark_interval,
             timeout: Duration::from_secs(seconds.min(WATCH_SECONDS_MAX)),
         };
         let start = self.start(&request).await?;

@@ -56,8 +56,7 @@ pub(super) fn route(segments: &[String]) -> Route {
     let (namespace, rest) = match rest {
         // `namespaces/x` is the namespace itself, `namespaces/x/pods` what is in it.
         ["namespaces", namespace, rest @ ..]
-            if !rest.is_empty()
-                && !(group.is_empty() && rest.len() == 1 && is_namespace_part(rest[0])) =>
+            if !rest.is_empty() && !is_namespace_part(group, rest) =>
         {
             (Some((*namespace).to_owned()), rest)
         }
@@ -89,8 +88,14 @@ pub(super) fn route(segments: &[String]) -> Route {
     })
 }
 
-fn is_namespace_part(segment: &str) -> bool {
-    registry::find("", "namespaces").is_some_and(|r| r.subresource(segment).is_some())
+/// Whether what follows a namespace is a subresource of it.
+fn is_namespace_part(group: &str, rest: &[&str]) -> bool {
+    match rest {
+        [one] if group.is_empty() => {
+            registry::find("", "namespaces").is_some_and(|r| r.subresource(one).is_some())
+        }
+        _ => false,
+    }
 }
 
 /// The parameters of a query.

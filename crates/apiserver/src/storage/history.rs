@@ -61,10 +61,6 @@ pub struct Cursor {
 // === impl Event ===
 
 impl Event {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the age of history is real time, no decision depends on it"
-    )]
     pub(super) fn new(
         kind: EventKind,
         key: Arc<str>,

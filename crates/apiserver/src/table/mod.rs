@@ -146,7 +146,7 @@ pub(crate) fn table(
         .map(|version| row(resource, printer, version.object(), include, now))
         .collect();
     let definitions = if columns {
-        printer.columns.iter().map(Column::to_value).collect()
+        printer.columns.iter().map(|c| c.to_value()).collect()
     } else {
         Value::Null
     };
@@ -190,7 +190,7 @@ pub(crate) fn partial_metadata(object: &Value) -> Value {
 }
 
 impl Column {
-    fn to_value(&self) -> Value {
+    fn to_value(self) -> Value {
         json!({
             "name": self.name,
             "type": self.kind,

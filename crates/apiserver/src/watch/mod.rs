@@ -19,8 +19,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// How often a watcher that wants bookmarks gets one.
-const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// How many events are taken from the history at once.
 const READ_MAX: usize = 256;
 /// A chunk is sent when it has grown to this.
@@ -36,6 +34,8 @@ pub(crate) struct WatchRequest {
     pub(crate) view: View,
     /// Whether the watcher wants to know how far it is when nothing happens.
     pub(crate) bookmarks: bool,
+    /// How often it is told.
+    pub(crate) bookmark_interval: Duration,
     pub(crate) timeout: Duration,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn chunks(
     };
     let watcher = Watcher {
         deadline: now + request.timeout,
-        next_bookmark: now + BOOKMARK_INTERVAL,
+        next_bookmark: now + request.bookmark_interval,
         request,
         prefix,
         initial: start.initial.into(),
@@ -151,7 +151,7 @@ impl Watcher {
                 Woken::End => self.ended = true,
                 Woken::Change => {}
                 Woken::Bookmark => {
-                    self.next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
+                    self.next_bookmark = Instant::now() + self.request.bookmark_interval;
                     self.bookmark(&mut chunk, self.seen, false);
                     return Some(chunk.freeze());
                 }

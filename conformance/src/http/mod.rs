@@ -1,0 +1,201 @@
+//! Replays a transcript of a live API server against a fresh one of ours, over HTTPS.
+//!
+//! What varies between two runs is mapped, not ignored: the recorded UIDs, resource versions and generated names
+//! stand for the live ones, everywhere they appear, in both directions. Times, ages and `continue` tokens must
+//! only be of the same kind. `managedFields` are left out of the comparison: Berth does not keep them yet.
+
+mod compare;
+
+use crate::report::Report;
+use berth_apiserver::admission::Admission;
+use berth_apiserver::loopback::{Ask, Loopback, Reply};
+use berth_apiserver::{Server, ServerOptions};
+use compare::Mapping;
+use serde::Deserialize;
+use serde_json::Value;
+use std::io::BufRead;
+
+/// One exchange of a transcript.
+#[derive(Debug, Deserialize)]
+struct Exchange {
+    name: String,
+    request: Recorded,
+    response: Expected,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Recorded {
+    method: String,
+    path: String,
+    content_type: Option<String>,
+    accept: Option<String>,
+    #[serde(default)]
+    body: Value,
+    #[serde(default)]
+    note: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Expected {
+    status: u16,
+    content_type: Option<String>,
+    #[serde(default)]
+    body: Value,
+}
+
+/// Replays a transcript (JSON lines), in order, from an empty cluster.
+pub fn replay(reader: impl BufRead) -> Report {
+    let mut report = Report::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(replay_all(reader, &mut report)),
+        Err(e) => report.fail("start", format!("cannot start a runtime: {e}")),
+    }
+    report
+}
+
+async fn replay_all(reader: impl BufRead, report: &mut Report) {
+    // As the transcript was recorded: no service accounts for pods, everything else as by default.
+    let options = ServerOptions {
+        admission: Admission {
+            service_account: false,
+            ..Admission::default()
+        },
+        ..ServerOptions::default()
+    };
+    let server = match Server::start(options).await {
+        Ok(server) => server,
+        Err(e) => return report.fail("start", e.to_string()),
+    };
+    match Loopback::new(&server) {
+        Ok(client) => {
+            let mut mapping = Mapping::default();
+            for (i, line) in reader.lines().enumerate() {
+                replay_line(i + 1, line, &client, &mut mapping, report).await;
+            }
+        }
+        Err(e) => report.fail("start", e.to_string()),
+    }
+    server.shutdown().await;
+}
+
+async fn replay_line(
+    number: usize,
+    line: std::io::Result<String>,
+    client: &Loopback,
+    mapping: &mut Mapping,
+    report: &mut Report,
+) {
+    let exchange: Exchange = match line.map(|l| serde_json::from_str(&l)) {
+        Ok(Ok(exchange)) => exchange,
+        Ok(Err(e)) => return report.fail(format!("line {number}"), format!("no exchange: {e}")),
+        Err(e) => return report.fail(format!("line {number}"), format!("cannot be read: {e}")),
+    };
+    if is_not_yet(&exchange.request) {
+        return report.not_yet(exchange.name);
+    }
+    let ask = ask_of(&exchange.request, mapping);
+    let reply = match client.ask(&ask).await {
+        Ok(reply) => reply,
+        Err(e) => return report.fail(exchange.name, e.to_string()),
+    };
+    let differences = compare_reply(&exchange, &reply, mapping);
+    if differences.is_empty() {
+        report.pass(exchange.name);
+    } else {
+        report.fail(exchange.name, differences.join("; "));
+    }
+}
+
+/// Whether a request is about something that Berth does not have yet: server-side apply, eviction, and selectors
+/// in CEL.
+fn is_not_yet(request: &Recorded) -> bool {
+    let path = request.path.split('?').next().unwrap_or("");
+    request.content_type.as_deref() == Some("application/apply-patch+yaml")
+        || path.ends_with("/eviction")
+        || request.body.to_string().contains("\"cel\":")
+}
+
+fn ask_of(request: &Recorded, mapping: &Mapping) -> Ask {
+    let body = match &request.body {
+        Value::Null => Vec::new(),
+        // A body that is no JSON stands in the transcript as text.
+        Value::String(text) => text.clone().into_bytes(),
+        body => mapping.live(body).to_string().into_bytes(),
+    };
+    let is_bad_token = request
+        .note
+        .as_deref()
+        .is_some_and(|note| note.contains("bad bearer token"));
+    Ask {
+        method: request.method.clone(),
+        path: mapping.live_text(&request.path),
+        content_type: request.content_type.clone().unwrap_or_default(),
+        accept: request.accept.clone().unwrap_or_default(),
+        body,
+        token: is_bad_token.then(|| "not-the-token".to_owned()),
+    }
+}
+
+fn compare_reply(exchange: &Exchange, reply: &Reply, mapping: &mut Mapping) -> Vec<String> {
+    let expected = &exchange.response;
+    let mut differences = Vec::new();
+    if reply.status != expected.status {
+        let text: String = reply.text().chars().take(500).collect();
+        differences.push(format!(
+            "status: recorded {}, got {}: {text}",
+            expected.status, reply.status
+        ));
+        return differences;
+    }
+    let content_type = reply.header("content-type");
+    if let Some(recorded) = &expected.content_type
+        && recorded != content_type
+    {
+        differences.push(format!(
+            "content type: recorded {recorded:?}, got {content_type:?}"
+        ));
+    }
+    let is_watch = exchange.request.path.contains("watch=true") && expected.status == 200;
+    match &expected.body {
+        Value::String(text) if is_watch => {
+            let recorded: Vec<Value> = text
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect();
+            let live = reply.events();
+            mapping.compare(
+                &Value::Array(recorded),
+                &Value::Array(live),
+                &mut differences,
+            );
+        }
+        Value::String(text) => {
+            if *text != reply.text() {
+                differences.push(format!("body: recorded {text:?}, got {:?}", reply.text()));
+            }
+        }
+        // The words about a body that is no JSON are the parser's own.
+        body if matches!(&exchange.request.body, Value::String(_)) => {
+            for field in ["code", "reason", "status"] {
+                let (recorded, live) = (body.get(field), reply.json());
+                if recorded != live.get(field) {
+                    differences.push(format!(
+                        "{field}: recorded {recorded:?}, got {:?}",
+                        live.get(field)
+                    ));
+                }
+            }
+        }
+        body => mapping.compare(body, &reply.json(), &mut differences),
+    }
+    differences
+}
+
+#[cfg(test)]
+mod tests;

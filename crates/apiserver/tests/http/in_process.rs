@@ -1,0 +1,104 @@
+//! The same objects from within the process.
+
+use super::*;
+use berth_apiserver::access::{Change, DeleteOptions, gr};
+use std::time::Duration;
+use tokio::time::timeout;
+
+#[tokio::test]
+async fn controllers_see_and_do_what_clients_do() {
+    let cluster = Cluster::start().await;
+    let api = cluster.server.api();
+    let config_maps = gr("", "configmaps");
+    cluster
+        .create(CONFIG_MAPS, &config_map("before", json!({})))
+        .await;
+    let mut changes = api.watch(config_maps);
+    let mut object = config_map("a", json!({}));
+    object["metadata"]["namespace"] = json!("default");
+    let created = match api.create(config_maps, object.clone()) {
+        Ok(created) => created,
+        Err(e) => panic!("{e}"),
+    };
+    assert_eq!(
+        cluster.get(&format!("{CONFIG_MAPS}/a")).await.json()["metadata"],
+        created["metadata"]
+    );
+    assert!(
+        api.create(config_maps, object.clone())
+            .is_err_and(|e| e.is_conflict())
+    );
+
+    let mut stale = Value::clone(&created);
+    stale["data"] = json!({"a": "c"});
+    assert!(api.update(config_maps, stale.clone()).is_ok());
+    assert!(
+        api.update(config_maps, stale)
+            .is_err_and(|e| e.is_conflict())
+    );
+
+    let other = DeleteOptions {
+        uid: Some("other".to_owned()),
+        ..DeleteOptions::default()
+    };
+    assert!(
+        api.delete(config_maps, "default", "a", &other)
+            .is_err_and(|e| e.is_conflict())
+    );
+    assert!(
+        api.delete(config_maps, "default", "a", &DeleteOptions::default())
+            .is_ok()
+    );
+    assert!(
+        api.get(config_maps, "default", "a")
+            .is_err_and(|e| e.is_not_found())
+    );
+    assert_eq!(api.list(config_maps, Some("default")).len(), 1);
+    assert_eq!(api.list(config_maps, Some("kube-system")).len(), 0);
+
+    let mut seen = Vec::new();
+    while let Ok(Some(change)) = timeout(Duration::from_millis(500), changes.recv()).await {
+        let (kind, object) = match change {
+            Change::Added(object) => ("added", object),
+            Change::Modified(object) => ("modified", object),
+            Change::Deleted(object) => ("deleted", object),
+        };
+        seen.push(format!("{kind} {}", text(&object, "/metadata/name")));
+    }
+    assert_eq!(seen, ["added before", "added a", "modified a", "deleted a"]);
+
+    let missing = api.create(
+        config_maps,
+        json!({"metadata": {"name": "x", "namespace": "nope"}}),
+    );
+    assert!(missing.is_err_and(|e| e.code == 404));
+    let nodes = api.kinds().iter().filter(|k| k.kind == "Node").count();
+    let events = api.kinds().iter().filter(|k| k.kind == "Event").count();
+    assert_eq!((nodes, events), (1, 1));
+}
+
+#[tokio::test]
+async fn the_two_halves_of_an_object_are_written_apart() {
+    let cluster = Cluster::start().await;
+    let api = cluster.server.api();
+    let deployments = gr("apps", "deployments");
+    cluster.create(DEPLOYMENTS, &deployment("d")).await;
+    let Ok(current) = api.get(deployments, "default", "d") else {
+        panic!("it was created");
+    };
+    let mut both = Value::clone(&current);
+    both["spec"]["replicas"] = json!(9);
+    both["status"] = json!({"replicas": 4});
+    both["metadata"]["resourceVersion"] = Value::Null;
+    let status = api.update_status(deployments, both.clone());
+    let halves = |o: &Value| {
+        (
+            o["spec"]["replicas"].clone(),
+            o["status"]["replicas"].clone(),
+        )
+    };
+    assert_eq!(status.map(|o| halves(&o)).ok(), Some((json!(2), json!(4))));
+    both["status"] = json!({"replicas": 5});
+    let main = api.update(deployments, both);
+    assert_eq!(main.map(|o| halves(&o)).ok(), Some((json!(9), json!(4))));
+}

@@ -1,0 +1,216 @@
+//! The server around the objects: who may ask, how much, and what it says of itself.
+
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tokio::io::AsyncWriteExt;
+
+#[tokio::test]
+async fn only_health_and_version_are_open_to_all() {
+    let cluster = Cluster::start().await;
+    let ask = |path: &str, token: &str| Ask {
+        path: path.to_owned(),
+        token: Some(token.to_owned()),
+        ..Ask::default()
+    };
+    for path in ["/healthz", "/livez", "/readyz", "/version"] {
+        assert_eq!(cluster.ask(ask(path, "")).await.status, 200, "{path}");
+        assert_eq!(cluster.ask(ask(path, "bad")).await.status, 401, "{path}");
+    }
+    for path in ["/api", "/apis", "/metrics", "/openapi/v3", PODS, "/nothing"] {
+        let reply = cluster.ask(ask(path, "")).await;
+        assert_eq!(reply.status, 401, "{path}");
+        assert_eq!(text(&reply.json(), "/reason"), "Unauthorized", "{path}");
+    }
+    assert_eq!(cluster.get("/nothing").await.status, 404);
+}
+
+#[tokio::test]
+async fn bodies_and_watches_have_limits() {
+    let cluster = Cluster::with(ServerOptions {
+        max_watches: 1,
+        ..ServerOptions::default()
+    })
+    .await;
+    let mut large = config_map("a", json!({}));
+    large["data"]["a"] = json!("x".repeat(3 * 1024 * 1024));
+    let reply = cluster.post(CONFIG_MAPS, &large).await;
+    assert_eq!(reply.status, 413, "{}", reply.text());
+    assert_eq!(text(&reply.json(), "/reason"), "RequestEntityTooLarge");
+
+    let path = format!("{PODS}?watch=1&timeoutSeconds=1");
+    let (first, second) = tokio::join!(cluster.get(&path), async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        cluster.get(&path).await
+    });
+    assert_eq!((first.status, second.status), (200, 429));
+    assert_eq!(second.header("retry-after"), "1");
+    assert_eq!(text(&second.json(), "/reason"), "TooManyRequests");
+    assert_eq!(
+        cluster.get(&path).await.status,
+        200,
+        "the permit comes back"
+    );
+}
+
+#[tokio::test]
+async fn nonsense_on_the_wire_harms_nobody_else() {
+    let cluster = Cluster::start().await;
+    for nonsense in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0x16, 0x03, 0x01, 0xff, 0xff, 0x00],
+    ] {
+        let Ok(mut stream) = tokio::net::TcpStream::connect(cluster.server.addr()).await else {
+            panic!("the server accepts");
+        };
+        assert!(stream.write_all(nonsense).await.is_ok());
+    }
+    for path in [
+        "/api/v1/namespaces/%ff/pods",
+        "/api/v1/pods?labelSelector=%ff",
+    ] {
+        assert!(
+            matches!(cluster.get(path).await.status, 400 | 404),
+            "{path}"
+        );
+    }
+    for body in [
+        "[]",
+        "null",
+        "3",
+        "\"x\"",
+        "{\"metadata\":3}",
+        "{\"metadata\":{\"labels\":[]}}",
+    ] {
+        let reply = cluster.post(PODS, &json!(body)).await;
+        assert!(
+            matches!(reply.status, 400 | 422),
+            "{body}: {}",
+            reply.text()
+        );
+    }
+    assert_eq!(cluster.get("/healthz").await.text(), "ok");
+}
+
+#[tokio::test]
+async fn discovery_and_documents_agree() {
+    let cluster = Cluster::start().await;
+    let groups = cluster.get("/apis").await.json();
+    let mut versions = vec!["/api/v1".to_owned()];
+    for group in at(&groups, "/groups").as_array().into_iter().flatten() {
+        for version in at(group, "/versions").as_array().into_iter().flatten() {
+            versions.push(format!("/apis/{}", text(version, "/groupVersion")));
+        }
+    }
+    assert!(versions.len() > 10, "{versions:?}");
+    let index = cluster.get("/openapi/v3").await.json();
+    for version in &versions {
+        let resources = cluster.get(version).await;
+        assert_eq!(resources.status, 200, "{version}");
+        assert_eq!(text(&resources.json(), "/kind"), "APIResourceList");
+        let key = version.trim_start_matches('/');
+        let url = text(&index["paths"][key], "/serverRelativeURL").to_owned();
+        let document = cluster.get(&url).await;
+        assert_eq!(document.status, 200, "{url}");
+        assert_eq!(text(&document.json(), "/openapi"), "3.0.0", "{url}");
+    }
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    for path in ["/api", "/apis"] {
+        let reply = cluster
+            .ask(Ask {
+                path: path.to_owned(),
+                accept: format!("{aggregated},application/json"),
+                ..Ask::default()
+            })
+            .await;
+        assert_eq!(reply.header("content-type"), aggregated, "{path}");
+        assert_eq!(text(&reply.json(), "/kind"), "APIGroupDiscoveryList");
+    }
+    assert_eq!(cluster.get("/apis/nothing").await.status, 404);
+    let group = cluster.get("/apis/apps").await.json();
+    assert_eq!(text(&group, "/preferredVersion/groupVersion"), "apps/v1");
+}
+
+#[tokio::test]
+async fn every_stored_resource_can_be_listed_watched_and_shown_as_rows() {
+    let cluster = Cluster::start().await;
+    for resource in berth_apiserver::registry::resources() {
+        if resource.store.is_none() {
+            continue;
+        }
+        let version = resource.api_version();
+        let root = if version == "v1" { "/api" } else { "/apis" };
+        let path = format!("{root}/{version}/{}", resource.resource.resource);
+        let list = cluster.get(&path).await;
+        assert_eq!(list.status, 200, "{path}");
+        assert_eq!(text(&list.json(), "/kind"), resource.list_kind, "{path}");
+        let table = cluster
+            .ask(Ask {
+                path: path.clone(),
+                accept: "application/json;as=Table;v=v1;g=meta.k8s.io".to_owned(),
+                ..Ask::default()
+            })
+            .await;
+        assert_eq!(text(&table.json(), "/kind"), "Table", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_kubeconfig_is_private_and_written_in_one_step() {
+    let cluster = Cluster::start().await;
+    let directory = std::env::temp_dir().join(format!("berth-kubeconfig-{}", std::process::id()));
+    assert!(std::fs::create_dir_all(&directory).is_ok());
+    let path = directory.join("config");
+    assert!(cluster.server.write_kubeconfig(&path).is_ok());
+    let mode = std::fs::metadata(&path).map(|m| m.permissions().mode() & 0o777);
+    assert_eq!(mode.ok(), Some(0o600));
+    let config = std::fs::read_to_string(&path).unwrap_or_default();
+    for part in [
+        "current-context: berth",
+        &cluster.server.url(),
+        cluster.server.admin_token(),
+    ] {
+        assert!(config.contains(part), "{part}");
+    }
+    let left = std::fs::read_dir(&directory).map(Iterator::count);
+    assert_eq!(left.ok(), Some(1), "nothing is left beside it");
+    let error = cluster
+        .server
+        .write_kubeconfig(Path::new("/nonexistent/config"))
+        .err()
+        .map(|e| e.to_string())
+        .unwrap_or_default();
+    assert!(error.contains("/nonexistent/config"), "{error}");
+    assert!(cluster.server.write_kubeconfig(&directory).is_err());
+    assert!(std::fs::remove_dir_all(&directory).is_ok());
+}
+
+#[tokio::test]
+async fn a_busy_port_is_a_clear_error() {
+    let cluster = Cluster::start().await;
+    let address = cluster.server.addr();
+    let second = Server::start(ServerOptions {
+        listen: address,
+        ..ServerOptions::default()
+    })
+    .await;
+    let error = second.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(
+        error.contains(&address.to_string()) && error.contains("choose another address"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn metrics_count_objects_and_requests() {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, &pod("p")).await;
+    let metrics = cluster.get("/metrics").await.text();
+    for line in [
+        "apiserver_storage_objects{resource=\"pods\"} 1",
+        "apiserver_storage_objects{resource=\"namespaces\"} 4",
+        "apiserver_request_total{code=\"201\",verb=\"POST\"} 1",
+    ] {
+        assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");
+    }
+}
