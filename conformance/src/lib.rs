@@ -6,4 +6,5 @@ pub mod cluster;
 pub mod decisions;
 pub mod http;
 pub mod podapi;
+pub mod queue;
 pub mod report;
