@@ -19,9 +19,15 @@ use super::selector::Selector;
 use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// How many pods one reconcile makes or deletes at most.
 const BURST: usize = 500;
+/// A reconcile looks at all pods of its replica set. So that it does not do so for each change of many pods, it
+/// waits for further changes, the longer the more pods there are: about ten times as long as it takes …
+const PAUSE_PER_POD: Duration = Duration::from_micros(20);
+/// … and never longer than this.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Whether a write was refused because its namespace is going away, after which there is nothing to do.
 pub(super) fn is_namespace_terminating(error: &AccessError) -> bool {
@@ -72,12 +78,21 @@ impl Controller for ReplicaSets {
             return Ok(());
         };
         let selector = Selector::parse(&set["spec"]["selector"]);
-        self.claim(cx, key, &set, &selector)?;
+        let mut pods: Vec<Object> = owned(cx, &set).collect();
+        if self.claim(cx, key, &set, &selector, &pods)? {
+            pods = owned(cx, &set).collect();
+        }
         let mut failed = None;
         if !is_deleting(&set) {
-            failed = manage(cx, &set).err();
+            match manage(cx, &set, &pods) {
+                Ok(false) => {}
+                Ok(true) => pods = owned(cx, &set).collect(),
+                Err(error) => {
+                    pods = owned(cx, &set).collect();
+                    failed = Some(error);
+                }
+            }
         }
-        let pods: Vec<Object> = owned(cx, &set).collect();
         let problem = failed.as_ref().map(|(creating, error)| match creating {
             true => Failed::Create(error),
             false => Failed::Delete(error),
@@ -104,10 +119,13 @@ impl ReplicaSets {
             if let Some(owner) = controller_of(pod)
                 && is_ours(owner)
             {
-                cx.enqueue(Key::new(
-                    namespace(pod),
-                    owner["name"].as_str().unwrap_or(""),
-                ));
+                let key = Key::new(namespace(pod), owner["name"].as_str().unwrap_or(""));
+                let owner = owner["uid"].as_str().unwrap_or_default();
+                let pods = cx.cache(POD).count_by(Index::Controller, owner);
+                let pods = u32::try_from(pods).unwrap_or(u32::MAX);
+                let pause = PAUSE_PER_POD.saturating_mul(pods).min(PAUSE_MAX);
+                let is_short = pause < Duration::from_millis(1);
+                cx.enqueue_after(key, if is_short { Duration::ZERO } else { pause });
             }
         }
         let Some(pod) = &diff.new else { return };
@@ -136,24 +154,27 @@ impl ReplicaSets {
         }
     }
 
-    /// Adopts and releases pods.
+    /// Adopts and releases pods; whether there were any.
     fn claim(
         &mut self,
         cx: &mut Context<Key>,
         key: &Key,
         set: &Object,
         selector: &Selector,
-    ) -> Result<(), AccessError> {
-        let strays: Vec<Object> = owned(cx, set)
-            .filter(|p| pod::is_active(p) && !selector.matches(labels(p)))
-            .collect();
+        pods: &[Object],
+    ) -> Result<bool, AccessError> {
+        let mut changed = false;
+        let strays = pods
+            .iter()
+            .filter(|p| pod::is_active(p) && !selector.matches(labels(p)));
         for pod in strays {
-            let mut released = (*pod).clone();
+            let mut released = (**pod).clone();
             object::remove_owners(&mut released, |owner| owner == uid(set));
             ignore_not_found(cx.update(POD.resource, released))?;
+            changed = true;
         }
         if is_deleting(set) {
-            return Ok(());
+            return Ok(changed);
         }
         let mut candidates = self.candidates.remove(key).unwrap_or_default();
         if self.introduced.insert(uid(set).to_owned()) {
@@ -163,17 +184,20 @@ impl ReplicaSets {
                     .map(|p| Key::of(p)),
             );
         }
-        let mut problem = Ok(());
+        let mut problem = None;
         for candidate in candidates {
-            if let Err(error) = adopt(cx, set, selector, &candidate) {
-                self.candidates
-                    .entry(key.clone())
-                    .or_default()
-                    .insert(candidate);
-                problem = Err(error);
+            match adopt(cx, set, selector, &candidate) {
+                Ok(adopted) => changed |= adopted,
+                Err(error) => {
+                    self.candidates
+                        .entry(key.clone())
+                        .or_default()
+                        .insert(candidate);
+                    problem = Some(error);
+                }
             }
         }
-        problem
+        problem.map_or(Ok(changed), Err)
     }
 }
 
@@ -197,12 +221,12 @@ fn adopt(
     set: &Object,
     selector: &Selector,
     candidate: &Key,
-) -> Result<(), AccessError> {
+) -> Result<bool, AccessError> {
     let Some(pod) = cx.cache(POD).get(candidate) else {
-        return Ok(());
+        return Ok(false);
     };
     if controller_of(pod).is_some() || !pod::is_active(pod) || !selector.matches(labels(pod)) {
-        return Ok(());
+        return Ok(false);
     }
     let mut adopted = (**pod).clone();
     // A replica set that is going away or has been replaced must not adopt; the view may be late to know.
@@ -210,30 +234,34 @@ fn adopt(
         .api()
         .get(REPLICA_SET.resource, namespace(set), name(set))?;
     if uid(&fresh) != uid(set) || is_deleting(&fresh) {
-        return Ok(());
+        return Ok(false);
     }
     object::add_owner(&mut adopted, controller_reference(REPLICA_SET, set));
-    ignore_not_found(cx.update(POD.resource, adopted))
+    ignore_not_found(cx.update(POD.resource, adopted))?;
+    Ok(true)
 }
 
-/// Makes or deletes pods until there are as many as wanted. The error says whether it was about creating.
-fn manage(cx: &mut Context<Key>, set: &Object) -> Result<(), (bool, AccessError)> {
+/// Makes or deletes pods until there are as many as wanted; whether that was needed. The error says whether it was
+/// about creating.
+fn manage(
+    cx: &mut Context<Key>,
+    set: &Object,
+    pods: &[Object],
+) -> Result<bool, (bool, AccessError)> {
     let wanted = usize::try_from(count(&set["spec"]["replicas"], 1)).unwrap_or_default();
-    let active: Vec<Object> = owned(cx, set).filter(|p| pod::is_active(p)).collect();
-    if active.len() < wanted {
-        let missing = wanted - active.len();
-        create_pods(cx, set, missing.min(BURST)).map_err(|error| (true, error))?;
-        if missing > BURST {
-            cx.enqueue(Key::of(set));
-        }
-    } else if active.len() > wanted {
-        let surplus = active.len() - wanted;
-        delete_pods(cx, set, active, surplus.min(BURST)).map_err(|error| (false, error))?;
-        if surplus > BURST {
-            cx.enqueue(Key::of(set));
-        }
+    let active = pods.iter().filter(|p| pod::is_active(p));
+    let there = active.clone().count();
+    let burst = there.abs_diff(wanted).min(BURST);
+    if there < wanted {
+        create_pods(cx, set, burst).map_err(|error| (true, error))?;
+    } else if there > wanted {
+        let active = active.cloned().collect();
+        delete_pods(cx, set, active, burst).map_err(|error| (false, error))?;
     }
-    Ok(())
+    if there.abs_diff(wanted) > BURST {
+        cx.enqueue(Key::of(set));
+    }
+    Ok(there != wanted)
 }
 
 /// Makes pods in batches that double, so that a namespace without quota is not asked in vain for each of them.

@@ -88,6 +88,15 @@ impl Cache {
             .filter_map(|key| self.objects.get(key))
     }
 
+    /// How many objects `index` files under `value`.
+    pub(crate) fn count_by(&self, index: Index, value: &str) -> usize {
+        self.indexes
+            .iter()
+            .find(|(i, _)| *i == index)
+            .and_then(|(_, entries)| entries.get(value))
+            .map_or(0, BTreeSet::len)
+    }
+
     /// Takes in a change of the watch.
     pub(crate) fn apply(&mut self, change: Change) -> Vec<Difference> {
         match change {
