@@ -211,6 +211,8 @@ pub(super) struct Entry {
     /// Where it is; `None` only while it moves.
     pub(super) place: Option<QueuedIn>,
     pub(super) profile: Option<ProfileId>,
+    /// The hash of its namespace and name.
+    pub(super) name_hash: u64,
     /// Counts arrivals; decides between pods that are equal otherwise.
     pub(super) arrival: u64,
 }

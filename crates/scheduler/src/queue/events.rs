@@ -208,8 +208,8 @@ impl SchedulingQueue {
             self.metrics.narrowing(plugin, NarrowingResult::Narrowed);
             let mut ids: Vec<EntryId> = pods
                 .iter()
-                .filter_map(|name| {
-                    let id = *self.by_name.get(name)?;
+                .filter_map(|(namespace, name)| {
+                    let id = self.id_of(namespace, name)?;
                     let entry = self.entries.get(id)?;
                     let waits = entry.place.is_some_and(QueuedIn::is_unschedulable_pool);
                     (waits && entry.profile == Some(profile) && entry.info.is_rejected_by(plugin))

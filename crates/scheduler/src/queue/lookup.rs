@@ -59,7 +59,7 @@ impl SchedulingQueue {
 
     /// A queued pod and where it is; `None` for pods in flight and unknown ones.
     pub fn get(&self, namespace: &str, name: &str) -> Option<(QueuedIn, &QueuedPodInfo)> {
-        let id = self.id_of(&Str::new(namespace), &Str::new(name))?;
+        let id = self.id_of(namespace, name)?;
         let entry = self.entries.get(id)?;
         Some((entry.place?, &entry.info))
     }
@@ -148,7 +148,7 @@ impl SchedulingQueue {
         }
         let places: usize = QueuedIn::ALL.iter().map(|p| self.heap(*p).len()).sum();
         for (what, count, expected) in [
-            ("names", self.by_name.len(), self.entries.len()),
+            ("names", self.names.len(), self.entries.len()),
             ("places", places, self.entries.len()),
             ("index links", self.pool.links(), links),
         ] {

@@ -24,6 +24,7 @@ mod inflight;
 mod lookup;
 mod metrics;
 mod moves;
+mod names;
 mod nominator;
 mod notice;
 mod place;
@@ -46,7 +47,7 @@ pub use pod_events::{PodEvents, pod_update_events};
 pub use report::{NOT_READY_FOR_SCHEDULING, PreEnqueueReport, SCHEDULING_GATED};
 
 use backoff::{Backoff, ORDERING_WINDOW};
-use berth_api::{Duration, Object, Pod, Str, Time};
+use berth_api::{Duration, Object, Pod, Time};
 use berth_framework::call::PodRef;
 use berth_framework::event::Change;
 use berth_framework::plugin::{Context, Nominating, QueueSort, QueuedPod, SortKey};
@@ -56,10 +57,10 @@ use heap::{Heap, Positions};
 use hints::{Question, Strategy, Tally};
 use hooks::Profiles;
 use inflight::InFlight;
+use names::Names;
 use notice::Notices;
 use pool::Pool;
 use report::{Remembered, Reports};
-use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -112,7 +113,7 @@ pub struct SchedulingQueue {
     sort: Option<Arc<dyn QueueSort>>,
     sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
     entries: Entries,
-    by_name: FxHashMap<(Str, Str), EntryId>,
+    names: Names,
     heaps: [Heap; QueuedIn::ALL.len()],
     positions: Positions,
     pool: Pool,
@@ -148,7 +149,7 @@ impl SchedulingQueue {
             sort: sort.filter(|_| sort_key.is_none()),
             sort_key,
             entries: Entries::default(),
-            by_name: FxHashMap::default(),
+            names: Names::default(),
             heaps: Default::default(),
             positions: Positions::default(),
             pool: Pool::default(),

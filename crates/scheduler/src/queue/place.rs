@@ -2,8 +2,8 @@
 
 use super::entry::{Entries, Entry, EntryId, QueuedIn, QueuedPodInfo};
 use super::heap::{Heap, Item, Key};
-use super::{SchedulingQueue, heap};
-use berth_api::{Str, Time};
+use super::{SchedulingQueue, heap, names};
+use berth_api::Time;
 use berth_framework::plugin::{QueueSort, QueuedPod, SortKey};
 use std::cmp::Ordering;
 
@@ -58,35 +58,35 @@ impl SchedulingQueue {
     }
 
     /// The entry of a queued pod.
-    pub(super) fn id_of(&self, namespace: &Str, name: &Str) -> Option<EntryId> {
-        self.by_name
-            .get(&(namespace.clone(), name.clone()))
-            .copied()
+    pub(super) fn id_of(&self, namespace: &str, name: &str) -> Option<EntryId> {
+        self.names.find(namespace, name, &self.entries)
     }
 
     /// Takes a pod into the queue, without a place as yet: the caller attaches it. No pod of its name is queued.
     pub(super) fn enter(&mut self, info: QueuedPodInfo) -> EntryId {
-        let key = (info.pod.namespace().clone(), info.pod.name().clone());
+        let (namespace, name) = (info.pod.namespace(), info.pod.name());
+        debug_assert_eq!(self.id_of(namespace, name), None, "a pod enters once");
+        let name_hash = names::hash_of(namespace, name);
         self.arrivals += 1;
         let id = self.entries.insert(Entry {
             profile: self.profiles.by_name(&info.pod.spec.scheduler_name),
             info,
             place: None,
+            name_hash,
             arrival: self.arrivals,
         });
-        let before = self.by_name.insert(key, id);
-        debug_assert!(before.is_none(), "a pod enters the queue once");
+        self.names.insert(id, name_hash, &self.entries);
         id
     }
 
     /// Takes a pod out of the queue.
     pub(super) fn leave(&mut self, id: EntryId) -> Option<QueuedPodInfo> {
         self.detach(id);
-        let info = self.entries.remove(id)?.info;
-        let removed = self
-            .by_name
-            .remove(&(info.pod.namespace().clone(), info.pod.name().clone()));
-        debug_assert_eq!(removed, Some(id), "a queued pod is known by its name");
+        let Entry {
+            info, name_hash, ..
+        } = self.entries.remove(id)?;
+        let removed = self.names.remove(id, name_hash);
+        debug_assert!(removed, "a queued pod is known by its name");
         Some(info)
     }
 
