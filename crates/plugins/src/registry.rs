@@ -3,6 +3,7 @@
 use crate::default_binder::{self, DefaultBinder};
 use crate::dynamic_resources::{self, DynamicResources};
 use crate::image_locality::{self, ImageLocality};
+use crate::inter_pod_affinity::{self, InterPodAffinity, InterPodAffinityArgs};
 use crate::node_affinity::{self, NodeAffinity, NodeAffinityArgs};
 use crate::node_name::{self, NodeName};
 use crate::node_ports::{self, NodePorts};
@@ -66,6 +67,16 @@ const IN_TREE: &[(&str, Make)] = &[
     (fit::NAME, |cx| {
         let args = FitArgs::decode(cx.args)?;
         Ok(Extensions::of(NodeResourcesFit::new(args))
+            .pre_filter()
+            .filter()
+            .pre_score()
+            .score()
+            .events()
+            .build())
+    }),
+    (inter_pod_affinity::NAME, |cx| {
+        let args = InterPodAffinityArgs::decode(cx.args)?;
+        Ok(Extensions::of(InterPodAffinity::new(args))
             .pre_filter()
             .filter()
             .pre_score()

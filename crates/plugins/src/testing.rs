@@ -93,7 +93,6 @@ impl World {
     }
 
     /// With one more namespace.
-    #[allow(dead_code, reason = "not every plugin looks at namespaces")]
     pub(crate) fn namespace(mut self, name: &str, labels: Value) -> Self {
         let fields = json!({"metadata": {"name": name, "labels": labels}});
         let namespace: Namespace = serde_json::from_value(fields).expect("a namespace");

@@ -1,0 +1,78 @@
+//! Brings pods near the pods that they want around them, and keeps them away from those that they do not.
+//!
+//! ```text
+//! podAffinity:     app=cache, topologyKey zone        → only zones where some pod app=cache runs
+//! podAntiAffinity: app=web,   topologyKey hostname    → no node where a pod app=web runs
+//! ```
+//!
+//! - What is required is counted once per cycle, by topology key and value ([`filter`]); then each node is a look at
+//!   its labels. Required anti-affinity of pods that run already counts too.
+//! - All required affinity terms must be matched by the same pod. Where no pod matches them anywhere, a pod that
+//!   matches its own terms is let in: somebody has to be the first.
+//! - What is preferred, by the pod or by pods that run already, adds and takes points ([`score`]).
+//!
+//! As kube-scheduler 1.36, a `namespaceSelector` that an empty set of labels satisfies (only `NotIn` and
+//! `DoesNotExist`) means every namespace in the pod's own terms.
+
+mod args;
+mod counts;
+mod filter;
+mod hints;
+mod score;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+pub use args::InterPodAffinityArgs;
+
+use berth_framework::FeatureGates;
+use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::plugin::{EnqueueExtensions, Plugin};
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "InterPodAffinity";
+
+/// The reason on a node where nothing is near that must be.
+pub const REASON_AFFINITY: &str = "node(s) didn't match pod affinity rules";
+/// The reason on a node where something is near that must not be.
+pub const REASON_ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
+/// The reason on a node where some pod does not want this one.
+pub const REASON_EXISTING_ANTI_AFFINITY: &str =
+    "node(s) didn't satisfy existing pods anti-affinity rules";
+
+/// Brings pods together and keeps them apart.
+#[derive(Debug, Default)]
+pub struct InterPodAffinity {
+    args: InterPodAffinityArgs,
+}
+
+impl InterPodAffinity {
+    /// The plugin with these arguments.
+    pub fn new(args: InterPodAffinityArgs) -> Self {
+        Self { args }
+    }
+}
+
+impl Plugin for InterPodAffinity {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl EnqueueExtensions for InterPodAffinity {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![
+            EventRegistration::with_hint(
+                EventResource::Pod,
+                ActionType::ADD | ActionType::UPDATE_POD_LABEL | ActionType::DELETE,
+                |_, pod, change| hints::after_pod_change(pod, &change),
+            ),
+            EventRegistration::with_hint(
+                EventResource::Node,
+                ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
+                |_, pod, change| hints::after_node_change(pod, &change),
+            ),
+        ]
+    }
+}

@@ -1,0 +1,59 @@
+//! `InterPodAffinityArgs`.
+
+use crate::args::{Problems, decode};
+use berth_framework::registry::ArgsError;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The arguments, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterPodAffinityArgs {
+    /// What a required affinity term of a pod that runs already is worth when it means the new pod, 0 to 100.
+    pub hard_pod_affinity_weight: i64,
+    /// Leave the preferences of pods that run already out of account, for pods that have none themselves.
+    pub ignore_preferred_terms_of_existing_pods: bool,
+}
+
+impl Default for InterPodAffinityArgs {
+    fn default() -> Self {
+        Self {
+            hard_pod_affinity_weight: 1,
+            ignore_preferred_terms_of_existing_pods: false,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Wire {
+    hard_pod_affinity_weight: Option<i64>,
+    ignore_preferred_terms_of_existing_pods: Option<bool>,
+}
+
+impl InterPodAffinityArgs {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn decode(args: &Value) -> Result<Self, ArgsError> {
+        let wire: Wire = decode(args, "InterPodAffinityArgs")?;
+        let defaults = Self::default();
+        let weight = wire
+            .hard_pod_affinity_weight
+            .unwrap_or(defaults.hard_pod_affinity_weight);
+        let mut problems = Problems::default();
+        if !(0..=100).contains(&weight) {
+            problems.invalid(
+                "hardPodAffinityWeight",
+                weight,
+                "not in valid range [0, 100]",
+            );
+        }
+        problems.or(Self {
+            hard_pod_affinity_weight: weight,
+            ignore_preferred_terms_of_existing_pods: wire
+                .ignore_preferred_terms_of_existing_pods
+                .unwrap_or(defaults.ignore_preferred_terms_of_existing_pods),
+        })
+    }
+}

@@ -1,0 +1,806 @@
+//! The cases of plugins 4 and of the edge cases of section 16.
+
+use super::*;
+use crate::testing::{
+    Answer, World, add, delete, full_pod, hint, node, pod, unresolvable, unschedulable, update,
+};
+use berth_api::Pod;
+use berth_framework::event::Hint;
+use berth_framework::plugin::{PreFilter, PreFilterResult};
+use berth_framework::{Code, CycleState, PodInfo};
+use serde_json::{Value, json};
+
+fn near(terms: Value) -> Value {
+    json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
+}
+
+fn far(terms: Value) -> Value {
+    json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
+}
+
+fn rather(kind: &str, terms: Value) -> Value {
+    json!({"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": terms}}})
+}
+
+fn term(app: &str, key: &str) -> Value {
+    json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key})
+}
+
+fn with(mut term: Value, field: &str, value: Value) -> Value {
+    term[field] = value;
+    term
+}
+
+fn weighted(weight: i64, term: Value) -> Value {
+    json!({"weight": weight, "podAffinityTerm": term})
+}
+
+fn labelled(name: &str, app: &str, spec: Value) -> Pod {
+    full_pod(
+        name,
+        json!({"metadata": {"labels": {"app": app}}, "spec": spec}),
+    )
+}
+
+fn in_namespace(namespace: &str, mut pod: Pod) -> Pod {
+    pod.metadata.namespace = namespace.into();
+    pod
+}
+
+fn info(pod: Pod) -> PodInfo {
+    PodInfo::new(Arc::new(pod))
+}
+
+/// Nodes a1 and a2 in zone a, b1 in zone b, x in no zone; namespaces default, red (team red) and blue (team blue).
+fn world() -> World {
+    let zone =
+        |zone: &str, host: &str| json!({"metadata": {"labels": {"zone": zone, "host": host}}});
+    World::new()
+        .namespace("default", json!({}))
+        .namespace("red", json!({"team": "red"}))
+        .namespace("blue", json!({"team": "blue"}))
+        .node("a1", zone("a", "a1"))
+        .node("a2", zone("a", "a2"))
+        .node("b1", zone("b", "b1"))
+        .node("x", json!({"metadata": {"labels": {"host": "x"}}}))
+}
+
+fn filtered(world: &World, pod: Pod) -> Result<Vec<Answer>, Answer> {
+    world.filter(&InterPodAffinity::default(), &info(pod))
+}
+
+/// Letters for the answers on a1, a2, b1 and x: `.` fits, `A` affinity, `N` anti-affinity, `E` anti-affinity of others.
+fn picture(answers: Result<Vec<Answer>, Answer>) -> String {
+    let letter = |answer: &Answer| match answer {
+        None => '.',
+        some if *some == unresolvable(REASON_AFFINITY) => 'A',
+        some if *some == unschedulable(REASON_ANTI_AFFINITY) => 'N',
+        some if *some == unschedulable(REASON_EXISTING_ANTI_AFFINITY) => 'E',
+        _ => '?',
+    };
+    answers
+        .expect("no rejection by PreFilter")
+        .iter()
+        .map(letter)
+        .collect()
+}
+
+/// plugins 4.2 step 1, 4.6 and 15.7: required affinity.
+#[test]
+fn what_must_be_near() {
+    let cache_in_a = || world().bound_pod("a1", labelled("c", "cache", json!({})));
+    let key_only_there = || world().bound_pod("x", labelled("c", "web", json!({})));
+    let two_apart = || {
+        world()
+            .bound_pod("a1", labelled("one", "one", json!({})))
+            .bound_pod(
+                "a1",
+                full_pod("two", json!({"metadata": {"labels": {"tier": "two"}}})),
+            )
+    };
+    let tier_two =
+        json!({"labelSelector": {"matchLabels": {"tier": "two"}}, "topologyKey": "zone"});
+    for (name, world, pod, expected) in [
+        (
+            "same zone",
+            cache_in_a(),
+            labelled("p", "web", near(json!([term("cache", "zone")]))),
+            "..AA",
+        ),
+        (
+            "same host",
+            cache_in_a(),
+            labelled("p", "web", near(json!([term("cache", "host")]))),
+            ".AAA",
+        ),
+        (
+            "nobody matches, nor does the pod itself",
+            world(),
+            labelled("p", "web", near(json!([term("cache", "zone")]))),
+            "AAAA",
+        ),
+        (
+            "the first of a series, where the key is",
+            world(),
+            labelled("p", "web", near(json!([term("web", "zone")]))),
+            "...A",
+        ),
+        (
+            "a match on a node without the key does not count",
+            key_only_there(),
+            labelled("p", "web", near(json!([term("web", "zone")]))),
+            "...A",
+        ),
+        (
+            "a match somewhere ends the series' exception",
+            cache_in_a(),
+            labelled("p", "cache", near(json!([term("cache", "zone")]))),
+            "..AA",
+        ),
+        (
+            "one pod must match all terms",
+            two_apart(),
+            labelled("p", "web", near(json!([term("one", "zone"), tier_two]))),
+            "AAAA",
+        ),
+        (
+            "two keys",
+            cache_in_a(),
+            labelled(
+                "p",
+                "web",
+                near(json!([term("cache", "zone"), term("cache", "host")])),
+            ),
+            ".AAA",
+        ),
+        (
+            "no terms",
+            cache_in_a(),
+            labelled("p", "web", json!({"affinity": {"podAffinity": {}}})),
+            "....",
+        ),
+    ] {
+        assert_eq!(picture(filtered(&world, pod)), expected, "{name}");
+    }
+}
+
+/// plugins 1.2, 4.1.2 and 16: in which namespaces a term looks.
+#[test]
+fn where_a_term_looks() {
+    let world = || world().bound_pod("a1", in_namespace("red", labelled("c", "cache", json!({}))));
+    let base = || term("cache", "zone");
+    for (name, term, expected) in [
+        ("its own namespace", base(), "AAAA"),
+        (
+            "by name",
+            with(base(), "namespaces", json!(["red"])),
+            "..AA",
+        ),
+        (
+            "by another name",
+            with(base(), "namespaces", json!(["blue"])),
+            "AAAA",
+        ),
+        (
+            "by label",
+            with(
+                base(),
+                "namespaceSelector",
+                json!({"matchLabels": {"team": "red"}}),
+            ),
+            "..AA",
+        ),
+        (
+            "by another label",
+            with(
+                base(),
+                "namespaceSelector",
+                json!({"matchLabels": {"team": "blue"}}),
+            ),
+            "AAAA",
+        ),
+        ("all", with(base(), "namespaceSelector", json!({})), "..AA"),
+        (
+            "by name or label",
+            with(
+                with(base(), "namespaces", json!(["default"])),
+                "namespaceSelector",
+                json!({"matchLabels": {"team": "red"}}),
+            ),
+            "..AA",
+        ),
+        (
+            "the namespaces that have a label",
+            with(
+                base(),
+                "namespaceSelector",
+                json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]}),
+            ),
+            "..AA",
+        ),
+        // The quirk: satisfied by no labels at all, so it means every namespace, red included.
+        (
+            "the namespaces without a label",
+            with(
+                base(),
+                "namespaceSelector",
+                json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]}),
+            ),
+            "..AA",
+        ),
+        (
+            "no selector",
+            with(base(), "labelSelector", Value::Null),
+            "AAAA",
+        ),
+    ] {
+        let pod = labelled("p", "web", near(json!([term])));
+        assert_eq!(picture(filtered(&world(), pod)), expected, "{name}");
+    }
+}
+
+/// plugins 4.2 step 2 and 15.7: own anti-affinity; each term counts by itself.
+#[test]
+fn what_must_be_far() {
+    let world = || {
+        world()
+            .bound_pod("a1", labelled("w", "web", json!({})))
+            .bound_pod("x", labelled("v", "web", json!({})))
+    };
+    for (name, terms, expected) in [
+        (
+            "by zone; without a zone is no zone",
+            json!([term("web", "zone")]),
+            "NN..",
+        ),
+        ("by host", json!([term("web", "host")]), "N..N"),
+        (
+            "either term",
+            json!([term("other", "zone"), term("web", "host")]),
+            "N..N",
+        ),
+        (
+            "another namespace only",
+            json!([with(
+                term("web", "zone"),
+                "namespaceSelector",
+                json!({"matchLabels": {"team": "red"}})
+            )]),
+            "....",
+        ),
+    ] {
+        let pod = labelled("p", "web", far(terms));
+        assert_eq!(picture(filtered(&world(), pod)), expected, "{name}");
+    }
+}
+
+/// plugins 4.2 step 3, 15.8: anti-affinity of pods that run already; their own namespace counts.
+#[test]
+fn pods_that_do_not_want_this_one() {
+    let guard = |node: &str, namespace: &str, term: Value| {
+        world().bound_pod(
+            node,
+            in_namespace(namespace, labelled("g", "guard", far(json!([term])))),
+        )
+    };
+    let selects = |team: &str| {
+        with(
+            term("web", "zone"),
+            "namespaceSelector",
+            json!({"matchLabels": {"team": team}}),
+        )
+    };
+    for (name, world, namespace, expected) in [
+        (
+            "the whole zone",
+            guard("a1", "default", term("web", "zone")),
+            "default",
+            "EE..",
+        ),
+        (
+            "only the host",
+            guard("a1", "default", term("web", "host")),
+            "default",
+            "E...",
+        ),
+        (
+            "another namespace",
+            guard("a1", "red", term("web", "zone")),
+            "default",
+            "....",
+        ),
+        (
+            "its node lacks the key",
+            guard("x", "default", term("web", "zone")),
+            "default",
+            "....",
+        ),
+        (
+            "another app",
+            guard("a1", "default", term("db", "zone")),
+            "default",
+            "....",
+        ),
+        (
+            "selects the pod's namespace",
+            guard("a1", "red", selects("blue")),
+            "blue",
+            "EE..",
+        ),
+        (
+            "selects another namespace",
+            guard("a1", "red", selects("blue")),
+            "default",
+            "....",
+        ),
+    ] {
+        let pod = in_namespace(namespace, labelled("p", "web", json!({})));
+        assert_eq!(picture(filtered(&world, pod)), expected, "{name}");
+    }
+}
+
+/// plugins 4.1.5: Skip without terms and without anybody's anti-affinity; and 16: a selector that does not parse.
+#[test]
+fn what_pre_filter_says() {
+    let outcome = |world: &World, pod: Pod| {
+        let mut state = CycleState::default();
+        InterPodAffinity::default().pre_filter(&world.context(), &mut state, &info(pod))
+    };
+    let plain = || labelled("p", "web", json!({}));
+    let skip = outcome(&world(), plain());
+    assert!(matches!(skip, PreFilterResult::Skip), "{skip:?}");
+    let preferring = labelled(
+        "p",
+        "web",
+        rather("podAffinity", json!([weighted(1, term("a", "zone"))])),
+    );
+    let skip = outcome(&world(), preferring);
+    assert!(matches!(skip, PreFilterResult::Skip), "{skip:?}");
+    let guarded = world().bound_pod(
+        "a1",
+        labelled("g", "guard", far(json!([term("web", "zone")]))),
+    );
+    let all = outcome(&guarded, plain());
+    assert!(matches!(all, PreFilterResult::AllNodes), "{all:?}");
+
+    let bad = json!({"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}, "topologyKey": "zone"});
+    for (spec, group) in [
+        (near(json!([bad])), "requiredAffinityTerms"),
+        (far(json!([bad])), "requiredAntiAffinityTerms"),
+    ] {
+        let PreFilterResult::Reject(status) = outcome(&world(), labelled("p", "web", spec)) else {
+            panic!("{group}: rejected");
+        };
+        assert_eq!(status.code(), Code::UnschedulableAndUnresolvable);
+        let message = status.message();
+        assert!(
+            message.starts_with(&format!("parsing pod: {group}: ")),
+            "{message}"
+        );
+    }
+}
+
+/// plugins 4.3: pods that come and go, and an entry that reaches zero is gone (the first of a series again).
+#[test]
+fn pods_come_and_go() {
+    let world = world().bound_pod("a1", labelled("w", "web", json!({})));
+    let pod = info(labelled("p", "web", near(json!([term("web", "zone")]))));
+    let plugin = InterPodAffinity::default();
+    let mut state = CycleState::default();
+    let _ = plugin.pre_filter(&world.context(), &mut state, &pod);
+    let picture_now = |state: &CycleState| picture(Ok(world.filter_with(&plugin, state, &pod)));
+    assert_eq!(picture_now(&state), "..AA");
+
+    let node = |name: &str| world.cluster.nodes.node(name).expect("it exists");
+    let web = info(labelled("w", "web", json!({})));
+    let guard = info(labelled("g", "guard", far(json!([term("web", "host")]))));
+    let cx = world.context();
+    assert!(
+        plugin
+            .remove_pod(&cx, &mut state, &pod, &web, node("a1"))
+            .is_success()
+    );
+    assert_eq!(
+        picture_now(&state),
+        "...A",
+        "nobody is left, so the pod is the first"
+    );
+    assert!(
+        plugin
+            .add_pod(&cx, &mut state, &pod, &web, node("b1"))
+            .is_success()
+    );
+    assert_eq!(picture_now(&state), "AA.A");
+    assert!(
+        plugin
+            .add_pod(&cx, &mut state, &pod, &guard, node("b1"))
+            .is_success()
+    );
+    assert_eq!(picture_now(&state), "AAEA");
+    assert!(
+        plugin
+            .remove_pod(&cx, &mut state, &pod, &guard, node("b1"))
+            .is_success()
+    );
+    assert_eq!(picture_now(&state), "AA.A");
+}
+
+fn scores(world: &World, args: Value, pod: Pod) -> Option<Vec<i64>> {
+    let args = InterPodAffinityArgs::decode(&args).expect("arguments");
+    world.scores(&InterPodAffinity::new(args), &info(pod))
+}
+
+/// plugins 4.4: worked by hand; scores of a1, a2, b1 and x.
+#[test]
+fn preferences_add_up() {
+    let webs = || {
+        world()
+            .bound_pod("a1", labelled("w1", "web", json!({})))
+            .bound_pod("b1", labelled("w2", "web", json!({})))
+            .bound_pod("b1", labelled("w3", "web", json!({})))
+    };
+    let likes = |kind: &str, weight: i64, key: &str| {
+        world().bound_pod(
+            "a1",
+            labelled(
+                "o",
+                "other",
+                rather(kind, json!([weighted(weight, term("web", key))])),
+            ),
+        )
+    };
+    let requires = || {
+        world().bound_pod(
+            "a1",
+            labelled("o", "other", near(json!([term("web", "zone")]))),
+        )
+    };
+    let plain = || labelled("p", "web", json!({}));
+    let prefers = |kind: &str, terms: Value| labelled("p", "web", rather(kind, terms));
+    let null = || json!(null);
+    for (name, world, args, pod, expected) in [
+        // Zone a 3, zone b 6, none 0.
+        (
+            "own affinity",
+            webs(),
+            null(),
+            prefers("podAffinity", json!([weighted(3, term("web", "zone"))])),
+            Some(vec![50, 50, 100, 0]),
+        ),
+        (
+            "own anti-affinity",
+            webs(),
+            null(),
+            prefers("podAntiAffinity", json!([weighted(3, term("web", "zone"))])),
+            Some(vec![50, 50, 0, 100]),
+        ),
+        // Zone a 1, b 2; host a1 4, b1 8: 5, 1, 10, 0.
+        (
+            "two terms",
+            webs(),
+            null(),
+            prefers(
+                "podAffinity",
+                json!([
+                    weighted(1, term("web", "zone")),
+                    weighted(4, term("web", "host"))
+                ]),
+            ),
+            Some(vec![50, 10, 100, 0]),
+        ),
+        (
+            "nobody matches",
+            webs(),
+            null(),
+            prefers("podAffinity", json!([weighted(3, term("db", "zone"))])),
+            None,
+        ),
+        (
+            "a pod that likes this one",
+            likes("podAffinity", 5, "zone"),
+            null(),
+            plain(),
+            Some(vec![100, 100, 0, 0]),
+        ),
+        (
+            "a pod that does not",
+            likes("podAntiAffinity", 5, "host"),
+            null(),
+            plain(),
+            Some(vec![0, 100, 100, 100]),
+        ),
+        (
+            "its preference ignored",
+            likes("podAffinity", 5, "zone"),
+            json!({"ignorePreferredTermsOfExistingPods": true}),
+            plain(),
+            None,
+        ),
+        // Zone a 5 of the other's, host a1 1 of its own.
+        (
+            "not ignored where the pod has preferences too",
+            likes("podAffinity", 5, "zone"),
+            json!({"ignorePreferredTermsOfExistingPods": true}),
+            prefers("podAffinity", json!([weighted(1, term("other", "host"))])),
+            Some(vec![100, 83, 0, 0]),
+        ),
+        (
+            "a pod that needs this one",
+            requires(),
+            null(),
+            plain(),
+            Some(vec![100, 100, 0, 0]),
+        ),
+        (
+            "which counts for nothing",
+            requires(),
+            json!({"hardPodAffinityWeight": 0}),
+            plain(),
+            None,
+        ),
+        (
+            "a sum of zero is no Skip",
+            webs(),
+            null(),
+            prefers("podAffinity", json!([weighted(0, term("web", "zone"))])),
+            Some(vec![0, 0, 0, 0]),
+        ),
+        (
+            "another namespace",
+            webs(),
+            null(),
+            prefers(
+                "podAffinity",
+                json!([weighted(
+                    3,
+                    with(term("web", "zone"), "namespaces", json!(["red"]))
+                )]),
+            ),
+            None,
+        ),
+        ("no preferences anywhere", webs(), null(), plain(), None),
+    ] {
+        assert_eq!(scores(&world, args, pod), expected, "{name}");
+    }
+}
+
+/// plugins 4.5 and 15.30: pods.
+#[test]
+fn pods_that_help() {
+    let bound = |app: &str| labelled("o", app, json!({"nodeName": "n"}));
+    let pending = |app: &str| labelled("o", app, json!({}));
+    let wants = || labelled("p", "web", near(json!([term("cache", "zone")])));
+    let avoids = || labelled("p", "web", far(json!([term("db", "zone")])));
+    let avoids_two = || {
+        labelled(
+            "p",
+            "web",
+            far(json!([term("db", "zone"), term("mq", "zone")])),
+        )
+    };
+    let guard = |app: &str| {
+        let mut spec = far(json!([term(app, "zone")]));
+        spec["nodeName"] = json!("n");
+        labelled("o", "guard", spec)
+    };
+    let label = ActionType::UPDATE_POD_LABEL;
+    for (name, waiting, action, change, expected) in [
+        (
+            "a wanted pod comes",
+            wants(),
+            ActionType::ADD,
+            add(bound("cache")),
+            Hint::Queue,
+        ),
+        (
+            "another comes",
+            wants(),
+            ActionType::ADD,
+            add(bound("db")),
+            Hint::Skip,
+        ),
+        (
+            "a wanted pod without a node",
+            wants(),
+            ActionType::ADD,
+            add(pending("cache")),
+            Hint::Skip,
+        ),
+        (
+            "a pod becomes the wanted one",
+            wants(),
+            label,
+            update(bound("db"), bound("cache")),
+            Hint::Queue,
+        ),
+        (
+            "it was already",
+            wants(),
+            label,
+            update(bound("cache"), bound("cache")),
+            Hint::Skip,
+        ),
+        (
+            "an unwanted pod goes",
+            avoids(),
+            ActionType::DELETE,
+            delete(bound("db")),
+            Hint::Queue,
+        ),
+        (
+            "an unwanted pod becomes another",
+            avoids(),
+            label,
+            update(bound("db"), bound("mq")),
+            Hint::Queue,
+        ),
+        (
+            "an unwanted pod comes",
+            avoids(),
+            ActionType::ADD,
+            add(bound("db")),
+            Hint::Skip,
+        ),
+        // As upstream: the pod that goes must match every term.
+        (
+            "one of two unwanted goes",
+            avoids_two(),
+            ActionType::DELETE,
+            delete(bound("db")),
+            Hint::Skip,
+        ),
+        (
+            "a pod that did not want this one goes",
+            labelled("p", "web", json!({})),
+            ActionType::DELETE,
+            delete(guard("web")),
+            Hint::Queue,
+        ),
+        (
+            "a pod that did not want another goes",
+            labelled("p", "web", json!({})),
+            ActionType::DELETE,
+            delete(guard("db")),
+            Hint::Skip,
+        ),
+        (
+            "the pod's own labels",
+            wants(),
+            label,
+            update(wants(), labelled("p", "cache", json!({}))),
+            Hint::Queue,
+        ),
+    ] {
+        let got = hint(
+            InterPodAffinity::default(),
+            &World::new(),
+            EventResource::Pod,
+            action,
+            &waiting,
+            change,
+        );
+        assert_eq!(got, Ok(expected), "{name}");
+    }
+}
+
+/// plugins 4.5: nodes.
+#[test]
+fn nodes_that_help() {
+    let zone = |labels: Value| node("n", json!({"metadata": {"labels": labels}}));
+    let a = || zone(json!({"zone": "a"}));
+    let b = || zone(json!({"zone": "b"}));
+    let none = || zone(json!({}));
+    let wants = || labelled("p", "web", near(json!([term("cache", "zone")])));
+    let avoids = || labelled("p", "web", far(json!([term("db", "zone")])));
+    let label = ActionType::UPDATE_NODE_LABEL;
+    for (name, waiting, action, change, expected) in [
+        (
+            "affinity, new with the key",
+            wants(),
+            ActionType::ADD,
+            add(a()),
+            Hint::Queue,
+        ),
+        (
+            "affinity, new without the key",
+            wants(),
+            ActionType::ADD,
+            add(none()),
+            Hint::Skip,
+        ),
+        (
+            "affinity, key appears",
+            wants(),
+            label,
+            update(none(), a()),
+            Hint::Queue,
+        ),
+        (
+            "affinity, other value",
+            wants(),
+            label,
+            update(a(), b()),
+            Hint::Queue,
+        ),
+        (
+            "affinity, key goes",
+            wants(),
+            label,
+            update(a(), none()),
+            Hint::Skip,
+        ),
+        (
+            "affinity, the same",
+            wants(),
+            label,
+            update(a(), a()),
+            Hint::Skip,
+        ),
+        (
+            "anti-affinity, new",
+            avoids(),
+            ActionType::ADD,
+            add(none()),
+            Hint::Queue,
+        ),
+        (
+            "anti-affinity, key goes",
+            avoids(),
+            label,
+            update(a(), none()),
+            Hint::Queue,
+        ),
+        (
+            "anti-affinity, other value",
+            avoids(),
+            label,
+            update(a(), b()),
+            Hint::Queue,
+        ),
+        (
+            "anti-affinity, key appears",
+            avoids(),
+            label,
+            update(none(), a()),
+            Hint::Skip,
+        ),
+        (
+            "no terms",
+            pod("p", json!({})),
+            ActionType::ADD,
+            add(a()),
+            Hint::Skip,
+        ),
+    ] {
+        let got = hint(
+            InterPodAffinity::default(),
+            &World::new(),
+            EventResource::Node,
+            action,
+            &waiting,
+            change,
+        );
+        assert_eq!(got, Ok(expected), "{name}");
+    }
+}
+
+/// plugins 0.2.
+#[test]
+fn the_weight_has_bounds() {
+    for (args, problem) in [
+        (json!({"hardPodAffinityWeight": 100}), None),
+        (
+            json!({"hardPodAffinityWeight": 101}),
+            Some("hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]"),
+        ),
+        (
+            json!({"hardPodAffinityWeight": -1}),
+            Some("hardPodAffinityWeight: Invalid value: -1: not in valid range [0, 100]"),
+        ),
+    ] {
+        let got = InterPodAffinityArgs::decode(&args)
+            .err()
+            .map(|e| e.to_string());
+        assert_eq!(got.as_deref(), problem, "{args}");
+    }
+}
