@@ -15,7 +15,7 @@ mod writes;
 
 pub use node_events::node_update_events;
 
-use berth_api::{Namespace, Node, Pod, Str, Time};
+use berth_api::{Kind, Node, Object, Pod, Str, Time};
 use berth_framework::call::{CallId, CallResult};
 use berth_framework::{ApiCall, Cluster, PodInfo};
 use rustc_hash::FxHashMap;
@@ -89,7 +89,18 @@ pub struct Cache {
     known: FxHashMap<Str, Known>,
     /// UIDs by namespace and name of the stored pods.
     by_name: FxHashMap<(Str, Str), Str>,
+    /// Objects of other kinds, by kind, namespace and name.
+    others: FxHashMap<(Kind, Str, Str), Object>,
     assumed: usize,
+}
+
+fn key_of(object: &Object) -> (Kind, Str, Str) {
+    let metadata = object.metadata();
+    (
+        object.kind(),
+        metadata.namespace.clone(),
+        metadata.name.clone(),
+    )
 }
 
 impl Cache {
@@ -310,7 +321,7 @@ impl Cache {
         self.cluster.pods.insert(stored.uid().clone(), effective);
     }
 
-    // --- nodes and namespaces ------------------------------------------------------------------------------
+    // --- nodes ---------------------------------------------------------------------------------------------
 
     /// Takes the stored object of a node, new or changed. Returns the one before.
     pub fn set_node(&mut self, node: Arc<Node>) -> Option<Arc<Node>> {
@@ -329,15 +340,45 @@ impl Cache {
         self.cluster.nodes.remove_node(name)
     }
 
-    /// Takes the stored object of a namespace. Returns the one before.
-    pub fn set_namespace(&mut self, namespace: Arc<Namespace>) -> Option<Arc<Namespace>> {
-        let name = namespace.metadata.name.clone();
-        self.cluster.namespaces.insert(name, namespace)
+    // --- everything else -----------------------------------------------------------------------------------
+
+    /// Takes the stored object of a kind other than pods and nodes. Returns the one before.
+    pub fn set_object(&mut self, object: Object) -> Option<Object> {
+        if !self.cluster.set(&object) {
+            return None;
+        }
+        self.others.insert(key_of(&object), object)
     }
 
-    /// A namespace is gone.
-    pub fn remove_namespace(&mut self, name: &str) -> Option<Arc<Namespace>> {
-        self.cluster.namespaces.remove(name)
+    /// An object of a kind other than pods and nodes is gone. Returns it as it was stored.
+    pub fn remove_object(&mut self, kind: Kind, namespace: &Str, name: &Str) -> Option<Object> {
+        let key = (kind, namespace.clone(), name.clone());
+        let object = self.others.remove(&key)?;
+        self.cluster.unset(&object);
+        Some(object)
+    }
+
+    /// The stored object of a kind other than pods and nodes.
+    pub fn object(&self, kind: Kind, namespace: &Str, name: &Str) -> Option<&Object> {
+        self.others.get(&(kind, namespace.clone(), name.clone()))
+    }
+
+    /// Namespace and name of all stored objects of a kind, sorted.
+    pub fn names(&self, kind: Kind) -> Vec<(Str, Str)> {
+        let mut names: Vec<(Str, Str)> = match kind {
+            Kind::Pod => self.by_name.keys().cloned().collect(),
+            Kind::Node => {
+                let nodes = self.cluster.nodes.iter();
+                nodes.map(|n| (Str::default(), n.name().clone())).collect()
+            }
+            kind => {
+                let keys = self.others.keys().filter(|(k, _, _)| *k == kind);
+                keys.map(|(_, namespace, name)| (namespace.clone(), name.clone()))
+                    .collect()
+            }
+        };
+        names.sort_unstable();
+        names
     }
 
     /// Checks that the books agree: each pod is counted exactly where it should be. Walks everything: for tests and

@@ -1,0 +1,375 @@
+//! The binding cycle: from a placed pod to a bound one (section 5.7), or back (5.9).
+//!
+//! Each binding is a small state machine: it waits for Permit, then for its PreBind plugins group by group, then for
+//! its Bind plugin. Thousands go on at once; none holds up the scheduling cycle.
+
+mod permits;
+mod pre_bind;
+
+pub(crate) use permits::{Holding, PERMIT_WAIT_MAX, Permits};
+
+use crate::core::{Scheduler, WaitId, Waiter};
+use crate::cycle::{Attempt, Placed, stage_failure};
+use crate::metrics::Metric;
+use crate::profile::{PluginIds, Point};
+use berth_api::{Duration, Str, Time};
+use berth_framework::call::{EventKind, PodEvent, PodRef};
+use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
+use berth_framework::{ApiCall, Code, Feature, PodInfo, Status};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// From this many attempts on, all are counted as one.
+const ATTEMPTS_TOLD_MAX: u32 = 15;
+
+/// A pod on its way from a node in memory to a node in the API.
+pub(crate) struct Binding {
+    attempt: Attempt,
+    placed: Placed,
+    /// PreBind plugins that have nothing to do.
+    skip_pre_bind: PluginIds,
+    stage: Stage,
+    /// When the present extension point began, by the stopwatch.
+    stage_began: u64,
+}
+
+/// Where a binding stands.
+enum Stage {
+    /// Permit plugins hold the pod back.
+    Permit { timer: WaitId },
+    /// A group of PreBind plugins is at work.
+    PreBind {
+        /// The groups that have not begun, last first.
+        groups: Vec<SmallVec<[usize; 2]>>,
+        /// Those of the present group that wait.
+        running: SmallVec<[(usize, WaitId); 2]>,
+    },
+    /// A Bind plugin is at work.
+    Bind { at: usize },
+}
+
+impl Binding {
+    /// The pod, with its node.
+    pub(crate) fn pod(&self) -> &Arc<PodInfo> {
+        &self.placed.pod
+    }
+
+    /// The node.
+    pub(crate) fn node(&self) -> &Str {
+        &self.placed.node
+    }
+}
+
+impl Scheduler {
+    /// Starts the binding of a placed pod, which `holding` plugins hold back.
+    pub(crate) fn start_binding(
+        &mut self,
+        attempt: Attempt,
+        placed: Placed,
+        holding: SmallVec<[Holding; 2]>,
+        now: Time,
+    ) {
+        let uid = placed.pod.pod.uid().clone();
+        let id = self.next_binding;
+        self.next_binding += 1;
+        let mut binding = Box::new(Binding {
+            attempt,
+            placed,
+            skip_pre_bind: PluginIds::default(),
+            stage: Stage::Bind { at: 0 },
+            stage_began: 0,
+        });
+        self.binding_of.insert(uid.clone(), id);
+        let held = !holding.is_empty();
+        if held {
+            let permits = &mut self.io.permits;
+            let deadline = permits.hold(&binding.placed.pod, &binding.placed.node, holding, now);
+            binding.stage = Stage::Permit {
+                timer: self.permit_wait(&uid, deadline),
+            };
+        }
+        match self.run_pre_flight(&mut binding, now) {
+            Err(status) => {
+                self.bindings.insert(id, binding);
+                self.fail_binding(id, status, now);
+                return;
+            }
+            Ok(has_work) if has_work || held => self.announce_node(&binding, now),
+            Ok(_) => {}
+        }
+        self.bindings.insert(id, binding);
+        if !held {
+            self.start_pre_bind(id, now);
+        }
+    }
+
+    /// Writes the node into the pod's status before a binding that takes time (KEP-5278, C-39).
+    fn announce_node(&mut self, binding: &Binding, now: Time) {
+        if !self
+            .features
+            .enabled(Feature::NominatedNodeNameForExpectation)
+        {
+            return;
+        }
+        let pod = &binding.attempt.pod.pod;
+        if pod.status.nominated_node_name == binding.placed.node {
+            return;
+        }
+        let call = ApiCall::PatchPodStatus {
+            pod: PodRef::of(pod),
+            condition: None,
+            nominated_node: Some(binding.placed.node.clone()),
+        };
+        self.io.call(call, Duration::ZERO, now);
+    }
+
+    // --- waiting for Permit --------------------------------------------------------------------------------
+
+    fn permit_wait(&mut self, uid: &Str, deadline: Time) -> WaitId {
+        let wait = Wait {
+            on: WaitOn::Timer,
+            deadline,
+        };
+        self.waits.add(Waiter::Permit(uid.clone()), wait)
+    }
+
+    /// The time has come for a plugin that holds a pod back.
+    pub(crate) fn permit_timer(&mut self, uid: &Str, now: Time) {
+        if let Some(deadline) = self.io.permits.expire(uid, now) {
+            let timer = self.permit_wait(uid, deadline);
+            let id = self.binding_of.get(uid);
+            if let Some(binding) = id.and_then(|id| self.bindings.get_mut(id)) {
+                binding.stage = Stage::Permit { timer };
+            }
+        }
+    }
+
+    /// Something was decided about a pod that is held back or being prepared.
+    pub(crate) fn permit_news(&mut self, uid: &Str, now: Time) {
+        let Some(id) = self.binding_of.get(uid).copied() else {
+            return;
+        };
+        if let Some((verdict, since)) = self.io.permits.verdict(uid) {
+            let waited = now.since(since).as_secs_f64();
+            let code = [verdict.code().as_str()];
+            self.metrics
+                .observe(Metric::PermitWaitDuration, &code, waited);
+            if let Some(Stage::Permit { timer }) = self.bindings.get(&id).map(|b| &b.stage) {
+                let timer = *timer;
+                self.waits.end(timer);
+            }
+            if verdict.is_success() {
+                self.start_pre_bind(id, now);
+            } else if verdict.is_rejected() {
+                self.fail_binding(id, verdict, now);
+            } else {
+                let text = format!("waiting on permit for pod: {}", verdict.message());
+                self.fail_binding(id, Status::error(text), now);
+            }
+            return;
+        }
+        if let Some(cause) = self.io.permits.stopped(uid) {
+            let status = Status::error(cause);
+            self.fail_binding(id, status, now);
+        }
+    }
+
+    // --- Bind ----------------------------------------------------------------------------------------------
+
+    /// The pod is prepared: binds it (F-18).
+    fn start_bind(&mut self, id: u64, now: Time) {
+        let Some(binding) = self.bindings.get_mut(&id) else {
+            return;
+        };
+        // From here on nobody can stop it (C-42).
+        self.io.permits.release(binding.placed.pod.pod.uid());
+        binding.stage_began = self.stopwatch.nanos();
+        self.run_bind(id, 0, None, now);
+    }
+
+    /// The wait of the Bind plugin has ended.
+    pub(crate) fn resume_bind(&mut self, id: u64, wake: Wake, now: Time) {
+        let Some(Stage::Bind { at }) = self.bindings.get(&id).map(|b| &b.stage) else {
+            return;
+        };
+        let at = *at;
+        self.run_bind(id, at, Some(wake), now);
+    }
+
+    fn run_bind(&mut self, id: u64, at: usize, mut wake: Option<Wake>, now: Time) {
+        let Some(binding) = self.bindings.get_mut(&id) else {
+            return;
+        };
+        let profile = binding.attempt.profile.clone();
+        let mut result = Status::skip();
+        for (i, member) in profile.bind.iter().enumerate().skip(at) {
+            let Some(binding) = self.bindings.get_mut(&id) else {
+                return;
+            };
+            let mut effects = self.io.effects(&profile.name, now);
+            let mut cx = StageContext {
+                now,
+                cluster: self.cache.cluster(),
+                features: &self.features,
+                outbox: &mut effects,
+            };
+            let state = &mut binding.attempt.evaluation.state;
+            let (pod, node) = (&binding.placed.pod, &binding.placed.node);
+            let step = match wake.take() {
+                None => member.plugin.bind(&mut cx, state, pod, node),
+                Some(wake) => member.plugin.resume_bind(&mut cx, state, pod, node, wake),
+            };
+            match step {
+                Step::Wait(wait) => {
+                    binding.stage = Stage::Bind { at: i };
+                    self.waits.add(Waiter::Bind(id), wait);
+                    return;
+                }
+                Step::Done(status) => {
+                    self.book_plugin(&member.name, Point::Bind, &profile);
+                    if status.is_skip() {
+                        continue;
+                    }
+                    result = if status.is_success() {
+                        status
+                    } else {
+                        stage_failure("Bind", &member.name, &status)
+                    };
+                    break;
+                }
+            }
+        }
+        self.book_stage(id, "Bind", result.code());
+        match result.code() {
+            Code::Success => self.bound(id, now),
+            Code::Skip => {
+                let status = Status::error("no Bind plugin has bound the pod");
+                self.fail_binding(id, status, now);
+            }
+            _ => self.fail_binding(id, result, now),
+        }
+    }
+
+    /// The API has the pod's node now (C-43, C-44).
+    fn bound(&mut self, id: u64, now: Time) {
+        let Some(mut binding) = self.take_binding(id) else {
+            return;
+        };
+        let profile = binding.attempt.profile.clone();
+        let pod = binding.attempt.pod_ref();
+        let note = format!("Successfully assigned {pod} to {}", binding.placed.node);
+        let event = PodEvent {
+            regarding: pod,
+            related: None,
+            kind: EventKind::Normal,
+            reason: "Scheduled",
+            action: "Binding",
+            note,
+        };
+        self.io.publish(event, &profile.name);
+        self.explanations.forget(binding.placed.pod.pod.uid());
+        self.count_scheduled(&binding, now);
+        let began = self.stopwatch.nanos();
+        for member in &profile.post_bind {
+            let mut effects = self.io.effects(&profile.name, now);
+            let mut cx = StageContext {
+                now,
+                cluster: self.cache.cluster(),
+                features: &self.features,
+                outbox: &mut effects,
+            };
+            let state = &mut binding.attempt.evaluation.state;
+            let (pod, node) = (&binding.placed.pod, &binding.placed.node);
+            member.plugin.post_bind(&mut cx, state, pod, node);
+        }
+        if !profile.post_bind.is_empty() {
+            let nanos = self.stopwatch.nanos().saturating_sub(began);
+            self.book_point("PostBind", Code::Success, &profile, nanos);
+        }
+        self.activate_wanted(now);
+    }
+
+    fn count_scheduled(&mut self, binding: &Binding, now: Time) {
+        let attempt = &binding.attempt;
+        let info = &attempt.info;
+        let labels = ["scheduled", attempt.profile.name.as_str()];
+        self.metrics.count(Metric::ScheduleAttempts, &labels);
+        let seconds = attempt.seconds(now, &*self.stopwatch);
+        self.metrics
+            .observe(Metric::SchedulingAttemptDuration, &labels, seconds);
+        let attempts = f64::from(info.attempts);
+        self.metrics
+            .observe(Metric::PodSchedulingAttempts, &[], attempts);
+        if let Some(since) = info.initial_attempt_timestamp {
+            let label = if info.attempts >= ATTEMPTS_TOLD_MAX {
+                format!("{ATTEMPTS_TOLD_MAX}+")
+            } else {
+                info.attempts.to_string()
+            };
+            let waited = now.since(since).as_secs_f64();
+            self.metrics
+                .observe(Metric::PodSchedulingSliDuration, &[&label], waited);
+        }
+        if info.was_flushed_from_unschedulable {
+            self.metrics.count(Metric::PodScheduledAfterFlush, &[]);
+        }
+    }
+
+    // --- giving up -----------------------------------------------------------------------------------------
+
+    fn take_binding(&mut self, id: u64) -> Option<Box<Binding>> {
+        let binding = self.bindings.remove(&id)?;
+        let uid = binding.placed.pod.pod.uid();
+        self.binding_of.remove(uid);
+        self.io.permits.release(uid);
+        match &binding.stage {
+            Stage::Permit { timer } => {
+                let timer = *timer;
+                self.waits.end(timer);
+            }
+            Stage::PreBind { running, .. } => {
+                for (_, wait) in running {
+                    self.waits.end(*wait);
+                }
+            }
+            Stage::Bind { .. } => {}
+        }
+        Some(binding)
+    }
+
+    /// The pod will not be bound: everything is taken back (C-52).
+    fn fail_binding(&mut self, id: u64, status: Status, now: Time) {
+        let Some(binding) = self.take_binding(id) else {
+            return;
+        };
+        let Binding {
+            mut attempt,
+            placed,
+            ..
+        } = *binding;
+        let freed = self.undo_placement(&mut attempt, &placed, now);
+        let failure = self.failure_of_stage(&placed, &status);
+        if status.is_rejected() {
+            self.fail(attempt, failure, now);
+            if let Some(pod) = freed {
+                let uid = pod.uid().clone();
+                let others = move |other: &berth_api::Pod| *other.uid() != uid;
+                self.placement_freed(&pod, Some(&others), now);
+            }
+        } else {
+            if let Some(pod) = freed {
+                self.placement_freed(&pod, None, now);
+            }
+            self.fail(attempt, failure, now);
+        }
+    }
+
+    fn book_stage(&mut self, id: u64, point: &str, code: Code) {
+        let Some(binding) = self.bindings.get(&id) else {
+            return;
+        };
+        let nanos = self.stopwatch.nanos().saturating_sub(binding.stage_began);
+        let profile = binding.attempt.profile.clone();
+        self.book_point(point, code, &profile, nanos);
+    }
+}

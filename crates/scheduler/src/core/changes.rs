@@ -1,0 +1,372 @@
+//! Taking in what has changed in the cluster.
+
+use super::Scheduler;
+use crate::cache::node_update_events;
+use crate::metrics::Metric;
+use crate::queue::pod_update_events;
+use berth_api::{Kind, Node, Object, Pod, Str, Time};
+use berth_framework::event::Change;
+use berth_framework::plugin::Context;
+use berth_framework::{ActionType, ClusterEvent, EventResource};
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+
+/// A change of the cluster, as a watch tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClusterChange {
+    /// An object is new or changed.
+    Applied(Object),
+    /// An object is gone; this is how it looked last, as far as the watch knows.
+    Deleted(Object),
+    /// All objects of a kind that there are now: the first list, or one after a gap.
+    Replaced(Kind, Vec<Object>),
+}
+
+const ASSIGNED_POD_ADD: ClusterEvent =
+    ClusterEvent::new(EventResource::AssignedPod, ActionType::ADD);
+const ASSIGNED_POD_DELETE: ClusterEvent =
+    ClusterEvent::new(EventResource::AssignedPod, ActionType::DELETE);
+const NODE_ADD: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::ADD);
+const NODE_DELETE: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::DELETE);
+
+impl Scheduler {
+    pub(super) fn take_in(&mut self, change: ClusterChange, now: Time) {
+        match change {
+            ClusterChange::Applied(Object::Pod(pod)) => self.pod_applied(pod, now),
+            ClusterChange::Applied(Object::Node(node)) => self.node_applied(node, now),
+            ClusterChange::Applied(object) => self.object_applied(object, now),
+            // Only the pod that is meant: its name may have passed on to another one.
+            ClusterChange::Deleted(Object::Pod(pod)) => self.pod_deleted(&pod, now),
+            ClusterChange::Deleted(object) => {
+                let metadata = object.metadata();
+                self.deleted(object.kind(), &metadata.namespace, &metadata.name, now);
+            }
+            ClusterChange::Replaced(kind, objects) => self.replaced(kind, objects, now),
+        }
+    }
+
+    fn deleted(&mut self, kind: Kind, namespace: &Str, name: &Str, now: Time) {
+        match kind {
+            Kind::Pod => {
+                if let Some(pod) = self.cache.stored_by_name(namespace, name).cloned() {
+                    self.pod_deleted(&pod, now);
+                }
+            }
+            Kind::Node => self.node_deleted(name, now),
+            kind => self.object_deleted(kind, namespace, name, now),
+        }
+    }
+
+    /// What is not listed any more is gone; the rest is new, changed or as it was.
+    fn replaced(&mut self, kind: Kind, objects: Vec<Object>, now: Time) {
+        let listed: FxHashSet<(&Str, &Str)> = objects
+            .iter()
+            .map(|object| {
+                let metadata = object.metadata();
+                (&metadata.namespace, &metadata.name)
+            })
+            .collect();
+        for (namespace, name) in self.cache.names(kind) {
+            if !listed.contains(&(&namespace, &name)) {
+                self.deleted(kind, &namespace, &name, now);
+            }
+        }
+        for object in objects {
+            if object.kind() == kind {
+                self.take_in(ClusterChange::Applied(object), now);
+            }
+        }
+    }
+
+    // --- pods ----------------------------------------------------------------------------------------------
+
+    /// Whether one of the profiles schedules the pod.
+    fn is_responsible(&self, pod: &Pod) -> bool {
+        self.profiles.get(&pod.spec.scheduler_name).is_some()
+    }
+
+    fn pod_applied(&mut self, pod: Arc<Pod>, now: Time) {
+        let before = self
+            .cache
+            .stored_by_name(pod.namespace(), pod.name())
+            .cloned();
+        let old = match before {
+            // Another pod of the same name: the one before is gone, and its deletion was not told.
+            Some(old) if old.uid() != pod.uid() => {
+                self.pod_deleted(&old, now);
+                None
+            }
+            other => other,
+        };
+        if pod.is_terminal() {
+            // It holds nothing any more: the same as gone.
+            if old.is_some() {
+                self.pod_deleted(&pod, now);
+            }
+            return;
+        }
+        match old {
+            None => self.pod_added(pod, now),
+            Some(old) if old.metadata.resource_version == pod.metadata.resource_version => {}
+            Some(old) => self.pod_updated(&old, pod, now),
+        }
+    }
+
+    fn pod_added(&mut self, pod: Arc<Pod>, now: Time) {
+        let began = self.stopwatch.nanos();
+        self.cache.set_pod(pod.clone(), now);
+        if pod.is_assigned() {
+            self.move_all(&ASSIGNED_POD_ADD, None, Some(Object::Pod(pod)), None, now);
+            self.handled(&ASSIGNED_POD_ADD.label(), began);
+        } else if self.is_responsible(&pod) {
+            let cx = Context {
+                now,
+                cluster: self.cache.cluster(),
+                features: &self.features,
+            };
+            self.queue.add(&cx, pod);
+            self.handled("UnschedulablePodAdd", began);
+        }
+    }
+
+    fn pod_updated(&mut self, old: &Arc<Pod>, new: Arc<Pod>, now: Time) {
+        let began = self.stopwatch.nanos();
+        let responsible = self.is_responsible(old);
+        let was_assumed = self.cache.is_assumed(new.uid());
+        let change = self.cache.set_pod(new.clone(), now);
+        if old.is_assigned() || responsible {
+            self.io.dispatcher.sync(&new, now);
+        }
+        if old.is_assigned() {
+            for event in pod_update_events(old, &new, &self.features) {
+                let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+                self.move_all(&event, Some(before), Some(after), None, now);
+                self.handled(&event.label(), began);
+            }
+        } else if new.is_assigned() {
+            // Bound. If the pod is ours, it has left the queue for good.
+            if responsible {
+                self.queue.delete(old);
+                self.explanations.forget(new.uid());
+            }
+            self.move_all(&ASSIGNED_POD_ADD, None, Some(Object::Pod(new)), None, now);
+            self.handled(&ASSIGNED_POD_ADD.label(), began);
+        } else if responsible {
+            if was_assumed {
+                if new.is_terminating() && !old.is_terminating() {
+                    self.assumed_pod_deleted(&new, now);
+                }
+            } else {
+                let before = change.old.unwrap_or_else(|| old.clone());
+                let cx = Context {
+                    now,
+                    cluster: self.cache.cluster(),
+                    features: &self.features,
+                };
+                self.queue.update(&cx, &before, &change.new);
+                self.nomination_changed(old, &new, now);
+            }
+            self.handled("UnschedulablePodUpdate", began);
+        }
+    }
+
+    fn pod_deleted(&mut self, last: &Arc<Pod>, now: Time) {
+        let began = self.stopwatch.nanos();
+        let Some(pod) = self.cache.stored(last.uid()).cloned() else {
+            return;
+        };
+        let uid = pod.uid();
+        let assumed = self.cache.is_assumed(uid);
+        self.cache.remove_pod(uid);
+        self.io.dispatcher.forget(uid, now);
+        self.explanations.forget(uid);
+        if pod.is_assigned() {
+            self.move_all(
+                &ASSIGNED_POD_DELETE,
+                Some(Object::Pod(pod)),
+                None,
+                None,
+                now,
+            );
+        } else if self.is_responsible(&pod) {
+            self.queue.delete(&pod);
+            if assumed {
+                self.assumed_pod_deleted(&pod, now);
+            } else if !pod.status.nominated_node_name.is_empty() {
+                self.nomination_freed(&pod, now);
+            }
+        }
+        self.handled(&ASSIGNED_POD_DELETE.label(), began);
+    }
+
+    /// A pod that was placed and is not bound yet is gone or about to go: one that is held back is rejected,
+    /// another one is forgotten at once, and its binding will fail by itself.
+    fn assumed_pod_deleted(&mut self, pod: &Arc<Pod>, now: Time) {
+        let uid = pod.uid();
+        let Some(binding) = self
+            .binding_of
+            .get(uid)
+            .and_then(|id| self.bindings.get(id))
+        else {
+            // In a parked cycle: that one notices by itself.
+            return;
+        };
+        let (assumed, node) = (binding.pod().pod.clone(), binding.node().clone());
+        if !self.io.permits.reject(uid, "", "removed") && self.cache.forget(uid, &node).is_err() {
+            return;
+        }
+        self.move_all(
+            &ASSIGNED_POD_DELETE,
+            Some(Object::Pod(assumed)),
+            None,
+            None,
+            now,
+        );
+    }
+
+    /// The node of a nomination is free again, or free for others.
+    fn nomination_changed(&mut self, old: &Arc<Pod>, new: &Arc<Pod>, now: Time) {
+        let (before, after) = (
+            &old.status.nominated_node_name,
+            &new.status.nominated_node_name,
+        );
+        if !before.is_empty() && before != after {
+            self.nomination_freed(old, now);
+        }
+    }
+
+    /// Pods of no higher priority had to respect the nomination.
+    fn nomination_freed(&mut self, nominee: &Arc<Pod>, now: Time) {
+        let priority = nominee.priority();
+        let affected = move |pod: &Pod| pod.priority() <= priority;
+        let old = Some(Object::Pod(nominee.clone()));
+        self.move_all(&ASSIGNED_POD_DELETE, old, None, Some(&affected), now);
+    }
+
+    // --- nodes ---------------------------------------------------------------------------------------------
+
+    fn node_applied(&mut self, node: Arc<Node>, now: Time) {
+        let began = self.stopwatch.nanos();
+        let old = self.cache.node(node.name()).cloned();
+        match old {
+            None => {
+                self.cache.set_node(node.clone());
+                self.move_all(&NODE_ADD, None, Some(Object::Node(node)), None, now);
+                self.handled(&NODE_ADD.label(), began);
+            }
+            Some(old)
+                if old.metadata.resource_version == node.metadata.resource_version
+                    && old.metadata.uid == node.metadata.uid => {}
+            Some(old) => {
+                let events = node_update_events(&old, &node, &self.features);
+                self.cache.set_node(node.clone());
+                for event in events {
+                    let (before, after) = (Object::Node(old.clone()), Object::Node(node.clone()));
+                    self.move_all(&event, Some(before), Some(after), None, now);
+                    self.handled(&event.label(), began);
+                }
+            }
+        }
+    }
+
+    fn node_deleted(&mut self, name: &str, now: Time) {
+        let began = self.stopwatch.nanos();
+        let Some(node) = self.cache.node(name).cloned() else {
+            return;
+        };
+        // Before the node is gone from the cache, so that hints still see it.
+        self.move_all(&NODE_DELETE, Some(Object::Node(node)), None, None, now);
+        self.cache.remove_node(name);
+        self.handled(&NODE_DELETE.label(), began);
+    }
+
+    // --- everything else -----------------------------------------------------------------------------------
+
+    fn object_applied(&mut self, object: Object, now: Time) {
+        let began = self.stopwatch.nanos();
+        let kind = object.kind();
+        let old = self.cache.set_object(object.clone());
+        let action = match &old {
+            None => ActionType::ADD,
+            Some(old) => {
+                let (before, after) = (old.metadata(), object.metadata());
+                if before.resource_version == after.resource_version && before.uid == after.uid {
+                    return;
+                }
+                ActionType::UPDATE
+            }
+        };
+        let event = ClusterEvent::new(resource_of(kind), action);
+        self.move_all(&event, old, Some(object), None, now);
+        self.handled(&event.label(), began);
+    }
+
+    fn object_deleted(&mut self, kind: Kind, namespace: &Str, name: &Str, now: Time) {
+        let began = self.stopwatch.nanos();
+        let Some(object) = self.cache.remove_object(kind, namespace, name) else {
+            return;
+        };
+        let event = ClusterEvent::new(resource_of(kind), ActionType::DELETE);
+        self.move_all(&event, Some(object), None, None, now);
+        self.handled(&event.label(), began);
+    }
+
+    // --- common --------------------------------------------------------------------------------------------
+
+    /// Wakes the pods that an event may help.
+    pub(crate) fn move_all(
+        &mut self,
+        event: &ClusterEvent,
+        old: Option<Object>,
+        new: Option<Object>,
+        pre_check: Option<&dyn Fn(&Pod) -> bool>,
+        now: Time,
+    ) {
+        let cx = Context {
+            now,
+            cluster: self.cache.cluster(),
+            features: &self.features,
+        };
+        let change = Change {
+            old: old.as_ref(),
+            new: new.as_ref(),
+        };
+        self.queue.move_all(&cx, event, change, pre_check);
+    }
+
+    /// A placed pod does not need its node any more: whoever waits for room may try again (C-52).
+    pub(crate) fn placement_freed(
+        &mut self,
+        pod: &Arc<Pod>,
+        pre_check: Option<&dyn Fn(&Pod) -> bool>,
+        now: Time,
+    ) {
+        let old = Some(Object::Pod(pod.clone()));
+        self.move_all(&ASSIGNED_POD_DELETE, old, None, pre_check, now);
+    }
+
+    fn handled(&mut self, event: &str, began: u64) {
+        let nanos = self.stopwatch.nanos().saturating_sub(began);
+        self.metrics
+            .observe(Metric::EventHandlingDuration, &[event], nanos as f64 / 1e9);
+    }
+}
+
+/// What events on a kind are called. Kinds that kube-scheduler raises no events for go by plural, version and group
+/// (`services.v1.`), so that plugins can register for them.
+fn resource_of(kind: Kind) -> EventResource {
+    match kind {
+        Kind::PersistentVolume => EventResource::PersistentVolume,
+        Kind::PersistentVolumeClaim => EventResource::PersistentVolumeClaim,
+        Kind::StorageClass => EventResource::StorageClass,
+        Kind::CsiNode => EventResource::CsiNode,
+        Kind::CsiDriver => EventResource::CsiDriver,
+        Kind::CsiStorageCapacity => EventResource::CsiStorageCapacity,
+        Kind::VolumeAttachment => EventResource::VolumeAttachment,
+        Kind::DeviceClass => EventResource::DeviceClass,
+        other => {
+            let (group, version, plural) = other.resource();
+            EventResource::Other(format!("{plural}.{version}.{group}").into())
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What the core wants done outside, and how plugins ask for it.
+
+use crate::binding::Permits;
+use crate::dispatcher::Dispatcher;
+use berth_api::{Duration, Str, Time};
+use berth_framework::ApiCall;
+use berth_framework::call::{CallId, PodEvent};
+use berth_framework::stage::{Job, JobId, Outbox, WaitingPod};
+use std::fmt;
+
+/// How many events and log lines are kept until somebody takes them; further ones are dropped and counted.
+const KEPT_MAX: usize = 16 * 1024;
+
+/// An event to publish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub event: PodEvent,
+    /// Who says so: the scheduler name of the pod's profile.
+    pub reporting_controller: Str,
+}
+
+/// How much a log line matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Something broke.
+    Error,
+    /// Something is odd.
+    Warning,
+    /// Worth knowing.
+    Info,
+    /// For who looks closely.
+    Debug,
+}
+
+/// A line for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// How much it matters.
+    pub level: LogLevel,
+    /// What it says.
+    pub message: String,
+}
+
+/// What the edge has to do.
+#[derive(Default)]
+pub struct Outputs {
+    /// Calls to send; each is to be answered with [`complete`](crate::Scheduler::complete).
+    pub calls: Vec<(CallId, ApiCall)>,
+    /// Jobs to run; each is to be answered with [`job_done`](crate::Scheduler::job_done).
+    pub jobs: Vec<(JobId, Job)>,
+    /// Events to publish.
+    pub events: Vec<Event>,
+    /// Lines to log.
+    pub log: Vec<LogLine>,
+    /// How many events and lines were dropped because nobody had taken the earlier ones.
+    pub dropped: usize,
+}
+
+impl Outputs {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+            && self.jobs.is_empty()
+            && self.events.is_empty()
+            && self.log.is_empty()
+    }
+}
+
+impl fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outputs")
+            .field("calls", &self.calls)
+            .field("jobs", &self.jobs.len())
+            .field("events", &self.events)
+            .field("log", &self.log)
+            .field("dropped", &self.dropped)
+            .finish()
+    }
+}
+
+/// Everything that goes out of the core, until it is taken.
+#[derive(Default)]
+pub(crate) struct Io {
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) permits: Permits,
+    /// Calls that the cache has not been told of yet.
+    pub(crate) made: Vec<(CallId, ApiCall)>,
+    /// Pods that plugins want tried at once, as namespace and name.
+    pub(crate) activations: Vec<(Str, Str)>,
+    next_job: u64,
+    jobs: Vec<(JobId, Job)>,
+    events: Vec<Event>,
+    log: Vec<LogLine>,
+    dropped: usize,
+}
+
+impl Io {
+    pub(crate) fn new(dispatcher: Dispatcher) -> Self {
+        Self {
+            dispatcher,
+            ..Self::default()
+        }
+    }
+
+    /// Hands a call to the dispatcher.
+    pub(crate) fn call(&mut self, call: ApiCall, delay: Duration, now: Time) -> CallId {
+        let id = self.dispatcher.enqueue(call.clone(), delay, now);
+        self.made.push((id, call));
+        id
+    }
+
+    pub(crate) fn publish(&mut self, event: PodEvent, reporting_controller: &Str) {
+        if self.events.len() >= KEPT_MAX {
+            self.dropped += 1;
+            return;
+        }
+        self.events.push(Event {
+            event,
+            reporting_controller: reporting_controller.clone(),
+        });
+    }
+
+    pub(crate) fn log(&mut self, level: LogLevel, message: impl Into<String>) {
+        if self.log.len() >= KEPT_MAX {
+            self.dropped += 1;
+            return;
+        }
+        let message = message.into();
+        self.log.push(LogLine { level, message });
+    }
+
+    pub(crate) fn take(&mut self, now: Time) -> Outputs {
+        Outputs {
+            calls: self.dispatcher.next_calls(now),
+            jobs: std::mem::take(&mut self.jobs),
+            events: std::mem::take(&mut self.events),
+            log: std::mem::take(&mut self.log),
+            dropped: std::mem::take(&mut self.dropped),
+        }
+    }
+
+    /// What a plugin of a profile asks for now.
+    pub(crate) fn effects<'a>(
+        &'a mut self,
+        reporting_controller: &'a Str,
+        now: Time,
+    ) -> Effects<'a> {
+        Effects {
+            io: self,
+            reporting_controller,
+            now,
+        }
+    }
+}
+
+impl fmt::Debug for Io {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Io")
+            .field("dispatcher", &self.dispatcher)
+            .field("events", &self.events.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The outbox of one plugin call.
+pub(crate) struct Effects<'a> {
+    io: &'a mut Io,
+    reporting_controller: &'a Str,
+    now: Time,
+}
+
+impl Outbox for Effects<'_> {
+    fn call(&mut self, call: ApiCall) -> CallId {
+        self.io.call(call, Duration::ZERO, self.now)
+    }
+
+    fn job(&mut self, job: Job) -> JobId {
+        let id = JobId(self.io.next_job);
+        self.io.next_job += 1;
+        self.io.jobs.push((id, job));
+        id
+    }
+
+    fn publish(&mut self, event: PodEvent) {
+        self.io.publish(event, self.reporting_controller);
+    }
+
+    fn activate(&mut self, namespace: &Str, name: &Str) {
+        self.io.activations.push((namespace.clone(), name.clone()));
+    }
+
+    fn waiting_pods(&self) -> Vec<WaitingPod> {
+        self.io.permits.held()
+    }
+
+    fn allow(&mut self, uid: &str, plugin: &str) {
+        self.io.permits.allow(uid, plugin);
+    }
+
+    fn reject(&mut self, uid: &str, plugin: &str, message: &str) -> bool {
+        self.io.permits.reject(uid, plugin, message)
+    }
+
+    fn preempt(&mut self, uid: &str, plugin: &str) -> bool {
+        self.io.permits.preempt(uid, plugin)
+    }
+}

@@ -1,0 +1,356 @@
+//! The scheduler: one state machine that everything goes through.
+//!
+//! Inputs are changes of the cluster ([`Scheduler::apply`]), results of calls ([`Scheduler::complete`]) and jobs
+//! ([`Scheduler::job_done`]), and the time, which comes with every input. Steps are [`Scheduler::schedule_one`] and
+//! [`Scheduler::tick`]. What is to be done outside is taken with [`Scheduler::take_outputs`].
+//!
+//! **Architecture invariants:** no I/O, no clock, no lock, no global randomness; nothing waits. The same inputs and
+//! the same seed give the same outputs, so any failure can be run again.
+
+mod changes;
+mod explain;
+mod io;
+mod numbers;
+mod reports;
+#[cfg(test)]
+mod tests;
+pub(crate) mod text;
+mod waits;
+
+pub use changes::ClusterChange;
+pub use explain::{Explanation, Reason};
+pub use io::{Event, LogLevel, LogLine, Outputs};
+
+pub(crate) use explain::{Explanations, reasons};
+pub(crate) use io::Io;
+pub(crate) use waits::{WaitId, Waiter, Waits};
+
+use crate::binding::Binding;
+use crate::cache::Cache;
+use crate::cycle::{Outcome, Parked, Returning};
+use crate::dispatcher::{Dispatcher, DispatcherOptions};
+use crate::evaluator::{NoStopwatch, NominatedPods, Stopwatch};
+use crate::metrics::Metrics;
+use crate::profile::{Profile, ProfileErrors, ProfileSpec, Profiles};
+use crate::queue::{Nominator, ProfileHooks, QueueConfig, SchedulingQueue};
+use berth_api::{Duration, Str, Time};
+use berth_framework::call::{CallId, CallResult};
+use berth_framework::plugin::Context;
+use berth_framework::registry::Registry;
+use berth_framework::stage::{JobId, JobResult, Wake};
+use berth_framework::{FeatureGates, PodInfo};
+use rustc_hash::FxHashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// How a scheduler is set up.
+pub struct SchedulerOptions {
+    /// The profiles; at least one.
+    pub profiles: Vec<ProfileSpec>,
+    /// The feature gates.
+    pub features: FeatureGates,
+    /// Where all randomness comes from.
+    pub seed: u64,
+    /// What profiles take that do not say themselves; see [`ProfileSpec::percentage_of_nodes_to_score`].
+    pub percentage_of_nodes_to_score: Option<i32>,
+    /// The backoff after the first failure (`podInitialBackoffSeconds`).
+    pub pod_initial_backoff: Duration,
+    /// The longest backoff (`podMaxBackoffSeconds`).
+    pub pod_max_backoff: Duration,
+    /// How long a pod waits for an event before it is tried again all the same.
+    pub pod_max_in_unschedulable_pods_duration: Duration,
+    /// The dispatcher.
+    pub dispatcher: DispatcherOptions,
+    /// Times what is done, for the metrics alone.
+    pub stopwatch: Box<dyn Stopwatch>,
+}
+
+impl Default for SchedulerOptions {
+    fn default() -> Self {
+        let queue = QueueConfig::default();
+        Self {
+            profiles: vec![ProfileSpec::default()],
+            features: FeatureGates::default(),
+            seed: 0,
+            percentage_of_nodes_to_score: None,
+            pod_initial_backoff: queue.pod_initial_backoff,
+            pod_max_backoff: queue.pod_max_backoff,
+            pod_max_in_unschedulable_pods_duration: queue.pod_max_in_unschedulable_pods_duration,
+            dispatcher: DispatcherOptions::default(),
+            stopwatch: Box::new(NoStopwatch),
+        }
+    }
+}
+
+impl fmt::Debug for SchedulerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SchedulerOptions")
+            .field("profiles", &self.profiles)
+            .field("features", &self.features)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The scheduling core. See the [module](self).
+pub struct Scheduler {
+    pub(crate) features: FeatureGates,
+    pub(crate) profiles: Profiles,
+    pub(crate) percentage_of_nodes_to_score: Option<i32>,
+    pub(crate) cache: Cache,
+    pub(crate) queue: SchedulingQueue,
+    pub(crate) io: Io,
+    pub(crate) waits: Waits,
+    pub(crate) rng: fastrand::Rng,
+    /// Where the next search for feasible nodes begins.
+    pub(crate) start_node: usize,
+    pub(crate) parked: Option<Box<Parked>>,
+    pub(crate) bindings: FxHashMap<u64, Box<Binding>>,
+    pub(crate) binding_of: FxHashMap<Str, u64>,
+    pub(crate) next_binding: u64,
+    /// Pods that return to the queue when their status is written (gate SchedulerAsyncAPICalls off).
+    pub(crate) returning: FxHashMap<CallId, Returning>,
+    /// Calls whose failure has to be told to the queue (KEP-5501).
+    pub(crate) reporting: FxHashMap<CallId, berth_framework::call::PodRef>,
+    pub(crate) explanations: Explanations,
+    pub(crate) metrics: Metrics,
+    pub(crate) stopwatch: Box<dyn Stopwatch>,
+}
+
+impl Scheduler {
+    /// A scheduler that knows nothing of a cluster yet.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the profiles.
+    pub fn new(
+        options: SchedulerOptions,
+        registry: &Registry,
+        now: Time,
+    ) -> Result<Self, ProfileErrors> {
+        let features = options.features;
+        let profiles = Profiles::build(&options.profiles, registry, &features)?;
+        let hooks = profiles.iter().map(|p| hooks_of(p, &features)).collect();
+        let config = QueueConfig {
+            pod_initial_backoff: options.pod_initial_backoff,
+            pod_max_backoff: options.pod_max_backoff,
+            pod_max_in_unschedulable_pods_duration: options.pod_max_in_unschedulable_pods_duration,
+            features,
+            ..QueueConfig::default()
+        };
+        Ok(Self {
+            profiles,
+            percentage_of_nodes_to_score: options.percentage_of_nodes_to_score,
+            cache: Cache::default(),
+            queue: SchedulingQueue::new(config, hooks, now),
+            io: Io::new(Dispatcher::new(options.dispatcher)),
+            waits: Waits::default(),
+            rng: fastrand::Rng::with_seed(options.seed),
+            start_node: 0,
+            parked: None,
+            bindings: FxHashMap::default(),
+            binding_of: FxHashMap::default(),
+            next_binding: 0,
+            returning: FxHashMap::default(),
+            reporting: FxHashMap::default(),
+            explanations: Explanations::default(),
+            metrics: Metrics::default(),
+            stopwatch: options.stopwatch,
+            features,
+        })
+    }
+
+    // --- inputs --------------------------------------------------------------------------------------------
+
+    /// Takes in a change of the cluster.
+    pub fn apply(&mut self, change: ClusterChange, now: Time) {
+        self.take_in(change, now);
+        self.settle(now);
+    }
+
+    /// A call of [`Outputs::calls`] has ended. Unknown ids are ignored.
+    pub fn complete(&mut self, call: CallId, result: CallResult, now: Time) {
+        self.io.dispatcher.complete(call, result, now);
+        self.settle(now);
+    }
+
+    /// A job of [`Outputs::jobs`] has ended. Unknown ids are ignored.
+    pub fn job_done(&mut self, job: JobId, result: JobResult, now: Time) {
+        if let Some(waiter) = self.waits.by_job(job) {
+            self.wake(waiter, Wake::Job(result), now);
+        }
+        self.settle(now);
+    }
+
+    /// Time has passed: deadlines, backoffs and flushes that are due.
+    pub fn tick(&mut self, now: Time) {
+        while let Some(waiter) = self.waits.due(now) {
+            self.wake(waiter, Wake::Deadline, now);
+        }
+        let cx = Context {
+            now,
+            cluster: self.cache.cluster(),
+            features: &self.features,
+        };
+        self.queue.run_due(&cx);
+        self.settle(now);
+    }
+
+    /// Tries to place the pod whose turn it is. Never waits: a cycle that has to is parked, and goes on by itself when
+    /// its wait ends.
+    pub fn schedule_one(&mut self, now: Time) -> Outcome {
+        self.tick(now);
+        let outcome = self.run_cycle(now);
+        self.settle(now);
+        outcome
+    }
+
+    // --- outputs -------------------------------------------------------------------------------------------
+
+    /// What is to be done outside, since the last time.
+    pub fn take_outputs(&mut self, now: Time) -> Outputs {
+        self.io.take(now)
+    }
+
+    /// When [`Scheduler::tick`] has something to do next, if nothing else happens before.
+    pub fn next_wake(&self, now: Time) -> Option<Time> {
+        let times = [
+            self.waits.next_deadline(),
+            self.queue.next_wake(now),
+            self.io.dispatcher.next_wake(),
+        ];
+        times.into_iter().flatten().min().map(|time| time.max(now))
+    }
+
+    /// Whether [`Scheduler::schedule_one`] would try a pod now.
+    pub fn has_pod_to_try(&self) -> bool {
+        self.parked.is_none() && self.queue.is_poppable()
+    }
+
+    // --- to look at ----------------------------------------------------------------------------------------
+
+    /// What is known of the cluster.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The pods that wait.
+    pub fn queue(&self) -> &SchedulingQueue {
+        &self.queue
+    }
+
+    /// The calls that have not ended.
+    pub fn dispatcher(&self) -> &Dispatcher {
+        &self.io.dispatcher
+    }
+
+    /// The profiles.
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// The feature gates.
+    pub fn features(&self) -> &FeatureGates {
+        &self.features
+    }
+
+    /// How many pods have been placed and are not bound yet.
+    pub fn bindings_in_flight(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Why the last attempt of a pod failed, as long as that is remembered.
+    pub fn explanation(&self, uid: &str) -> Option<&Explanation> {
+        self.explanations.get(uid)
+    }
+
+    /// Checks that the core's own books agree. Walks everything: for tests and the simulator.
+    ///
+    /// # Errors
+    /// What does not agree.
+    #[cfg(any(test, debug_assertions))]
+    pub fn check(&self) -> Result<(), String> {
+        self.cache.check()?;
+        self.queue.check()?;
+        if self.bindings.len() != self.binding_of.len() {
+            return Err(format!(
+                "{} bindings, {} pods that are being bound",
+                self.bindings.len(),
+                self.binding_of.len()
+            ));
+        }
+        for pod in self.queue.in_flight_pods() {
+            let uid = pod.uid();
+            let cycle = self.parked.as_ref().is_some_and(|p| p.is_about(uid));
+            let returning = self.returning.values().any(|r| r.is_about(uid));
+            if !cycle && !returning && !self.binding_of.contains_key(uid) {
+                return Err(format!("{} is in flight and nobody has it", pod.key()));
+            }
+        }
+        Ok(())
+    }
+
+    // --- inside --------------------------------------------------------------------------------------------
+
+    /// Somebody's wait has ended.
+    fn wake(&mut self, waiter: Waiter, wake: Wake, now: Time) {
+        match waiter {
+            Waiter::Cycle => self.resume_cycle(wake, now),
+            Waiter::Permit(uid) => self.permit_timer(&uid, now),
+            Waiter::PreBind { binding, at } => self.resume_pre_bind(binding, at, wake, now),
+            Waiter::Bind(binding) => self.resume_bind(binding, wake, now),
+        }
+    }
+
+    /// Carries through what follows from the last step, until nothing follows any more.
+    fn settle(&mut self, now: Time) {
+        loop {
+            self.note_calls(now);
+            let mut any = self.report_pre_enqueue(now);
+            for finished in self.io.dispatcher.take_finished() {
+                any = true;
+                self.call_finished(finished, now);
+            }
+            for uid in self.io.permits.take_news() {
+                any = true;
+                self.permit_news(&uid, now);
+            }
+            if !any {
+                break;
+            }
+        }
+        self.pass_on_notices();
+    }
+}
+
+/// What a profile contributes to the queue.
+fn hooks_of(profile: &Profile, features: &FeatureGates) -> ProfileHooks {
+    let sort = profile.queue_sort.plugin.clone();
+    let mut hooks = ProfileHooks::new(profile.name.clone(), sort);
+    for member in &profile.pre_enqueue {
+        hooks = hooks.with_pre_enqueue(member.plugin.clone());
+    }
+    for plugin in profile.plugins() {
+        hooks = hooks.with_plugin(plugin, features);
+    }
+    hooks
+}
+
+impl NominatedPods for Nominator {
+    fn is_empty(&self) -> bool {
+        self.nodes().next().is_none()
+    }
+
+    fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>)) {
+        self.pods_on(node).iter().for_each(each);
+    }
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("profiles", &self.profiles)
+            .field("queue", &self.queue)
+            .field("bindings", &self.bindings.len())
+            .finish_non_exhaustive()
+    }
+}

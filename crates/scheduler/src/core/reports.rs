@@ -1,0 +1,124 @@
+//! What happens around the steps: calls and their ends, the reports and notices of the queue.
+
+use super::Scheduler;
+use super::io::LogLevel;
+use crate::dispatcher::Finished;
+use crate::metrics::Metric;
+use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport};
+use berth_api::{Duration, Str, Time};
+use berth_framework::ApiCall;
+use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::stage::Wake;
+
+/// How long a report of PreEnqueue is held back: most gates open within it (KEP-5501).
+const REPORT_DELAY: Duration = Duration::from_secs(5);
+
+impl Scheduler {
+    /// From now on everybody sees the pods as if the calls had succeeded.
+    pub(crate) fn note_calls(&mut self, now: Time) {
+        for (id, call) in self.io.made.drain(..) {
+            self.cache.note_call(id, &call, now);
+        }
+    }
+
+    /// A call has ended: whoever waits for it goes on.
+    pub(super) fn call_finished(&mut self, finished: Finished, now: Time) {
+        let Finished {
+            id,
+            call,
+            result,
+            took,
+        } = finished;
+        self.cache.call_ended(id, &call, &result, now);
+        if let Some(took) = took {
+            let labels = [
+                call.call_type(),
+                if result.is_ok() { "success" } else { "error" },
+            ];
+            self.metrics.count(Metric::AsyncApiCallExecutions, &labels);
+            let seconds = took.as_secs_f64();
+            self.metrics
+                .observe(Metric::AsyncApiCallDuration, &labels, seconds);
+        }
+        if let Some(waiter) = self.waits.by_call(id) {
+            self.wake(waiter, Wake::Call(result), now);
+            return;
+        }
+        let reported = self.reporting.remove(&id);
+        if let Err(error) = &result
+            && error.kind != CallErrorKind::Skipped
+        {
+            let pod = call.pod();
+            self.io.log(
+                LogLevel::Error,
+                format!("Error updating pod {pod} ({}): {error}", call.call_type()),
+            );
+            if let Some(pod) = reported {
+                self.queue.pre_enqueue_report_failed(&pod);
+            }
+        }
+        if let Some(returning) = self.returning.remove(&id) {
+            self.return_to_queue(returning, now);
+        }
+    }
+
+    /// Tells users what PreEnqueue plugins say of pods (KEP-5501). Returns whether there was something to tell.
+    pub(super) fn report_pre_enqueue(&mut self, now: Time) -> bool {
+        let reports = self.queue.take_pre_enqueue_reports();
+        let any = !reports.is_empty();
+        for report in reports {
+            let pod = PodRef::of(report.pod());
+            let call = match &report {
+                PreEnqueueReport::Rejected {
+                    pod: object,
+                    message,
+                    ..
+                } => {
+                    let event = PodEvent {
+                        regarding: pod.clone(),
+                        related: None,
+                        kind: EventKind::Warning,
+                        reason: NOT_READY_FOR_SCHEDULING,
+                        action: "Scheduling",
+                        note: super::text::note(message),
+                    };
+                    self.io.publish(event, &object.spec.scheduler_name);
+                    ApiCall::PatchPodStatus {
+                        pod: pod.clone(),
+                        condition: Some(ConditionPatch {
+                            kind: "PodScheduled".into(),
+                            status: "False".into(),
+                            reason: Str::new(report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING)),
+                            message: message.clone(),
+                            observed_generation: object.metadata.generation,
+                        }),
+                        nominated_node: None,
+                    }
+                }
+                PreEnqueueReport::Passed { .. } => {
+                    ApiCall::ClearPreEnqueueStatus { pod: pod.clone() }
+                }
+            };
+            // Not noted in the cache: nobody decides by it, and the queue remembers what it has said.
+            let id = self.io.dispatcher.enqueue(call, REPORT_DELAY, now);
+            self.reporting.insert(id, pod);
+        }
+        any
+    }
+
+    /// Passes what the queue has to say on to the log.
+    pub(super) fn pass_on_notices(&mut self) {
+        let (notices, dropped) = self.queue.take_notices();
+        for notice in notices {
+            let level = match notice {
+                Notice::NoProfile { .. } | Notice::EventLogCollapsed { .. } => LogLevel::Warning,
+                _ => LogLevel::Error,
+            };
+            self.io.log(level, notice.to_string());
+        }
+        if dropped > 0 {
+            let text = format!("{dropped} further notices of the scheduling queue were dropped");
+            self.io.log(LogLevel::Warning, text);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Texts as Go writes them, where people compare them.
+
+use berth_api::Duration;
+
+/// The longest note of an event, in bytes.
+const NOTE_BYTES_MAX: usize = 1024;
+
+/// A message as the note of an event: cut after 1020 bytes, with ` ...`, when it is longer than 1024 (C-49).
+pub(crate) fn note(message: &str) -> String {
+    if message.len() <= NOTE_BYTES_MAX {
+        return message.to_owned();
+    }
+    let mut end = NOTE_BYTES_MAX - 4;
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{} ...", &message[..end])
+}
+
+/// A duration as Go prints it: `1h2m3.5s`, `15m0s`, `250ms`, `0s`.
+pub(crate) fn go_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let fraction = |unit: u128| {
+        let text = format!(
+            "{}.{:0width$}",
+            nanos / unit,
+            nanos % unit,
+            width = unit.ilog10() as usize
+        );
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        text.to_owned()
+    };
+    match nanos {
+        0 => return "0s".to_owned(),
+        1..1_000 => return format!("{nanos}ns"),
+        1_000..1_000_000 => return format!("{}µs", fraction(1_000)),
+        1_000_000..1_000_000_000 => return format!("{}ms", fraction(1_000_000)),
+        _ => {}
+    }
+    let seconds = duration.as_secs();
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let rest = Duration::new(seconds % 60, duration.subsec_nanos());
+    let rest = format!("{}.{:09}", rest.as_secs(), rest.subsec_nanos());
+    let rest = rest.trim_end_matches('0').trim_end_matches('.');
+    if hours > 0 {
+        format!("{hours}h{minutes}m{rest}s")
+    } else if minutes > 0 {
+        format!("{minutes}m{rest}s")
+    } else {
+        format!("{rest}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_look_like_gos() {
+        for (millis, text) in [
+            (0, "0s"),
+            (1, "1ms"),
+            (1_500, "1.5s"),
+            (60_000, "1m0s"),
+            (900_000, "15m0s"),
+            (3_600_000, "1h0m0s"),
+            (3_723_500, "1h2m3.5s"),
+            (10_000, "10s"),
+        ] {
+            assert_eq!(go_duration(Duration::from_millis(millis)), text);
+        }
+        assert_eq!(go_duration(Duration::from_nanos(1_500)), "1.5µs");
+        assert_eq!(go_duration(Duration::from_nanos(7)), "7ns");
+    }
+
+    /// Edge case 227.
+    #[test]
+    fn notes_are_cut_between_letters() {
+        assert_eq!(note(&"a".repeat(1024)), "a".repeat(1024));
+        assert_eq!(note(&"a".repeat(1025)), format!("{} ...", "a".repeat(1020)));
+        let umlauts = note(&"ä".repeat(600));
+        assert_eq!(umlauts, format!("{} ...", "ä".repeat(510)));
+    }
+}

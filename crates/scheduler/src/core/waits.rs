@@ -1,0 +1,126 @@
+//! Who waits for what: results of calls and jobs, and the time.
+
+use berth_api::{Str, Time};
+use berth_framework::call::CallId;
+use berth_framework::stage::{JobId, Wait, WaitOn};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+
+/// Names a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct WaitId(u64);
+
+/// Who goes on when a wait ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// The parked cycle.
+    Cycle,
+    /// A pod that Permit plugins hold back, by UID: its first timer.
+    Permit(Str),
+    /// A PreBind plugin of a binding.
+    PreBind {
+        /// Which binding.
+        binding: u64,
+        /// The plugin's place in the profile.
+        at: usize,
+    },
+    /// The Bind plugin of a binding.
+    Bind(u64),
+}
+
+/// All waits. Each ends once: by what it waits for or by its deadline.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    next: u64,
+    waiting: FxHashMap<WaitId, (Waiter, Wait)>,
+    calls: FxHashMap<CallId, WaitId>,
+    jobs: FxHashMap<JobId, WaitId>,
+    deadlines: BTreeSet<(Time, WaitId)>,
+}
+
+impl Waits {
+    pub(crate) fn add(&mut self, waiter: Waiter, wait: Wait) -> WaitId {
+        let id = WaitId(self.next);
+        self.next += 1;
+        match wait.on {
+            WaitOn::Call(call) => {
+                self.calls.insert(call, id);
+            }
+            WaitOn::Job(job) => {
+                self.jobs.insert(job, id);
+            }
+            WaitOn::Timer => {}
+        }
+        self.deadlines.insert((wait.deadline, id));
+        self.waiting.insert(id, (waiter, wait));
+        id
+    }
+
+    /// The wait is over, whatever it was for.
+    pub(crate) fn end(&mut self, id: WaitId) -> Option<Waiter> {
+        let (waiter, wait) = self.waiting.remove(&id)?;
+        self.deadlines.remove(&(wait.deadline, id));
+        match wait.on {
+            WaitOn::Call(call) if self.calls.get(&call) == Some(&id) => {
+                self.calls.remove(&call);
+            }
+            WaitOn::Job(job) if self.jobs.get(&job) == Some(&id) => {
+                self.jobs.remove(&job);
+            }
+            _ => {}
+        }
+        Some(waiter)
+    }
+
+    /// Who waits for a call; that wait is over.
+    pub(crate) fn by_call(&mut self, call: CallId) -> Option<Waiter> {
+        let id = *self.calls.get(&call)?;
+        self.end(id)
+    }
+
+    /// Who waits for a job; that wait is over.
+    pub(crate) fn by_job(&mut self, job: JobId) -> Option<Waiter> {
+        let id = *self.jobs.get(&job)?;
+        self.end(id)
+    }
+
+    /// The first whose deadline has come; that wait is over.
+    pub(crate) fn due(&mut self, now: Time) -> Option<Waiter> {
+        let (deadline, id) = *self.deadlines.first()?;
+        if deadline > now {
+            return None;
+        }
+        self.end(id)
+    }
+
+    /// The next deadline.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_once() {
+        let mut waits = Waits::default();
+        let wait = |on, secs| Wait {
+            on,
+            deadline: Time::from_secs(secs),
+        };
+        waits.add(Waiter::Bind(1), wait(WaitOn::Call(CallId(7)), 10));
+        waits.add(Waiter::Bind(2), wait(WaitOn::Job(JobId(7)), 5));
+        waits.add(Waiter::Cycle, wait(WaitOn::Timer, 8));
+        assert_eq!(waits.next_deadline(), Some(Time::from_secs(5)));
+        assert_eq!(waits.by_call(CallId(7)), Some(Waiter::Bind(1)));
+        assert_eq!(waits.by_call(CallId(7)), None);
+        assert_eq!(waits.due(Time::from_secs(4)), None);
+        assert_eq!(waits.due(Time::from_secs(8)), Some(Waiter::Bind(2)));
+        assert_eq!(waits.by_job(JobId(7)), None);
+        assert_eq!(waits.due(Time::from_secs(8)), Some(Waiter::Cycle));
+        assert!(waits.waiting.is_empty());
+        assert_eq!(waits.next_deadline(), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! The scheduling cycle: one pod from the queue to its node, or back (sections 5.3 to 5.6 and 5.8).
+//!
+//! A cycle runs to its end within one step unless a plugin has to wait; then it is **parked** and goes on when the
+//! wait ends. One cycle is parked at a time, and no other pod is popped meanwhile.
+
+mod failure;
+mod place;
+mod post_filter;
+
+pub(crate) use failure::{Failure, Returning};
+
+use crate::core::{LogLevel, Scheduler, WaitId};
+use crate::evaluator::{Evaluation, Evaluator, FitError, Found, Placement, Stopwatch};
+use crate::metrics::Metric;
+use crate::profile::Profile;
+use crate::queue::QueuedPodInfo;
+use berth_api::{Str, Time};
+use berth_framework::call::{EventKind, PodEvent, PodRef};
+use berth_framework::plugin::Nominating;
+use berth_framework::stage::{Wait, Wake};
+use berth_framework::{PodInfo, Status};
+use post_filter::PostFilterSoFar;
+use std::sync::Arc;
+
+/// What [`Scheduler::schedule_one`] has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is no pod to try. Ask again after the next input, or at this time.
+    Idle {
+        /// When time alone may bring one.
+        next_wake: Option<Time>,
+    },
+    /// A pod was dealt with.
+    Done {
+        /// The pod.
+        pod: PodRef,
+        /// How.
+        result: CycleResult,
+    },
+    /// The cycle waits, and goes on by itself when the wait ends. No other pod is tried until then.
+    Parked(Wait),
+}
+
+/// How a scheduling cycle has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CycleResult {
+    /// The pod has a node; its binding goes on beside.
+    Placed {
+        /// The node.
+        node: Str,
+    },
+    /// The pod fits nowhere.
+    Unschedulable {
+        /// The text of its condition.
+        message: String,
+    },
+    /// Something broke.
+    Error {
+        /// The text of its condition.
+        message: String,
+    },
+    /// The pod was dropped: it is being deleted, placed already, or nobody's.
+    Skipped,
+}
+
+/// One attempt to schedule a pod, from the queue until it is bound or given back.
+pub(crate) struct Attempt {
+    /// The pod's entry in the queue.
+    pub(crate) info: QueuedPodInfo,
+    /// The pod, without a node.
+    pub(crate) pod: Arc<PodInfo>,
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) evaluation: Evaluation,
+    pub(crate) began: Time,
+    pub(crate) began_nanos: u64,
+    /// Whether other things happened during the cycle.
+    pub(crate) was_parked: bool,
+}
+
+impl Attempt {
+    /// Seconds since the attempt began, by whichever of the two clocks has moved.
+    pub(crate) fn seconds(&self, now: Time, stopwatch: &dyn Stopwatch) -> f64 {
+        let measured = stopwatch.nanos().saturating_sub(self.began_nanos) as f64 / 1e9;
+        now.since(self.began).as_secs_f64().max(measured)
+    }
+
+    /// The pod.
+    pub(crate) fn pod_ref(&self) -> PodRef {
+        PodRef::of(&self.pod.pod)
+    }
+}
+
+/// A cycle that waits.
+pub(crate) struct Parked {
+    attempt: Attempt,
+    at: ParkedAt,
+    wait: Wait,
+    id: WaitId,
+}
+
+enum ParkedAt {
+    PostFilter {
+        plugin: usize,
+        error: Box<FitError>,
+        so_far: PostFilterSoFar,
+    },
+    Reserve {
+        plugin: usize,
+        placed: Placed,
+        /// The table as it was when the cycle was parked.
+        generation: u64,
+    },
+}
+
+/// A pod that is assumed on a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    /// The pod, with its node.
+    pub(crate) pod: Arc<PodInfo>,
+    /// The node.
+    pub(crate) node: Str,
+}
+
+impl Parked {
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn is_about(&self, uid: &str) -> bool {
+        self.attempt.pod.pod.uid().as_str() == uid
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn run_cycle(&mut self, now: Time) -> Outcome {
+        if let Some(parked) = &self.parked {
+            return Outcome::Parked(parked.wait);
+        }
+        let Some(info) = self.queue.pop(now) else {
+            return Outcome::Idle {
+                next_wake: self.next_wake(now),
+            };
+        };
+        let pod = PodRef::of(&info.pod);
+        match self.begin_attempt(info, now) {
+            Some(attempt) => {
+                let result = self.place(attempt, now);
+                match (result, &self.parked) {
+                    (Some(result), _) => Outcome::Done { pod, result },
+                    (None, Some(parked)) => Outcome::Parked(parked.wait),
+                    // Not parked after all: its wait had ended before it began.
+                    (None, None) => Outcome::Done {
+                        pod,
+                        result: CycleResult::Skipped,
+                    },
+                }
+            }
+            None => Outcome::Done {
+                pod,
+                result: CycleResult::Skipped,
+            },
+        }
+    }
+
+    /// Starts with a popped pod, unless it is to be dropped (C-4, C-5).
+    fn begin_attempt(&mut self, info: QueuedPodInfo, now: Time) -> Option<Attempt> {
+        let uid = info.pod.uid().clone();
+        let pod = match self.cache.effective(&uid) {
+            Some(pod) => pod.clone(),
+            None => info.pod.clone(),
+        };
+        let Some(profile) = self.profiles.get(&pod.spec.scheduler_name).cloned() else {
+            self.queue.done(&uid);
+            let name = &pod.spec.scheduler_name;
+            let text = format!("profile not found for scheduler name {:?}", name.as_str());
+            self.io.log(LogLevel::Error, text);
+            return None;
+        };
+        if pod.is_terminating() {
+            self.queue.done(&uid);
+            let note = format!("skip schedule deleting pod: {}", pod.key());
+            self.failed_scheduling_event(&PodRef::of(&pod), &profile, &note);
+            return None;
+        }
+        if self.cache.is_assumed(&uid) || pod.is_assigned() {
+            self.queue.done(&uid);
+            return None;
+        }
+        Some(Attempt {
+            info,
+            pod: Arc::new(PodInfo::new(pod)),
+            profile,
+            evaluation: Evaluation::default(),
+            began: now,
+            began_nanos: self.stopwatch.nanos(),
+            was_parked: false,
+        })
+    }
+
+    /// Finds a node and goes on with it. `None` when the cycle was parked.
+    fn place(&mut self, mut attempt: Attempt, now: Time) -> Option<CycleResult> {
+        let percentage = attempt
+            .profile
+            .percentage_of_nodes_to_score
+            .or(self.percentage_of_nodes_to_score);
+        let (mut start, mut rng) = (self.start_node, self.rng.clone());
+        let found = self
+            .evaluator(&mut attempt, now)
+            .find(percentage, &mut start, &mut rng);
+        (self.start_node, self.rng) = (start, rng);
+        let tally = std::mem::take(&mut attempt.evaluation.tally);
+        self.book(&tally, &attempt.profile);
+        match found {
+            Found::Placed(placement) => {
+                self.algorithm_ended(&attempt, now);
+                self.log_excluded(&placement);
+                self.place_on(attempt, placement.name, now)
+            }
+            Found::Unfit(error) => {
+                let so_far = PostFilterSoFar::default();
+                self.run_post_filter(attempt, error, 0, so_far, None, now)
+            }
+            Found::NoNodes(status) | Found::Failed(status) => {
+                self.algorithm_ended(&attempt, now);
+                let failure = Failure::of_status(&status, Nominating::Set(Str::default()));
+                Some(self.fail(attempt, failure, now))
+            }
+        }
+    }
+
+    /// The evaluator for the pod of an attempt.
+    fn evaluator<'a>(&'a mut self, attempt: &'a mut Attempt, now: Time) -> Evaluator<'a> {
+        Evaluator {
+            profile: &attempt.profile,
+            features: &self.features,
+            now,
+            cluster: self.cache.cluster_mut(),
+            nominated: self.queue.nominator(),
+            pod: &attempt.pod,
+            evaluation: &mut attempt.evaluation,
+            stopwatch: &*self.stopwatch,
+        }
+    }
+
+    /// C-34.
+    fn algorithm_ended(&mut self, attempt: &Attempt, now: Time) {
+        let seconds = attempt.seconds(now, &*self.stopwatch);
+        self.metrics
+            .observe(Metric::SchedulingAlgorithmDuration, &[], seconds);
+    }
+
+    fn log_excluded(&mut self, placement: &Placement) {
+        for status in &placement.excluded {
+            let text = format!("a node was left out: {}", status.message());
+            self.io.log(LogLevel::Error, text);
+        }
+    }
+
+    fn failed_scheduling_event(&mut self, pod: &PodRef, profile: &Profile, message: &str) {
+        let event = PodEvent {
+            regarding: pod.clone(),
+            related: None,
+            kind: EventKind::Warning,
+            reason: "FailedScheduling",
+            action: "Scheduling",
+            note: crate::core::text::note(message),
+        };
+        self.io.publish(event, &profile.name);
+    }
+
+    // --- parking -------------------------------------------------------------------------------------------
+
+    fn park(&mut self, mut attempt: Attempt, at: ParkedAt, wait: Wait) {
+        attempt.was_parked = true;
+        let id = self.waits.add(crate::core::Waiter::Cycle, wait);
+        self.parked = Some(Box::new(Parked {
+            attempt,
+            at,
+            wait,
+            id,
+        }));
+    }
+
+    /// The wait of the parked cycle has ended.
+    pub(crate) fn resume_cycle(&mut self, wake: Wake, now: Time) {
+        let Some(parked) = self.parked.take() else {
+            return;
+        };
+        let Parked {
+            attempt, at, id, ..
+        } = *parked;
+        self.waits.end(id);
+        match at {
+            ParkedAt::PostFilter {
+                plugin,
+                error,
+                so_far,
+            } => {
+                self.run_post_filter(attempt, error, plugin, so_far, Some(wake), now);
+            }
+            ParkedAt::Reserve {
+                plugin,
+                placed,
+                generation,
+            } => {
+                self.resume_reserve(attempt, placed, plugin, generation, wake, now);
+            }
+        }
+    }
+}
+
+/// The pod was turned down by a stage, or a stage broke: what its status is to be (C-36, C-37).
+pub(crate) fn stage_failure(what: &str, plugin: &Str, status: &Status) -> Status {
+    if status.is_rejected() {
+        return status.clone().from_plugin(plugin);
+    }
+    let text = format!(
+        "running {what} plugin {:?}: {}",
+        plugin.as_str(),
+        status.message()
+    );
+    Status::error(text).from_plugin(plugin)
+}

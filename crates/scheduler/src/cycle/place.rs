@@ -1,0 +1,299 @@
+//! From a chosen node to the binding: assume, Reserve, Permit (section 5.6).
+
+use super::{Attempt, CycleResult, Failure, ParkedAt, Placed, stage_failure};
+use crate::binding::{Holding, PERMIT_WAIT_MAX};
+use crate::core::{LogLevel, Scheduler};
+use crate::evaluator::{Evaluation, Evaluator, FitError};
+use crate::profile::Point;
+use berth_api::{Str, Time};
+use berth_framework::plugin::{DryRun, Nominating, PermitResult};
+use berth_framework::stage::{StageContext, Step, Wake};
+use berth_framework::{Code, Status};
+use smallvec::SmallVec;
+
+impl Scheduler {
+    /// Gives the pod its node, in memory, and goes on. `None` when the cycle was parked.
+    pub(super) fn place_on(
+        &mut self,
+        attempt: Attempt,
+        node: Str,
+        now: Time,
+    ) -> Option<CycleResult> {
+        let pod = match self.cache.assume(&attempt.pod.pod, &node) {
+            Ok(pod) => pod,
+            Err(error) => {
+                let status = Status::error(error.to_string());
+                let failure = Failure::of_status(&status, Nominating::Set(Str::default()));
+                return Some(self.fail(attempt, failure, now));
+            }
+        };
+        self.queue.delete_nominated_pod(pod.pod.uid());
+        self.run_reserve(attempt, Placed { pod, node }, 0, None, now)
+    }
+
+    /// Runs Reserve from the plugin at `at` on; `wake` is what that one waited for (F-13).
+    fn run_reserve(
+        &mut self,
+        mut attempt: Attempt,
+        placed: Placed,
+        at: usize,
+        mut wake: Option<Wake>,
+        now: Time,
+    ) -> Option<CycleResult> {
+        let profile = attempt.profile.clone();
+        let began = self.stopwatch.nanos();
+        let mut failed = None;
+        for (i, member) in profile.reserve.iter().enumerate().skip(at) {
+            let mut effects = self.io.effects(&profile.name, now);
+            let mut cx = StageContext {
+                now,
+                cluster: self.cache.cluster(),
+                features: &self.features,
+                outbox: &mut effects,
+            };
+            let state = &mut attempt.evaluation.state;
+            let plugin = &member.plugin;
+            let step = match wake.take() {
+                None => plugin.reserve(&mut cx, state, &placed.pod, &placed.node),
+                Some(wake) => {
+                    plugin.resume_reserve(&mut cx, state, &placed.pod, &placed.node, wake)
+                }
+            };
+            self.book_plugin(&member.name, Point::Reserve, &profile);
+            match step {
+                Step::Wait(wait) => {
+                    let generation = self.cache.cluster().nodes.generation();
+                    let at = ParkedAt::Reserve {
+                        plugin: i,
+                        placed,
+                        generation,
+                    };
+                    self.park(attempt, at, wait);
+                    return None;
+                }
+                Step::Done(status) if status.is_success() => {}
+                Step::Done(status) => {
+                    failed = Some(stage_failure("Reserve", &member.name, &status));
+                    break;
+                }
+            }
+        }
+        let code = failed.as_ref().map_or(Code::Success, Status::code);
+        let nanos = self.stopwatch.nanos().saturating_sub(began);
+        if !profile.reserve.is_empty() {
+            self.book_point("Reserve", code, &profile, nanos);
+        }
+        match failed {
+            Some(status) => Some(self.give_up_placement(attempt, &placed, status, now)),
+            None => self.run_permit(attempt, placed, now),
+        }
+    }
+
+    /// The wait of a Reserve plugin has ended. If the node changed meanwhile, the pod may not fit any more.
+    pub(super) fn resume_reserve(
+        &mut self,
+        mut attempt: Attempt,
+        placed: Placed,
+        at: usize,
+        generation: u64,
+        wake: Wake,
+        now: Time,
+    ) {
+        if let Some(status) = self.no_longer_fits(&mut attempt, &placed, generation, now) {
+            self.give_up_placement(attempt, &placed, status, now);
+            return;
+        }
+        self.run_reserve(attempt, placed, at, Some(wake), now);
+    }
+
+    /// Whether a node that changed since `generation` turns the pod down now; its filters are asked anew, as if the
+    /// pod were not there yet.
+    fn no_longer_fits(
+        &mut self,
+        attempt: &mut Attempt,
+        placed: &Placed,
+        generation: u64,
+        now: Time,
+    ) -> Option<Status> {
+        if !self.cache.is_assumed(placed.pod.pod.uid()) {
+            return Some(Status::error(
+                "the pod is gone, or was bound by somebody else",
+            ));
+        }
+        let Some(view) = self.cache.cluster().nodes.node(&placed.node) else {
+            return Some(Status::error(format!(
+                "node {:?} is gone",
+                placed.node.as_str()
+            )));
+        };
+        let slot = view.slot();
+        if self.cache.cluster().nodes.changed_at(slot) <= generation {
+            return None;
+        }
+        let mut evaluation = Evaluation::default();
+        let mut evaluator = Evaluator {
+            profile: &attempt.profile,
+            features: &self.features,
+            now,
+            cluster: self.cache.cluster_mut(),
+            nominated: self.queue.nominator(),
+            pod: &attempt.pod,
+            evaluation: &mut evaluation,
+            stopwatch: &*self.stopwatch,
+        };
+        evaluator.cluster.nodes.begin();
+        evaluator
+            .cluster
+            .nodes
+            .remove_pod_at(slot, placed.pod.pod.uid());
+        let status = match evaluator.pre_filter() {
+            Ok(possible) => match possible.nodes {
+                Some(names) if names.binary_search(&placed.node).is_err() => {
+                    Status::unresolvable("node(s) didn't satisfy the PreFilter plugins any more")
+                }
+                _ => evaluator.filter(slot),
+            },
+            Err((status, _)) => status,
+        };
+        evaluator.cluster.nodes.rollback();
+        (!status.is_success()).then_some(status)
+    }
+
+    /// Asks the Permit plugins (F-14), then hands the pod over to its binding.
+    fn run_permit(
+        &mut self,
+        mut attempt: Attempt,
+        placed: Placed,
+        now: Time,
+    ) -> Option<CycleResult> {
+        let profile = attempt.profile.clone();
+        let began = self.stopwatch.nanos();
+        let mut holding: SmallVec<[Holding; 2]> = SmallVec::new();
+        let mut failed = None;
+        for member in &profile.permit {
+            let mut effects = self.io.effects(&profile.name, now);
+            let mut cx = StageContext {
+                now,
+                cluster: self.cache.cluster(),
+                features: &self.features,
+                outbox: &mut effects,
+            };
+            let state = &mut attempt.evaluation.state;
+            let answer = member
+                .plugin
+                .permit(&mut cx, state, &placed.pod, &placed.node);
+            self.book_plugin(&member.name, Point::Permit, &profile);
+            match answer {
+                PermitResult::Wait(timeout) => holding.push(Holding {
+                    plugin: member.name.clone(),
+                    timeout: timeout.min(PERMIT_WAIT_MAX),
+                }),
+                PermitResult::Done(status) if status.is_success() => {}
+                PermitResult::Done(status) => {
+                    failed = Some(stage_failure("Permit", &member.name, &status));
+                    break;
+                }
+            }
+        }
+        if !profile.permit.is_empty() {
+            let code = match &failed {
+                Some(status) => status.code(),
+                None if holding.is_empty() => Code::Success,
+                None => Code::Wait,
+            };
+            let nanos = self.stopwatch.nanos().saturating_sub(began);
+            self.book_point("Permit", code, &profile, nanos);
+        }
+        if let Some(status) = failed {
+            return Some(self.give_up_placement(attempt, &placed, status, now));
+        }
+        self.activate_wanted(now);
+        let node = placed.node.clone();
+        self.start_binding(attempt, placed, holding, now);
+        Some(CycleResult::Placed { node })
+    }
+
+    /// Makes the pods active that plugins asked for (F-23).
+    pub(crate) fn activate_wanted(&mut self, now: Time) {
+        let wanted = std::mem::take(&mut self.io.activations);
+        if wanted.is_empty() {
+            return;
+        }
+        let pods: Vec<_> = wanted
+            .iter()
+            .filter_map(|(namespace, name)| self.cache.stored_by_name(namespace, name))
+            .filter_map(|pod| self.cache.effective(pod.uid()))
+            .collect();
+        let cx = berth_framework::plugin::Context {
+            now,
+            cluster: self.cache.cluster(),
+            features: &self.features,
+        };
+        self.queue.activate(&cx, pods);
+    }
+
+    /// Takes back what a placement has booked: Unreserve of all plugins in reverse, then the assumption. Returns the
+    /// pod as it was counted.
+    pub(crate) fn undo_placement(
+        &mut self,
+        attempt: &mut Attempt,
+        placed: &Placed,
+        now: Time,
+    ) -> Option<std::sync::Arc<berth_api::Pod>> {
+        let profile = attempt.profile.clone();
+        let began = self.stopwatch.nanos();
+        for member in profile.reserve.iter().rev() {
+            let mut effects = self.io.effects(&profile.name, now);
+            let mut cx = StageContext {
+                now,
+                cluster: self.cache.cluster(),
+                features: &self.features,
+                outbox: &mut effects,
+            };
+            let state = &mut attempt.evaluation.state;
+            member
+                .plugin
+                .unreserve(&mut cx, state, &placed.pod, &placed.node);
+        }
+        if !profile.reserve.is_empty() {
+            let nanos = self.stopwatch.nanos().saturating_sub(began);
+            self.book_point("Unreserve", Code::Success, &profile, nanos);
+        }
+        self.io.activations.clear();
+        match self.cache.forget(placed.pod.pod.uid(), &placed.node) {
+            Ok(pod) => pod,
+            Err(error) => {
+                let text = format!("ForgetPod failed: {error}");
+                self.io.log(LogLevel::Error, text);
+                None
+            }
+        }
+    }
+
+    /// A stage of the cycle turned the placed pod down, or broke (C-36 to C-38).
+    fn give_up_placement(
+        &mut self,
+        mut attempt: Attempt,
+        placed: &Placed,
+        status: Status,
+        now: Time,
+    ) -> CycleResult {
+        let freed = self.undo_placement(&mut attempt, placed, now);
+        // Whoever was told no while the cycle was parked may have been told so because of this pod.
+        if let Some(pod) = freed.filter(|_| attempt.was_parked) {
+            self.placement_freed(&pod, None, now);
+        }
+        let failure = self.failure_of_stage(placed, &status);
+        self.fail(attempt, failure, now)
+    }
+
+    /// The failure of a pod that had a node.
+    pub(crate) fn failure_of_stage(&self, placed: &Placed, status: &Status) -> Failure {
+        let cleared = Nominating::Set(Str::default());
+        if !status.is_rejected() {
+            return Failure::of_status(status, cleared);
+        }
+        let node = self.cache.cluster().nodes.slot(&placed.node);
+        Failure::unfit(Box::new(FitError::of_one(node, status.clone())), cleared)
+    }
+}

@@ -1,0 +1,196 @@
+//! The metrics of a scheduler: their names, labels, buckets and help texts, as kube-scheduler 1.36 has them.
+
+/// What kind of numbers a metric holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts observations by size.
+    Histogram(Buckets),
+}
+
+/// Upper bounds `start`, `start × factor`, … of so many buckets; the one without a bound comes on top.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Buckets {
+    /// The first bound.
+    pub start: f64,
+    /// Each bound is so many times the one before.
+    pub factor: f64,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Buckets {
+    /// The bounds, multiplied up one from the other: the sums of rounding are part of the labels.
+    pub fn bounds(self) -> impl Iterator<Item = f64> {
+        std::iter::successors(Some(self.start), move |bound| Some(bound * self.factor))
+            .take(self.count)
+    }
+}
+
+/// How much a metric can be relied on; its help text starts with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stability {
+    /// Never renamed, labels never changed.
+    Stable,
+    /// Kept for a while.
+    Beta,
+    /// May change.
+    Alpha,
+}
+
+impl Stability {
+    /// The word in the help text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stable => "STABLE",
+            Self::Beta => "BETA",
+            Self::Alpha => "ALPHA",
+        }
+    }
+}
+
+/// A metric.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Family {
+    /// The full name.
+    pub name: &'static str,
+    /// What it tells.
+    pub help: &'static str,
+    /// What kind of numbers.
+    pub kind: MetricKind,
+    /// How reliable.
+    pub stability: Stability,
+    /// The labels, in the order in which values are given.
+    pub labels: &'static [&'static str],
+}
+
+const fn exp(start: f64, factor: f64, count: usize) -> MetricKind {
+    MetricKind::Histogram(Buckets {
+        start,
+        factor,
+        count,
+    })
+}
+
+macro_rules! families {
+    ($($id:ident: $stability:ident $kind:expr, $name:literal [$($label:literal),*] $help:literal;)*) => {
+        /// Names a metric.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Metric {
+            $(#[doc = concat!("`", $name, "`.")] $id,)*
+        }
+
+        /// Every metric, in the order of [`Metric`].
+        pub const FAMILIES: &[Family] = &[
+            $(Family {
+                name: $name,
+                help: $help,
+                kind: $kind,
+                stability: Stability::$stability,
+                labels: &[$($label),*],
+            },)*
+        ];
+    };
+}
+
+use MetricKind::{Counter, Gauge};
+
+families! {
+    ScheduleAttempts: Stable Counter, "scheduler_schedule_attempts_total" ["result", "profile"]
+        "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.";
+    SchedulingAttemptDuration: Stable exp(0.001, 2.0, 15), "scheduler_scheduling_attempt_duration_seconds" ["result", "profile"]
+        "Scheduling attempt latency in seconds (scheduling algorithm + binding)";
+    SchedulingAlgorithmDuration: Alpha exp(0.001, 2.0, 15), "scheduler_scheduling_algorithm_duration_seconds" []
+        "Time to find a node for a pod, or to find out that there is none";
+    EventHandlingDuration: Alpha exp(0.0001, 2.0, 12), "scheduler_event_handling_duration_seconds" ["event"]
+        "Time to take in one change of the cluster";
+    PreemptionVictims: Stable exp(1.0, 2.0, 7), "scheduler_preemption_victims" []
+        "Number of selected preemption victims";
+    PreemptionAttempts: Stable Counter, "scheduler_preemption_attempts_total" []
+        "Total preemption attempts in the cluster till now";
+    PendingPods: Stable Gauge, "scheduler_pending_pods" ["queue"]
+        "Pods that wait to be scheduled: 'active' may be tried, 'backoff' wait after a failure, 'unschedulable' wait for an event, 'gated' are kept out by a PreEnqueue plugin.";
+    InflightEvents: Alpha Gauge, "scheduler_inflight_events" ["event"]
+        "Events that are kept for the pods being scheduled; those pods count under PodPopped";
+    Goroutines: Beta Gauge, "scheduler_goroutines" ["operation"]
+        "Work that goes on beside the scheduling loop, such as binding";
+    PodSchedulingSliDuration: Beta exp(0.01, 2.0, 20), "scheduler_pod_scheduling_sli_duration_seconds" ["attempts"]
+        "Time from a pod's first entry into the queue until it is bound, time behind gates excluded";
+    PodSchedulingAttempts: Stable exp(1.0, 2.0, 5), "scheduler_pod_scheduling_attempts" []
+        "Number of attempts to successfully schedule a pod.";
+    PodScheduledAfterFlush: Alpha Counter, "scheduler_pod_scheduled_after_flush_total" []
+        "Pods that were scheduled because a periodic flush brought them back and no event had: each is a missed wake-up";
+    FrameworkExtensionPointDuration: Stable exp(0.0001, 2.0, 12), "scheduler_framework_extension_point_duration_seconds" ["extension_point", "status", "profile"]
+        "Latency for running all plugins of a specific extension point.";
+    PluginEvaluation: Beta Counter, "scheduler_plugin_evaluation_total" ["plugin", "extension_point", "profile"]
+        "Calls of plugins, by plugin, extension point and profile";
+    QueueingHintExecutions: Alpha Counter, "scheduler_queueing_hint_executions_total" ["plugin", "event", "hint"]
+        "Calls of queueing hints, by plugin, event and answer";
+    PreQueueingHintEvaluations: Alpha Counter, "scheduler_pre_queueing_hint_evaluations_total" ["plugin", "result"]
+        "Calls of pre-queueing hints, by whether they narrowed the pods";
+    QueueIncomingPods: Stable Counter, "scheduler_queue_incoming_pods_total" ["queue", "event"]
+        "Number of pods added to scheduling queues by event and queue type.";
+    EventLogCollapses: Alpha Counter, "scheduler_inflight_event_log_collapses_total" []
+        "Times that more events came during scheduling than are kept, so that every pod then in flight is retried if it fails";
+    PermitWaitDuration: Beta exp(0.001, 2.0, 15), "scheduler_permit_wait_duration_seconds" ["result"]
+        "Time that pods were held back by Permit plugins";
+    CacheSize: Alpha Gauge, "scheduler_cache_size" ["type"]
+        "Nodes, pods on them, and assumed pods that the scheduler knows";
+    UnschedulablePods: Beta Gauge, "scheduler_unschedulable_pods" ["plugin", "profile"]
+        "Pods that a plugin has turned down; a pod counts for every plugin that did";
+    AsyncApiCallExecutions: Alpha Counter, "scheduler_async_api_call_execution_total" ["call_type", "result"]
+        "Calls to the API, by type and outcome";
+    AsyncApiCallDuration: Alpha exp(0.001, 2.0, 15), "scheduler_async_api_call_execution_duration_seconds" ["call_type", "result"]
+        "Time that calls to the API took";
+    PendingAsyncApiCalls: Alpha Gauge, "scheduler_pending_async_api_calls" ["call_type"]
+        "Calls to the API that have not been sent yet";
+}
+
+impl Metric {
+    /// What it is.
+    pub fn family(self) -> &'static Family {
+        &FAMILIES[self as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_those_of_upstream_digit_by_digit() {
+        let bounds = |start, factor, count| -> Vec<String> {
+            let buckets = Buckets {
+                start,
+                factor,
+                count,
+            };
+            buckets.bounds().map(|b| format!("{b}")).collect()
+        };
+        assert_eq!(bounds(0.001, 2.0, 4), ["0.001", "0.002", "0.004", "0.008"]);
+        assert_eq!(
+            bounds(0.00001, 1.5, 4),
+            [
+                "0.00001",
+                "0.000015000000000000002",
+                "0.000022500000000000005",
+                "0.00003375000000000001"
+            ]
+        );
+    }
+
+    #[test]
+    fn names_are_unique_and_carry_the_prefix() {
+        for (i, family) in FAMILIES.iter().enumerate() {
+            assert!(family.name.starts_with("scheduler_"), "{}", family.name);
+            assert!(
+                FAMILIES[..i].iter().all(|f| f.name != family.name),
+                "{}",
+                family.name
+            );
+        }
+    }
+}
