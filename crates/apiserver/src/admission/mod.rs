@@ -75,8 +75,14 @@ impl Api {
 
     /// The rules for a changed object.
     pub(crate) fn admit_update(&self, resource: &Resource, new: &mut Value, old: &Value) {
-        if self.admission().priority && resource.resource == gr("", "pods") {
+        if resource.resource != gr("", "pods") {
+            return;
+        }
+        if self.admission().priority {
             priority::keep(new, old);
+        }
+        if self.admission().default_toleration_seconds {
+            tolerate(new);
         }
     }
 

@@ -59,7 +59,7 @@ pub enum ProtobufError {
 pub fn decode(bytes: &[u8]) -> Result<Value, ProtobufError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(ProtobufError::Magic)?;
     let mut reader = Reader::new(rest);
-    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), None);
     while let Some((number, value)) = reader.next_field()? {
         match (number, value) {
             (1, Wire::Bytes(meta)) => {
@@ -72,7 +72,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, ProtobufError> {
                     }
                 }
             }
-            (2, Wire::Bytes(bytes)) => raw = bytes,
+            (2, Wire::Bytes(bytes)) => raw = Some(bytes),
             _ => {}
         }
     }
@@ -80,6 +80,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, ProtobufError> {
         api_version: api_version.clone(),
         kind: kind.clone(),
     })?;
+    let raw = raw.ok_or(ProtobufError::Truncated)?;
     let mut decoder = Decoder { values: 0 };
     let mut object = Map::new();
     decoder.message_into(&mut object, message, raw, 0)?;

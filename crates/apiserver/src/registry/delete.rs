@@ -5,7 +5,7 @@
 
 use super::api::{Api, meta, meta_mut, seconds_text};
 use super::decode::{self, Body, Encoding, FieldValidation};
-use super::kinds::Resource;
+use super::kinds::{Resource, find};
 use super::list::ListRequest;
 use super::options::bad_option;
 use super::write::WRITE_ATTEMPTS_MAX;
@@ -16,6 +16,7 @@ use crate::storage::{StoreError, Version};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -322,6 +323,34 @@ impl Api {
         } else {
             Step::Mark(marked)
         }
+    }
+
+    /// Deletes the events that nobody has written for `age`. Returns how many.
+    pub(crate) fn expire_events(&self, age: Duration) -> usize {
+        let Some(events) = find("", "events") else {
+            return 0;
+        };
+        let Ok(listed) = self.list(events, &ListRequest::default()) else {
+            return 0;
+        };
+        let request = |version: &Version| DeleteRequest {
+            preconditions: Preconditions {
+                uid: None,
+                resource_version: Some(version.revision().to_string()),
+            },
+            ..DeleteRequest::default()
+        };
+        listed
+            .items
+            .iter()
+            .filter(|version| version.written().elapsed() >= age)
+            .filter(|version| {
+                let object = version.object();
+                let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
+                self.delete(events, namespace, name, &request(version))
+                    .is_ok()
+            })
+            .count()
     }
 
     /// Deletes all objects of a namespace (or, with `None`, of all) that a list would show.

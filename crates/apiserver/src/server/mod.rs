@@ -33,7 +33,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long a shutdown waits for requests before it cuts them off.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(1_500);
@@ -51,6 +51,8 @@ pub struct ServerOptions {
     pub admission: Admission,
     /// How much history is kept for watches.
     pub history: HistoryLimits,
+    /// Events that nobody has written for so long are deleted.
+    pub event_ttl: Duration,
     /// How often a watcher that wants bookmarks gets one.
     pub bookmark_interval: Duration,
     /// How many requests, watches aside, are worked on at once; more are told to come again.
@@ -69,6 +71,7 @@ impl Default for ServerOptions {
             admin_token: None,
             admission: Admission::default(),
             history: HistoryLimits::default(),
+            event_ttl: Duration::from_secs(3_600),
             bookmark_interval: Duration::from_secs(60),
             max_in_flight: 1_000,
             max_watches: 20_000,
@@ -195,6 +198,11 @@ impl Server {
             openapi: OpenApi::new(registry::resources().iter().map(Resource::served)),
             address: reachable(address).to_string(),
         });
+        tokio::spawn(expire_events(
+            Arc::clone(&api),
+            options.event_ttl,
+            stopping.clone(),
+        ));
         let accepting = tokio::spawn(connection::accept(
             listener,
             identity.acceptor,
@@ -262,6 +270,22 @@ impl RunningServer {
         {
             self.accepting.abort();
             let _ = self.accepting.await;
+        }
+    }
+}
+
+/// Deletes old events, now and then, until the server stops.
+async fn expire_events(api: Arc<Api>, ttl: Duration, mut stopping: watch::Receiver<bool>) {
+    // Often enough that no event outlives its time by more than a tenth.
+    let pause = (ttl / 10).clamp(Duration::from_millis(100), Duration::from_secs(60));
+    loop {
+        tokio::select! {
+            () = stopped(&mut stopping) => return,
+            () = sleep(pause) => {}
+        }
+        let expired = api.expire_events(ttl);
+        if expired > 0 {
+            tracing::debug!(expired, "old events are gone");
         }
     }
 }

@@ -4,7 +4,6 @@ use super::{HistoryLimits, KindStore, StoreError, Version};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 use tokio::sync::watch;
 
 /// What happened to an object.
@@ -29,7 +28,6 @@ pub struct Event {
     pub version: Arc<Version>,
     /// The version before.
     pub previous: Option<Arc<Version>>,
-    at: Instant,
 }
 
 /// A watcher was too slow: the changes that it has not read have left the history.
@@ -72,7 +70,6 @@ impl Event {
             key,
             version,
             previous,
-            at: Instant::now(),
         }
     }
 
@@ -87,7 +84,7 @@ impl Event {
 impl History {
     /// Appends a change, drops what is no longer kept, and returns the number of changes ever made.
     pub(super) fn append(&mut self, event: Event, limits: &HistoryLimits) -> u64 {
-        let now = event.at;
+        let now = event.version.written();
         self.events.push_back(Arc::new(event));
         // At most two are dropped for each that comes, so that no write pays for a burst of the past.
         for _ in 0..2 {
@@ -95,7 +92,7 @@ impl History {
                 break;
             };
             let len = self.events.len();
-            let stale = now.saturating_duration_since(oldest.at) > limits.age_min;
+            let stale = now.saturating_duration_since(oldest.version.written()) > limits.age_min;
             if len > limits.events_max || (len > limits.events_min && stale) {
                 self.dropped = oldest.revision();
                 self.first += 1;

@@ -22,7 +22,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// One version of an object.
@@ -30,6 +30,7 @@ use tokio::sync::watch;
 pub struct Version {
     object: Object,
     revision: u64,
+    written: Instant,
     /// `{"metadata":…}`: the object without `apiVersion` and `kind`, which a list leaves out.
     body: OnceLock<Bytes>,
     /// The same for the other group-version that serves the object, where there is one.
@@ -107,6 +108,7 @@ impl Version {
         Self {
             object: Arc::new(object),
             revision,
+            written: Instant::now(),
             body: OnceLock::new(),
             other_body: OnceLock::new(),
         }
@@ -125,6 +127,11 @@ impl Version {
     /// The revision of the write that made this version.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// When it was written.
+    pub fn written(&self) -> Instant {
+        self.written
     }
 
     /// The JSON of the object without `apiVersion` and `kind`, serialised on first use.

@@ -243,6 +243,30 @@ async fn a_namespace_terminates_until_it_is_finalized() {
 }
 
 #[tokio::test]
+async fn events_go_when_nobody_has_written_them_for_a_while() {
+    let cluster = Cluster::with(ServerOptions {
+        event_ttl: std::time::Duration::from_millis(500),
+        ..ServerOptions::default()
+    })
+    .await;
+    let events = "/api/v1/namespaces/default/events";
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "type": "Normal",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        "reason": "R", "message": "m", "source": {"component": "c"}, "count": 1,
+    });
+    cluster.create(events, &event).await;
+    cluster
+        .create(CONFIG_MAPS, &config_map("a", json!({})))
+        .await;
+    let watch = format!("{events}?watch=1&timeoutSeconds=2");
+    let seen: Vec<Value> = cluster.get(&watch).await.events();
+    let kinds: Vec<&str> = seen.iter().map(|e| text(e, "/type")).collect();
+    assert_eq!(kinds, ["ADDED", "DELETED"]);
+    assert_eq!(names(&cluster.get(CONFIG_MAPS).await.json()), ["a"]);
+}
+
+#[tokio::test]
 async fn many_are_deleted_by_selector() {
     let cluster = Cluster::start().await;
     for (name, label) in [("a", "x"), ("b", "y"), ("c", "x")] {
