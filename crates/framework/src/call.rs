@@ -48,6 +48,22 @@ pub struct ConditionPatch {
     pub message: Str,
     /// The generation of the pod that this speaks of.
     pub observed_generation: Option<i64>,
+    /// Whether the pod said another `status` before, or none: then the transition time is set, else it stays.
+    pub status_changes: bool,
+}
+
+impl ConditionPatch {
+    /// A condition of `pod` as it is now to read.
+    pub fn of(pod: &Pod, kind: &str, status: &str, reason: &str, message: &str) -> Self {
+        Self {
+            kind: kind.into(),
+            status: status.into(),
+            reason: reason.into(),
+            message: message.into(),
+            observed_generation: pod.metadata.generation,
+            status_changes: pod.condition(kind).is_none_or(|c| c.status != status),
+        }
+    }
 }
 
 /// How grave an event is.

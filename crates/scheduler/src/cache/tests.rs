@@ -138,6 +138,7 @@ fn our_writes_are_seen_before_the_api_shows_them() {
         reason: reason.into(),
         message: "no".into(),
         observed_generation: Some(1),
+        status_changes: true,
     };
     let call = |reason: &str, node: Option<&str>| ApiCall::PatchPodStatus {
         pod: PodRef::of(&pod("p").build()),

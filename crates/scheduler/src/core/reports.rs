@@ -5,7 +5,7 @@ use super::io::LogLevel;
 use crate::dispatcher::Finished;
 use crate::metrics::Metric;
 use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport};
-use berth_api::{Duration, Str, Time};
+use berth_api::{Duration, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::stage::Wake;
@@ -85,13 +85,13 @@ impl Scheduler {
                     self.io.publish(event, &object.spec.scheduler_name);
                     ApiCall::PatchPodStatus {
                         pod: pod.clone(),
-                        condition: Some(ConditionPatch {
-                            kind: "PodScheduled".into(),
-                            status: "False".into(),
-                            reason: Str::new(report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING)),
-                            message: message.clone(),
-                            observed_generation: object.metadata.generation,
-                        }),
+                        condition: Some(ConditionPatch::of(
+                            object,
+                            "PodScheduled",
+                            "False",
+                            report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING),
+                            message,
+                        )),
                         nominated_node: None,
                     }
                 }

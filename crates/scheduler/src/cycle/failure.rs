@@ -5,7 +5,7 @@ use crate::core::{Explanation, LogLevel, Scheduler, reasons};
 use crate::evaluator::FitError;
 use crate::metrics::Metric;
 use crate::queue::QueuedPodInfo;
-use berth_api::{Duration, Str, Time};
+use berth_api::{Duration, Time};
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_framework::plugin::{Context, Nominating};
 use berth_framework::{ApiCall, Feature, Status};
@@ -190,13 +190,8 @@ impl Scheduler {
     /// The patch of the pod's status; none when it says all that already (C-50).
     fn status_patch(&self, pod: &PodRef, reason: &str, failure: &Failure) -> Option<ApiCall> {
         let object = self.cache.effective(&pod.uid)?;
-        let condition = ConditionPatch {
-            kind: "PodScheduled".into(),
-            status: "False".into(),
-            reason: reason.into(),
-            message: Str::new(&failure.message),
-            observed_generation: object.metadata.generation,
-        };
+        let condition =
+            ConditionPatch::of(object, "PodScheduled", "False", reason, &failure.message);
         let said = object.condition("PodScheduled").is_some_and(|c| {
             c.status == condition.status
                 && c.reason == condition.reason
