@@ -39,6 +39,8 @@ pub struct Followed {
     pub resource: Resource,
     /// Which of its objects; empty for all.
     pub field_selector: &'static str,
+    /// Whether the server may not have the kind at all: then there are none of it.
+    pub optional: bool,
 }
 
 /// Follows a kind until the consumer hangs up. `decode` turns the JSON of one object into what the consumer
@@ -56,6 +58,7 @@ pub async fn follow<T, D>(
 {
     let mut pause = Backoff::default();
     let mut version: Option<String> = None;
+    let mut told_missing = false;
     while !updates.is_closed() {
         let from = match &version {
             Some(version) => version.clone(),
@@ -65,6 +68,17 @@ pub async fn follow<T, D>(
                         return;
                     }
                     at
+                }
+                Err(error) if followed.optional && error.is_not_found() => {
+                    // It may come later, with an upgrade of the server: asked again, but seldom.
+                    if !told_missing {
+                        told_missing = true;
+                        if updates.send(Update::Replaced(Vec::new())).await.is_err() {
+                            return;
+                        }
+                    }
+                    pause.wait_longest(&updates).await;
+                    continue;
                 }
                 Err(error) => {
                     tracing::warn!(kind = followed.resource.plural, %error, "failed to list; trying again");
@@ -289,6 +303,12 @@ impl Backoff {
         let pause = self.next.mul_f64(1.0 + self.jitter.f64());
         self.next = (self.next * 2).min(BACKOFF.1);
         sleep(pause).await;
+    }
+
+    /// The longest pause, cut short when the consumer hangs up.
+    async fn wait_longest<T>(&mut self, updates: &mpsc::Sender<T>) {
+        let pause = BACKOFF.1.mul_f64(1.0 + self.jitter.f64());
+        let _ = timeout(pause, updates.closed()).await;
     }
 
     fn reset(&mut self) {

@@ -1,0 +1,33 @@
+//! `berth apiserver`: only the control plane.
+
+use crate::cli::ApiserverArgs;
+use crate::control_plane::{ControlPlane, Options};
+use crate::exit::Failure;
+use crate::signal;
+
+/// Runs until asked to stop.
+///
+/// # Errors
+/// When something cannot be had at the start.
+pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
+    let options = Options {
+        controllers: args.controllers,
+        admission: args.admission,
+        nodes: args.control_plane.nodes.unwrap_or(0),
+    };
+    let plane = ControlPlane::start(&args.control_plane, options).await?;
+    println!("API server  {}", plane.server().url());
+    println!("kubeconfig  {}", args.control_plane.kubeconfig.display());
+    println!("storage     in memory: everything is gone when berth stops");
+    println!();
+    println!(
+        "  export KUBECONFIG={}",
+        args.control_plane.kubeconfig.display()
+    );
+    println!();
+    println!("Ctrl-C stops it.");
+    let why = signal::stop_requested().await?;
+    eprintln!("berth: {why}, stopping");
+    let _ = tokio::time::timeout(signal::STOP_PATIENCE, plane.stop()).await;
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A Kubernetes scheduler, with a control plane of its own.
+#[derive(Debug, Parser)]
+#[command(
+    name = "berth",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 done; 1 a check found something; 2 wrong command line or input file; \
+                  3 something outside is not as needed (a busy port, an unwritable file, a cluster out of reach).\n\n\
+                  Example: berth up --nodes 10"
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a whole cluster: control plane, simulated nodes and the scheduler
+    #[command(after_help = "Example: berth up --nodes 10 deployment.yaml\n\n\
+        Then, in another terminal: export KUBECONFIG=berth.kubeconfig; kubectl get nodes")]
+    Up(UpArgs),
+    /// Start only the control plane: any scheduler can be pointed at it
+    #[command(after_help = "Example: berth apiserver --listen 127.0.0.1:7443 --controllers off")]
+    Apiserver(ApiserverArgs),
+    /// Start only the scheduler, on any cluster
+    #[command(after_help = "Example: berth scheduler --kubeconfig ~/.kube/config")]
+    Scheduler(SchedulerArgs),
+    /// Replay recorded answers of the real components
+    #[command(
+        after_help = "Example: berth conformance decisions conformance/vectors/decisions.jsonl.gz"
+    )]
+    Conformance(ConformanceArgs),
+    /// Run the core in a simulated world and check its invariants
+    #[command(
+        after_help = "Example: berth simulate --seeds 100\n         berth simulate --seed 42"
+    )]
+    Simulate(SimulateArgs),
+    /// Measure
+    #[command(after_help = "Example: berth perf core --nodes 5000 --pods 10000")]
+    Perf(PerfArgs),
+}
+
+/// `on` or `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+/// How a report is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Options of the control plane.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ControlPlaneArgs {
+    /// Address to serve on; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7443")]
+    pub(crate) listen: SocketAddr,
+    /// Where to write the kubeconfig (readable by you alone)
+    #[arg(long, value_name = "PATH", default_value = "berth.kubeconfig")]
+    pub(crate) kubeconfig: PathBuf,
+    /// Simulated nodes to start with
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<usize>,
+}
+
+/// `berth up`.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Manifests to apply once the cluster is up (YAML or JSON, several documents a file)
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Options of the control plane.
+    #[command(flatten)]
+    pub(crate) control_plane: ControlPlaneArgs,
+    /// Options of the scheduler.
+    #[command(flatten)]
+    pub(crate) core: CoreArgs,
+    /// Address for the scheduler's /healthz and /metrics; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10251")]
+    pub(crate) metrics: SocketAddr,
+}
+
+/// `berth apiserver`.
+#[derive(Debug, Args)]
+pub(crate) struct ApiserverArgs {
+    /// Options of the control plane.
+    #[command(flatten)]
+    pub(crate) control_plane: ControlPlaneArgs,
+    /// Run the controllers
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub(crate) controllers: Switch,
+    /// Run the admission plugins that only matter with controllers and kubelets (ServiceAccount, TaintNodesByCondition)
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub(crate) admission: Switch,
+}
+
+/// Options of the scheduling core.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CoreArgs {
+    /// Switch features on or off, as Name=true,Other=false
+    #[arg(long, value_name = "GATES", default_value = "")]
+    pub(crate) feature_gates: String,
+    /// Seed of every random choice; a new one each start when absent
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+/// `berth scheduler`.
+#[derive(Debug, Args)]
+pub(crate) struct SchedulerArgs {
+    /// The kubeconfig of the cluster; without one KUBECONFIG, ~/.kube/config and the pod's service account are tried
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The address of the API server, replacing the kubeconfig's
+    #[arg(long, value_name = "URL")]
+    pub(crate) master: Option<String>,
+    /// Options of the scheduler.
+    #[command(flatten)]
+    pub(crate) core: CoreArgs,
+    /// Address for /healthz and /metrics; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10251")]
+    pub(crate) metrics: SocketAddr,
+}
+
+/// Which recorded answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Suite {
+    /// One pod against one cluster.
+    Decisions,
+    /// The scheduling queue.
+    Queue,
+    /// Creating and updating pods.
+    Podapi,
+    /// A transcript of an API server.
+    Http,
+}
+
+/// `berth conformance`.
+#[derive(Debug, Args)]
+pub(crate) struct ConformanceArgs {
+    /// The suite
+    #[arg(value_enum)]
+    pub(crate) suite: Suite,
+    /// Files of JSON lines, gzip-compressed or plain
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// `berth simulate`.
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    /// Run this one seed (replays a failure)
+    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    pub(crate) seed: Option<u64>,
+    /// Run this many seeds, from 0 on
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) seeds: u64,
+    /// Steps of each run
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) steps: usize,
+    /// Let API calls fail and the scheduler restart
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub(crate) faults: Switch,
+    /// How to print the outcome
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// `berth perf`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub(crate) what: PerfCommand,
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PerfCommand {
+    /// The scheduling core alone, in a generated cluster
+    #[command(after_help = "Example: berth perf core --nodes 5000 --pods 10000")]
+    Core(PerfCoreArgs),
+}
+
+/// `berth perf core`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfCoreArgs {
+    /// Nodes, one or more sizes to compare in one run
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1000,5000"
+    )]
+    pub(crate) nodes: Vec<usize>,
+    /// Pods to schedule at each size
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) pods: usize,
+    /// Seed of the generated cluster
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}

@@ -1,0 +1,54 @@
+//! `berth conformance`: replays recorded answers and says what differs.
+
+use crate::cli::{ConformanceArgs, Suite};
+use crate::exit::Failure;
+use berth_conformance::report::Report;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+/// Replays every file and prints the joint report.
+///
+/// # Errors
+/// When a file cannot be read, or a case did not come out as recorded.
+pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Failure> {
+    let mut report = Report::new();
+    for file in &args.files {
+        report.merge(replay(args.suite, open(file)?)?);
+    }
+    print!("{report}");
+    if report.is_ok() {
+        Ok(())
+    } else {
+        Err(Failure::Check)
+    }
+}
+
+fn replay(suite: Suite, reader: impl BufRead) -> Result<Report, Failure> {
+    Ok(match suite {
+        Suite::Decisions => berth_conformance::decisions::replay(reader),
+        Suite::Queue => berth_conformance::queue::replay(reader),
+        Suite::Podapi => berth_conformance::podapi::replay(reader),
+        Suite::Http => berth_conformance::http::replay(reader),
+    })
+}
+
+/// Opens a file of JSON lines; gzip is recognised by its first bytes.
+fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
+    let unreadable = |e: std::io::Error| {
+        Failure::Usage(format!(
+            "failed to read {}: {e}; give files of JSON lines, gzip-compressed or plain",
+            path.display()
+        ))
+    };
+    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let compressed = file
+        .fill_buf()
+        .map_err(unreadable)?
+        .starts_with(&[0x1f, 0x8b]);
+    Ok(if compressed {
+        Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(file)))
+    } else {
+        Box::new(file)
+    })
+}

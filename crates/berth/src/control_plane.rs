@@ -1,0 +1,136 @@
+//! Starts the embedded control plane: API server, controllers, simulated nodes.
+
+use crate::cli::{ControlPlaneArgs, Switch};
+use crate::exit::Failure;
+use berth_apiserver::admission::Admission;
+use berth_apiserver::{RunningServer, Server, ServerOptions, StartError, controllers, kubelet};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Start-up that takes longer than this shows how far it is.
+const PROGRESS_AFTER: Duration = Duration::from_secs(1);
+
+/// How many nodes there are when nobody says.
+pub(crate) const NODES_DEFAULT: usize = 3;
+/// More simulated nodes than anybody has asked for.
+const NODES_MAX: usize = 1_000_000;
+
+/// What runs beside the API server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    /// The controllers, and with them the admission rules that need them.
+    pub(crate) controllers: Switch,
+    /// The admission rules that only matter with controllers and kubelets.
+    pub(crate) admission: Switch,
+    /// Simulated nodes.
+    pub(crate) nodes: usize,
+}
+
+/// A control plane that runs.
+pub(crate) struct ControlPlane {
+    server: RunningServer,
+    controllers: Option<controllers::Handle>,
+    kubelets: Option<controllers::Handle>,
+}
+
+impl ControlPlane {
+    /// Starts everything, in the order in which it depends on each other.
+    ///
+    /// # Errors
+    /// Names what could not be had, and the way out.
+    pub(crate) async fn start(args: &ControlPlaneArgs, options: Options) -> Result<Self, Failure> {
+        if options.nodes > NODES_MAX {
+            return Err(Failure::Usage(format!(
+                "--nodes {}: at most {NODES_MAX} nodes can be simulated",
+                options.nodes
+            )));
+        }
+        let admission = Admission {
+            service_account: options.admission == Switch::On,
+            ..Admission::default()
+        };
+        let server = Server::start(ServerOptions {
+            listen: args.listen,
+            admission,
+            ..ServerOptions::default()
+        })
+        .await
+        .map_err(|error| match error {
+            StartError::Listen { .. } => Failure::Environment(format!(
+                "{error}, with --listen ADDR (port 0 takes a free one)"
+            )),
+            other => Failure::environment(other),
+        })?;
+        server
+            .write_kubeconfig(&args.kubeconfig)
+            .map_err(|e| Failure::Environment(format!("{e}, with --kubeconfig PATH")))?;
+        let controllers = match options.controllers {
+            Switch::On => Some(controllers::spawn(
+                server.api(),
+                controllers::Options {
+                    root_ca: Some(server.ca_pem().to_owned()),
+                    ..controllers::Options::default()
+                },
+            )),
+            Switch::Off => None,
+        };
+        let kubelets = if options.nodes > 0 {
+            Some(start_nodes(&server, options.nodes).await?)
+        } else {
+            None
+        };
+        Ok(Self {
+            server,
+            controllers,
+            kubelets,
+        })
+    }
+
+    /// The API server.
+    pub(crate) fn server(&self) -> &RunningServer {
+        &self.server
+    }
+
+    /// Stops everything, in the opposite order.
+    pub(crate) async fn stop(self) {
+        if let Some(kubelets) = self.kubelets {
+            kubelets.stop().await;
+        }
+        if let Some(controllers) = self.controllers {
+            controllers.stop().await;
+        }
+        self.server.shutdown().await;
+    }
+}
+
+/// Makes the simulated nodes; a bar shows how far it is when that takes longer than a moment.
+async fn start_nodes(server: &RunningServer, nodes: usize) -> Result<controllers::Handle, Failure> {
+    let bar = Arc::new(ProgressBar::hidden());
+    bar.set_length(nodes as u64);
+    if let Ok(style) = ProgressStyle::with_template("starting nodes {bar:30} {pos}/{len} {elapsed}")
+    {
+        bar.set_style(style);
+    }
+    let begun = Instant::now();
+    let shown = Arc::clone(&bar);
+    let progress = move |made: usize| {
+        if shown.is_hidden() && begun.elapsed() > PROGRESS_AFTER {
+            // Draws nothing where the output is no terminal.
+            shown.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        shown.set_position(made as u64);
+    };
+    let handle = kubelet::spawn(
+        server.api(),
+        kubelet::Options {
+            nodes,
+            progress: Some(Arc::new(progress)),
+            ..kubelet::Options::default()
+        },
+    )
+    .await
+    .map_err(Failure::environment)?;
+    bar.finish_and_clear();
+    Ok(handle)
+}

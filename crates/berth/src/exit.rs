@@ -1,0 +1,43 @@
+//! How berth ends: the exit codes, and errors that say what to do.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command ended without success.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A check ran and found something: mismatches, violations. Exit code 1; already reported.
+    Check,
+    /// The command line or a file given on it is wrong. Exit code 2.
+    Usage(String),
+    /// Something outside is not as needed: a busy port, a file that cannot be written, a cluster out of reach.
+    /// Exit code 3.
+    Environment(String),
+}
+
+impl Failure {
+    /// Wrong command line or input file.
+    pub(crate) fn usage(error: impl fmt::Display) -> Self {
+        Self::Usage(error.to_string())
+    }
+
+    /// Something outside is not as needed.
+    pub(crate) fn environment(error: impl fmt::Display) -> Self {
+        Self::Environment(error.to_string())
+    }
+
+    /// Says what went wrong and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Check => ExitCode::from(1),
+            Self::Usage(text) => {
+                eprintln!("berth: {text}");
+                ExitCode::from(2)
+            }
+            Self::Environment(text) => {
+                eprintln!("berth: {text}");
+                ExitCode::from(3)
+            }
+        }
+    }
+}

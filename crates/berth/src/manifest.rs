@@ -1,0 +1,226 @@
+//! Manifests given on the command line: read and checked before anything is started.
+
+use crate::exit::Failure;
+use berth_apiserver::schema;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The largest manifest file, in bytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// One document of a manifest.
+#[derive(Debug, Clone)]
+pub(crate) struct Document {
+    /// Which document of which file, for messages.
+    pub(crate) place: String,
+    /// The object.
+    pub(crate) object: Value,
+}
+
+impl Document {
+    /// `apiVersion` of the object.
+    pub(crate) fn api_version(&self) -> &str {
+        self.object["apiVersion"].as_str().unwrap_or_default()
+    }
+
+    /// `kind` of the object.
+    pub(crate) fn kind(&self) -> &str {
+        self.object["kind"].as_str().unwrap_or_default()
+    }
+
+    /// The name of the object.
+    pub(crate) fn name(&self) -> &str {
+        self.object["metadata"]["name"].as_str().unwrap_or_default()
+    }
+}
+
+/// Reads all documents of all files, lists flattened.
+///
+/// # Errors
+/// Names the file and the document, and what is wrong there.
+pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<Document>, Failure> {
+    let mut documents = Vec::new();
+    for file in files {
+        read(file, &mut documents)?;
+    }
+    Ok(documents)
+}
+
+fn read(file: &Path, documents: &mut Vec<Document>) -> Result<(), Failure> {
+    let shown = file.display();
+    let unreadable =
+        |e: std::io::Error| Failure::Usage(format!("failed to read manifest {shown}: {e}"));
+    let size = std::fs::metadata(file).map_err(unreadable)?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(Failure::Usage(format!(
+            "failed to read manifest {shown}: {size} bytes, more than the {FILE_BYTES_MAX} that are read at once; \
+             split the file"
+        )));
+    }
+    let text = std::fs::read_to_string(file).map_err(unreadable)?;
+    for (index, text) in split(&text).into_iter().enumerate() {
+        let place = format!("{shown}, document {}", index + 1);
+        let malformed = |reason: String| {
+            Failure::Usage(format!(
+                "failed to parse manifest {place}: {reason}; mend the file, nothing was started"
+            ))
+        };
+        let parsed = schema::parse_yaml(text.as_bytes()).map_err(|e| malformed(e.to_string()))?;
+        if let Some(twice) = parsed.duplicate_fields.first() {
+            return Err(malformed(format!("{twice} stands there twice")));
+        }
+        let value = parsed.value;
+        if value.is_null() {
+            continue;
+        }
+        let items = match value {
+            Value::Object(mut object)
+                if object.get("kind").and_then(Value::as_str) == Some("List") =>
+            {
+                match object.remove("items") {
+                    Some(Value::Array(items)) => items,
+                    _ => Vec::new(),
+                }
+            }
+            value => vec![value],
+        };
+        for object in items {
+            documents.push(checked(Document {
+                place: place.clone(),
+                object,
+            })?);
+        }
+    }
+    Ok(())
+}
+
+/// The documents of a file, as kubectl splits them: at lines that begin with `---`. Empty ones are left out.
+fn split(text: &str) -> Vec<String> {
+    let mut documents = vec![String::new()];
+    for line in text.lines() {
+        match (line.starts_with("---"), documents.last_mut()) {
+            (false, Some(last)) => {
+                last.push_str(line);
+                last.push('\n');
+            }
+            _ => documents.push(String::new()),
+        }
+    }
+    let says_something = |document: &String| {
+        document
+            .lines()
+            .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+    };
+    documents.retain(says_something);
+    documents
+}
+
+fn checked(document: Document) -> Result<Document, Failure> {
+    let missing = [
+        ("apiVersion", document.api_version()),
+        ("kind", document.kind()),
+        ("metadata.name", document.name()),
+    ]
+    .into_iter()
+    .find(|(_, value)| value.is_empty());
+    match missing {
+        Some((field, _)) if !(field == "metadata.name" && has_generate_name(&document)) => {
+            Err(Failure::Usage(format!(
+                "failed to use manifest {}: {field} is not set; mend the file, nothing was started",
+                document.place
+            )))
+        }
+        _ => known_fields(document),
+    }
+}
+
+/// Refuses what is no field of the kind: most often a typing error, and silently dropped later.
+fn known_fields(document: Document) -> Result<Document, Failure> {
+    let (group, version) = document
+        .api_version()
+        .rsplit_once('/')
+        .unwrap_or(("", document.api_version()));
+    let found = schema::Schemas::get().check(group, version, document.kind(), &document.object);
+    let wrong: Vec<String> = found
+        .unknown_fields
+        .iter()
+        .map(|field| format!("unknown field {field:?}"))
+        .chain(found.type_errors)
+        .collect();
+    if wrong.is_empty() {
+        return Ok(document);
+    }
+    Err(Failure::Usage(format!(
+        "failed to use manifest {}: {}; mend the file, nothing was started",
+        document.place,
+        wrong.join(", ")
+    )))
+}
+
+fn has_generate_name(document: &Document) -> bool {
+    document.object["metadata"]["generateName"].is_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(name: &str, text: &str) -> Result<Vec<Document>, String> {
+        let dir =
+            std::env::temp_dir().join(format!("berth-manifest-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("manifest.yaml");
+        std::fs::write(&file, text).unwrap();
+        let read = read_all(&[file]).map_err(|f| match f {
+            Failure::Usage(text) => text,
+            other => format!("{other:?}"),
+        });
+        std::fs::remove_dir_all(&dir).unwrap();
+        read
+    }
+
+    #[test]
+    fn documents_and_lists_are_flattened() {
+        let documents = read_text(
+            "flat",
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: b}\n",
+        )
+        .unwrap();
+        let names: Vec<&str> = documents.iter().map(Document::name).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_malformed_manifest_is_refused_with_its_place() {
+        for (name, text, told) in [
+            (
+                "broken",
+                "apiVersion: v1\nkind: [Pod\n",
+                "failed to parse manifest",
+            ),
+            (
+                "nokind",
+                "apiVersion: v1\nmetadata: {name: a}\n",
+                "document 1: kind is not set",
+            ),
+            (
+                "noname",
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\n",
+                "document 2: metadata.name is not set",
+            ),
+            (
+                "typo",
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {contianers: []}\n",
+                "unknown field \"spec.contianers\"",
+            ),
+            (
+                "twice",
+                "apiVersion: v1\nkind: Pod\nkind: Pod\n",
+                "stands there twice",
+            ),
+        ] {
+            let error = read_text(name, text).expect_err(text);
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Carries out the core's API calls, and tells it how they went.
+
+use berth_api::{Str, Time};
+use berth_client::{ApiError, Transport, request};
+use berth_framework::call::{
+    ApiCall, CallError, CallErrorKind, CallResult, ConditionPatch, PodRef,
+};
+use serde_json::{Value, json};
+
+/// Carries out one call. Whether it is worth a retry is for the dispatcher to say.
+pub(crate) async fn execute(transport: &Transport, call: &ApiCall, now: Time) -> CallResult {
+    send(transport, call, now).await.map_err(|e| told(&e))
+}
+
+async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<(), ApiError> {
+    match call {
+        ApiCall::BindPod { pod, node } => {
+            let bind = request::bind_pod(&pod.namespace, &pod.name, &pod.uid, node);
+            transport.execute(&bind).await
+        }
+        ApiCall::PatchPodStatus {
+            pod,
+            condition,
+            nominated_node,
+        } => {
+            let patch = status_patch(pod, condition.as_ref(), nominated_node.as_ref(), now);
+            patch_status(transport, pod, &patch).await
+        }
+        ApiCall::ClearPreEnqueueStatus { pod } => {
+            let patch = json!({
+                "metadata": {"uid": pod.uid},
+                "status": {"conditions": [{"$patch": "delete", "type": "PodScheduled"}]},
+            });
+            patch_status(transport, pod, &patch).await
+        }
+        ApiCall::DeletePod { pod, condition } => {
+            let patch = status_patch(pod, Some(condition), None, now);
+            match patch_status(transport, pod, &patch).await {
+                // Gone already: so much the better.
+                Err(error) if error.is_not_found() => return Ok(()),
+                answer => answer?,
+            }
+            let delete = request::delete_pod(&pod.namespace, &pod.name, &pod.uid);
+            match transport.execute(&delete).await {
+                Err(error) if error.is_not_found() => Ok(()),
+                answer => answer,
+            }
+        }
+    }
+}
+
+async fn patch_status(transport: &Transport, pod: &PodRef, patch: &Value) -> Result<(), ApiError> {
+    let request = request::patch_pod_status(&pod.namespace, &pod.name, patch);
+    transport.execute(&request).await
+}
+
+/// A strategic merge patch: conditions are merged by type, everything else of the status stays. The UID makes the
+/// server refuse a pod of the same name that came later.
+fn status_patch(
+    pod: &PodRef,
+    condition: Option<&ConditionPatch>,
+    nominated_node: Option<&Str>,
+    now: Time,
+) -> Value {
+    let mut status = json!({});
+    if let Some(condition) = condition {
+        let mut entry = json!({
+            "type": condition.kind,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastProbeTime": null,
+        });
+        if condition.status_changes {
+            entry["lastTransitionTime"] = now.rfc3339().into();
+        }
+        if let Some(generation) = condition.observed_generation {
+            entry["observedGeneration"] = generation.into();
+        }
+        status["conditions"] = json!([entry]);
+    }
+    if let Some(node) = nominated_node {
+        status["nominatedNodeName"] = if node.is_empty() {
+            Value::Null
+        } else {
+            node.as_str().into()
+        };
+    }
+    json!({"metadata": {"uid": pod.uid}, "status": status})
+}
+
+/// The error as the core understands it.
+fn told(error: &ApiError) -> CallError {
+    let kind = match error {
+        ApiError::Timeout { .. } => CallErrorKind::Timeout,
+        ApiError::Transport(_) => CallErrorKind::Unavailable,
+        ApiError::Decode { .. } => CallErrorKind::Refused,
+        ApiError::Status { code, .. } => match code {
+            404 => CallErrorKind::NotFound,
+            409 => CallErrorKind::Conflict,
+            504 => CallErrorKind::Timeout,
+            429 | 500 | 502 | 503 => CallErrorKind::Unavailable,
+            _ => CallErrorKind::Refused,
+        },
+    };
+    CallError {
+        kind,
+        message: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> PodRef {
+        PodRef {
+            namespace: "ns".into(),
+            name: "p".into(),
+            uid: "u".into(),
+        }
+    }
+
+    fn condition(status_changes: bool) -> ConditionPatch {
+        ConditionPatch {
+            kind: "PodScheduled".into(),
+            status: "False".into(),
+            reason: "Unschedulable".into(),
+            message: "0/1 nodes are available".into(),
+            observed_generation: Some(2),
+            status_changes,
+        }
+    }
+
+    #[test]
+    fn the_transition_time_is_written_only_when_the_status_changes() {
+        let now = Time::from_secs(0);
+        for (changes, time) in [(true, json!("1970-01-01T00:00:00Z")), (false, Value::Null)] {
+            let patch = status_patch(&pod(), Some(&condition(changes)), None, now);
+            let entry = &patch["status"]["conditions"][0];
+            assert_eq!(entry["lastTransitionTime"], time);
+            assert_eq!(entry["observedGeneration"], 2);
+            assert_eq!(patch["metadata"]["uid"], "u");
+        }
+    }
+
+    #[test]
+    fn an_empty_nomination_clears_the_field() {
+        let patch = status_patch(&pod(), None, Some(&Str::new("")), Time::EPOCH);
+        let status = patch["status"].as_object().unwrap();
+        assert_eq!(status.get("nominatedNodeName"), Some(&Value::Null));
+        let patch = status_patch(&pod(), None, Some(&Str::new("n")), Time::EPOCH);
+        assert_eq!(patch["status"]["nominatedNodeName"], "n");
+    }
+
+    #[test]
+    fn errors_say_whether_a_retry_is_worth_it() {
+        let status = |code| ApiError::Status {
+            code,
+            reason: String::new(),
+            message: "m".into(),
+            retry_after_seconds: None,
+        };
+        for (error, kind) in [
+            (status(404), CallErrorKind::NotFound),
+            (status(409), CallErrorKind::Conflict),
+            (status(429), CallErrorKind::Unavailable),
+            (status(403), CallErrorKind::Refused),
+            (status(504), CallErrorKind::Timeout),
+            (
+                ApiError::Transport("reset".into()),
+                CallErrorKind::Unavailable,
+            ),
+        ] {
+            assert_eq!(told(&error).kind, kind, "{error:?}");
+        }
+    }
+}

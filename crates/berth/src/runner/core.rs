@@ -1,0 +1,195 @@
+//! The thread that owns the core: takes what comes in, lets it schedule, hands on what goes out.
+
+use super::{Input, calls};
+use berth_api::Kind;
+use berth_client::Transport;
+use berth_client::events::{self, Event, EventPublisher, Regarding};
+use berth_framework::call::EventKind;
+use berth_scheduler::{ClusterChange, LogLevel, Outcome, Outputs, Scheduler};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+/// How many inputs are taken in before the next pod has its turn.
+const INPUTS_PER_POD: usize = 256;
+/// With nothing to do, the core looks around at least this often.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// Where the core's outputs go.
+pub(super) struct Edge {
+    pub(super) transport: Transport,
+    pub(super) publisher: EventPublisher,
+    pub(super) inputs: mpsc::Sender<Input>,
+    pub(super) runtime: Handle,
+    pub(super) ready: Arc<AtomicBool>,
+}
+
+/// Runs the core until it is stopped.
+pub(super) fn run(scheduler: Scheduler, inputs: mpsc::Receiver<Input>, edge: Edge) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    match runtime {
+        Ok(runtime) => {
+            let core = Core {
+                scheduler,
+                inputs,
+                edge,
+                missing: Kind::ALL.iter().copied().collect(),
+            };
+            runtime.block_on(core.run());
+        }
+        Err(error) => tracing::error!(%error, "failed to start the scheduler's timers"),
+    }
+}
+
+struct Core {
+    scheduler: Scheduler,
+    inputs: mpsc::Receiver<Input>,
+    edge: Edge,
+    /// The kinds that have not been listed yet. Nothing is scheduled before all are: a decision made without
+    /// knowing every pod would overcommit.
+    missing: BTreeSet<Kind>,
+}
+
+/// Whether to go on.
+#[derive(PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Stop,
+}
+
+impl Core {
+    async fn run(mut self) {
+        loop {
+            if self.take_waiting() == Next::Stop {
+                return;
+            }
+            let now = events::now();
+            let mut idle = true;
+            if self.missing.is_empty() && self.scheduler.has_pod_to_try() {
+                let outcome = self.scheduler.schedule_one(now);
+                idle = !matches!(outcome, Outcome::Done { .. });
+            } else {
+                self.scheduler.tick(now);
+            }
+            self.hand_on(now);
+            if idle && self.sleep().await == Next::Stop {
+                return;
+            }
+        }
+    }
+
+    /// Takes in what waits, up to a limit.
+    fn take_waiting(&mut self) -> Next {
+        for _ in 0..INPUTS_PER_POD {
+            match self.inputs.try_recv() {
+                Ok(input) => {
+                    if self.take(input) == Next::Stop {
+                        return Next::Stop;
+                    }
+                }
+                Err(mpsc::error::TryRecvError::Empty) => break,
+                Err(mpsc::error::TryRecvError::Disconnected) => return Next::Stop,
+            }
+        }
+        Next::GoOn
+    }
+
+    /// Waits until something comes in or time alone brings something.
+    async fn sleep(&mut self) -> Next {
+        let now = events::now();
+        let longest = match self.scheduler.next_wake(now) {
+            Some(wake) => wake.since(now).min(LONGEST_SLEEP),
+            None => LONGEST_SLEEP,
+        };
+        match tokio::time::timeout(longest, self.inputs.recv()).await {
+            Ok(Some(input)) => self.take(input),
+            Ok(None) => Next::Stop,
+            Err(_) => Next::GoOn,
+        }
+    }
+
+    fn take(&mut self, input: Input) -> Next {
+        let now = events::now();
+        match input {
+            Input::Change(change) => {
+                if let ClusterChange::Replaced(kind, _) = &change
+                    && self.missing.remove(kind)
+                    && self.missing.is_empty()
+                {
+                    self.edge.ready.store(true, Ordering::Relaxed);
+                }
+                self.scheduler.apply(change, now);
+            }
+            Input::Call(id, result) => self.scheduler.complete(id, result, now),
+            Input::Job(id, result) => self.scheduler.job_done(id, result, now),
+            // Nobody is hurt when the one who asked has gone.
+            Input::Metrics(answer) => drop(answer.send(self.scheduler.metrics().render())),
+            Input::Stop => return Next::Stop,
+        }
+        Next::GoOn
+    }
+
+    fn hand_on(&mut self, now: berth_api::Time) {
+        let Outputs {
+            calls,
+            jobs,
+            events,
+            log,
+            dropped,
+        } = self.scheduler.take_outputs(now);
+        for (id, call) in calls {
+            let (transport, inputs) = (self.edge.transport.clone(), self.edge.inputs.clone());
+            self.edge.runtime.spawn(async move {
+                let result = calls::execute(&transport, &call, events::now()).await;
+                // The core has stopped: nobody wants to know any more.
+                let _ = inputs.send(Input::Call(id, result)).await;
+            });
+        }
+        for (id, job) in jobs {
+            let inputs = self.edge.inputs.clone();
+            self.edge.runtime.spawn(async move {
+                let _ = inputs.send(Input::Job(id, job.await)).await;
+            });
+        }
+        for event in events {
+            let pod = event.event.regarding;
+            let told = Event {
+                regarding: Regarding {
+                    api_version: "v1",
+                    kind: "Pod",
+                    namespace: pod.namespace,
+                    name: pod.name,
+                    uid: pod.uid,
+                },
+                kind: match event.event.kind {
+                    EventKind::Normal => "Normal",
+                    EventKind::Warning => "Warning",
+                },
+                reason: event.event.reason.into(),
+                action: event.event.action.into(),
+                note: event.event.note,
+                reporting_controller: event.reporting_controller,
+            };
+            self.edge.publisher.publish(told, now);
+        }
+        for line in log {
+            match line.level {
+                LogLevel::Error => tracing::error!("{}", line.message),
+                LogLevel::Warning => tracing::warn!("{}", line.message),
+                LogLevel::Info => tracing::info!("{}", line.message),
+                LogLevel::Debug => tracing::debug!("{}", line.message),
+            }
+        }
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                "events and log lines were dropped: too many at once"
+            );
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `berth scheduler`: only the scheduler, on any cluster. Also the half of `berth up` that schedules.
+
+use crate::cli::{CoreArgs, SchedulerArgs};
+use crate::exit::Failure;
+use crate::runner::{RunOptions, Runner};
+use crate::{serve, signal};
+use berth_client::{ConnectOptions, connect};
+use berth_framework::FeatureGates;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// What the API server's logs call us.
+fn user_agent() -> String {
+    format!("berth-scheduler/{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Runs until asked to stop.
+///
+/// # Errors
+/// When something cannot be had at the start, or the core has ended by itself.
+pub(crate) async fn run(args: SchedulerArgs) -> Result<(), Failure> {
+    let options = options(&args.core)?;
+    let listener = serve::bind(args.metrics).await?;
+    let mut scheduling =
+        Scheduling::start(args.kubeconfig, args.master, &options, listener).await?;
+    println!("scheduling  {}", scheduling.server);
+    println!("metrics     http://{}/metrics", scheduling.metrics);
+    println!();
+    println!("Ctrl-C stops it.");
+    let why = tokio::select! {
+        why = signal::stop_requested() => why?,
+        () = scheduling.runner.ended() => return Err(ended()),
+    };
+    eprintln!("berth: {why}, stopping");
+    let _ = tokio::time::timeout(signal::STOP_PATIENCE, scheduling.runner.stop()).await;
+    Ok(())
+}
+
+/// Reads the options of the core.
+///
+/// # Errors
+/// Lists every gate that cannot be set as wanted.
+pub(crate) fn options(args: &CoreArgs) -> Result<RunOptions, Failure> {
+    let features = FeatureGates::parse(&args.feature_gates).map_err(|errors| {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Failure::Usage(format!("--feature-gates: {}", errors.join("; ")))
+    })?;
+    let seed = args.seed.unwrap_or_else(|| {
+        u64::try_from(berth_client::events::now().as_nanos()).unwrap_or_default()
+    });
+    Ok(RunOptions { features, seed })
+}
+
+/// A scheduler that runs, with its metrics served.
+pub(crate) struct Scheduling {
+    /// The scheduler.
+    pub(crate) runner: Runner,
+    /// The API server's address.
+    pub(crate) server: String,
+    /// Where the metrics are.
+    pub(crate) metrics: SocketAddr,
+}
+
+impl Scheduling {
+    /// Connects and starts.
+    ///
+    /// # Errors
+    /// When there is no usable kubeconfig.
+    pub(crate) async fn start(
+        kubeconfig: Option<PathBuf>,
+        server: Option<String>,
+        options: &RunOptions,
+        listener: TcpListener,
+    ) -> Result<Self, Failure> {
+        let transport = connect(&ConnectOptions {
+            kubeconfig,
+            server,
+            user_agent: user_agent(),
+        })
+        .await
+        .map_err(Failure::environment)?;
+        let metrics = listener
+            .local_addr()
+            .map_err(|e| Failure::Environment(format!("failed to serve metrics: {e}")))?;
+        let runner = Runner::start(&transport, options)?;
+        tokio::spawn(serve::serve(listener, Arc::new(runner.probe())));
+        Ok(Self {
+            runner,
+            server: transport.server().to_owned(),
+            metrics,
+        })
+    }
+}
+
+/// The core has ended without being asked to.
+pub(crate) fn ended() -> Failure {
+    Failure::Environment(
+        "the scheduler has ended unexpectedly, which is a bug; what it said is above, please report it".to_owned(),
+    )
+}

@@ -1,0 +1,115 @@
+//! Plain HTTP on loopback: `/healthz`, `/livez`, `/readyz` and `/metrics` of the scheduler.
+
+use crate::exit::Failure;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// How many requests are answered at the same time; more wait.
+const CONNECTIONS_MAX: usize = 64;
+
+/// What is served.
+pub(crate) trait Probe: Send + Sync + 'static {
+    /// Whether the scheduler has seen the whole cluster and goes on.
+    fn ready(&self) -> bool;
+    /// The metrics, in the Prometheus text format.
+    fn metrics(&self) -> impl Future<Output = Option<String>> + Send;
+}
+
+/// Takes the address.
+///
+/// # Errors
+/// When it is taken or may not be used; the error says what to do.
+pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(addr).await.map_err(|e| {
+        Failure::Environment(format!(
+            "failed to serve metrics on {addr}: {e}; free the port or give another one with --metrics ADDR \
+             (port 0 takes a free one)"
+        ))
+    })
+}
+
+/// Serves until the process ends.
+pub(crate) async fn serve(listener: TcpListener, probe: Arc<impl Probe>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "failed to accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let probe = probe.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            let service = service_fn(move |request| {
+                let probe = probe.clone();
+                async move { Ok::<_, Infallible>(answer(&request, &*probe).await) }
+            });
+            let served = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(Duration::from_secs(5))
+                .keep_alive(false)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(30), served).await {
+                tracing::debug!(%error, "a connection to the metrics port broke");
+            }
+        });
+    }
+}
+
+async fn answer(request: &Request<Incoming>, probe: &impl Probe) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+    }
+    match request.uri().path() {
+        "/healthz" | "/livez" => text(StatusCode::OK, "ok"),
+        "/readyz" if probe.ready() => text(StatusCode::OK, "ok"),
+        "/readyz" => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the scheduler has not seen the whole cluster yet\n",
+        ),
+        "/metrics" => match probe.metrics().await {
+            Some(metrics) => {
+                let mut response = text(StatusCode::OK, metrics);
+                response.headers_mut().insert(
+                    header::CONTENT_TYPE,
+                    header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+                );
+                response
+            }
+            None => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the scheduler is stopping\n",
+            ),
+        },
+        _ => text(
+            StatusCode::NOT_FOUND,
+            "not found; there are /healthz, /livez, /readyz and /metrics\n",
+        ),
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response
+}

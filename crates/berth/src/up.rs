@@ -1,0 +1,70 @@
+//! `berth up`: a whole cluster in one process. The scheduler talks to the control plane as to any other.
+
+use crate::cli::{Switch, UpArgs};
+use crate::control_plane::{ControlPlane, NODES_DEFAULT, Options};
+use crate::exit::Failure;
+use crate::scheduler::{self, Scheduling};
+use crate::{apply, manifest, serve, signal};
+
+/// Runs until asked to stop.
+///
+/// # Errors
+/// When a file is wrong, something cannot be had at the start, or the core has ended by itself.
+pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
+    // Everything that can be wrong with the input is found before anything is started.
+    let documents = manifest::read_all(&args.files)?;
+    let core = scheduler::options(&args.core)?;
+    let listener = serve::bind(args.metrics).await?;
+    let nodes = args.control_plane.nodes.unwrap_or(NODES_DEFAULT);
+    let plane = ControlPlane::start(
+        &args.control_plane,
+        Options {
+            controllers: Switch::On,
+            admission: Switch::On,
+            nodes,
+        },
+    )
+    .await?;
+    let kubeconfig = &args.control_plane.kubeconfig;
+    let mut scheduling = Scheduling::start(Some(kubeconfig.clone()), None, &core, listener).await?;
+    apply::apply(&*plane.server().api(), &documents)?;
+
+    println!("API server  {}", plane.server().url());
+    println!("nodes       {nodes}, simulated");
+    println!(
+        "scheduler   metrics at http://{}/metrics",
+        scheduling.metrics
+    );
+    println!("storage     in memory: everything is gone when berth stops");
+    for document in &documents {
+        println!("applied     {} {}", document.kind(), document.name());
+    }
+    println!();
+    println!("In another terminal:");
+    println!();
+    println!("  export KUBECONFIG={}", absolute(kubeconfig));
+    println!("  kubectl get nodes");
+    println!("  kubectl create deployment web --image=registry.example/web:1 --replicas=30");
+    println!("  kubectl get pods -o wide");
+    println!();
+    println!("Ctrl-C stops everything.");
+
+    let why = tokio::select! {
+        why = signal::stop_requested() => why?,
+        () = scheduling.runner.ended() => return Err(scheduler::ended()),
+    };
+    eprintln!("berth: {why}, stopping");
+    let stop = async {
+        scheduling.runner.stop().await;
+        plane.stop().await;
+    };
+    let _ = tokio::time::timeout(signal::STOP_PATIENCE, stop).await;
+    Ok(())
+}
+
+fn absolute(path: &std::path::Path) -> String {
+    std::path::absolute(path)
+        .unwrap_or_else(|_| path.to_owned())
+        .display()
+        .to_string()
+}

@@ -1,0 +1,239 @@
+//! Holds the workspace against ARCHITECTURE.md: who may depend on whom, and that the core cannot do I/O.
+
+// A test runs cargo and reads files; it is no part of the core.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// The crates that are state machines: no I/O, no clock, no runtime, no lock.
+const CORE: [&str; 5] = [
+    "berth-api",
+    "berth-framework",
+    "berth-plugins",
+    "berth-scheduler",
+    "berth-simulator",
+];
+
+/// What would bring sockets, runtimes, locks or the generated client types into the core.
+const FORBIDDEN_IN_CORE: [&str; 16] = [
+    "tokio",
+    "mio",
+    "socket2",
+    "hyper",
+    "hyper-util",
+    "h2",
+    "tower",
+    "rustls",
+    "ring",
+    "kube",
+    "kube-client",
+    "k8s-openapi",
+    "parking_lot",
+    "crossbeam-channel",
+    "futures-executor",
+    "rayon",
+];
+
+/// The directions of the workspace: each crate with the crates of the workspace that it may use.
+const DIRECTIONS: [(&str, &[&str]); 10] = [
+    ("berth-api", &[]),
+    ("berth-framework", &["berth-api"]),
+    ("berth-plugins", &["berth-api", "berth-framework"]),
+    ("berth-scheduler", &["berth-api", "berth-framework"]),
+    ("berth-client", &["berth-api"]),
+    ("berth-apiserver", &["berth-api"]),
+    (
+        "berth-simulator",
+        &[
+            "berth-api",
+            "berth-framework",
+            "berth-plugins",
+            "berth-scheduler",
+        ],
+    ),
+    (
+        "berth-perf",
+        &[
+            "berth-api",
+            "berth-framework",
+            "berth-plugins",
+            "berth-scheduler",
+        ],
+    ),
+    (
+        "berth-conformance",
+        &[
+            "berth-api",
+            "berth-framework",
+            "berth-plugins",
+            "berth-scheduler",
+            "berth-apiserver",
+        ],
+    ),
+    (
+        "berth",
+        &[
+            "berth-api",
+            "berth-framework",
+            "berth-plugins",
+            "berth-scheduler",
+            "berth-client",
+            "berth-apiserver",
+            "berth-simulator",
+            "berth-perf",
+            "berth-conformance",
+        ],
+    ),
+];
+
+struct Workspace {
+    /// Package id by name, of the members.
+    members: BTreeMap<String, String>,
+    /// Name by package id.
+    names: BTreeMap<String, String>,
+    /// Ids of the packages that a package uses in a normal build (neither dev- nor build-dependencies).
+    uses: BTreeMap<String, Vec<String>>,
+}
+
+/// The platform of this machine: what it builds is what has been downloaded.
+fn host() -> String {
+    let output = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .expect("rustc runs");
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .expect("rustc names its host")
+        .to_owned()
+}
+
+fn workspace() -> Workspace {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--locked", "--offline"])
+        .args(["--filter-platform", &host()])
+        .arg("--manifest-path")
+        .arg(&manifest)
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "cargo metadata: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
+    let names: BTreeMap<String, String> = list(&metadata["packages"])
+        .iter()
+        .map(|p| (text(&p["id"]), text(&p["name"])))
+        .collect();
+    let members = list(&metadata["workspace_members"])
+        .iter()
+        .map(|id| (names[&text(id)].clone(), text(id)))
+        .collect();
+    let uses = list(&metadata["resolve"]["nodes"])
+        .iter()
+        .map(|node| {
+            let normal = list(&node["deps"])
+                .iter()
+                .filter(|dep| {
+                    list(&dep["dep_kinds"])
+                        .iter()
+                        .any(|kind| kind["kind"].is_null())
+                })
+                .map(|dep| text(&dep["pkg"]))
+                .collect();
+            (text(&node["id"]), normal)
+        })
+        .collect();
+    Workspace {
+        members,
+        names,
+        uses,
+    }
+}
+
+#[test]
+fn the_core_depends_on_nothing_that_can_block() {
+    let workspace = workspace();
+    for member in CORE {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![workspace.members[member].clone()];
+        while let Some(id) = open.pop() {
+            if seen.insert(id.clone()) {
+                open.extend(workspace.uses.get(&id).cloned().unwrap_or_default());
+            }
+        }
+        let names: BTreeSet<&str> = seen.iter().map(|id| workspace.names[id].as_str()).collect();
+        assert!(
+            names.contains("serde"),
+            "{member}: the walk has found its dependencies"
+        );
+        for forbidden in FORBIDDEN_IN_CORE {
+            assert!(
+                !names.contains(forbidden),
+                "{member} must not depend on {forbidden}, not even through another crate"
+            );
+        }
+    }
+}
+
+#[test]
+fn crates_use_only_the_rooms_below_them() {
+    let workspace = workspace();
+    let expected: BTreeSet<&str> = DIRECTIONS.iter().map(|(name, _)| *name).collect();
+    let members: BTreeSet<&str> = workspace.members.keys().map(String::as_str).collect();
+    assert_eq!(members, expected, "a new crate needs a line in DIRECTIONS");
+    for (member, allowed) in DIRECTIONS {
+        for used in &workspace.uses[&workspace.members[member]] {
+            let name = workspace.names[used].as_str();
+            if members.contains(name) {
+                assert!(allowed.contains(&name), "{member} must not use {name}");
+            }
+        }
+    }
+}
+
+/// The bans of clippy.toml only hold where nobody switches them off.
+#[test]
+fn no_core_crate_switches_the_bans_off() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let bans = std::fs::read_to_string(root.join("clippy.toml")).expect("clippy.toml is there");
+    for banned in [
+        "std::time::Instant::now",
+        "std::sync::Mutex",
+        "std::net::TcpStream",
+    ] {
+        assert!(bans.contains(banned), "clippy.toml bans {banned}");
+    }
+    let mut files = 0;
+    for member in CORE {
+        let mut open = vec![
+            root.join("crates")
+                .join(&member["berth-".len()..])
+                .join("src"),
+        ];
+        while let Some(path) = open.pop() {
+            if path.is_dir() {
+                let entries = std::fs::read_dir(&path).expect("sources can be listed");
+                open.extend(entries.filter_map(Result::ok).map(|e| e.path()));
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                files += 1;
+                let source = std::fs::read_to_string(&path).expect("sources can be read");
+                for switch in ["disallowed_methods", "disallowed_types"] {
+                    assert!(
+                        !source.contains(switch),
+                        "{} must not speak of clippy::{switch}",
+                        path.display()
+                    );
+                }
+            }
+        }
+    }
+    assert!(files > 20, "only {files} files of the core were found");
+}

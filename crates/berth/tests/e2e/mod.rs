@@ -1,0 +1,221 @@
+//! A cluster of its own for each test: `berth up` as a child process, and the tools that talk to it.
+
+// Which of these a test uses differs.
+#![allow(dead_code)]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before the test gives up. Far longer than it should.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The pause between two looks at something that is awaited.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// A directory that goes away with the test.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A fresh directory; `name` tells tests apart.
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("berth-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("the temporary directory can be written");
+        Self(path)
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file in it.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("the temporary directory can be written");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running `berth up`.
+pub struct Cluster {
+    child: Child,
+    /// Everything that belongs to the test.
+    pub scratch: Scratch,
+    /// What it printed until it was ready.
+    pub greeting: String,
+}
+
+impl Cluster {
+    /// Starts a cluster with these further arguments and waits until it says that it is ready.
+    pub fn up(name: &str, args: &[&str]) -> Self {
+        let scratch = Scratch::new(name);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_berth"))
+            .arg("up")
+            .args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .arg("--kubeconfig")
+            .arg(scratch.path("kubeconfig"))
+            .args(args)
+            .current_dir(&scratch.0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("berth starts");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let (ready, greeting) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                text.push_str(&line);
+                text.push('\n');
+                if line.contains("Ctrl-C") {
+                    let _ = ready.send(text.clone());
+                }
+            }
+        });
+        let greeting = match greeting.recv_timeout(PATIENCE) {
+            Ok(greeting) => greeting,
+            Err(_) => {
+                let _ = child.kill();
+                panic!("berth up is not ready after {PATIENCE:?}");
+            }
+        };
+        Self {
+            child,
+            scratch,
+            greeting,
+        }
+    }
+
+    /// The path of the kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.scratch.path("kubeconfig")
+    }
+
+    /// The first word of the greeting that starts with `prefix`.
+    pub fn greeted(&self, prefix: &str) -> String {
+        self.greeting
+            .split_whitespace()
+            .find(|word| word.starts_with(prefix))
+            .unwrap_or_else(|| panic!("no {prefix} in:\n{}", self.greeting))
+            .to_owned()
+    }
+
+    /// Asks it to stop with a signal and returns how long that took and its exit code.
+    pub fn stop(mut self, signal: &str) -> (Duration, Option<i32>) {
+        let begun = Instant::now();
+        let sent = Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status()
+            .expect("kill runs");
+        assert!(sent.success());
+        let status = self.child.wait().expect("berth ends");
+        (begun.elapsed(), status.code())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Looks until there is something.
+///
+/// # Panics
+/// When there is nothing after [`PATIENCE`]; `what` is told.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// kubectl for one cluster, with a discovery cache of its own.
+pub struct Kubectl {
+    kubeconfig: PathBuf,
+    cache: PathBuf,
+}
+
+impl Kubectl {
+    /// kubectl, if there is one on the PATH; says so when there is none.
+    pub fn find(cluster: &Cluster) -> Option<Self> {
+        let found = Command::new("kubectl")
+            .args(["version", "--client"])
+            .output()
+            .is_ok_and(|o| o.status.success());
+        if !found {
+            eprintln!("skipped: there is no kubectl on the PATH");
+            return None;
+        }
+        Some(Self {
+            kubeconfig: cluster.kubeconfig(),
+            cache: cluster.scratch.path("kubectl-cache"),
+        })
+    }
+
+    /// A kubectl command that has not been started.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .arg("--cache-dir")
+            .arg(&self.cache)
+            .args(args)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command, whatever comes of it.
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("kubectl runs")
+    }
+
+    /// Runs a command that must succeed and returns what it prints.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(
+            output.status.success(),
+            "kubectl {args:?}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs a command that must fail and returns what it complains of.
+    pub fn fails(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(
+            !output.status.success(),
+            "kubectl {args:?} succeeded: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Runs `get … -o json`.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let text = self.ok(&[args, &["-o", "json"]].concat());
+        serde_json::from_str(&text).expect("kubectl prints JSON")
+    }
+
+    /// Applies a manifest.
+    pub fn apply(&self, manifest: &Path) -> String {
+        self.ok(&["apply", "-f", &manifest.display().to_string()])
+    }
+}

@@ -1,0 +1,372 @@
+//! Drives `berth up` over plain HTTP requests, without any other tool: always runs.
+
+// A test starts processes and waits for them; it is no part of the core.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod e2e;
+
+use berth_client::request::{self, PODS, Resource};
+use berth_client::{ConnectOptions, Transport, connect};
+use e2e::{Cluster, PATIENCE, Scratch, eventually};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+const DEPLOYMENTS: Resource = Resource {
+    group: "apps",
+    version: "v1",
+    plural: "deployments",
+};
+const EVENTS: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "events",
+};
+
+const MANIFEST: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 12
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: web, image: 'registry.example/web:1'}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: gated}
+spec:
+  schedulingGates: [{name: example.com/foo}, {name: example.com/bar}]
+  containers:
+  - {name: c, image: 'registry.example/c:1'}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: huge}
+spec:
+  containers:
+  - {name: c, image: 'registry.example/c:1', resources: {requests: {cpu: 1k}}}
+";
+
+/// A client with a runtime of its own.
+struct Api {
+    transport: Transport,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Api {
+    fn of(cluster: &Cluster) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime starts");
+        let transport = runtime
+            .block_on(connect(&ConnectOptions {
+                kubeconfig: Some(cluster.kubeconfig()),
+                user_agent: "berth-test".into(),
+                ..ConnectOptions::default()
+            }))
+            .expect("the kubeconfig can be used");
+        Self { transport, runtime }
+    }
+
+    fn send(&self, request: &request::ApiRequest) -> Value {
+        self.runtime
+            .block_on(self.transport.request(request))
+            .unwrap_or_else(|e| panic!("{}: {e}", request.describe()))
+    }
+
+    fn pods(&self) -> Vec<Value> {
+        let list = self.send(&request::list(PODS, "", 500, ""));
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    fn pod(&self, name: &str) -> Value {
+        self.send(&request::get(PODS, "default", name))
+    }
+}
+
+fn scheduled(pod: &Value) -> Value {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .find(|c| c["type"] == "PodScheduled")
+        .cloned()
+        .unwrap_or_default()
+}
+
+#[test]
+fn manifests_run_gates_hold_and_reasons_are_told() {
+    let scratch = Scratch::new("up-manifest");
+    let manifest = scratch.file("all.yaml", MANIFEST);
+    let cluster = Cluster::up("up", &["--nodes", "4", &manifest.display().to_string()]);
+    let api = Api::of(&cluster);
+
+    // The deployment runs, spread over all nodes.
+    let by_node = eventually("twelve pods run", || {
+        let mut by_node: BTreeMap<String, usize> = BTreeMap::new();
+        for pod in api.pods() {
+            if pod["status"]["phase"] == "Running" {
+                *by_node
+                    .entry(pod["spec"]["nodeName"].to_string())
+                    .or_default() += 1;
+            }
+        }
+        (by_node.values().sum::<usize>() == 12).then_some(by_node)
+    });
+    assert_eq!(by_node.len(), 4, "{by_node:?}");
+    let status = eventually("the deployment says so", || {
+        let deployment = api.send(&request::get(DEPLOYMENTS, "default", "web"));
+        (deployment["status"]["availableReplicas"] == 12).then(|| deployment["status"].clone())
+    });
+    assert_eq!(status["updatedReplicas"], 12);
+
+    // A gated pod is not tried; with its last gate gone it runs.
+    assert_eq!(scheduled(&api.pod("gated"))["reason"], "SchedulingGated");
+    let refused = api
+        .runtime
+        .block_on(api.transport.execute(&request::bind_pod(
+            &"default".into(),
+            &"gated".into(),
+            &"".into(),
+            &"anywhere".into(),
+        )));
+    assert_eq!(
+        refused.expect_err("gated pods cannot be bound").code(),
+        Some(409)
+    );
+    for left in [json!([{"name": "example.com/bar"}]), Value::Null] {
+        assert!(api.pod("gated")["spec"]["nodeName"].is_null());
+        let patch = json!({"spec": {"schedulingGates": left}});
+        api.send(&request::merge_patch(PODS, "default", "gated", &patch));
+    }
+    eventually("the pod runs once its gates are gone", || {
+        (api.pod("gated")["status"]["phase"] == "Running").then_some(())
+    });
+    assert_eq!(scheduled(&api.pod("gated"))["status"], "True");
+
+    // A pod that fits nowhere says why, in its status and in an event.
+    let condition = eventually("the pod says why it waits", || {
+        let condition = scheduled(&api.pod("huge"));
+        (condition["reason"] == "Unschedulable").then_some(condition)
+    });
+    let message = condition["message"].as_str().unwrap_or_default().to_owned();
+    assert!(
+        message.starts_with("0/4 nodes are available: 4 Insufficient cpu."),
+        "{message}"
+    );
+    assert_eq!(condition["observedGeneration"], 1);
+    eventually("the events tell the same", || {
+        let events = api.send(&request::list(EVENTS, "", 500, ""));
+        let told = |object: &str, reason: &str| {
+            let events = events["items"].as_array();
+            events
+                .into_iter()
+                .flatten()
+                .find(|e| e["involvedObject"]["name"] == object && e["reason"] == reason)
+        };
+        let failed = told("huge", "FailedScheduling")?;
+        told("gated", "Scheduled")?;
+        assert!(
+            told("gated", "FailedScheduling").is_none(),
+            "a gated pod is never tried"
+        );
+        (failed["message"] == message.as_str()).then_some(())
+    });
+
+    // Health and metrics are served in plain text.
+    let address = cluster.greeted("http://127.0.0.1:");
+    let address = address
+        .trim_start_matches("http://")
+        .split('/')
+        .next()
+        .unwrap_or_default();
+    assert!(http_get(address, "/healthz").ends_with("ok"));
+    let metrics = http_get(address, "/metrics");
+    for line in [
+        "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"} 13",
+        "scheduler_pending_pods{queue=\"unschedulable\"} 1",
+    ] {
+        assert!(metrics.contains(line), "no {line} in:\n{metrics}");
+    }
+
+    // It stops within two seconds of being asked.
+    let (took, code) = cluster.stop("-TERM");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn ctrl_c_stops_cleanly() {
+    let cluster = Cluster::up("up-interrupt", &[]);
+    assert!(
+        cluster.greeting.contains("KUBECONFIG="),
+        "{}",
+        cluster.greeting
+    );
+    let (took, code) = cluster.stop("-INT");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(code, Some(0));
+}
+
+fn http_get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the metrics port answers");
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a timeout can be set");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .expect("the request is sent");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("the answer is text");
+    answer
+}
+
+fn berth(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_berth"))
+        .args(args)
+        .output()
+        .expect("berth runs")
+}
+
+#[test]
+fn what_cannot_be_had_is_named_with_the_way_out() {
+    let scratch = Scratch::new("up-errors");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let taken = taken.local_addr().expect("it has an address").to_string();
+    let kubeconfig = scratch.path("kubeconfig").display().to_string();
+    let nowhere = scratch.path("no/such/dir/kubeconfig").display().to_string();
+    let broken = scratch
+        .file("broken.yaml", "kind: [Pod\n")
+        .display()
+        .to_string();
+    let invalid = scratch
+        .file(
+            "invalid.yaml",
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: Bad_Name}\nspec: {containers: [{name: c, image: i}]}\n",
+        )
+        .display()
+        .to_string();
+    let free = "127.0.0.1:0";
+    for (situation, args, code, told) in [
+        (
+            "a busy port",
+            vec![
+                "--listen",
+                &taken,
+                "--metrics",
+                free,
+                "--kubeconfig",
+                &kubeconfig,
+            ],
+            3,
+            vec![taken.as_str(), "--listen ADDR"],
+        ),
+        (
+            "a busy metrics port",
+            vec![
+                "--listen",
+                free,
+                "--metrics",
+                &taken,
+                "--kubeconfig",
+                &kubeconfig,
+            ],
+            3,
+            vec![taken.as_str(), "--metrics ADDR"],
+        ),
+        (
+            "an unwritable kubeconfig",
+            vec![
+                "--listen",
+                free,
+                "--metrics",
+                free,
+                "--kubeconfig",
+                &nowhere,
+            ],
+            3,
+            vec![nowhere.as_str(), "--kubeconfig PATH"],
+        ),
+        (
+            "a malformed manifest",
+            vec![
+                "--listen",
+                free,
+                "--metrics",
+                free,
+                "--kubeconfig",
+                &kubeconfig,
+                &broken,
+            ],
+            2,
+            vec![broken.as_str(), "nothing was started"],
+        ),
+        (
+            "an invalid object",
+            vec![
+                "--listen",
+                free,
+                "--metrics",
+                free,
+                "--kubeconfig",
+                &kubeconfig,
+                &invalid,
+            ],
+            2,
+            vec![invalid.as_str(), "metadata.name"],
+        ),
+        (
+            "an unknown feature gate",
+            vec![
+                "--listen",
+                free,
+                "--metrics",
+                free,
+                "--kubeconfig",
+                &kubeconfig,
+                "--feature-gates",
+                "NoSuch=true",
+            ],
+            2,
+            vec!["unrecognized feature gate: NoSuch"],
+        ),
+    ] {
+        let output = berth(&[&["up"], args.as_slice()].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{situation}: {error}");
+        for part in told {
+            assert!(error.contains(part), "{situation}: no {part:?} in {error}");
+        }
+    }
+}
+
+#[test]
+fn every_subcommand_has_help_with_an_example() {
+    for command in [
+        vec!["up"],
+        vec!["apiserver"],
+        vec!["scheduler"],
+        vec!["conformance"],
+        vec!["simulate"],
+        vec!["perf", "core"],
+    ] {
+        let output = berth(&[command.as_slice(), &["--help"]].concat());
+        let help = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{command:?}");
+        assert!(help.contains("Example: berth"), "{command:?}: {help}");
+    }
+}
