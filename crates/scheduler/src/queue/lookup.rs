@@ -110,7 +110,6 @@ impl SchedulingQueue {
     ///
     /// # Errors
     /// What does not agree.
-    #[cfg(any(test, debug_assertions))]
     pub fn check(&self) -> Result<(), String> {
         let mut links = 0;
         for (id, entry) in self.entries.iter() {

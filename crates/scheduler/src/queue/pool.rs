@@ -114,7 +114,6 @@ impl Pool {
     }
 
     /// Whether a pod is among those of [`Self::rejected_by`].
-    #[cfg(any(test, debug_assertions))]
     pub(super) fn contains(
         &self,
         gate: Option<&str>,
@@ -136,7 +135,6 @@ impl Pool {
     }
 
     /// How often pods are indexed, over all sets.
-    #[cfg(any(test, debug_assertions))]
     pub(super) fn links(&self) -> usize {
         std::iter::once(&self.waiting)
             .chain(self.gated.values())

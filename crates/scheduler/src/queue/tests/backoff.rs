@@ -86,6 +86,14 @@ fn pods_of_one_window_come_by_priority() {
         bench.run("update low priority=10");
         assert_eq!(bench.places(), "backoff: low high", "gate {gate}");
     }
+    let at_once = script
+        .replace("pop -> high", "take high -> high")
+        .replace("at 900", "");
+    for (gate, order) in [(true, "backoff: high low"), (false, "backoff: low high")] {
+        let setup = setup().feature(Feature::SchedulerPopFromBackoffQ, gate);
+        let bench = setup.run(&at_once);
+        assert_eq!(bench.places(), order, "expiring together, gate {gate}");
+    }
     let mut bench = setup()
         .unkeyed()
         .run(&script.replace("pop -> high", "take high -> high"));

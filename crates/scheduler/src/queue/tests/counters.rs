@@ -161,6 +161,37 @@ fn logged_events_are_counted_until_they_are_dropped() {
     assert_eq!(counted(&bench), [0, 0, 0]);
 }
 
+/// Q-44, Q-45, Q-55: hints are counted under the plugin, the label of the event and the answer.
+#[test]
+fn hints_are_counted_by_plugin_event_and_answer() {
+    let mut bench = setup().run("add a\npop\nfail a A,B");
+    bench.run(
+        "
+        event Node/Add helps=none
+        event AssignedPod/Delete helps=error
+        activate a
+        pop -> a
+        event Node/UpdateNodeLabel helps=A
+        fail a A
+        ",
+    );
+    let counts: Vec<_> = bench
+        .queue
+        .metrics()
+        .queueing_hint_executions()
+        .into_iter()
+        .collect();
+    assert_eq!(
+        counts,
+        [
+            (("A", "NodeAdd", "QueueSkip"), 1),
+            (("A", "NodeUpdateNodeLabel", "Queue"), 1),
+            (("B", "AssignedPodDelete", "Error"), 1),
+            (("B", "NodeAdd", "QueueSkip"), 1),
+        ]
+    );
+}
+
 /// Q-6: the flag is carried to whoever binds the pod, and cleared when it fails again (edge case 93).
 #[test]
 fn a_flushed_pod_says_so_until_it_fails_again() {

@@ -189,19 +189,29 @@ fn an_update_changes_the_order() {
 #[test]
 fn the_first_helpful_part_of_an_update_moves_the_pod() {
     let plugins = &[
-        ("L", "Pod/UpdatePodLabel"),
-        ("G", "Pod/UpdatePodSchedulingGatesEliminated"),
-        ("SchedulingGates", "Pod/UpdatePodSchedulingGatesEliminated"),
+        ("Label", "Pod/UpdatePodLabel"),
+        ("Gates", "Pod/UpdatePodSchedulingGatesEliminated"),
     ];
-    let mut bench = setup().plugins(plugins).run("add a gates=x => gated: a");
-    bench.run("update a v=1 => active: a");
-    assert!(
-        bench
-            .incoming()
-            .contains("active/UnschedulablePodUpdatePodSchedulingGatesEliminated=1"),
-        "{}",
-        bench.incoming()
-    );
+    for (helps, event) in [
+        ("Label", "UnschedulablePodUpdatePodLabel"),
+        (
+            "Gates",
+            "UnschedulablePodUpdatePodSchedulingGatesEliminated",
+        ),
+        ("all", "UnschedulablePodUpdatePodLabel"),
+    ] {
+        let mut bench = setup()
+            .plugins(plugins)
+            .run("add a\npop\nupdate a gates=x\nfail a Label,Gates\n+3000 => unschedulable: a");
+        bench.run(&format!("update a helps={helps} => active: a"));
+        let mut expected = [
+            "active/UnschedulablePodAdd=1".to_owned(),
+            format!("active/{event}=1"),
+            "unschedulable/ScheduleAttemptFailure=1".to_owned(),
+        ];
+        expected.sort_unstable();
+        assert_eq!(bench.incoming(), expected.join(" "), "{helps}");
+    }
 }
 
 /// the same name with another identity in one update.
@@ -252,7 +262,7 @@ fn nominate(bench: &mut super::Bench, name: &str, nominating: &Nominating) {
 
 /// update_adds_nnn_in_active, nominated_kept_when_unrelated_update_races, nominated_removed / changed by
 /// update, nominated_moves_between_nodes, nominated_pod_deleted_from_api, already bound, Noop with an empty status,
-/// an empty override (fixed: ends the nomination).
+/// an empty override (fixed: ends the nomination). Q-77: records are whole, also of pods in flight.
 #[test]
 fn nominations_follow_the_pod() {
     let mut bench = setup().run("add a\nadd b nominated=n1");
