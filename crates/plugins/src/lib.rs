@@ -18,8 +18,10 @@ pub mod node_name;
 pub mod node_ports;
 pub mod node_resources;
 pub mod node_unschedulable;
+pub mod pod_topology_spread;
 pub mod priority_sort;
 pub mod registry;
+mod required_node_affinity;
 pub mod scheduling_gates;
 pub mod taint_toleration;
 #[cfg(test)]

@@ -15,9 +15,10 @@ mod tests;
 pub use args::NodeAffinityArgs;
 
 use crate::change::nodes;
+use crate::required_node_affinity::RequiredNodeAffinity;
 use berth_api::node_selector::{CompiledNodeSelector, CompiledPreferredTerms, ParseError};
 use berth_api::pod::NodeAffinity as WireNodeAffinity;
-use berth_api::{Labels, Node, Pod};
+use berth_api::{Node, Pod};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, PreFilter, PreFilterResult,
@@ -44,37 +45,6 @@ const PREFERRED_PATH: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 pub struct NodeAffinity {
     added_required: Option<CompiledNodeSelector>,
     added_preferred: CompiledPreferredTerms,
-}
-
-/// What a pod requires of its node.
-struct Required {
-    labels: Option<Labels>,
-    terms: Option<CompiledNodeSelector>,
-}
-
-impl Required {
-    fn of(pod: &Pod) -> Self {
-        Self {
-            labels: pod.spec.node_selector.clone(),
-            terms: wire(pod)
-                .and_then(|affinity| affinity.required.as_ref())
-                .map(CompiledNodeSelector::new),
-        }
-    }
-
-    fn matches(&self, node: &Node) -> Result<bool, ParseError> {
-        if let Some(labels) = &self.labels
-            && labels
-                .iter()
-                .any(|(key, value)| node.labels().get(key) != Some(value))
-        {
-            return Ok(false);
-        }
-        match &self.terms {
-            None => Ok(true),
-            Some(terms) => terms.matches(node.labels(), node.name()),
-        }
-    }
 }
 
 struct PreScoreState {
@@ -113,7 +83,7 @@ impl NodeAffinity {
         let Some(new) = new.filter(|node| self.is_allowed(node)) else {
             return Ok(Hint::Skip);
         };
-        let required = Required::of(pod);
+        let required = RequiredNodeAffinity::of(pod);
         let matches = |node: &Node| required.matches(node).map_err(|error| error.to_string());
         if !matches(new)? {
             return Ok(Hint::Skip);
@@ -144,7 +114,7 @@ impl PreFilter for NodeAffinity {
         if terms.is_none() && self.added_required.is_none() && spec.node_selector.is_none() {
             return PreFilterResult::Skip;
         }
-        state.write(Required::of(&pod.pod));
+        state.write(RequiredNodeAffinity::of(&pod.pod));
         match terms.and_then(|terms| terms.node_names()) {
             None => PreFilterResult::AllNodes,
             Some(names) if names.is_empty() => {
@@ -167,9 +137,9 @@ impl Filter for NodeAffinity {
         if !self.is_allowed(node) {
             return Status::unresolvable(REASON_ENFORCED);
         }
-        let matches = match state.read::<Required>() {
+        let matches = match state.read::<RequiredNodeAffinity>() {
             Some(required) => required.matches(node),
-            None => Required::of(&pod.pod).matches(node),
+            None => RequiredNodeAffinity::of(&pod.pod).matches(node),
         };
         // A term that does not parse matches no node.
         if matches.unwrap_or(false) {

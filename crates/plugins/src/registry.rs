@@ -12,6 +12,7 @@ use crate::node_resources::{
     balanced_allocation, fit,
 };
 use crate::node_unschedulable::{self, NodeUnschedulable};
+use crate::pod_topology_spread::{self, PodTopologySpread, PodTopologySpreadArgs};
 use crate::priority_sort::{self, PrioritySort};
 use crate::scheduling_gates::{self, SchedulingGates};
 use crate::taint_toleration::{self, TaintToleration};
@@ -67,6 +68,16 @@ const IN_TREE: &[(&str, Make)] = &[
     (fit::NAME, |cx| {
         let args = FitArgs::decode(cx.args)?;
         Ok(Extensions::of(NodeResourcesFit::new(args))
+            .pre_filter()
+            .filter()
+            .pre_score()
+            .score()
+            .events()
+            .build())
+    }),
+    (pod_topology_spread::NAME, |cx| {
+        let args = PodTopologySpreadArgs::decode(cx.args)?;
+        Ok(Extensions::of(PodTopologySpread::new(args))
             .pre_filter()
             .filter()
             .pre_score()

@@ -1,0 +1,159 @@
+//! The constraints of a pod, parsed, and what they count.
+
+use super::PodTopologySpread;
+use super::default_selector::default_selector;
+use crate::required_node_affinity::RequiredNodeAffinity;
+use berth_api::pod::TopologySpreadConstraint;
+use berth_api::selector::{Operator, Requirement};
+use berth_api::taint::first_untolerated;
+use berth_api::{Labels, Node, Pod, Selector, Str, TaintEffect};
+use berth_framework::{Cluster, Feature, FeatureGates, NodeView};
+
+/// Keep the pod off where the constraint does not hold.
+pub(super) const DO_NOT_SCHEDULE: &str = "DoNotSchedule";
+/// Only prefer nodes where the constraint holds.
+pub(super) const SCHEDULE_ANYWAY: &str = "ScheduleAnyway";
+/// The label that differs from node to node.
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The label of zones.
+pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// A constraint, parsed.
+#[derive(Debug, Clone)]
+pub(super) struct Constraint {
+    pub(super) max_skew: i64,
+    pub(super) topology_key: Str,
+    pub(super) selector: Selector,
+    pub(super) min_domains: i64,
+    honor_affinity: bool,
+    pub(super) honor_taints: bool,
+}
+
+impl Constraint {
+    fn parse(
+        wire: &TopologySpreadConstraint,
+        labels: &Labels,
+        features: &FeatureGates,
+    ) -> Result<Self, String> {
+        let mut selector = Selector::from_label_selector(wire.label_selector.as_ref())
+            .map_err(|error| error.to_string())?;
+        if features.enabled(Feature::MatchLabelKeysInPodTopologySpread) {
+            let mut more = Vec::new();
+            for key in &wire.match_label_keys {
+                if let Some(value) = labels.get_str(key) {
+                    let values = vec![value.clone()];
+                    let requirement = Requirement::new(key.clone(), Operator::In, values, "")
+                        .map_err(|error| error.to_string())?;
+                    more.push(requirement);
+                }
+            }
+            selector = selector.and(more);
+        }
+        Ok(Self {
+            max_skew: i64::from(wire.max_skew),
+            topology_key: wire.topology_key.clone(),
+            selector,
+            min_domains: i64::from(wire.min_domains.unwrap_or(1)),
+            honor_affinity: wire
+                .node_affinity_policy
+                .as_ref()
+                .is_none_or(|p| p == "Honor"),
+            honor_taints: wire
+                .node_taints_policy
+                .as_ref()
+                .is_some_and(|p| p == "Honor"),
+        })
+    }
+
+    /// How many pods of the namespace on the node count. A selector of everything counts none, as upstream.
+    pub(super) fn count(&self, node: NodeView<'_>, namespace: &Str) -> i64 {
+        if self.selector.is_empty() {
+            return 0;
+        }
+        let counted = node.pods().iter().filter(|other| {
+            let other = &other.pod;
+            other.namespace() == namespace
+                && !other.is_terminating()
+                && self.selector.matches(other.labels())
+        });
+        i64::try_from(counted.count()).unwrap_or(i64::MAX)
+    }
+}
+
+/// The pod's side of the policies that say which nodes count.
+#[derive(Debug)]
+pub(super) struct Inclusion {
+    required: RequiredNodeAffinity,
+    comparison_operators: bool,
+}
+
+impl Inclusion {
+    pub(super) fn of(pod: &Pod, features: &FeatureGates) -> Self {
+        Self {
+            required: RequiredNodeAffinity::of(pod),
+            comparison_operators: features.enabled(Feature::TaintTolerationComparisonOperators),
+        }
+    }
+
+    /// Whether the node counts for the constraint of the pod.
+    pub(super) fn includes(&self, constraint: &Constraint, pod: &Pod, node: &Node) -> bool {
+        if constraint.honor_affinity && !self.required.matches(node).unwrap_or(false) {
+            return false;
+        }
+        !constraint.honor_taints
+            || first_untolerated(
+                &node.spec.taints,
+                &pod.spec.tolerations,
+                TaintEffect::forbids_scheduling,
+                self.comparison_operators,
+            )
+            .is_none()
+    }
+}
+
+/// Whether a node is in some domain of every constraint.
+pub(super) fn has_all_keys(constraints: &[Constraint], labels: &Labels) -> bool {
+    constraints
+        .iter()
+        .all(|constraint| labels.contains_key(&constraint.topology_key))
+}
+
+fn parse(
+    wire: &[TopologySpreadConstraint],
+    action: &str,
+    pod: &Pod,
+    features: &FeatureGates,
+) -> Result<Vec<Constraint>, String> {
+    wire.iter()
+        .filter(|constraint| constraint.when_unsatisfiable == action)
+        .map(|constraint| Constraint::parse(constraint, pod.labels(), features))
+        .collect()
+}
+
+impl PodTopologySpread {
+    /// The pod's constraints of one action. A pod with any constraint of its own has no default ones.
+    pub(super) fn constraints(
+        &self,
+        cluster: &Cluster,
+        features: &FeatureGates,
+        pod: &Pod,
+        action: &str,
+    ) -> Result<Vec<Constraint>, String> {
+        let own = &pod.spec.topology_spread_constraints;
+        if !own.is_empty() {
+            return parse(own, action, pod, features);
+        }
+        let mut defaults = parse(&self.args.default_constraints, action, pod, features)?;
+        if defaults.is_empty() {
+            return Ok(defaults);
+        }
+        let selector = default_selector(cluster, pod);
+        if selector.is_empty() {
+            return Ok(Vec::new());
+        }
+        for constraint in &mut defaults {
+            constraint.selector = selector.clone();
+        }
+        Ok(defaults)
+    }
+}

@@ -1,0 +1,65 @@
+//! Which pods belong together when nobody says so: those of the same services and of the same controller.
+
+use berth_api::{LabelSelector, Labels, Pod, Selector};
+use berth_framework::Cluster;
+
+fn merge(labels: &Labels, more: &Labels) -> Labels {
+    Labels::from_pairs(
+        labels
+            .iter()
+            .chain(more.iter())
+            .map(|(key, value)| (key.clone(), value.clone())),
+    )
+}
+
+/// The selectors of the pod's services and of its controller together; empty when there are none.
+pub(super) fn default_selector(cluster: &Cluster, pod: &Pod) -> Selector {
+    let namespace = pod.namespace();
+    let mut labels = Labels::default();
+    for service in cluster.services.of_namespace(namespace) {
+        // A service without a selector serves no pods.
+        if let Some(selector) = &service.spec.selector
+            && selector
+                .iter()
+                .all(|(key, value)| pod.labels().get(key) == Some(value))
+        {
+            labels = merge(&labels, selector);
+        }
+    }
+    let selector = Selector::from_labels(&labels);
+    let Some(owner) = pod.metadata.controller() else {
+        return selector;
+    };
+    match (owner.api_version.as_str(), owner.kind.as_str()) {
+        ("v1", "ReplicationController") => {
+            let owner = cluster.replication_controllers.get(namespace, &owner.name);
+            match owner.and_then(|owner| owner.spec.selector.as_ref()) {
+                Some(more) => Selector::from_labels(&merge(&labels, more)),
+                None => selector,
+            }
+        }
+        ("apps/v1", "ReplicaSet") => {
+            let owner = cluster.replica_sets.get(namespace, &owner.name);
+            narrowed(
+                selector,
+                owner.and_then(|owner| owner.spec.selector.as_ref()),
+            )
+        }
+        ("apps/v1", "StatefulSet") => {
+            let owner = cluster.stateful_sets.get(namespace, &owner.name);
+            narrowed(
+                selector,
+                owner.and_then(|owner| owner.spec.selector.as_ref()),
+            )
+        }
+        _ => selector,
+    }
+}
+
+/// The selector with the requirements of another one, if that one has some.
+fn narrowed(selector: Selector, more: Option<&LabelSelector>) -> Selector {
+    match Selector::from_label_selector(more) {
+        Ok(more) if !more.is_nothing() => selector.and(more.requirements().iter().cloned()),
+        _ => selector,
+    }
+}

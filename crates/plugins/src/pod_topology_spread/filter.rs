@@ -1,0 +1,181 @@
+//! `DoNotSchedule`: pods per domain, counted once and kept while pods are supposed to come and go.
+
+use super::constraints::{Constraint, DO_NOT_SCHEDULE, Inclusion, has_all_keys};
+use super::{PodTopologySpread, REASON_NO_DOMAIN, REASON_SKEW};
+use berth_api::{Pod, Str};
+use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
+use berth_framework::{CycleState, NodeView, PodInfo, Status};
+use rustc_hash::FxHashMap;
+
+/// A constraint with the pods of each of its domains. A domain without pods is a domain.
+#[derive(Debug)]
+struct Counted {
+    constraint: Constraint,
+    domains: FxHashMap<Str, i64>,
+    /// How many the emptiest domain has.
+    minimum: i64,
+    /// One when the pod counts for its own constraint.
+    own: i64,
+}
+
+impl Counted {
+    fn update_minimum(&mut self) {
+        self.minimum = self.domains.values().copied().min().unwrap_or(0);
+    }
+
+    /// With fewer domains than there must be, the missing ones count as empty.
+    fn effective_minimum(&self) -> i64 {
+        let domains = i64::try_from(self.domains.len()).unwrap_or(i64::MAX);
+        if domains < self.constraint.min_domains {
+            0
+        } else {
+            self.minimum
+        }
+    }
+
+    fn has_room(&self, value: &str) -> bool {
+        let there = self.domains.get(value).copied().unwrap_or(0);
+        there + self.own - self.effective_minimum() <= self.constraint.max_skew
+    }
+}
+
+#[derive(Debug)]
+struct PreFilterState {
+    counted: Vec<Counted>,
+    inclusion: Inclusion,
+}
+
+impl PreFilterState {
+    fn has_all_keys(&self, node: NodeView<'_>) -> bool {
+        let labels = node.labels();
+        let mut keys = self
+            .counted
+            .iter()
+            .map(|counted| &counted.constraint.topology_key);
+        keys.all(|key| labels.contains_key(key))
+    }
+
+    /// As upstream, a pod that is being deleted counts here: what was never counted is taken off too.
+    fn change(&mut self, pod: &Pod, other: &Pod, node: NodeView<'_>, amount: i64) {
+        if other.namespace() != pod.namespace() || !self.has_all_keys(node) {
+            return;
+        }
+        for counted in &mut self.counted {
+            let constraint = &counted.constraint;
+            if !constraint.selector.matches(other.labels())
+                || !self.inclusion.includes(constraint, pod, node.node())
+            {
+                continue;
+            }
+            if let Some(value) = node.labels().get_str(&constraint.topology_key) {
+                *counted.domains.entry(value.clone()).or_default() += amount;
+                counted.update_minimum();
+            }
+        }
+    }
+}
+
+impl PreFilter for PodTopologySpread {
+    fn pre_filter(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult {
+        let pod = &pod.pod;
+        let constraints = match self.constraints(cx.cluster, cx.features, pod, DO_NOT_SCHEDULE) {
+            Ok(constraints) => constraints,
+            Err(error) => {
+                return PreFilterResult::Reject(Status::error(format!(
+                    "get constraints from pod: obtaining pod's hard topology spread constraints: {error}"
+                )));
+            }
+        };
+        if constraints.is_empty() {
+            return PreFilterResult::Skip;
+        }
+        let inclusion = Inclusion::of(pod, cx.features);
+        let mut domains = vec![FxHashMap::<Str, i64>::default(); constraints.len()];
+        for node in cx.cluster.nodes.iter() {
+            if !has_all_keys(&constraints, node.labels()) {
+                continue;
+            }
+            for (constraint, domains) in constraints.iter().zip(&mut domains) {
+                if inclusion.includes(constraint, pod, node.node())
+                    && let Some(value) = node.labels().get_str(&constraint.topology_key)
+                {
+                    *domains.entry(value.clone()).or_default() +=
+                        constraint.count(node, pod.namespace());
+                }
+            }
+        }
+        let counted = constraints
+            .into_iter()
+            .zip(domains)
+            .map(|(constraint, domains)| {
+                let mut counted = Counted {
+                    own: i64::from(constraint.selector.matches(pod.labels())),
+                    constraint,
+                    domains,
+                    minimum: 0,
+                };
+                counted.update_minimum();
+                counted
+            })
+            .collect();
+        state.write(PreFilterState { counted, inclusion });
+        PreFilterResult::AllNodes
+    }
+
+    fn add_pod(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        other: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        if let Some(kept) = state.read_mut::<PreFilterState>() {
+            kept.change(&pod.pod, &other.pod, node, 1);
+        }
+        Status::success()
+    }
+
+    fn remove_pod(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        other: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        if let Some(kept) = state.read_mut::<PreFilterState>() {
+            kept.change(&pod.pod, &other.pod, node, -1);
+        }
+        Status::success()
+    }
+}
+
+impl Filter for PodTopologySpread {
+    fn filter(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        let Some(kept) = state.read::<PreFilterState>() else {
+            return Status::error("PodTopologySpread: Filter ran without PreFilter");
+        };
+        for counted in &kept.counted {
+            match node.labels().get(&counted.constraint.topology_key) {
+                None => return Status::unresolvable(REASON_NO_DOMAIN),
+                Some(value) if !counted.has_room(value) => {
+                    return Status::unschedulable(REASON_SKEW);
+                }
+                Some(_) => {}
+            }
+        }
+        Status::success()
+    }
+}

@@ -1,0 +1,91 @@
+//! Which changes may help a pod that was turned down.
+
+use super::PodTopologySpread;
+use super::constraints::{Constraint, DO_NOT_SCHEDULE, has_all_keys};
+use crate::change::{is_assigned_or_nominated, is_same_pod, nodes, pods};
+use berth_api::{Node, Pod};
+use berth_framework::event::{Change, Hint};
+use berth_framework::{Cluster, FeatureGates};
+
+fn queue_if(helps: bool) -> Hint {
+    if helps { Hint::Queue } else { Hint::Skip }
+}
+
+/// Whether the pod counts, or may come to count, for the waiting one.
+fn is_involved(changed: &Pod, waiting: &Pod) -> bool {
+    is_same_pod(changed, waiting)
+        || (is_assigned_or_nominated(changed) && changed.namespace() == waiting.namespace())
+}
+
+impl PodTopologySpread {
+    fn hard_constraints(
+        &self,
+        cluster: &Cluster,
+        features: &FeatureGates,
+        pod: &Pod,
+    ) -> Result<Vec<Constraint>, String> {
+        self.constraints(cluster, features, pod, DO_NOT_SCHEDULE)
+            .map_err(|error| format!("constraints of pod {}: {error}", pod.key()))
+    }
+
+    /// A pod that comes, goes, or counts otherwise than before.
+    pub(super) fn after_pod_change(
+        &self,
+        cluster: &Cluster,
+        features: &FeatureGates,
+        pod: &Pod,
+        change: &Change<'_>,
+    ) -> Result<Hint, String> {
+        let (old, new) = pods(change)?;
+        if [old, new]
+            .into_iter()
+            .flatten()
+            .any(|changed| !is_involved(changed, pod))
+        {
+            return Ok(Hint::Skip);
+        }
+        let constraints = self.hard_constraints(cluster, features, pod)?;
+        let (Some(old), Some(new)) = (old, new) else {
+            let labels = new.or(old).map(Pod::labels);
+            let counts = |c: &Constraint| labels.is_some_and(|labels| c.selector.matches(labels));
+            return Ok(queue_if(constraints.iter().any(counts)));
+        };
+        if is_same_pod(new, pod)
+            && old.spec.tolerations != new.spec.tolerations
+            && constraints.iter().any(|constraint| constraint.honor_taints)
+        {
+            return Ok(Hint::Queue);
+        }
+        let differs =
+            |c: &Constraint| c.selector.matches(old.labels()) != c.selector.matches(new.labels());
+        Ok(queue_if(
+            old.labels() != new.labels() && constraints.iter().any(differs),
+        ))
+    }
+
+    /// A node that comes into a domain, leaves one or counts otherwise. One that goes may take the emptiest domain
+    /// with it.
+    pub(super) fn after_node_change(
+        &self,
+        cluster: &Cluster,
+        features: &FeatureGates,
+        pod: &Pod,
+        change: &Change<'_>,
+    ) -> Result<Hint, String> {
+        let (old, new) = nodes(change)?;
+        let constraints = self.hard_constraints(cluster, features, pod)?;
+        let in_domains = |node: &Node| has_all_keys(&constraints, node.labels());
+        let (Some(old), Some(new)) = (old, new) else {
+            return Ok(queue_if(new.or(old).is_some_and(in_domains)));
+        };
+        if in_domains(old) != in_domains(new) {
+            return Ok(Hint::Queue);
+        }
+        let moved =
+            |c: &Constraint| old.labels().get(&c.topology_key) != new.labels().get(&c.topology_key);
+        Ok(queue_if(
+            in_domains(new)
+                && (constraints.iter().any(moved) || old.spec.taints != new.spec.taints),
+        ))
+    }
+}

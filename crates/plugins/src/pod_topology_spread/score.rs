@@ -1,0 +1,204 @@
+//! `ScheduleAnyway`: the fewer pods in a node's domains, the better.
+//!
+//! A pod counts for `ln(domains + 2)`, so that a zone with a few pods weighs like a host with one. The least raw
+//! score becomes the greatest normalised one.
+
+use super::PodTopologySpread;
+use super::constraints::{Constraint, HOSTNAME, Inclusion, SCHEDULE_ANYWAY, has_all_keys};
+use berth_api::Str;
+use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
+use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A constraint with what it counts.
+struct Weighed {
+    constraint: Constraint,
+    /// The pods of each domain that a feasible node is in; not of hosts, which are counted one by one.
+    domains: FxHashMap<Str, i64>,
+    weight: f64,
+}
+
+impl Weighed {
+    fn is_per_host(&self) -> bool {
+        self.constraint.topology_key == HOSTNAME
+    }
+}
+
+struct PreScoreState {
+    weighed: Vec<Weighed>,
+    /// Feasible nodes without all of the labels.
+    ignored: FxHashSet<Slot>,
+}
+
+impl PreScoreState {
+    /// The domains of the feasible nodes, without counts yet. A node without the label, where such nodes are not
+    /// ignored, is in the domain of the empty value.
+    fn new(
+        cx: &Context<'_>,
+        constraints: Vec<Constraint>,
+        feasible: &[Slot],
+        all_keys: bool,
+    ) -> Self {
+        let mut ignored = FxHashSet::default();
+        let mut domains = vec![FxHashMap::<Str, i64>::default(); constraints.len()];
+        for slot in feasible {
+            let Some(node) = cx.cluster.nodes.get(*slot) else {
+                continue;
+            };
+            if all_keys && !has_all_keys(&constraints, node.labels()) {
+                ignored.insert(*slot);
+                continue;
+            }
+            for (constraint, domains) in constraints.iter().zip(&mut domains) {
+                if constraint.topology_key != HOSTNAME {
+                    let value = node.labels().get_str(&constraint.topology_key);
+                    domains
+                        .entry(value.cloned().unwrap_or_default())
+                        .or_default();
+                }
+            }
+        }
+        let hosts = feasible.len() - ignored.len();
+        let weighed = constraints
+            .into_iter()
+            .zip(domains)
+            .map(|(constraint, domains)| {
+                let size = if constraint.topology_key == HOSTNAME {
+                    hosts
+                } else {
+                    domains.len()
+                };
+                Weighed {
+                    constraint,
+                    domains,
+                    weight: ((size + 2) as f64).ln(),
+                }
+            })
+            .collect();
+        Self { weighed, ignored }
+    }
+
+    /// Counts the pods of all nodes, feasible or not.
+    fn count(&mut self, cx: &Context<'_>, pod: &PodInfo, all_keys: bool) {
+        let pod = &pod.pod;
+        let inclusion = Inclusion::of(pod, cx.features);
+        for node in cx.cluster.nodes.iter() {
+            let labels = node.labels();
+            let mut keys = self
+                .weighed
+                .iter()
+                .map(|weighed| &weighed.constraint.topology_key);
+            if all_keys && !keys.all(|key| labels.contains_key(key)) {
+                continue;
+            }
+            for weighed in &mut self.weighed {
+                let constraint = &weighed.constraint;
+                let value = labels.get(&constraint.topology_key).unwrap_or("");
+                if let Some(count) = weighed.domains.get_mut(value)
+                    && inclusion.includes(constraint, pod, node.node())
+                {
+                    *count += constraint.count(node, pod.namespace());
+                }
+            }
+        }
+    }
+
+    fn score(&self, pod: &PodInfo, node: NodeView<'_>) -> i64 {
+        if self.ignored.contains(&node.slot()) {
+            return 0;
+        }
+        let mut score = 0.0;
+        for weighed in &self.weighed {
+            let constraint = &weighed.constraint;
+            let Some(value) = node.labels().get(&constraint.topology_key) else {
+                continue;
+            };
+            let count = if weighed.is_per_host() {
+                constraint.count(node, pod.pod.namespace())
+            } else {
+                weighed.domains.get(value).copied().unwrap_or(0)
+            };
+            score += count as f64 * weighed.weight + (constraint.max_skew - 1) as f64;
+        }
+        score.round() as i64
+    }
+}
+
+impl PreScore for PodTopologySpread {
+    fn pre_score(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        nodes: &[Slot],
+    ) -> Status {
+        if cx.cluster.nodes.is_empty() {
+            return Status::skip();
+        }
+        let constraints = self.constraints(cx.cluster, cx.features, &pod.pod, SCHEDULE_ANYWAY);
+        let constraints = match constraints {
+            Ok(constraints) if constraints.is_empty() => return Status::skip(),
+            Ok(constraints) => constraints,
+            Err(error) => {
+                return Status::error(format!(
+                    "calculating preScoreState: obtaining pod's soft topology spread constraints: {error}"
+                ));
+            }
+        };
+        let has_own = !pod.pod.spec.topology_spread_constraints.is_empty();
+        let all_keys = has_own || !self.args.system_defaulted;
+        let mut kept = PreScoreState::new(cx, constraints, nodes, all_keys);
+        kept.count(cx, pod, all_keys);
+        state.write(kept);
+        Status::success()
+    }
+}
+
+impl Score for PodTopologySpread {
+    fn score(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Result<i64, Status> {
+        match state.read::<PreScoreState>() {
+            Some(kept) => Ok(kept.score(pod, node)),
+            None => Err(Status::error(
+                "PodTopologySpread: Score ran without PreScore",
+            )),
+        }
+    }
+
+    /// `100·(max + min − score)/max`; ignored nodes get 0, and all others 100 where nobody counts anything.
+    fn normalize(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        _pod: &PodInfo,
+        scores: &mut [(Slot, i64)],
+    ) -> Status {
+        let Some(kept) = state.read::<PreScoreState>() else {
+            return Status::success();
+        };
+        let counted = |slot: &Slot| !kept.ignored.contains(slot);
+        let valid = || {
+            scores
+                .iter()
+                .filter(|(slot, _)| counted(slot))
+                .map(|(_, score)| *score)
+        };
+        let least = valid().min().unwrap_or(0);
+        let greatest = valid().max().unwrap_or(0);
+        for (slot, score) in scores {
+            *score = if !counted(slot) {
+                0
+            } else if greatest == 0 {
+                MAX_NODE_SCORE
+            } else {
+                MAX_NODE_SCORE * (greatest + least - *score) / greatest
+            };
+        }
+        Status::success()
+    }
+}

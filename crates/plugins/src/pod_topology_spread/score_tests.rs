@@ -1,0 +1,188 @@
+//! The cases of plugins 5.1, 5.6 and 5.7.
+
+use super::constraints::SCHEDULE_ANYWAY;
+use super::tests::{constraint, info, spread, web, with, zones};
+use super::*;
+use crate::testing::{World, full_pod};
+use berth_api::{Kind, Pod};
+use serde_json::{Value, json};
+
+const HOST: &str = "kubernetes.io/hostname";
+
+fn soft(key: &str, max_skew: i32) -> Value {
+    constraint(key, max_skew, SCHEDULE_ANYWAY)
+}
+
+fn scores(world: &World, args: Value, pod: Pod) -> Option<Vec<i64>> {
+    let args = PodTopologySpreadArgs::decode(&args).expect("arguments");
+    world.scores(&PodTopologySpread::new(args), &info(pod))
+}
+
+/// plugins 5.7: for example hosts 2/1/0/3 with maxSkew 1: round(n·ln 6) is 4, 2, 0, 5, and 100·(5 + 0 − s)/5.
+#[test]
+fn the_worked_scores() {
+    for (name, pods, constraints, expected) in [
+        (
+            "hosts, maxSkew 1",
+            [2, 1, 0, 3],
+            json!([soft(HOST, 1)]),
+            vec![20, 60, 100, 0],
+        ),
+        (
+            "hosts, maxSkew 2",
+            [2, 1, 0, 3],
+            json!([soft(HOST, 2)]),
+            vec![33, 66, 100, 16],
+        ),
+        (
+            "hosts, maxSkew 3",
+            [4, 3, 2, 1],
+            json!([soft(HOST, 3)]),
+            vec![44, 66, 77, 100],
+        ),
+        (
+            "everything counts none",
+            [2, 1, 0, 3],
+            json!([with(soft(HOST, 1), "labelSelector", json!({}))]),
+            vec![100, 100, 100, 100],
+        ),
+        // ln 4 = 1.386: 3 → 4, 4 → 6; 100·(6 + 4 − 4)/6 and 100·4/6.
+        (
+            "zones 3 and 4",
+            [2, 1, 4, 0],
+            json!([soft("zone", 1)]),
+            vec![100, 100, 66, 66],
+        ),
+        (
+            "nobody anywhere",
+            [0, 0, 0, 0],
+            json!([soft("zone", 1)]),
+            vec![100, 100, 100, 100],
+        ),
+    ] {
+        let got = scores(&zones(pods), json!(null), spread(constraints));
+        assert_eq!(got, Some(expected), "{name}");
+    }
+}
+
+/// plugins 5.6: nodes without a label are worth nothing to a pod that names it, and zones that are not feasible do
+/// not count.
+#[test]
+fn nodes_without_the_label() {
+    let world = zones([0, 0, 1, 0]).node("x", json!({"metadata": {"labels": {HOST: "x"}}}));
+    // ln 4·1 = 1.386, rounded 1: 100·(1 + 0 − 1)/1 = 0.
+    let got = scores(&world, json!(null), spread(json!([soft("zone", 1)])));
+    assert_eq!(got, Some(vec![100, 100, 0, 0, 0]));
+}
+
+/// A world with one more object.
+fn with_object(mut world: World, kind: Kind, object: Value) -> World {
+    let object = kind
+        .decode(object.to_string().as_bytes())
+        .expect("it decodes");
+    assert!(world.cluster.set(&object), "neither a pod nor a node");
+    world
+}
+
+fn owned_by(api_version: &str, kind: &str) -> Pod {
+    let owner = json!({"apiVersion": api_version, "kind": kind, "name": "web", "uid": "u", "controller": true});
+    full_pod(
+        "p",
+        json!({"metadata": {"labels": {"app": "web"}, "ownerReferences": [owner]}}),
+    )
+}
+
+/// plugins 5.1: the defaults follow services and controllers; without either there are none.
+#[test]
+fn the_defaults_follow_services_and_controllers() {
+    let named =
+        |spec: Value| json!({"metadata": {"name": "web", "namespace": "default"}, "spec": spec});
+    let by_map = || named(json!({"selector": {"app": "web"}}));
+    let by_selector = || named(json!({"selector": {"matchLabels": {"app": "web"}}}));
+    let world = || zones([2, 0, 0, 0]);
+    // Hosts of four, maxSkew 3: ln 6·2 + 2 = 5.58 → 6, else 2; no node has the zone label of the defaults.
+    // 100·(6 + 2 − s)/6.
+    let spread_out = Some(vec![33, 100, 100, 100]);
+    for (name, world, pod, expected) in [
+        (
+            "nobody speaks for the pod",
+            world(),
+            web("p", json!({})),
+            None,
+        ),
+        (
+            "a service",
+            with_object(world(), Kind::Service, by_map()),
+            web("p", json!({})),
+            spread_out.clone(),
+        ),
+        (
+            "a service without a selector",
+            with_object(world(), Kind::Service, named(json!({}))),
+            web("p", json!({})),
+            None,
+        ),
+        (
+            "a service of other pods",
+            with_object(
+                world(),
+                Kind::Service,
+                named(json!({"selector": {"app": "db"}})),
+            ),
+            web("p", json!({})),
+            None,
+        ),
+        (
+            "a replica set",
+            with_object(world(), Kind::ReplicaSet, by_selector()),
+            owned_by("apps/v1", "ReplicaSet"),
+            spread_out.clone(),
+        ),
+        (
+            "a stateful set",
+            with_object(world(), Kind::StatefulSet, by_selector()),
+            owned_by("apps/v1", "StatefulSet"),
+            spread_out.clone(),
+        ),
+        (
+            "a replication controller",
+            with_object(world(), Kind::ReplicationController, by_map()),
+            owned_by("v1", "ReplicationController"),
+            spread_out,
+        ),
+        (
+            "a controller of another group",
+            with_object(world(), Kind::ReplicaSet, by_selector()),
+            owned_by("example.com/v1", "ReplicaSet"),
+            None,
+        ),
+        (
+            "constraints of its own",
+            with_object(world(), Kind::Service, by_map()),
+            spread(json!([constraint("zone", 1, "DoNotSchedule")])),
+            None,
+        ),
+    ] {
+        assert_eq!(scores(&world, json!(null), pod), expected, "{name}");
+    }
+}
+
+/// plugins 5.6: listed defaults need all labels, the built-in ones do not.
+#[test]
+fn listed_defaults() {
+    let service = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}});
+    let world = with_object(
+        zones([1, 0, 0, 0]).node("x", json!({"metadata": {"labels": {HOST: "x"}}})),
+        Kind::Service,
+        service,
+    );
+    let list = json!({"defaultingType": "List", "defaultConstraints":
+        [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]});
+    // Zone a 1.386 → 1, zone b 0, x ignored.
+    assert_eq!(
+        scores(&world, list, web("p", json!({}))),
+        Some(vec![0, 0, 100, 100, 0])
+    );
+    let none = json!({"defaultingType": "List"});
+    assert_eq!(scores(&world, none, web("p", json!({}))), None);
+}
