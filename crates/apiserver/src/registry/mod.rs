@@ -17,6 +17,7 @@ mod options;
 mod patch;
 mod reviews;
 mod scale;
+mod served;
 mod write;
 
 pub use api::{Api, ApiOptions, Clock};
