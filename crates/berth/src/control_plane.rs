@@ -94,13 +94,17 @@ impl ControlPlane {
 
     /// Stops everything, in the opposite order.
     pub(crate) async fn stop(self) {
+        let begun = Instant::now();
         if let Some(kubelets) = self.kubelets {
             kubelets.stop().await;
         }
+        tracing::debug!(elapsed = ?begun.elapsed(), "kubelets have stopped");
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
         }
+        tracing::debug!(elapsed = ?begun.elapsed(), "controllers have stopped");
         self.server.shutdown().await;
+        tracing::debug!(elapsed = ?begun.elapsed(), "the API server has stopped");
     }
 }
 

@@ -31,9 +31,9 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let result = match cli.command {
-        Command::Up(args) => runtime().and_then(|rt| rt.block_on(up::run(args))),
-        Command::Scheduler(args) => runtime().and_then(|rt| rt.block_on(scheduler::run(args))),
-        Command::Apiserver(args) => runtime().and_then(|rt| rt.block_on(apiserver::run(args))),
+        Command::Up(args) => run(up::run(args)),
+        Command::Scheduler(args) => run(scheduler::run(args)),
+        Command::Apiserver(args) => run(apiserver::run(args)),
         Command::Conformance(args) => conformance::run(&args),
         _ => Ok(()),
     };
@@ -43,10 +43,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The runtime of the edge.
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread()
+/// Runs the edge. What is left over when it ends is not waited for.
+fn run(main: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))
+        .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))?;
+    let result = runtime.block_on(main);
+    runtime.shutdown_background();
+    result
 }

@@ -26,11 +26,12 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<(), Ap
             let patch = status_patch(pod, condition.as_ref(), nominated_node.as_ref(), now);
             patch_status(transport, pod, &patch).await
         }
-        ApiCall::ClearPreEnqueueStatus { pod } => {
-            let patch = json!({
-                "metadata": {"uid": pod.uid},
-                "status": {"conditions": [{"$patch": "delete", "type": "PodScheduled"}]},
-            });
+        ApiCall::ClearPreEnqueueStatus {
+            pod,
+            nominated_node,
+        } => {
+            let mut patch = status_patch(pod, None, nominated_node.as_ref(), now);
+            patch["status"]["conditions"] = json!([{"$patch": "delete", "type": "PodScheduled"}]);
             patch_status(transport, pod, &patch).await
         }
         ApiCall::DeletePod { pod, condition } => {

@@ -10,16 +10,16 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before the test gives up. Far longer than it should.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause between two looks at something that is awaited.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A directory that goes away with the test.
-pub struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     /// A fresh directory; `name` tells tests apart.
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("berth-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("the temporary directory can be written");
@@ -27,12 +27,12 @@ impl Scratch {
     }
 
     /// A path in it.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
     /// Writes a file in it.
-    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).expect("the temporary directory can be written");
         path
@@ -46,17 +46,17 @@ impl Drop for Scratch {
 }
 
 /// A running `berth up`.
-pub struct Cluster {
+pub(crate) struct Cluster {
     child: Child,
     /// Everything that belongs to the test.
-    pub scratch: Scratch,
+    pub(crate) scratch: Scratch,
     /// What it printed until it was ready.
-    pub greeting: String,
+    pub(crate) greeting: String,
 }
 
 impl Cluster {
     /// Starts a cluster with these further arguments and waits until it says that it is ready.
-    pub fn up(name: &str, args: &[&str]) -> Self {
+    pub(crate) fn up(name: &str, args: &[&str]) -> Self {
         let scratch = Scratch::new(name);
         let mut child = Command::new(env!("CARGO_BIN_EXE_berth"))
             .arg("up")
@@ -96,12 +96,12 @@ impl Cluster {
     }
 
     /// The path of the kubeconfig.
-    pub fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.scratch.path("kubeconfig")
     }
 
     /// The first word of the greeting that starts with `prefix`.
-    pub fn greeted(&self, prefix: &str) -> String {
+    pub(crate) fn greeted(&self, prefix: &str) -> String {
         self.greeting
             .split_whitespace()
             .find(|word| word.starts_with(prefix))
@@ -110,7 +110,7 @@ impl Cluster {
     }
 
     /// Asks it to stop with a signal and returns how long that took and its exit code.
-    pub fn stop(mut self, signal: &str) -> (Duration, Option<i32>) {
+    pub(crate) fn stop(mut self, signal: &str) -> (Duration, Option<i32>) {
         let begun = Instant::now();
         let sent = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
@@ -133,7 +133,7 @@ impl Drop for Cluster {
 ///
 /// # Panics
 /// When there is nothing after [`PATIENCE`]; `what` is told.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -145,14 +145,14 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// kubectl for one cluster, with a discovery cache of its own.
-pub struct Kubectl {
+pub(crate) struct Kubectl {
     kubeconfig: PathBuf,
     cache: PathBuf,
 }
 
 impl Kubectl {
     /// kubectl, if there is one on the PATH; says so when there is none.
-    pub fn find(cluster: &Cluster) -> Option<Self> {
+    pub(crate) fn find(cluster: &Cluster) -> Option<Self> {
         let found = Command::new("kubectl")
             .args(["version", "--client"])
             .output()
@@ -168,7 +168,7 @@ impl Kubectl {
     }
 
     /// A kubectl command that has not been started.
-    pub fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
         command
             .arg("--kubeconfig")
@@ -181,12 +181,12 @@ impl Kubectl {
     }
 
     /// Runs a command, whatever comes of it.
-    pub fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().expect("kubectl runs")
     }
 
     /// Runs a command that must succeed and returns what it prints.
-    pub fn ok(&self, args: &[&str]) -> String {
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(
             output.status.success(),
@@ -198,7 +198,7 @@ impl Kubectl {
     }
 
     /// Runs a command that must fail and returns what it complains of.
-    pub fn fails(&self, args: &[&str]) -> String {
+    pub(crate) fn fails(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(
             !output.status.success(),
@@ -209,13 +209,13 @@ impl Kubectl {
     }
 
     /// Runs `get … -o json`.
-    pub fn json(&self, args: &[&str]) -> Value {
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         let text = self.ok(&[args, &["-o", "json"]].concat());
         serde_json::from_str(&text).expect("kubectl prints JSON")
     }
 
     /// Applies a manifest.
-    pub fn apply(&self, manifest: &Path) -> String {
+    pub(crate) fn apply(&self, manifest: &Path) -> String {
         self.ok(&["apply", "-f", &manifest.display().to_string()])
     }
 }
