@@ -298,6 +298,15 @@ fn conditions(pod: &Value, phase: &str, containers: Containers, now: Timestamp) 
             new
         })
         .collect();
+    // A pod that was made with a node in its spec had no scheduler to say so.
+    if condition(&pod["status"], "PodScheduled").is_none() {
+        conditions.push(json!({
+            "type": "PodScheduled",
+            "status": "True",
+            "lastProbeTime": null,
+            "lastTransitionTime": seconds(now),
+        }));
+    }
     let others = items(&pod["status"]["conditions"]).iter();
     conditions.extend(
         others

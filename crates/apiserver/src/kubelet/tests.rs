@@ -104,6 +104,7 @@ async fn a_bound_pod_runs_and_an_unbound_one_is_left_alone() {
     assert_eq!(bound["status"]["phase"], "Running");
     for kind in [
         "PodReadyToStartContainers",
+        "PodScheduled",
         "Initialized",
         "Ready",
         "ContainersReady",
