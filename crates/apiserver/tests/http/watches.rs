@@ -198,7 +198,7 @@ async fn rows_in_a_stream_carry_their_columns_once() {
 }
 
 #[tokio::test]
-async fn a_shutdown_ends_watches_within_two_seconds() {
+async fn a_shutdown_ends_watches_at_once() {
     let cluster = Cluster::start().await;
     let client = cluster.client.clone();
     let watching = tokio::spawn(async move {
@@ -212,7 +212,8 @@ async fn a_shutdown_ends_watches_within_two_seconds() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let began = Instant::now();
     cluster.server.shutdown().await;
-    assert!(began.elapsed() < Duration::from_secs(2));
+    // Requests that hang are cut off after a second and a half; a watch is none of those.
+    assert!(began.elapsed() < Duration::from_secs(1));
     let reply = watching.await;
     assert!(
         matches!(reply, Ok(Ok(ref reply)) if reply.status == 200),
