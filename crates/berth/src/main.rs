@@ -10,6 +10,7 @@ mod conformance;
 mod control_plane;
 mod exit;
 mod manifest;
+mod perf;
 mod runner;
 mod scheduler;
 mod serve;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Scheduler(args) => run(scheduler::run(args)),
         Command::Apiserver(args) => run(apiserver::run(args)),
         Command::Conformance(args) => conformance::run(&args),
+        Command::Perf(args) => perf::run(&args),
         _ => Ok(()),
     };
     match result {
