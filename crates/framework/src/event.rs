@@ -1,7 +1,7 @@
 //! Cluster events, and how a plugin says which of them may help a pod that it rejected.
 
 use crate::cluster::Cluster;
-use berth_api::{Object, Pod};
+use berth_api::{Kind, Object, Pod};
 use std::fmt;
 use std::sync::Arc;
 
@@ -145,6 +145,26 @@ pub enum EventResource {
 }
 
 impl EventResource {
+    /// The resource of events on objects of a kind. Of pods it does not tell those with a node from those without.
+    pub fn of_kind(kind: Kind) -> Self {
+        match kind {
+            Kind::Pod => Self::Pod,
+            Kind::Node => Self::Node,
+            Kind::PersistentVolume => Self::PersistentVolume,
+            Kind::PersistentVolumeClaim => Self::PersistentVolumeClaim,
+            Kind::StorageClass => Self::StorageClass,
+            Kind::CsiNode => Self::CsiNode,
+            Kind::CsiDriver => Self::CsiDriver,
+            Kind::CsiStorageCapacity => Self::CsiStorageCapacity,
+            Kind::VolumeAttachment => Self::VolumeAttachment,
+            Kind::DeviceClass => Self::DeviceClass,
+            other => {
+                let (group, version, plural) = other.resource();
+                Self::Other(format!("{plural}.{version}.{group}").into())
+            }
+        }
+    }
+
     /// The name in event labels.
     pub fn as_str(&self) -> &str {
         match self {

@@ -1,16 +1,19 @@
 //! Resource claims (DRA): what the plugin answers for pods that have none.
 //!
 //! Claims are not allocated by this version. A pod that has some is turned down on every node with a reason that
-//! says so: binding it without its devices would break it.
+//! says so: binding it without its devices would break it. So it is with an extended resource that a node does not
+//! offer itself and a device class stands for.
 
 use crate::change::{is_same_pod, pods};
+use crate::extended_resources::{class_of, may_need_devices};
+use berth_api::requests::{Options, pod_resources};
 use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeStatuses, Nominating, Plugin,
     PostFilter, PostFilterContext, PostFilterResult, PreFilter, PreFilterResult, Score,
     default_normalize,
 };
-use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -21,6 +24,10 @@ pub const NOTHING_TO_DEALLOCATE: &str = "no new claims to deallocate";
 
 /// Why a pod with claims is turned down.
 pub const CLAIMS_NOT_SUPPORTED: &str = "resource claims are not supported by this version of Berth";
+
+/// Why a node without the extended resource itself is turned down.
+pub const DEVICES_NOT_SUPPORTED: &str =
+    "devices for extended resources are not supported by this version of Berth";
 
 /// Looks after resource claims.
 #[derive(Debug, Default)]
@@ -35,14 +42,20 @@ impl Plugin for DynamicResources {
 impl PreFilter for DynamicResources {
     fn pre_filter(
         &self,
-        _cx: &Context<'_>,
+        cx: &Context<'_>,
         _state: &mut CycleState,
         pod: &PodInfo,
     ) -> PreFilterResult {
-        if pod.pod.spec.resource_claims.is_empty() {
-            PreFilterResult::Skip
+        if !pod.pod.spec.resource_claims.is_empty() {
+            return PreFilterResult::Reject(Status::unresolvable(CLAIMS_NOT_SUPPORTED));
+        }
+        let requests = pod_resources(&pod.pod, Options::PENDING);
+        if cx.features.enabled(Feature::DRAExtendedResource)
+            && may_need_devices(cx.cluster, &requests)
+        {
+            PreFilterResult::AllNodes
         } else {
-            PreFilterResult::Reject(Status::unresolvable(CLAIMS_NOT_SUPPORTED))
+            PreFilterResult::Skip
         }
     }
 }
@@ -51,12 +64,20 @@ impl Filter for DynamicResources {
     /// Only asked for pods without claims, as PreFilter turns the others down.
     fn filter(
         &self,
-        _cx: &Context<'_>,
+        cx: &Context<'_>,
         _state: &CycleState,
-        _pod: &PodInfo,
-        _node: NodeView<'_>,
+        pod: &PodInfo,
+        node: NodeView<'_>,
     ) -> Status {
-        Status::success()
+        let requests = pod_resources(&pod.pod, Options::PENDING);
+        let needs_devices = requests.scalars.iter().any(|(name, amount)| {
+            *amount > 0 && node.allocatable_of(name) <= 0 && class_of(cx.cluster, name).is_some()
+        });
+        if needs_devices {
+            Status::unresolvable(DEVICES_NOT_SUPPORTED)
+        } else {
+            Status::success()
+        }
     }
 }
 
@@ -147,6 +168,28 @@ mod tests {
             panic!("turned down, not {result:?}");
         };
         assert_eq!(status, Status::unresolvable(CLAIMS_NOT_SUPPORTED));
+    }
+
+    /// An extended resource that only a class of devices stands for is not there.
+    #[test]
+    fn devices_do_not_stand_in_yet() {
+        let class: berth_api::DeviceClass = serde_json::from_value(json!({
+            "metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"},
+        }))
+        .expect("a class");
+        let world = World::new()
+            .node(
+                "some",
+                json!({"status": {"allocatable": {"example.com/gpu": 1}}}),
+            )
+            .node("none", json!({}))
+            .with(class);
+        let pod = pod_info(
+            "p",
+            json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": 1}}}]}),
+        );
+        let expected = vec![None, crate::testing::unresolvable(DEVICES_NOT_SUPPORTED)];
+        assert_eq!(world.filter(&DynamicResources, &pod), Ok(expected));
     }
 
     /// Every scored pod has an entry of this plugin, with 0.

@@ -5,11 +5,11 @@
 //! podAntiAffinity: app=web,   topologyKey hostname    → no node where a pod app=web runs
 //! ```
 //!
-//! - What is required is counted once per cycle, by topology key and value ([`filter`]); then each node is a look at
+//! - What is required is counted once per cycle, by topology key and value (`filter`); then each node is a look at
 //!   its labels. Required anti-affinity of pods that run already counts too.
 //! - All required affinity terms must be matched by the same pod. Where no pod matches them anywhere, a pod that
 //!   matches its own terms is let in: somebody has to be the first.
-//! - What is preferred, by the pod or by pods that run already, adds and takes points ([`score`]).
+//! - What is preferred, by the pod or by pods that run already, adds and takes points (`score`).
 //!
 //! As kube-scheduler 1.36, a `namespaceSelector` that an empty set of labels satisfies (only `NotIn` and
 //! `DoesNotExist`) means every namespace in the pod's own terms.

@@ -5,9 +5,9 @@
 //!                                                      → ScheduleAnyway: the first zone last
 //! ```
 //!
-//! - [`constraints`]: what a pod asks for, or the defaults of the profile for pods that ask for nothing;
-//! - [`filter`]: `DoNotSchedule`; a domain may have at most `maxSkew` more pods than the emptiest one;
-//! - [`score`]: `ScheduleAnyway`.
+//! - `constraints`: what a pod asks for, or the defaults of the profile for pods that ask for nothing;
+//! - `filter`: `DoNotSchedule`; a domain may have at most `maxSkew` more pods than the emptiest one;
+//! - `score`: `ScheduleAnyway`.
 //!
 //! Only pods of the same namespace that are not being deleted count, on nodes that the constraint's policies let count.
 
@@ -55,8 +55,8 @@ impl Plugin for PodTopologySpread {
 
 impl EnqueueExtensions for PodTopologySpread {
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
-        let features = features.clone();
-        let (plugin, gates) = (self.clone(), features.clone());
+        let features = *features;
+        let (plugin, gates) = (self.clone(), features);
         vec![
             EventRegistration::with_hint(
                 EventResource::Pod,

@@ -5,6 +5,7 @@ use crate::dynamic_resources::{self, DynamicResources};
 use crate::image_locality::{self, ImageLocality};
 use crate::inter_pod_affinity::{self, InterPodAffinity, InterPodAffinityArgs};
 use crate::node_affinity::{self, NodeAffinity, NodeAffinityArgs};
+use crate::node_declared_features::{self, NodeDeclaredFeatures};
 use crate::node_name::{self, NodeName};
 use crate::node_ports::{self, NodePorts};
 use crate::node_resources::{
@@ -116,6 +117,13 @@ const IN_TREE: &[(&str, Make)] = &[
     }),
     (default_binder::NAME, |_| {
         Ok(Extensions::of(DefaultBinder).bind().build())
+    }),
+    (node_declared_features::NAME, |_| {
+        Ok(Extensions::of(NodeDeclaredFeatures)
+            .pre_filter()
+            .filter()
+            .events()
+            .build())
     }),
 ];
 

@@ -102,6 +102,15 @@ impl World {
         self
     }
 
+    /// With one more object that is neither a pod nor a node.
+    pub(crate) fn with(mut self, object: impl IntoObject) -> Self {
+        assert!(
+            self.cluster.set(&object.into_object()),
+            "neither a pod nor a node"
+        );
+        self
+    }
+
     /// With one more pod on a node.
     pub(crate) fn bound(self, node: &str, name: &str, spec: Value) -> Self {
         self.bound_pod(node, full_pod(name, json!({"spec": spec})))
@@ -250,6 +259,31 @@ impl IntoObject for Pod {
         Object::Pod(Arc::new(self))
     }
 }
+
+macro_rules! objects {
+    ($($kind:ident),* $(,)?) => {
+        $(impl IntoObject for berth_api::$kind {
+            fn into_object(self) -> Object {
+                Object::$kind(Arc::new(self))
+            }
+        })*
+    };
+}
+
+objects!(
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    DeviceClass,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+    StorageClass,
+    VolumeAttachment,
+);
 
 impl IntoObject for Node {
     fn into_object(self) -> Object {

@@ -11,6 +11,7 @@
 use super::amounts::{Counted, FOR_FIT, requested, shares};
 use super::args::FitArgs;
 use super::hints;
+use crate::extended_resources::class_of;
 use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{Options, pod_resources};
 use berth_api::{Pod, Resources, Str};
@@ -20,7 +21,7 @@ use berth_framework::plugin::{
 };
 use berth_framework::status::Reason;
 use berth_framework::table::ResourceId;
-use berth_framework::{Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::{Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -39,8 +40,17 @@ pub struct NodeResourcesFit {
 /// What the filter compares per node.
 struct PreFilterState {
     requests: Resources,
-    /// The scalar requests that count, with their columns; without a column no node offers any.
-    scalars: SmallVec<[(Str, i64, Option<ResourceId>); 2]>,
+    scalars: SmallVec<[ScalarRequest; 2]>,
+}
+
+/// A request of a scalar resource that counts.
+struct ScalarRequest {
+    name: Str,
+    amount: i64,
+    /// The column; without one no node offers any.
+    id: Option<ResourceId>,
+    /// Whether devices stand in where a node offers none.
+    has_devices: bool,
 }
 
 struct PreScoreState {
@@ -114,11 +124,17 @@ impl NodeResourcesFit {
 
     fn state(&self, cx: &Context<'_>, pod: &Pod) -> PreFilterState {
         let requests = requests(pod);
+        let has_devices = cx.features.enabled(Feature::DRAExtendedResource);
         let scalars = requests
             .scalars
             .iter()
             .filter(|(name, amount)| *amount > 0 && !self.is_ignored(name))
-            .map(|(name, amount)| (name.clone(), *amount, cx.cluster.nodes.resource_id(name)))
+            .map(|(name, amount)| ScalarRequest {
+                name: name.clone(),
+                amount: *amount,
+                id: cx.cluster.nodes.resource_id(name),
+                has_devices: has_devices && class_of(cx.cluster, name).is_some(),
+            })
             .collect();
         PreFilterState { requests, scalars }
     }
@@ -148,10 +164,16 @@ impl NodeResourcesFit {
                 reason.into()
             });
         }
-        for (name, request, id) in &state.scalars {
-            let (allocatable, held) =
-                id.map_or((0, 0), |id| (node.allocatable(id), node.requested(id)));
-            shortages.compare(*request, allocatable, held, || insufficient(name));
+        for scalar in &state.scalars {
+            let (allocatable, held) = scalar
+                .id
+                .map_or((0, 0), |id| (node.allocatable(id), node.requested(id)));
+            if allocatable <= 0 && scalar.has_devices {
+                continue;
+            }
+            shortages.compare(scalar.amount, allocatable, held, || {
+                insufficient(&scalar.name)
+            });
         }
         shortages
     }
@@ -232,8 +254,9 @@ impl Score for NodeResourcesFit {
 }
 
 impl EnqueueExtensions for NodeResourcesFit {
-    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        vec![
+    fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
+        let has_devices = features.enabled(Feature::DRAExtendedResource);
+        let mut events = vec![
             EventRegistration::with_hint(
                 EventResource::Pod,
                 ActionType::DELETE | ActionType::UPDATE_POD_SCALE_DOWN,
@@ -242,9 +265,19 @@ impl EnqueueExtensions for NodeResourcesFit {
             EventRegistration::with_hint(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_ALLOCATABLE,
-                |_, pod, change| hints::after_node_change(pod, &change),
+                move |cluster, pod, change| {
+                    hints::after_node_change(cluster, has_devices, pod, &change)
+                },
             ),
-        ]
+        ];
+        if has_devices {
+            events.push(EventRegistration::with_hint(
+                EventResource::DeviceClass,
+                ActionType::ADD | ActionType::UPDATE,
+                |_, pod, change| hints::after_class_change(pod, &change),
+            ));
+        }
+        events
     }
 }
 

@@ -639,3 +639,107 @@ fn nodes_that_offer_enough_wake() {
         );
     }
 }
+
+/// A class of devices.
+fn class(name: &str, resource: Option<&str>) -> berth_api::DeviceClass {
+    let fields = json!({"metadata": {"name": name}, "spec": {"extendedResourceName": resource}});
+    serde_json::from_value(fields).expect("a class")
+}
+
+/// plugins 3.1.6 and 16: what devices stand in for is left to them, where the node offers none itself.
+#[test]
+fn devices_stand_in_for_extended_resources() {
+    let world = |on: bool| {
+        let mut world = World::new()
+            .node("none", offering(json!({})))
+            .node("some", offering(json!({"example.com/gpu": 1})))
+            .with(class("gpu", Some("example.com/gpu")));
+        world.features = world
+            .features
+            .with(berth_framework::Feature::DRAExtendedResource, on);
+        world
+    };
+    let short = || unresolvable("Insufficient example.com/gpu");
+    for (name, on, request, expected) in [
+        ("one", true, json!({"example.com/gpu": 1}), vec![None, None]),
+        (
+            "more than the node's own",
+            true,
+            json!({"example.com/gpu": 2}),
+            vec![None, short()],
+        ),
+        (
+            "without the gate",
+            false,
+            json!({"example.com/gpu": 2}),
+            vec![short(), short()],
+        ),
+        (
+            "by the name of the class",
+            true,
+            json!({"deviceclass.resource.kubernetes.io/gpu": 1}),
+            vec![None, None],
+        ),
+    ] {
+        let got = world(on).filter(
+            &NodeResourcesFit::default(),
+            &pod_info("p", requesting(request)),
+        );
+        assert_eq!(got, Ok(expected), "{name}");
+    }
+}
+
+/// plugins 3.2: classes that come to stand for what the pod requests.
+#[test]
+fn classes_that_help() {
+    let update_any = ActionType::UPDATE;
+    let gpu = || requesting(json!({"example.com/gpu": 1}));
+    let implied = || requesting(json!({"deviceclass.resource.kubernetes.io/gpu": 1}));
+    for (name, spec, action, change, expected) in [
+        (
+            "new, stands for it",
+            gpu(),
+            ActionType::ADD,
+            add(class("x", Some("example.com/gpu"))),
+            Hint::Queue,
+        ),
+        (
+            "new, stands for another",
+            gpu(),
+            ActionType::ADD,
+            add(class("x", Some("example.com/nic"))),
+            Hint::Skip,
+        ),
+        (
+            "new, of that name",
+            implied(),
+            ActionType::ADD,
+            add(class("gpu", None)),
+            Hint::Queue,
+        ),
+        (
+            "comes to stand for it",
+            gpu(),
+            update_any,
+            update(class("x", None), class("x", Some("example.com/gpu"))),
+            Hint::Queue,
+        ),
+        (
+            "stands for it as before",
+            gpu(),
+            update_any,
+            update(
+                class("x", Some("example.com/gpu")),
+                class("x", Some("example.com/gpu")),
+            ),
+            Hint::Skip,
+        ),
+    ] {
+        let waiting = pod("p", spec);
+        assert_eq!(
+            ask(&waiting, EventResource::DeviceClass, action, change),
+            Ok(expected),
+            "{name}"
+        );
+    }
+}

@@ -2,8 +2,10 @@
 
 use super::fit::{Shortages, insufficient, requests};
 use crate::change::{is_assigned_or_nominated, is_same_pod, nodes, pods};
+use crate::extended_resources::{class_of, implied_resource};
 use berth_api::requests::{Options, pod_resources};
 use berth_api::{Node, Pod, Resources};
+use berth_framework::Cluster;
 use berth_framework::event::{Change, Hint};
 
 fn queue_if(helps: bool) -> Hint {
@@ -33,14 +35,22 @@ fn frees_what_is_wanted(pod: &Pod, old: &Pod, new: &Pod) -> bool {
 /// A node helps when the pod would fit it alone, and, if the node was there before, when it offers more pods or more
 /// of something that the pod requests. Resources that are configured to be ignored are not left out here, as
 /// upstream: a pod that lacks nothing else is not rejected for them.
-pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+pub(super) fn after_node_change(
+    cluster: &Cluster,
+    has_devices: bool,
+    pod: &Pod,
+    change: &Change<'_>,
+) -> Result<Hint, String> {
     let (old, new) = nodes(change)?;
     let Some(new) = new else {
         return Ok(Hint::Skip);
     };
     let wanted = requests(pod);
     let offered = allocatable(new);
-    if !fits_empty(&wanted, &offered) {
+    let by_devices = |resource: &str| {
+        has_devices && offered.scalar(resource) <= 0 && class_of(cluster, resource).is_some()
+    };
+    if !fits_empty(&wanted, &offered, by_devices) {
         return Ok(Hint::Skip);
     }
     let Some(old) = old else {
@@ -55,11 +65,33 @@ pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, 
     ))
 }
 
+/// A class that comes to stand for a resource that the pod requests.
+pub(super) fn after_class_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    let Some(new) = change.new else {
+        return Ok(Hint::Skip);
+    };
+    let class = new
+        .as_device_class()
+        .ok_or_else(|| format!("expected a device class, got a {:?}", new.kind()))?;
+    let named = class.spec.extended_resource_name.as_ref();
+    let before = change.old.and_then(|old| old.as_device_class());
+    if before.is_some_and(|before| before.spec.extended_resource_name.as_ref() == named) {
+        return Ok(Hint::Skip);
+    }
+    let wanted = requests(pod);
+    let is_wanted = |resource: &str| wanted.scalar(resource) > 0;
+    Ok(queue_if(
+        (before.is_none() && is_wanted(&implied_resource(class)))
+            || named.is_some_and(|named| is_wanted(named)),
+    ))
+}
+
 fn allocatable(node: &Node) -> Resources {
     Resources::from_list(&node.status.allocatable)
 }
 
-fn fits_empty(wanted: &Resources, offered: &Resources) -> bool {
+/// Whether the node would have room for the pod if nothing else ran there. What devices stand in for is left to them.
+fn fits_empty(wanted: &Resources, offered: &Resources, by_devices: impl Fn(&str) -> bool) -> bool {
     let mut shortages = Shortages::default();
     shortages.too_many_pods(0, offered.pods);
     for (request, allocatable) in [
@@ -70,6 +102,9 @@ fn fits_empty(wanted: &Resources, offered: &Resources) -> bool {
         shortages.compare(request, allocatable, 0, || insufficient("a resource"));
     }
     for (name, request) in &wanted.scalars {
+        if by_devices(name) {
+            continue;
+        }
         shortages.compare(*request, offered.scalar(name), 0, || insufficient(name));
     }
     shortages.is_empty()

@@ -1,0 +1,83 @@
+//! Extended resources that devices stand in for (KEP-5004).
+//!
+//! A device class may name an extended resource; and every class has one of its own,
+//! `deviceclass.resource.kubernetes.io/<class>`. A node that does not offer such a resource itself leaves it to the
+//! allocation of devices.
+
+use berth_api::{DeviceClass, Resources};
+use berth_framework::Cluster;
+use std::sync::Arc;
+
+/// The domain of the extended resources that are named after device classes.
+const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
+
+/// The extended resource that is named after a class.
+pub(crate) fn implied_resource(class: &DeviceClass) -> String {
+    format!("{CLASS_PREFIX}{}", class.metadata.name)
+}
+
+/// The class whose devices stand in for a resource. Of several that name it the newest, then the first by name.
+pub(crate) fn class_of<'a>(cluster: &'a Cluster, resource: &str) -> Option<&'a Arc<DeviceClass>> {
+    if cluster.device_classes.is_empty() {
+        return None;
+    }
+    if let Some(name) = resource.strip_prefix(CLASS_PREFIX) {
+        return cluster.device_classes.get(name);
+    }
+    cluster
+        .device_classes
+        .values()
+        .filter(|class| {
+            let named = class.spec.extended_resource_name.as_ref();
+            named.is_some_and(|name| name == resource)
+        })
+        .max_by(|a, b| {
+            let (a, b) = (&a.metadata, &b.metadata);
+            let age = a.creation_timestamp.cmp(&b.creation_timestamp);
+            age.then_with(|| b.name.cmp(&a.name))
+        })
+}
+
+/// Whether the pod requests a resource that devices may have to stand in for.
+pub(crate) fn may_need_devices(cluster: &Cluster, requests: &Resources) -> bool {
+    let mut scalars = requests.scalars.iter();
+    scalars.any(|(name, amount)| *amount > 0 && class_of(cluster, name).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_api::Kind;
+    use serde_json::json;
+
+    /// The newest class wins, then the name; a class always stands for the resource of its own name.
+    #[test]
+    fn a_class_is_found_by_what_it_stands_for() {
+        let mut cluster = Cluster::default();
+        for (name, resource, created) in [
+            ("old", "example.com/gpu", "2026-01-01T00:00:00Z"),
+            ("b-new", "example.com/gpu", "2026-02-01T00:00:00Z"),
+            ("a-new", "example.com/gpu", "2026-02-01T00:00:00Z"),
+            ("other", "example.com/nic", "2026-03-01T00:00:00Z"),
+        ] {
+            let class = json!({
+                "metadata": {"name": name, "creationTimestamp": created},
+                "spec": {"extendedResourceName": resource},
+            });
+            let class = Kind::DeviceClass
+                .decode(class.to_string().as_bytes())
+                .expect("a class");
+            cluster.set(&class);
+        }
+        for (resource, class) in [
+            ("example.com/gpu", Some("a-new")),
+            ("example.com/nic", Some("other")),
+            ("example.com/x", None),
+            ("deviceclass.resource.kubernetes.io/old", Some("old")),
+            ("deviceclass.resource.kubernetes.io/x", None),
+        ] {
+            let found = class_of(&cluster, resource).map(|class| class.metadata.name.as_str());
+            assert_eq!(found, class, "{resource}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Keeps pods that need a feature of the kubelet off nodes that do not declare it (KEP-5328).
+//!
+//! ```text
+//! hostNetwork: true, hostUsers: false   → only nodes that declare UserNamespacesHostNetworkSupport
+//! ```
+
+use crate::change::{is_same_pod, nodes, pods};
+use berth_api::{Pod, Str};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::plugin::{
+    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
+};
+use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "NodeDeclaredFeatures";
+
+/// The reason on a node that lacks a feature.
+pub const REASON: &str = "node(s) didn't match Pod's required features";
+
+/// A container's exit can restart all containers of the pod.
+const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";
+/// A pod on the node's network can have a user namespace.
+const USER_NAMESPACES: &str = "UserNamespacesHostNetworkSupport";
+
+/// Keeps pods to nodes with the features that they need.
+#[derive(Debug, Default)]
+pub struct NodeDeclaredFeatures;
+
+type Features = SmallVec<[&'static str; 2]>;
+
+struct PreFilterState {
+    required: Features,
+}
+
+/// The features that a pod needs; the others that there are matter only when a running pod is changed.
+fn required(pod: &Pod) -> Features {
+    let mut features = Features::new();
+    let restarts_all = pod.all_containers().any(|container| {
+        let mut rules = container.restart_policy_rules.iter();
+        rules.any(|rule| rule.action == "RestartAllContainers")
+    });
+    if restarts_all {
+        features.push(RESTART_ALL);
+    }
+    if pod.spec.host_network && pod.spec.host_users == Some(false) {
+        features.push(USER_NAMESPACES);
+    }
+    features
+}
+
+fn declares_all(declared: &[Str], required: &[&'static str]) -> bool {
+    required
+        .iter()
+        .all(|feature| declared.iter().any(|declared| declared == feature))
+}
+
+fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    let (old, new) = pods(change)?;
+    let (Some(old), Some(new)) = (old, new) else {
+        return Ok(Hint::Skip);
+    };
+    Ok(if is_same_pod(new, pod) && required(old) != required(new) {
+        Hint::Queue
+    } else {
+        Hint::Skip
+    })
+}
+
+/// Whether the features are those that the pod needs is not looked at, as upstream.
+fn after_node_change(change: &Change<'_>) -> Result<Hint, String> {
+    let (old, new) = nodes(change)?;
+    Ok(match (old, new) {
+        (Some(old), Some(new)) if old.status.declared_features == new.status.declared_features => {
+            Hint::Skip
+        }
+        _ => Hint::Queue,
+    })
+}
+
+impl Plugin for NodeDeclaredFeatures {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl PreFilter for NodeDeclaredFeatures {
+    fn pre_filter(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult {
+        let required = required(&pod.pod);
+        if required.is_empty() {
+            return PreFilterResult::Skip;
+        }
+        state.write(PreFilterState { required });
+        PreFilterResult::AllNodes
+    }
+}
+
+impl Filter for NodeDeclaredFeatures {
+    fn filter(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        let declared = &node.node().status.declared_features;
+        let fits = match state.read::<PreFilterState>() {
+            Some(kept) => declares_all(declared, &kept.required),
+            None => declares_all(declared, &required(&pod.pod)),
+        };
+        if fits {
+            Status::success()
+        } else {
+            Status::unresolvable(REASON)
+        }
+    }
+}
+
+impl EnqueueExtensions for NodeDeclaredFeatures {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![
+            EventRegistration::with_hint(
+                EventResource::Node,
+                ActionType::ADD | ActionType::UPDATE_NODE_DECLARED_FEATURE,
+                |_, _, change| after_node_change(&change),
+            ),
+            EventRegistration::with_hint(
+                EventResource::Pod,
+                ActionType::UPDATE,
+                |_, pod, change| after_pod_change(pod, &change),
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, add, hint, node, pod, pod_info, unresolvable, update};
+    use serde_json::{Value, json};
+
+    fn declaring(features: Value) -> Value {
+        json!({"status": {"declaredFeatures": features}})
+    }
+
+    /// plugins 2.10: what a pod needs and which nodes have it.
+    #[test]
+    fn a_pod_needs_what_it_uses() {
+        let rules = json!([{"action": "Restart"}, {"action": "RestartAllContainers"}]);
+        let world = || {
+            World::new()
+                .node("none", declaring(json!([])))
+                .node("restart", declaring(json!([RESTART_ALL])))
+                .node("users", declaring(json!(["Unknown", USER_NAMESPACES])))
+                .node("both", declaring(json!([RESTART_ALL, USER_NAMESPACES])))
+        };
+        for (spec, fits) in [
+            (json!({}), [true; 4]),
+            (json!({"hostNetwork": true}), [true; 4]),
+            (json!({"hostUsers": false}), [true; 4]),
+            (
+                json!({"hostNetwork": true, "hostUsers": false}),
+                [false, false, true, true],
+            ),
+            (
+                json!({"containers": [{"name": "c", "restartPolicyRules": rules}]}),
+                [false, true, false, true],
+            ),
+            (
+                json!({"initContainers": [{"name": "i", "restartPolicyRules": rules}], "hostNetwork": true, "hostUsers": false}),
+                [false, false, false, true],
+            ),
+        ] {
+            let expected: Vec<_> = fits
+                .into_iter()
+                .map(|fits| if fits { None } else { unresolvable(REASON) })
+                .collect();
+            let got = world().filter(&NodeDeclaredFeatures, &pod_info("p", spec.clone()));
+            assert_eq!(got, Ok(expected), "{spec}");
+        }
+    }
+
+    /// plugins 2.10: changed lists of nodes and changed needs of the pod itself.
+    #[test]
+    fn changed_features_wake() {
+        let needs = || pod("p", json!({"hostNetwork": true, "hostUsers": false}));
+        let plain = |name: &str| pod(name, json!({}));
+        let declares = |features: Value| node("n", declaring(features));
+        let (node_kind, pod_kind) = (EventResource::Node, EventResource::Pod);
+        let declared = ActionType::UPDATE_NODE_DECLARED_FEATURE;
+        for (name, resource, action, change, expected) in [
+            (
+                "new node",
+                node_kind.clone(),
+                ActionType::ADD,
+                add(declares(json!([]))),
+                Hint::Queue,
+            ),
+            (
+                "other features",
+                node_kind.clone(),
+                declared,
+                update(declares(json!([])), declares(json!(["x"]))),
+                Hint::Queue,
+            ),
+            (
+                "another order",
+                node_kind.clone(),
+                declared,
+                update(declares(json!(["x", "y"])), declares(json!(["y", "x"]))),
+                Hint::Queue,
+            ),
+            (
+                "the same",
+                node_kind,
+                declared,
+                update(declares(json!(["x"])), declares(json!(["x"]))),
+                Hint::Skip,
+            ),
+            (
+                "it needs less",
+                pod_kind.clone(),
+                ActionType::UPDATE,
+                update(needs(), plain("p")),
+                Hint::Queue,
+            ),
+            (
+                "it needs the same",
+                pod_kind.clone(),
+                ActionType::UPDATE,
+                update(needs(), needs()),
+                Hint::Skip,
+            ),
+            (
+                "another pod",
+                pod_kind,
+                ActionType::UPDATE,
+                update(plain("q"), plain("q")),
+                Hint::Skip,
+            ),
+        ] {
+            let got = hint(
+                NodeDeclaredFeatures,
+                &World::new(),
+                resource,
+                action,
+                &needs(),
+                change,
+            );
+            assert_eq!(got, Ok(expected), "{name}");
+        }
+    }
+}
