@@ -296,7 +296,7 @@ impl Scheduler {
                 ActionType::UPDATE
             }
         };
-        let event = ClusterEvent::new(resource_of(kind), action);
+        let event = ClusterEvent::new(EventResource::of_kind(kind), action);
         self.move_all(&event, old, Some(object), None, now);
         self.handled(&event.label(), began);
     }
@@ -306,7 +306,7 @@ impl Scheduler {
         let Some(object) = self.cache.remove_object(kind, namespace, name) else {
             return;
         };
-        let event = ClusterEvent::new(resource_of(kind), ActionType::DELETE);
+        let event = ClusterEvent::new(EventResource::of_kind(kind), ActionType::DELETE);
         self.move_all(&event, Some(object), None, None, now);
         self.handled(&event.label(), began);
     }
@@ -349,24 +349,5 @@ impl Scheduler {
         let nanos = self.stopwatch.nanos().saturating_sub(began);
         self.metrics
             .observe(Metric::EventHandlingDuration, &[event], nanos as f64 / 1e9);
-    }
-}
-
-/// What events on a kind are called. Kinds that kube-scheduler raises no events for go by plural, version and group
-/// (`services.v1.`), so that plugins can register for them.
-fn resource_of(kind: Kind) -> EventResource {
-    match kind {
-        Kind::PersistentVolume => EventResource::PersistentVolume,
-        Kind::PersistentVolumeClaim => EventResource::PersistentVolumeClaim,
-        Kind::StorageClass => EventResource::StorageClass,
-        Kind::CsiNode => EventResource::CsiNode,
-        Kind::CsiDriver => EventResource::CsiDriver,
-        Kind::CsiStorageCapacity => EventResource::CsiStorageCapacity,
-        Kind::VolumeAttachment => EventResource::VolumeAttachment,
-        Kind::DeviceClass => EventResource::DeviceClass,
-        other => {
-            let (group, version, plural) = other.resource();
-            EventResource::Other(format!("{plural}.{version}.{group}").into())
-        }
     }
 }

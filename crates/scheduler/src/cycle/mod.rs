@@ -179,7 +179,8 @@ impl Scheduler {
             self.failed_scheduling_event(&PodRef::of(&pod), &profile, &note);
             return None;
         }
-        if self.cache.is_assumed(&uid) || pod.is_assigned() {
+        // A pod that is still being bound, though it is not counted any more, comes back by itself if that fails.
+        if pod.is_assigned() || self.binding_of.contains_key(&uid) {
             self.queue.done(&uid);
             return None;
         }

@@ -8,7 +8,6 @@
 
 mod defaults;
 mod error;
-mod events;
 mod expand;
 mod set;
 mod spec;
@@ -16,7 +15,6 @@ mod suggest;
 
 pub use defaults::default_plugins;
 pub use error::{ProfileError, ProfileErrors};
-pub use events::Registrations;
 pub use expand::{expand, merge};
 pub use set::{Member, PLUGINS_MAX, PluginId, PluginIds, ScoreMember};
 pub use spec::{EnabledPlugin, PluginConfig, PluginSet, PluginSets, Point, ProfileSpec};

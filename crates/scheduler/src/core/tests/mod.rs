@@ -1,6 +1,11 @@
 //! The core from its inputs to its outputs, in virtual time, with fake plugins and a small stand-in for the API.
 
+mod bindings;
+mod changes;
 mod cycles;
+mod failures;
+mod property;
+mod waiting;
 mod world;
 
-use world::{fits, world};
+use world::{World, binder, fits, world};

@@ -1,0 +1,410 @@
+//! What becomes of pods whose attempt fails: PostFilter, Reserve, Permit, and the failure handler (5.5, 5.6, 5.8).
+
+use super::*;
+use crate::queue::QueuedIn;
+use berth_api::Duration;
+use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
+use berth_framework::stage::Step;
+use berth_framework::testing::{FakePlugin, fake, node, pod};
+use berth_framework::{Feature, FeatureGates, Status};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn post_filter(name: &str, status: Status, nominating: Nominating) -> FakePlugin {
+    fake(name).post_filter(move |_, _, _, _| {
+        PostFilterStep::Done(PostFilterResult {
+            status: status.clone(),
+            nominating: nominating.clone(),
+        })
+    })
+}
+
+/// F-10, C-30, C-32.
+#[test]
+fn post_filter_adds_its_word_and_nominates() {
+    let no = || fake("No").filter(|_, _, _| Status::unschedulable("no"));
+    let set = |node: &str| Nominating::Set(node.into());
+    let base = "0/1 nodes are available: 1 no.";
+    for (situation, plugins, message, nominated) in [
+        ("nobody tries", vec![], base.to_owned(), Some("")),
+        (
+            "success nominates",
+            vec![post_filter("A", Status::success(), set("n1"))],
+            base.to_owned(),
+            Some("n1"),
+        ),
+        (
+            "all say why not",
+            vec![
+                post_filter(
+                    "A",
+                    Status::unschedulable("nothing to free"),
+                    Nominating::Keep,
+                ),
+                post_filter("B", Status::unschedulable("preemption: no"), set("")),
+            ],
+            format!("{base} nothing to free, preemption: no"),
+            Some(""),
+        ),
+        (
+            "the first success ends it",
+            vec![
+                post_filter("A", Status::success(), set("n1")),
+                post_filter("B", Status::unschedulable("not asked"), set("n2")),
+            ],
+            base.to_owned(),
+            Some("n1"),
+        ),
+        (
+            "unresolvable ends it",
+            vec![
+                post_filter("A", Status::unresolvable("never"), Nominating::Keep),
+                post_filter("B", Status::success(), set("n1")),
+            ],
+            format!("{base} never"),
+            None,
+        ),
+        (
+            "an error is only logged",
+            vec![post_filter("A", Status::error("broken"), set("n1"))],
+            format!("{base} broken"),
+            None,
+        ),
+    ] {
+        let mut w = world([no()].into_iter().chain(plugins));
+        w.applied(node("n1").object());
+        w.pod(pod("p").nominated("n0"));
+        assert_eq!(w.attempt(), message, "{situation}");
+        let mut patch = format!("patch p PodScheduled=False Unschedulable: {message}");
+        if let Some(node) = nominated {
+            patch += &format!(" nominated={node:?}");
+        }
+        assert_eq!(w.calls_text(), [patch], "{situation}");
+        let expected = nominated.unwrap_or("n0");
+        let nominator = w.core.queue().nominator();
+        let node = nominator.node_of("uid-p").map_or("", |n| n.as_str());
+        assert_eq!(node, expected, "{situation}");
+    }
+}
+
+/// A nominated pod keeps its room from pods of no higher priority, at once.
+#[test]
+fn a_nomination_counts_before_it_is_written() {
+    let nominate = fake("Preempt").post_filter(|_, pod, _, _| {
+        let high = pod.pod.priority() > 0;
+        PostFilterStep::Done(PostFilterResult {
+            status: if high {
+                Status::success()
+            } else {
+                Status::unschedulable("no")
+            },
+            nominating: if high {
+                Nominating::Set("n1".into())
+            } else {
+                Nominating::Keep
+            },
+        })
+    });
+    let mut w = world([fits(), nominate]);
+    w.applied(node("n1").capacity("2", "1Gi", "10").object());
+    w.pod(pod("running").request("cpu", "1").on("n1"));
+    w.pod(pod("high").request("cpu", "2").priority(10));
+    assert!(w.attempt().starts_with("0/1"));
+    w.pod(pod("low").request("cpu", "1"));
+    assert_eq!(
+        w.attempt(),
+        "0/1 nodes are available: 1 Insufficient cpu. no"
+    );
+    w.deleted("running");
+    assert_eq!(w.place_of("high"), Some(QueuedIn::Backoff));
+    w.advance(Duration::from_secs(3));
+    w.answer_all();
+    assert_eq!(w.attempt(), "on n1", "the nominee goes first");
+    assert_eq!(w.on("n1"), ["high"]);
+}
+
+/// Notes in which order Reserve and Unreserve are called.
+fn reserving(
+    name: &'static str,
+    log: &Arc<std::sync::mpsc::SyncSender<String>>,
+    status: Status,
+) -> FakePlugin {
+    let (a, b) = (log.clone(), log.clone());
+    fake(name)
+        .reserve(move |_, _, pod, node, _| {
+            assert_eq!(
+                pod.pod.spec.node_name, *node,
+                "Reserve sees the assumed pod"
+            );
+            let _ = a.try_send(format!("+{name}"));
+            Step::Done(status.clone())
+        })
+        .unreserve(move |_, _| {
+            let _ = b.try_send(format!("-{name}"));
+        })
+}
+
+/// F-13, F-14, C-36 to C-38, edge case 212.
+#[test]
+fn reserve_and_permit_failures_take_everything_back() {
+    type Case = (
+        &'static str,
+        Status,
+        Option<Status>,
+        &'static str,
+        &'static str,
+        QueuedIn,
+    );
+    let cases: [Case; 5] = [
+        (
+            "Reserve rejects",
+            Status::unschedulable("taken"),
+            None,
+            "0/1 nodes are available: 1 taken.",
+            "+A +B -B -A",
+            QueuedIn::Unschedulable,
+        ),
+        (
+            "Reserve waits for something",
+            Status::pending("soon"),
+            None,
+            "0/1 nodes are available: 1 soon.",
+            "+A +B -B -A",
+            QueuedIn::Unschedulable,
+        ),
+        (
+            "Reserve breaks",
+            Status::error("oops"),
+            None,
+            "error: running Reserve plugin \"B\": oops",
+            "+A +B -B -A",
+            QueuedIn::ErrorBackoff,
+        ),
+        (
+            "Permit rejects",
+            Status::success(),
+            Some(Status::unschedulable("not now")),
+            "0/1 nodes are available: 1 not now.",
+            "+A +B -B -A",
+            QueuedIn::Unschedulable,
+        ),
+        (
+            "Permit breaks",
+            Status::success(),
+            Some(Status::error("oops")),
+            "error: running Permit plugin \"P\": oops",
+            "+A +B -B -A",
+            QueuedIn::ErrorBackoff,
+        ),
+    ];
+    for (situation, reserve, permit, outcome, order, place) in cases {
+        let (send, receive) = std::sync::mpsc::sync_channel(100);
+        let send = Arc::new(send);
+        let mut plugins = vec![
+            reserving("A", &send, Status::success()),
+            reserving("B", &send, reserve),
+        ];
+        if let Some(status) = permit {
+            plugins.push(fake("P").permit(move |_, _, _| PermitResult::Done(status.clone())));
+        }
+        let mut w = world(plugins);
+        w.applied(node("n1").object());
+        w.pod(pod("p").nominated("n1"));
+        assert_eq!(w.attempt(), outcome, "{situation}");
+        let calls: Vec<String> = receive.try_iter().collect();
+        assert_eq!(calls.join(" "), order, "{situation}");
+        assert_eq!(w.on("n1"), Vec::<String>::new(), "{situation}: forgotten");
+        assert_eq!(w.place_of("p"), Some(place), "{situation}");
+        assert!(
+            w.calls_text()[0].ends_with("nominated=\"\""),
+            "{situation}: nomination cleared"
+        );
+    }
+}
+
+/// F-23: pods that a plugin wants tried become active when the cycle has gone well.
+#[test]
+fn plugins_can_activate_pods() {
+    for (situation, fails, place) in [
+        ("placed", false, QueuedIn::Active),
+        ("turned down", true, QueuedIn::Unschedulable),
+    ] {
+        let gang = fake("Gang")
+            .filter(|_, pod, _| {
+                if pod.pod.name() == "sibling" {
+                    Status::unschedulable("alone")
+                } else {
+                    Status::success()
+                }
+            })
+            .permit(move |cx, _, _| {
+                cx.outbox.activate(&"default".into(), &"sibling".into());
+                PermitResult::Done(if fails {
+                    Status::unschedulable("no")
+                } else {
+                    Status::success()
+                })
+            });
+        let mut w = world([gang]);
+        w.applied(node("n1").object());
+        w.pod(pod("sibling"));
+        w.attempt();
+        w.pod(pod("p"));
+        w.attempt();
+        assert_eq!(w.place_of("sibling"), Some(place), "{situation}");
+    }
+}
+
+/// With the gate off a failed pod returns to the queue when its status is written, and the loop goes on meanwhile.
+#[test]
+fn without_async_calls_a_pod_returns_after_its_status_call() {
+    let features = FeatureGates::default()
+        .with(Feature::SchedulerAsyncAPICalls, false)
+        .with(Feature::SchedulerPreEnqueuePodStatus, false);
+    let mut w = World::new([fits(), binder()], features);
+    w.applied(node("n1").capacity("1", "1Gi", "10").object());
+    w.pod(pod("big").request("cpu", "2"));
+    assert!(w.attempt().starts_with("0/1"));
+    assert_eq!(w.place_of("big"), None);
+    assert_eq!(w.core.queue().in_flight_len(), 1);
+    w.pod(pod("small").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1", "the loop does not wait");
+    // What happens meanwhile is not lost.
+    w.applied(node("n2").capacity("4", "1Gi", "10").object());
+    w.answer(Some("the server is busy"));
+    assert_eq!(w.place_of("big"), Some(QueuedIn::Backoff));
+    assert!(
+        w.log
+            .iter()
+            .any(|l| l.message.contains("Error updating pod default/big"))
+    );
+    w.answer_all();
+    w.advance(Duration::from_secs(3));
+    assert_eq!(w.attempt(), "on n2");
+}
+
+/// C-48, edge cases 222 to 225. The pod changes while its cycle is parked.
+#[test]
+fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change, Option<QueuedIn>, usize, bool); 5] = [
+        ("nothing", |_| {}, Some(QueuedIn::Unschedulable), 1, true),
+        (
+            "updated",
+            |w| w.change("p", |p| p.label("new", "yes")),
+            Some(QueuedIn::Backoff),
+            1,
+            true,
+        ),
+        ("deleted", |w| w.deleted("p"), None, 0, true),
+        (
+            "recreated",
+            |w| {
+                w.deleted("p");
+                w.pod(pod("p").uid("another"));
+            },
+            Some(QueuedIn::Active),
+            0,
+            false,
+        ),
+        (
+            "bound by somebody",
+            |w| w.change("p", |p| p.on("n2")),
+            None,
+            1,
+            true,
+        ),
+    ];
+    for (situation, change, place, patches, event) in cases {
+        let slow = fake("Slow")
+            .filter(|_, _, _| Status::unschedulable("no"))
+            .post_filter(|cx, _, _, wake| match wake {
+                None => PostFilterStep::Wait(berth_framework::stage::Wait {
+                    on: berth_framework::stage::WaitOn::Timer,
+                    deadline: cx.now + Duration::from_secs(1),
+                }),
+                Some(_) => PostFilterStep::Done(PostFilterResult {
+                    status: Status::unschedulable("tried"),
+                    nominating: Nominating::Keep,
+                }),
+            });
+        let mut w = world([slow]);
+        w.applied(node("n1").object()).applied(node("n2").object());
+        w.pod(pod("p"));
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        assert_eq!(w.attempt(), "parked", "{situation}: nobody else is tried");
+        change(&mut w);
+        w.advance(Duration::from_secs(1));
+        assert_eq!(w.place_of("p"), place, "{situation}");
+        assert_eq!(w.calls.len(), patches, "{situation}: {:?}", w.calls_text());
+        assert_eq!(!w.events_text().is_empty(), event, "{situation}");
+        assert_eq!(w.core.queue().in_flight_len(), 0, "{situation}");
+        if situation == "updated" {
+            let (_, info) = w.core.queue().get("default", "p").unwrap();
+            assert_eq!(info.pod.labels().get("new"), Some("yes"));
+        }
+    }
+}
+
+/// Events of the time in which a pod is being tried are not lost, parked or not.
+#[test]
+fn an_event_during_a_parked_cycle_brings_the_pod_back() {
+    let slow = fake("Slow").post_filter(|cx, _, _, wake| match wake {
+        None => PostFilterStep::Wait(berth_framework::stage::Wait {
+            on: berth_framework::stage::WaitOn::Timer,
+            deadline: cx.now + Duration::from_secs(5),
+        }),
+        Some(_) => PostFilterStep::Done(PostFilterResult {
+            status: Status::unschedulable("tried"),
+            nominating: Nominating::Keep,
+        }),
+    });
+    let mut w = world([fits(), slow]);
+    w.applied(node("n1").capacity("1", "1Gi", "9").object());
+    w.pod(pod("p").request("cpu", "2"));
+    assert_eq!(w.attempt(), "parked");
+    w.applied(node("n2").capacity("4", "1Gi", "9").object());
+    w.advance(Duration::from_secs(5));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Backoff));
+}
+
+/// A plugin whose dry run is asked by PostFilter leaves the cluster as it was.
+#[test]
+fn post_filter_can_try_what_would_be() {
+    let tried = Arc::new(AtomicUsize::new(0));
+    let seen = tried.clone();
+    let preempt = fake("Preempt").post_filter(move |cx, _, statuses, _| {
+        let dry = &mut *cx.dry_run;
+        let node = *statuses
+            .by_node
+            .keys()
+            .next()
+            .expect("one node has answered");
+        let victims: Vec<_> = dry
+            .cluster()
+            .nodes
+            .get(node)
+            .expect("the node")
+            .pods()
+            .to_vec();
+        dry.begin();
+        for victim in &victims {
+            assert!(dry.remove_pod(node, victim).is_success());
+        }
+        if dry.filter(node).is_success() {
+            seen.fetch_add(1, Ordering::Relaxed);
+        }
+        dry.rollback();
+        PostFilterStep::Done(PostFilterResult {
+            status: Status::success(),
+            nominating: Nominating::Set("n1".into()),
+        })
+    });
+    let mut w = world([fits(), preempt]);
+    w.applied(node("n1").capacity("2", "1Gi", "9").object());
+    w.pod(pod("victim").request("cpu", "2").on("n1"));
+    w.pod(pod("p").request("cpu", "1"));
+    w.attempt();
+    assert_eq!(tried.load(Ordering::Relaxed), 1);
+    assert_eq!(w.on("n1"), ["victim"]);
+}
