@@ -4,6 +4,7 @@
 
 pub mod cluster;
 pub mod decisions;
+pub mod hints;
 pub mod http;
 pub mod podapi;
 pub mod queue;

@@ -1,0 +1,238 @@
+//! Replays queueing hints: does this event make this pod worth another try?
+//!
+//! A change of an object becomes events as in production; each plugin that registered for an event is asked. What
+//! goes without saying (every node that loses a taint wakes whoever waits for new nodes) was not recorded and is left
+//! out. Events on resource claims and slices are not replayed yet.
+
+use crate::cluster;
+use crate::report::Report;
+use berth_api::{Object, Pod};
+use berth_framework::event::Change;
+use berth_framework::registry::Registry;
+use berth_framework::{ActionType, Cluster, ClusterEvent, EventResource, FeatureGates, Hint};
+use berth_scheduler::cache::node_update_events;
+use berth_scheduler::profile::{Profile, ProfileSpec, Registrations};
+use berth_scheduler::queue::pod_update_events;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+/// What each plugin said, by event label and plugin.
+type Answers = BTreeMap<String, BTreeMap<String, String>>;
+
+#[derive(Debug, Deserialize)]
+struct Case {
+    id: String,
+    objects: Vec<Value>,
+    pod: Value,
+    event: RecordedEvent,
+    expect: Answers,
+}
+
+#[derive(Debug, Deserialize)]
+struct RecordedEvent {
+    kind: String,
+    old: Option<Value>,
+    new: Option<Value>,
+}
+
+/// Replays hints, one JSON object a line. Unreadable lines fail under their number.
+pub fn replay(reader: impl BufRead) -> Report {
+    let mut report = Report::new();
+    let asked = match Asked::new() {
+        Ok(asked) => asked,
+        Err(what) => {
+            report.fail("the default profile", what);
+            return report;
+        }
+    };
+    for (i, line) in reader.lines().enumerate() {
+        let number = i + 1;
+        let line = match line {
+            Ok(line) => line,
+            Err(e) => {
+                report.fail(format!("line {number}"), format!("cannot be read: {e}"));
+                break;
+            }
+        };
+        if line.trim().is_empty() {
+            continue;
+        }
+        match serde_json::from_str::<Case>(&line) {
+            Ok(case) => asked.check(case, &mut report),
+            Err(e) => report.fail(format!("line {number}"), format!("is not a case: {e}")),
+        }
+    }
+    report
+}
+
+/// The plugins of the default profile with what they registered for.
+struct Asked {
+    registry: Registry,
+    features: FeatureGates,
+    registrations: Vec<Registrations>,
+}
+
+impl Asked {
+    fn new() -> Result<Self, String> {
+        let registry = berth_plugins::in_tree();
+        let features = FeatureGates::default();
+        let profile = Profile::build(&ProfileSpec::default(), &registry, &features)
+            .map_err(|errors| format!("{errors:?}"))?;
+        let registrations = profile.registrations(&features);
+        Ok(Self {
+            registry,
+            features,
+            registrations,
+        })
+    }
+
+    fn check(&self, case: Case, report: &mut Report) {
+        let got = match self.replay(&case) {
+            Ok(Some(got)) => got,
+            Ok(None) => return report.not_yet(case.id),
+            Err(what) => return report.fail(case.id, what),
+        };
+        let mut recorded = case.expect;
+        let mut left_out = false;
+        for plugins in recorded.values_mut() {
+            plugins.retain(|plugin, _| {
+                let built = self.registry.get(plugin).is_some();
+                left_out |= !built;
+                built
+            });
+        }
+        if recorded != got {
+            report.fail(case.id, format!("recorded {recorded:?}, got {got:?}"));
+        } else if left_out {
+            report.partly(case.id);
+        } else {
+            report.pass(case.id);
+        }
+    }
+
+    /// What the plugins say; nothing for objects of a kind that the scheduler does not follow yet.
+    fn replay(&self, case: &Case) -> Result<Option<Answers>, String> {
+        let decoded = |object: &Option<Value>| match object {
+            None => Ok(Some(None)),
+            Some(object) => cluster::decode(object).map(|object| object.map(Some)),
+        };
+        let (Some(old), Some(new)) = (decoded(&case.event.old)?, decoded(&case.event.new)?) else {
+            return Ok(None);
+        };
+        let cluster = cluster::build(&case.objects)?;
+        let pod = cluster::decode_pod(&case.pod)?;
+        let change = Change {
+            old: old.as_ref(),
+            new: new.as_ref(),
+        };
+        let events = events(&change, &self.features)
+            .ok_or_else(|| format!("no event of a {}", case.event.kind))?;
+        let answers = events
+            .into_iter()
+            .map(|event| (event.label(), self.ask(&event, &cluster, &pod, change)))
+            .collect();
+        Ok(Some(answers))
+    }
+
+    fn ask(
+        &self,
+        event: &ClusterEvent,
+        cluster: &Cluster,
+        pod: &Pod,
+        change: Change<'_>,
+    ) -> BTreeMap<String, String> {
+        let mut answers = BTreeMap::new();
+        for registrations in &self.registrations {
+            for registration in &registrations.events {
+                if !registration.event.matches(event) {
+                    continue;
+                }
+                let answer = match &registration.hint {
+                    None => "Queue",
+                    Some(hint) => match hint(cluster, pod, change) {
+                        Ok(Hint::Queue) => "Queue",
+                        Ok(Hint::Skip) => "QueueSkip",
+                        Err(_) => "Error",
+                    },
+                };
+                answers.insert(registrations.plugin.to_string(), answer.to_owned());
+            }
+        }
+        answers
+    }
+}
+
+/// The events of a change.
+fn events(change: &Change<'_>, features: &FeatureGates) -> Option<Vec<ClusterEvent>> {
+    if let (Some(Object::Node(old)), Some(Object::Node(new))) = (change.old, change.new) {
+        return Some(node_update_events(old, new, features).to_vec());
+    }
+    if let (Some(Object::Pod(old)), Some(Object::Pod(new))) = (change.old, change.new) {
+        return Some(pod_update_events(old, new, features).to_vec());
+    }
+    let action = match (change.old, change.new) {
+        (None, Some(_)) => ActionType::ADD,
+        (Some(_), Some(_)) => ActionType::UPDATE,
+        (Some(_), None) => ActionType::DELETE,
+        (None, None) => return None,
+    };
+    let object = change.new.or(change.old)?;
+    let resource = match object {
+        Object::Pod(pod) if pod.is_assigned() => EventResource::AssignedPod,
+        Object::Pod(_) => EventResource::UnschedulablePod,
+        other => EventResource::of_kind(other.kind()),
+    };
+    Some(vec![ClusterEvent::new(resource, action)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::BufReader;
+
+    fn recorded() -> impl Iterator<Item = String> {
+        let packed: &[u8] = include_bytes!("../vectors/hints.jsonl.gz");
+        BufReader::new(flate2::read::GzDecoder::new(packed))
+            .lines()
+            .map(|line| line.expect("a line"))
+    }
+
+    fn replay_lines(lines: impl IntoIterator<Item = String>) -> Report {
+        let text: Vec<String> = lines.into_iter().collect();
+        replay(text.join("\n").as_bytes())
+    }
+
+    #[test]
+    fn every_hint_comes_out_as_recorded() {
+        let report = replay_lines(recorded());
+        assert!(report.is_ok(), "{report}");
+        let told = report.passed.len() + report.partly.len() + report.not_yet.len();
+        assert_eq!(told, 2_602);
+    }
+
+    /// A replay that cannot fail shows nothing.
+    #[test]
+    fn a_difference_is_noticed() {
+        let line = recorded().next().expect("a case");
+        let change = |edit: &dyn Fn(&mut Value)| {
+            let mut case: Value = serde_json::from_str(&line).expect("a case");
+            edit(&mut case["expect"]);
+            replay_lines([case.to_string()]).is_ok()
+        };
+        assert!(change(&|_| {}));
+        assert!(!change(
+            &|e| e["NodeAdd"]["NodeAffinity"] = "QueueSkip".into()
+        ));
+        assert!(!change(&|e| {
+            e["NodeAdd"]
+                .as_object_mut()
+                .expect("answers")
+                .remove("NodeName");
+        }));
+        assert!(!change(
+            &|e| e["NodeUpdateNodeTaint"] = Value::Object(serde_json::Map::new())
+        ));
+    }
+}
