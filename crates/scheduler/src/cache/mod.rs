@@ -11,16 +11,14 @@
 mod node_events;
 #[cfg(test)]
 mod tests;
-mod writes;
 
 pub use node_events::node_update_events;
 
-use berth_api::{Kind, Node, Object, Pod, Str, Time};
-use berth_framework::call::{CallId, CallResult};
-use berth_framework::{ApiCall, Cluster, PodInfo};
+use crate::dispatcher::Writes;
+use berth_api::{Kind, Node, Object, Pod, Str};
+use berth_framework::{Cluster, PodInfo};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use writes::Writes;
 
 /// Why a pod cannot be assumed or forgotten (C-6).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +68,7 @@ struct Known {
     stored: Option<Arc<Pod>>,
     /// The node that counts the pod, and why.
     counted: Option<(Str, Why)>,
+    /// Our writes that the stored object does not show.
     writes: Writes,
 }
 
@@ -154,15 +153,15 @@ impl Cache {
             .is_some_and(|k| matches!(k.counted, Some((_, Why::Assumed))))
     }
 
-    /// Takes the stored object of a pod, new or changed. One that is bound is counted on its node; if it was assumed,
+    /// Takes the stored object of a pod, new or changed, and our writes that it does not show. One that is bound is counted on its node; if it was assumed,
     /// it is confirmed (C-7), on whatever node it is bound to.
-    pub fn set_pod(&mut self, pod: Arc<Pod>, now: Time) -> PodChange {
+    pub fn set_pod(&mut self, pod: Arc<Pod>, writes: Writes) -> PodChange {
         let uid = pod.uid().clone();
         let old = self.cluster.pods.get(&uid).cloned();
         let key = (pod.namespace().clone(), pod.name().clone());
         self.by_name.insert(key, uid.clone());
         let known = self.known.entry(uid.clone()).or_default();
-        known.writes.confirm(&pod, now);
+        known.writes = writes;
         known.stored = Some(pod.clone());
         if pod.is_assigned() {
             let node = pod.spec.node_name.clone();
@@ -184,6 +183,7 @@ impl Cache {
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let known = self.known.get_mut(uid)?;
         let stored = known.stored.take()?;
+        known.writes = Writes::default();
         let effective = self.cluster.pods.get(uid).cloned();
         let key = (stored.namespace().clone(), stored.name().clone());
         if self.by_name.get(&key).is_some_and(|u| *u == *uid) {
@@ -196,7 +196,7 @@ impl Cache {
         effective
     }
 
-    /// Counts a pod on a node before the API shows it there.
+    /// Counts a pod, the effective one, on a node before the API shows it there.
     ///
     /// # Errors
     /// When it is counted on a node already.
@@ -215,7 +215,10 @@ impl Cache {
         known.counted = Some((node.clone(), Why::Assumed));
         self.assumed += 1;
         self.cluster.nodes.add_pod(node, info.clone());
-        self.refresh(&uid);
+        // What was handed in is the effective pod already; with its node it still is.
+        if self.stored(&uid).is_some() {
+            self.cluster.pods.insert(uid, info.pod.clone());
+        }
         Ok(info)
     }
 
@@ -274,20 +277,12 @@ impl Cache {
 
     // --- our own writes ------------------------------------------------------------------------------------
 
-    /// A call is on its way: from now on everybody sees the pod as if it had succeeded.
-    pub fn note_call(&mut self, id: CallId, call: &ApiCall, now: Time) {
-        let uid = &call.pod().uid;
-        if let Some(known) = self.known.get_mut(uid) {
-            known.writes.note(id, call, now);
-            self.refresh(uid);
-        }
-    }
-
-    /// A call has ended. If it failed, nobody sees its effect any more; if not, the next update of the pod shows it.
-    pub fn call_ended(&mut self, id: CallId, call: &ApiCall, result: &CallResult, now: Time) {
-        let uid = &call.pod().uid;
-        if let Some(known) = self.known.get_mut(uid) {
-            known.writes.ended(id, result, now);
+    /// Our writes to the pod have changed: from now on everybody sees it with these.
+    pub fn set_writes(&mut self, uid: &str, writes: Writes) {
+        if let Some(known) = self.known.get_mut(uid)
+            && known.writes != writes
+        {
+            known.writes = writes;
             self.refresh(uid);
         }
     }

@@ -38,7 +38,7 @@ use berth_framework::call::{CallId, CallResult};
 use berth_framework::plugin::Context;
 use berth_framework::registry::Registry;
 use berth_framework::stage::{JobId, JobResult, Wake};
-use berth_framework::{FeatureGates, PodInfo};
+use berth_framework::{Feature, FeatureGates, PodInfo};
 use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -192,6 +192,9 @@ impl Scheduler {
             features: &self.features,
         };
         self.queue.run_due(&cx);
+        for uid in self.io.dispatcher.expire(now) {
+            self.show_writes(&uid);
+        }
         self.settle(now);
     }
 
@@ -202,6 +205,11 @@ impl Scheduler {
         let outcome = self.run_cycle(now);
         self.settle(now);
         outcome
+    }
+
+    /// The scheduler stops: events are not kept for pods any more. Calls on their way may still be answered.
+    pub fn close(&mut self) {
+        self.queue.close();
     }
 
     // --- outputs -------------------------------------------------------------------------------------------
@@ -223,7 +231,9 @@ impl Scheduler {
 
     /// Whether [`Scheduler::schedule_one`] would try a pod now.
     pub fn has_pod_to_try(&self) -> bool {
-        self.parked.is_none() && self.queue.is_poppable()
+        self.parked.is_none()
+            && !self.io.dispatcher.is_saturated()
+            && self.queue.is_poppable()
     }
 
     // --- to look at ----------------------------------------------------------------------------------------
