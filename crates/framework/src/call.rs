@@ -125,6 +125,8 @@ pub enum ApiCall {
     ClearPreEnqueueStatus {
         /// The pod.
         pod: PodRef,
+        /// The nominated node to set on the way (empty to clear it); `None` leaves it.
+        nominated_node: Option<Str>,
     },
     /// Evicts a victim: marks it with a DisruptionTarget condition, then deletes it.
     DeletePod {
@@ -141,7 +143,7 @@ impl ApiCall {
         match self {
             Self::BindPod { pod, .. }
             | Self::PatchPodStatus { pod, .. }
-            | Self::ClearPreEnqueueStatus { pod }
+            | Self::ClearPreEnqueueStatus { pod, .. }
             | Self::DeletePod { pod, .. } => pod,
         }
     }
@@ -169,8 +171,17 @@ pub enum CallErrorKind {
     Timeout,
     /// The server refused: not worth repeating unchanged.
     Refused,
-    /// The call was dropped before it was sent, as another one made it needless.
+    /// The call was dropped before it was sent, as it had become needless.
     Skipped,
+    /// The call was dropped before it was sent, as a newer one took its place.
+    Overwritten,
+}
+
+impl CallErrorKind {
+    /// Whether the call was dropped on purpose: nothing failed (D-10).
+    pub fn is_dropped(self) -> bool {
+        matches!(self, Self::Skipped | Self::Overwritten)
+    }
 }
 
 /// A failed call.

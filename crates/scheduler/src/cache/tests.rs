@@ -1,12 +1,10 @@
 //! The rules C-6 to C-8 and the effective pod.
 
 use super::*;
-use berth_framework::call::{CallError, CallErrorKind, ConditionPatch, PodRef};
+use berth_api::Time;
+use berth_framework::ApiCall;
+use berth_framework::call::PodRef;
 use berth_framework::testing::{node, pod};
-
-fn now() -> Time {
-    Time::from_secs(100)
-}
 
 fn cache() -> Cache {
     let mut cache = Cache::default();
@@ -30,7 +28,7 @@ fn on(cache: &Cache, node: &str) -> Vec<String> {
 fn an_assumed_pod_counts_until_it_is_confirmed_or_forgotten() {
     let mut cache = cache();
     let p = pod("p").arc();
-    cache.set_pod(p.clone(), now());
+    cache.set_pod(p.clone(), Writes::default());
     cache.assume(&p, &"n1".into()).unwrap();
     assert_eq!(
         (on(&cache, "n1"), cache.assumed_pods()),
@@ -40,9 +38,9 @@ fn an_assumed_pod_counts_until_it_is_confirmed_or_forgotten() {
     assert!(!cache.stored("uid-p").unwrap().is_assigned());
 
     // An update that does not show the binding changes nothing.
-    cache.set_pod(pod("p").version(2).label("a", "b").arc(), now());
+    cache.set_pod(pod("p").version(2).label("a", "b").arc(), Writes::default());
     assert!(cache.is_assumed("uid-p"));
-    cache.set_pod(pod("p").version(3).on("n1").arc(), now());
+    cache.set_pod(pod("p").version(3).on("n1").arc(), Writes::default());
     assert!(!cache.is_assumed("uid-p"));
     assert_eq!(on(&cache, "n1"), ["p"]);
     assert_eq!(
@@ -57,9 +55,9 @@ fn an_assumed_pod_counts_until_it_is_confirmed_or_forgotten() {
 fn the_api_decides_where_a_pod_is() {
     let mut cache = cache();
     let p = pod("p").arc();
-    cache.set_pod(p.clone(), now());
+    cache.set_pod(p.clone(), Writes::default());
     cache.assume(&p, &"n1".into()).unwrap();
-    cache.set_pod(pod("p").version(2).on("n2").arc(), now());
+    cache.set_pod(pod("p").version(2).on("n2").arc(), Writes::default());
     assert_eq!(
         (on(&cache, "n1"), on(&cache, "n2")),
         (vec![], vec!["p".to_owned()])
@@ -76,7 +74,7 @@ fn the_api_decides_where_a_pod_is() {
 fn what_is_forgotten_is_free_again() {
     let mut cache = cache();
     let p = pod("p").request("cpu", "2").arc();
-    cache.set_pod(p.clone(), now());
+    cache.set_pod(p.clone(), Writes::default());
     cache.assume(&p, &"n1".into()).unwrap();
     assert_eq!(
         cache.assume(&p, &"n2".into()).unwrap_err().to_string(),
@@ -101,7 +99,7 @@ fn what_is_forgotten_is_free_again() {
 fn a_deleted_pod_stays_counted_while_assumed() {
     let mut cache = cache();
     let p = pod("p").arc();
-    cache.set_pod(p.clone(), now());
+    cache.set_pod(p.clone(), Writes::default());
     cache.assume(&p, &"n1".into()).unwrap();
     assert!(cache.remove_pod("uid-p").is_some());
     assert_eq!(on(&cache, "n1"), ["p"]);
@@ -116,7 +114,7 @@ fn a_deleted_pod_stays_counted_while_assumed() {
 #[test]
 fn a_node_may_go_before_its_pods_and_come_after_them() {
     let mut cache = cache();
-    cache.set_pod(pod("early").on("n3").arc(), now());
+    cache.set_pod(pod("early").on("n3").arc(), Writes::default());
     cache.set_node(node("n3").arc());
     assert_eq!(on(&cache, "n3"), ["early"]);
     cache.remove_node("n3");
@@ -132,65 +130,37 @@ fn a_node_may_go_before_its_pods_and_come_after_them() {
 
 #[test]
 fn our_writes_are_seen_before_the_api_shows_them() {
-    let patch = |reason: &str| ConditionPatch {
-        kind: "PodScheduled".into(),
-        status: "False".into(),
-        reason: reason.into(),
-        message: "no".into(),
-        observed_generation: Some(1),
-        status_changes: true,
-    };
-    let call = |reason: &str, node: Option<&str>| ApiCall::PatchPodStatus {
+    let mut writes = Writes::default();
+    let nominate = ApiCall::PatchPodStatus {
         pod: PodRef::of(&pod("p").build()),
-        condition: Some(patch(reason)),
-        nominated_node: node.map(Str::new),
+        condition: None,
+        nominated_node: Some("n1".into()),
     };
-    let failed = Err(CallError {
-        kind: CallErrorKind::Conflict,
-        message: "conflict".to_owned(),
-    });
+    writes.note(&nominate, Time::from_secs(100));
     let seen = |cache: &Cache| {
         let pod = cache.effective("uid-p").unwrap();
-        let reason = pod.condition("PodScheduled").map(|c| c.reason.to_string());
-        (
-            reason.unwrap_or_default(),
-            pod.status.nominated_node_name.to_string(),
-        )
+        pod.status.nominated_node_name.to_string()
     };
-    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
 
     let mut cache = cache();
-    cache.set_pod(pod("p").arc(), now());
-    let first = call("Unschedulable", Some("n1"));
-    cache.note_call(CallId(1), &first, now());
-    assert_eq!(seen(&cache), pair("Unschedulable", "n1"));
-    // An update that came too early to show it.
-    cache.set_pod(pod("p").version(2).arc(), now());
-    assert_eq!(seen(&cache), pair("Unschedulable", "n1"));
-    // A later write of one field leaves the other.
-    let second = call("SchedulerError", None);
-    cache.note_call(CallId(2), &second, now());
-    assert_eq!(seen(&cache), pair("SchedulerError", "n1"));
-    cache.call_ended(CallId(2), &second, &failed, now());
+    cache.set_pod(pod("p").arc(), Writes::default());
+    cache.set_writes("uid-p", writes.clone());
+    assert_eq!(seen(&cache), "n1");
+    let change = cache.set_pod(pod("p").version(2).arc(), writes.clone());
     assert_eq!(
         seen(&cache),
-        pair("", "n1"),
-        "a failed write never happened"
+        "n1",
+        "an update that came too early to show it"
     );
-    cache.call_ended(CallId(1), &first, &Ok(()), now());
-    assert_eq!(seen(&cache), pair("", "n1"), "succeeded, not shown yet");
-    cache.set_pod(pod("p").version(3).nominated("n1").arc(), now());
-    cache.set_pod(pod("p").version(4).arc(), now());
-    assert_eq!(
-        seen(&cache),
-        pair("", ""),
-        "shown once, then the API decides"
+    assert!(
+        change
+            .old
+            .is_some_and(|old| old.status.nominated_node_name == "n1")
     );
-
-    // Somebody else overwrote it at once: believed for a while, not for ever.
-    cache.note_call(CallId(3), &first, now());
-    cache.call_ended(CallId(3), &first, &Ok(()), now());
-    let later = now() + std::time::Duration::from_secs(31);
-    cache.set_pod(pod("p").version(5).nominated("n2").arc(), later);
-    assert_eq!(seen(&cache), pair("", "n2"));
+    cache.set_writes("uid-p", Writes::default());
+    assert_eq!(seen(&cache), "", "a failed write never happened");
+    let stored = cache.stored("uid-p").unwrap();
+    assert!(stored.status.nominated_node_name.is_empty());
+    cache.set_writes("uid-unknown", writes);
+    cache.check().unwrap();
 }

@@ -1,7 +1,7 @@
 //! Taking in what has changed in the cluster.
 
 use super::Scheduler;
-use crate::cache::node_update_events;
+use crate::cache::{PodChange, node_update_events};
 use crate::metrics::Metric;
 use crate::queue::pod_update_events;
 use berth_api::{Kind, Node, Object, Pod, Str, Time};
@@ -114,7 +114,7 @@ impl Scheduler {
 
     fn pod_added(&mut self, pod: Arc<Pod>, now: Time) {
         let began = self.stopwatch.nanos();
-        self.cache.set_pod(pod.clone(), now);
+        self.cache_pod(&pod, now);
         if pod.is_assigned() {
             self.move_all(&ASSIGNED_POD_ADD, None, Some(Object::Pod(pod)), None, now);
             self.handled(&ASSIGNED_POD_ADD.label(), began);
@@ -133,10 +133,7 @@ impl Scheduler {
         let began = self.stopwatch.nanos();
         let responsible = self.is_responsible(old);
         let was_assumed = self.cache.is_assumed(new.uid());
-        let change = self.cache.set_pod(new.clone(), now);
-        if old.is_assigned() || responsible {
-            self.io.dispatcher.sync(&new, now);
-        }
+        let change = self.cache_pod(&new, now);
         if old.is_assigned() {
             for event in pod_update_events(old, &new, &self.features) {
                 let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
@@ -168,6 +165,13 @@ impl Scheduler {
             }
             self.handled("UnschedulablePodUpdate", began);
         }
+    }
+
+    /// Takes in how the API shows the pod, with what our calls make of it.
+    fn cache_pod(&mut self, pod: &Arc<Pod>, now: Time) -> PodChange {
+        self.io.dispatcher.sync(pod, now);
+        let writes = self.io.dispatcher.writes(pod.uid());
+        self.cache.set_pod(pod.clone(), writes)
     }
 
     fn pod_deleted(&mut self, last: &Arc<Pod>, now: Time) {

@@ -58,6 +58,15 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    /// Adds what came later.
+    pub(crate) fn append(&mut self, mut later: Self) {
+        self.calls.append(&mut later.calls);
+        self.jobs.append(&mut later.jobs);
+        self.events.append(&mut later.events);
+        self.log.append(&mut later.log);
+        self.dropped += later.dropped;
+    }
+
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
@@ -84,8 +93,8 @@ impl fmt::Debug for Outputs {
 pub(crate) struct Io {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) permits: Permits,
-    /// Calls that the cache has not been told of yet.
-    pub(crate) made: Vec<(CallId, ApiCall)>,
+    /// Pods about which calls were made that the cache has not been told of yet.
+    pub(crate) called: Vec<Str>,
     /// Pods that plugins want tried at once, as namespace and name.
     pub(crate) activations: Vec<(Str, Str)>,
     next_job: u64,
@@ -105,9 +114,8 @@ impl Io {
 
     /// Hands a call to the dispatcher.
     pub(crate) fn call(&mut self, call: ApiCall, delay: Duration, now: Time) -> CallId {
-        let id = self.dispatcher.enqueue(call.clone(), delay, now);
-        self.made.push((id, call));
-        id
+        self.called.push(call.pod().uid.clone());
+        self.dispatcher.enqueue(call, delay, now)
     }
 
     pub(crate) fn publish(&mut self, event: PodEvent, reporting_controller: &Str) {

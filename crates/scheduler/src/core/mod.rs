@@ -142,7 +142,11 @@ impl Scheduler {
             percentage_of_nodes_to_score: options.percentage_of_nodes_to_score,
             cache: Cache::default(),
             queue: SchedulingQueue::new(config, hooks, now),
-            io: Io::new(Dispatcher::new(options.dispatcher)),
+            io: Io::new(Dispatcher::new(DispatcherOptions {
+                asynchronous: features.enabled(Feature::SchedulerAsyncAPICalls),
+                seed: options.seed,
+                ..options.dispatcher
+            })),
             waits: Waits::default(),
             rng: fastrand::Rng::with_seed(options.seed),
             start_node: 0,
@@ -216,7 +220,13 @@ impl Scheduler {
 
     /// What is to be done outside, since the last time.
     pub fn take_outputs(&mut self, now: Time) -> Outputs {
-        self.io.take(now)
+        let mut outputs = self.io.take(now);
+        // Calls that turned out to be needless have ended without being sent: what follows goes out as well.
+        while self.io.dispatcher.has_finished() {
+            self.settle(now);
+            outputs.append(self.io.take(now));
+        }
+        outputs
     }
 
     /// When [`Scheduler::tick`] has something to do next, if nothing else happens before.
@@ -231,9 +241,7 @@ impl Scheduler {
 
     /// Whether [`Scheduler::schedule_one`] would try a pod now.
     pub fn has_pod_to_try(&self) -> bool {
-        self.parked.is_none()
-            && !self.io.dispatcher.is_saturated()
-            && self.queue.is_poppable()
+        self.parked.is_none() && !self.io.dispatcher.is_saturated() && self.queue.is_poppable()
     }
 
     // --- to look at ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ use crate::metrics::Metric;
 use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport};
 use berth_api::{Duration, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::stage::Wake;
 
 /// How long a report of PreEnqueue is held back: most gates open within it (KEP-5501).
@@ -16,20 +16,30 @@ const REPORT_DELAY: Duration = Duration::from_secs(5);
 impl Scheduler {
     /// From now on everybody sees the pods as if the calls had succeeded.
     pub(crate) fn note_calls(&mut self, now: Time) {
-        for (id, call) in self.io.made.drain(..) {
-            self.cache.note_call(id, &call, now);
+        for uid in std::mem::take(&mut self.io.called) {
+            if let Some(stored) = self.cache.stored(&uid) {
+                self.io.dispatcher.sync(stored, now);
+            }
+            self.show_writes(&uid);
         }
+    }
+
+    /// From now on everybody sees the pod with what our calls make of it.
+    pub(super) fn show_writes(&mut self, uid: &str) {
+        self.cache.set_writes(uid, self.io.dispatcher.writes(uid));
     }
 
     /// A call has ended: whoever waits for it goes on.
     pub(super) fn call_finished(&mut self, finished: Finished, now: Time) {
+        let for_waiter = finished.for_waiter();
         let Finished {
             id,
             call,
             result,
             took,
+            replaced_by,
         } = finished;
-        self.cache.call_ended(id, &call, &result, now);
+        self.show_writes(&call.pod().uid);
         if let Some(took) = took {
             let labels = [
                 call.call_type(),
@@ -41,12 +51,16 @@ impl Scheduler {
                 .observe(Metric::AsyncApiCallDuration, &labels, seconds);
         }
         if let Some(waiter) = self.waits.by_call(id) {
-            self.wake(waiter, Wake::Call(result), now);
+            self.wake(waiter, Wake::Call(for_waiter), now);
             return;
         }
         let reported = self.reporting.remove(&id);
+        if let (Some(pod), Some(by)) = (&reported, replaced_by) {
+            // The newer call carries the report on; if that one fails, the report has failed.
+            self.reporting.insert(by, pod.clone());
+        }
         if let Err(error) = &result
-            && error.kind != CallErrorKind::Skipped
+            && !error.kind.is_dropped()
         {
             let pod = call.pod();
             self.io.log(
@@ -95,12 +109,12 @@ impl Scheduler {
                         nominated_node: None,
                     }
                 }
-                PreEnqueueReport::Passed { .. } => {
-                    ApiCall::ClearPreEnqueueStatus { pod: pod.clone() }
-                }
+                PreEnqueueReport::Passed { .. } => ApiCall::ClearPreEnqueueStatus {
+                    pod: pod.clone(),
+                    nominated_node: None,
+                },
             };
-            // Not noted in the cache: nobody decides by it, and the queue remembers what it has said.
-            let id = self.io.dispatcher.enqueue(call, REPORT_DELAY, now);
+            let id = self.io.call(call, REPORT_DELAY, now);
             self.reporting.insert(id, pod);
         }
         any

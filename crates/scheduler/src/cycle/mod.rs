@@ -133,7 +133,9 @@ impl Scheduler {
         if let Some(parked) = &self.parked {
             return Outcome::Parked(parked.wait);
         }
-        let Some(info) = self.queue.pop(now) else {
+        // While calls pile up, no pod is tried: its calls would be refused.
+        let saturated = self.io.dispatcher.is_saturated();
+        let Some(info) = (!saturated).then(|| self.queue.pop(now)).flatten() else {
             return Outcome::Idle {
                 next_wake: self.next_wake(now),
             };

@@ -1,30 +1,65 @@
-//! The calls to the API that the core wants made, until their results are in (KEP-5229).
+//! The calls to the API that the core wants made, until their results are in (KEP-5229, KEP-5501).
 //!
 //! The core hands calls in and never waits: the edge takes what may be sent ([`Dispatcher::next_calls`]), sends it,
 //! and brings back how it went ([`Dispatcher::complete`]); whoever made a call finds its end among
-//! [`Dispatcher::take_finished`].
+//! [`Dispatcher::take_finished`]. Each call ends exactly once.
 //!
-//! Calls about one object are sent one at a time and in order; nothing is merged, skipped or delayed. That is how
-//! Berth behaves with the gate SchedulerAsyncAPICalls off.
+//! What it does on the way:
+//! - **One call per object** is on its way at a time. A newer call merges with a waiting one of its type, replaces a
+//!   less relevant one, or is dropped for a more relevant one (status patch < binding < deletion); whoever made a
+//!   dropped call is told. A call that takes back one that was not sent removes both.
+//! - **Lanes** ([`Lane`]): a burst of status patches never holds up a binding, and the other way round every lane
+//!   keeps a share.
+//! - **Delays**: a call may be held back; while it waits it is merged as any other, and the first deadline holds.
+//! - **Retries** of failures that pass, with backoff and jitter, a limited number of times.
+//! - **What objects look like**: updates ([`Dispatcher::sync`]) drop waiting calls that have become needless, and
+//!   [`Dispatcher::writes`] tells what our calls will make of an object that does not show it yet.
+//! - **Bounds**: so many calls are kept, no more; from a point on [`Dispatcher::is_saturated`] asks for a pause.
+//!
+//! With the gate SchedulerAsyncAPICalls off ([`DispatcherOptions::asynchronous`]) calls about one object are sent one
+//! after another, and nothing is merged, skipped or delayed.
+//!
+//! **Architecture invariant:** a state machine. No clock, no I/O, no lock; jitter comes from a seed.
 
-use berth_api::{Duration, Pod, Str, Time};
+mod enqueue;
+mod lanes;
+mod object;
+mod options;
+mod send;
+mod status;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+pub use lanes::{Lane, LaneShare, LaneShares};
+pub use options::{DispatcherOptions, RetryPolicy};
+pub use writes::Writes;
+
+use berth_api::{Duration, Time};
 use berth_framework::call::{CallErrorKind, CallResult};
 use berth_framework::{ApiCall, CallError, CallId};
+use lanes::Lanes;
+use object::{CallType, Entry, Objects};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// How the dispatcher is set up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DispatcherOptions {
-    /// How many calls may be on their way at once.
-    pub in_flight_max: usize,
-}
-
-impl Default for DispatcherOptions {
-    fn default() -> Self {
-        Self { in_flight_max: 128 }
-    }
+/// Why a call was not sent, or not as it was. Programs compare the first five: they are kube-scheduler's.
+mod text {
+    pub(super) const LESS_RELEVANT: &str =
+        "a more relevant call is already enqueued for this object: call skipped";
+    pub(super) const MORE_RELEVANT: &str =
+        "a more relevant call was enqueued for this object: call overwritten";
+    pub(super) const SAME_TYPE: &str =
+        "a call of the same type was enqueued for this object: call overwritten";
+    pub(super) const NO_EFFECT: &str =
+        "call does not need to be executed because it has no effect: call skipped";
+    pub(super) const NO_EFFECT_AFTER_SYNC: &str =
+        "call does not need to be executed because after sync it has no effect: call skipped";
+    pub(super) const MERGE_FAILED: &str = "failed to merge API calls";
+    pub(super) const GONE: &str = "the object is gone: call skipped";
+    pub(super) const CANCELLED: &str = "the call was cancelled: call skipped";
+    pub(super) const CLOSED: &str = "the dispatcher is closed: call skipped";
 }
 
 /// The end of a call.
@@ -32,136 +67,109 @@ impl Default for DispatcherOptions {
 pub struct Finished {
     /// Which call.
     pub id: CallId,
-    /// The call as it was made.
+    /// The call as it was sent last, or would have been.
     pub call: ApiCall,
-    /// How it went.
+    /// How it went. A call that was dropped on purpose ends with an error of that kind, see
+    /// [`CallErrorKind::is_dropped`]; [`Finished::for_waiter`] says what that means for who waits.
     pub result: CallResult,
-    /// How long it was on its way; `None` when it was never sent.
+    /// How long it was on its way, retries included; `None` when it was never sent, or not by itself.
     pub took: Option<Duration>,
+    /// The call for which this one was dropped. One of the same type carries on what this one wanted.
+    pub replaced_by: Option<CallId>,
 }
 
-#[derive(Debug)]
-struct Tracked {
-    call: ApiCall,
-    sent_at: Option<Time>,
+impl Finished {
+    /// The result for somebody who waits for the call (D-10). A status patch that was dropped is as good as made:
+    /// something newer is on its way. A binding or deletion that was dropped did not happen, and that is an error.
+    pub fn for_waiter(&self) -> CallResult {
+        match &self.result {
+            Err(error)
+                if error.kind.is_dropped() && CallType::of(&self.call) == CallType::StatusPatch =>
+            {
+                Ok(())
+            }
+            result => result.clone(),
+        }
+    }
 }
 
-/// The calls about one object: the first may be on its way, the others wait for it.
-type Line = VecDeque<CallId>;
+/// What the dispatcher has done since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DispatcherCounts {
+    /// Calls handed out to be sent, repetitions included.
+    pub sent: u64,
+    /// Of these, repetitions.
+    pub retried: u64,
+    /// Calls that a newer one took the place of.
+    pub overwritten: u64,
+    /// Calls that were needless.
+    pub skipped: u64,
+    /// Calls that were refused because too many were there already.
+    pub refused: u64,
+}
 
 /// Orders calls. See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Dispatcher {
     options: DispatcherOptions,
     next_id: u64,
-    calls: FxHashMap<CallId, Tracked>,
-    lines: FxHashMap<Str, Line>,
-    /// The objects whose first call may be sent, oldest first.
-    sendable: VecDeque<Str>,
-    in_flight: usize,
+    objects: Objects,
+    lanes: Lanes,
+    /// Delays and pauses, with the object they are for.
+    timers: BTreeSet<(Time, u32)>,
+    /// Until when writes that nobody has seen are believed.
+    expiries: BTreeSet<(Time, u32)>,
+    /// The calls on their way.
+    in_flight: FxHashMap<CallId, u32>,
+    /// How many calls wait, by type.
+    pending: [usize; CallType::ALL.len()],
+    /// How many calls have not ended.
+    tracked: usize,
     finished: Vec<Finished>,
+    counts: DispatcherCounts,
+    rng: fastrand::Rng,
+    closed: bool,
+}
+
+impl Default for Dispatcher {
+    fn default() -> Self {
+        Self::new(DispatcherOptions::default())
+    }
+}
+
+fn dropped(kind: CallErrorKind, message: &str) -> CallResult {
+    Err(CallError {
+        kind,
+        message: message.to_owned(),
+    })
+}
+
+fn skipped(message: &str) -> CallResult {
+    dropped(CallErrorKind::Skipped, message)
+}
+
+fn overwritten(message: &str) -> CallResult {
+    dropped(CallErrorKind::Overwritten, message)
 }
 
 impl Dispatcher {
     /// A dispatcher without calls.
     pub fn new(options: DispatcherOptions) -> Self {
         Self {
+            next_id: 0,
+            objects: Objects::default(),
+            lanes: Lanes::new(options.lanes, options.in_flight_max),
+            timers: BTreeSet::new(),
+            expiries: BTreeSet::new(),
+            in_flight: FxHashMap::default(),
+            pending: [0; CallType::ALL.len()],
+            tracked: 0,
+            finished: Vec::new(),
+            counts: DispatcherCounts::default(),
+            rng: fastrand::Rng::with_seed(options.seed),
+            closed: false,
             options,
-            ..Self::default()
         }
-    }
-
-    /// Takes a call to be sent `delay` after `now` (in this mode: as soon as the object's earlier calls are done).
-    pub fn enqueue(&mut self, call: ApiCall, _delay: Duration, _now: Time) -> CallId {
-        let id = CallId(self.next_id);
-        self.next_id += 1;
-        let uid = call.pod().uid.clone();
-        self.calls.insert(
-            id,
-            Tracked {
-                call,
-                sent_at: None,
-            },
-        );
-        let line = self.lines.entry(uid.clone()).or_default();
-        line.push_back(id);
-        if line.len() == 1 {
-            self.sendable.push_back(uid);
-        }
-        id
-    }
-
-    /// The calls to send now; they are on their way from here on.
-    pub fn next_calls(&mut self, now: Time) -> Vec<(CallId, ApiCall)> {
-        let mut calls = Vec::new();
-        while self.in_flight < self.options.in_flight_max {
-            let Some(uid) = self.sendable.pop_front() else {
-                break;
-            };
-            let first = self.lines.get(&uid).and_then(|line| line.front().copied());
-            let Some((id, tracked)) = first.and_then(|id| Some((id, self.calls.get_mut(&id)?)))
-            else {
-                continue;
-            };
-            if tracked.sent_at.is_none() {
-                tracked.sent_at = Some(now);
-                self.in_flight += 1;
-                calls.push((id, tracked.call.clone()));
-            }
-        }
-        calls
-    }
-
-    /// A call that was sent has ended. An id that is not on its way is ignored.
-    pub fn complete(&mut self, id: CallId, result: CallResult, now: Time) {
-        if self.calls.get(&id).is_some_and(|c| c.sent_at.is_some()) {
-            self.in_flight -= 1;
-            self.finish(id, result, now);
-        }
-    }
-
-    /// The pod has changed. Waiting calls may have become needless; in this mode they are sent all the same.
-    pub fn sync(&mut self, _pod: &Arc<Pod>, _now: Time) {}
-
-    /// The object is gone: calls that were not sent will not be.
-    pub fn forget(&mut self, uid: &str, now: Time) {
-        let Some(line) = self.lines.get(uid) else {
-            return;
-        };
-        let waiting: Vec<CallId> = line
-            .iter()
-            .copied()
-            .filter(|id| self.calls.get(id).is_some_and(|c| c.sent_at.is_none()))
-            .collect();
-        for id in waiting {
-            let gone = CallError {
-                kind: CallErrorKind::Skipped,
-                message: "the object is gone: call skipped".to_owned(),
-            };
-            self.finish(id, Err(gone), now);
-        }
-    }
-
-    fn finish(&mut self, id: CallId, result: CallResult, now: Time) {
-        let Some(tracked) = self.calls.remove(&id) else {
-            return;
-        };
-        let uid = &tracked.call.pod().uid;
-        if let Some(line) = self.lines.get_mut(uid) {
-            let was_first = line.front() == Some(&id);
-            line.retain(|other| *other != id);
-            if line.is_empty() {
-                self.lines.remove(uid);
-            } else if was_first {
-                self.sendable.push_back(uid.clone());
-            }
-        }
-        self.finished.push(Finished {
-            id,
-            result,
-            took: tracked.sent_at.map(|at| now.since(at)),
-            call: tracked.call,
-        });
     }
 
     /// The calls that have ended since the last time, in that order.
@@ -169,100 +177,176 @@ impl Dispatcher {
         std::mem::take(&mut self.finished)
     }
 
-    /// When the dispatcher wants to be asked for calls again though nothing has happened; never, in this mode.
+    /// Whether calls have ended since the last time.
+    pub fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
+    }
+
+    /// When the dispatcher wants to be asked again ([`Dispatcher::next_calls`], [`Dispatcher::expire`]) though nothing
+    /// has happened.
     pub fn next_wake(&self) -> Option<Time> {
-        None
+        let timer = self.timers.first().map(|(time, _)| *time);
+        let expiry = self.expiries.first().map(|(time, _)| *time);
+        [timer, expiry].into_iter().flatten().min()
     }
 
     /// Whether there are calls to send now.
     pub fn has_calls_to_send(&self) -> bool {
-        self.in_flight < self.options.in_flight_max && !self.sendable.is_empty()
+        self.lanes.has_next()
     }
 
-    /// How many calls of each `call_type` have not been sent yet.
+    /// Whether so many calls are kept that it is better to make no more for the moment.
+    pub fn is_saturated(&self) -> bool {
+        self.tracked >= self.options.tracked_max - self.options.tracked_max / 4
+    }
+
+    /// How many calls of each `call_type` have not been sent yet, those that are held back included.
     pub fn pending(&self) -> BTreeMap<&'static str, usize> {
-        let mut pending = BTreeMap::new();
-        for tracked in self.calls.values().filter(|c| c.sent_at.is_none()) {
-            *pending.entry(tracked.call.call_type()).or_default() += 1;
-        }
-        pending
+        CallType::ALL
+            .into_iter()
+            .map(|call_type| (call_type.as_str(), self.pending[call_type as usize]))
+            .filter(|(_, calls)| *calls > 0)
+            .collect()
+    }
+
+    /// How many calls of a lane are on their way.
+    pub fn in_flight(&self, lane: Lane) -> usize {
+        self.lanes.in_flight(lane)
+    }
+
+    /// How many objects wait in a lane for their turn.
+    pub fn ready(&self, lane: Lane) -> usize {
+        self.lanes.ready(lane)
+    }
+
+    /// What the dispatcher has done since it was made.
+    pub fn counts(&self) -> DispatcherCounts {
+        self.counts
     }
 
     /// How many calls have not ended.
     pub fn len(&self) -> usize {
-        self.calls.len()
+        self.tracked
     }
 
     /// Whether every call has ended.
     pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+        self.tracked == 0
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use berth_framework::call::PodRef;
-    use berth_framework::testing::pod;
-
-    fn nominate(name: &str, node: &str) -> ApiCall {
-        ApiCall::PatchPodStatus {
-            pod: PodRef::of(&pod(name).build()),
-            condition: None,
-            nominated_node: Some(node.into()),
+    /// Sends nothing any more: what waits is dropped, and so is what will be handed in (D-16, D-28). What is on its
+    /// way may still be completed.
+    pub fn close(&mut self, now: Time) {
+        self.closed = true;
+        let all: Vec<u32> = self.objects.iter().map(|(at, _)| at).collect();
+        for at in all {
+            while let Some(entry) = self.take_first(at) {
+                self.end(entry, skipped(text::CLOSED), None, now);
+            }
+            self.tidy(at);
         }
     }
 
-    fn enqueue(dispatcher: &mut Dispatcher, call: ApiCall) -> CallId {
-        dispatcher.enqueue(call, Duration::ZERO, Time::EPOCH)
+    /// A call and those that joined it have ended.
+    fn end(&mut self, entry: Entry, result: CallResult, replaced_by: Option<CallId>, now: Time) {
+        let ids = 1 + entry.joined.len();
+        debug_assert!(self.tracked >= ids, "a call that ends was tracked");
+        self.tracked = self.tracked.saturating_sub(ids);
+        match &result {
+            Err(error) if error.kind == CallErrorKind::Skipped => self.counts.skipped += 1,
+            Err(error) if error.kind == CallErrorKind::Overwritten => self.counts.overwritten += 1,
+            _ => {}
+        }
+        for id in entry.joined {
+            self.finished.push(Finished {
+                id,
+                call: entry.call.clone(),
+                result: result.clone(),
+                took: None,
+                replaced_by,
+            });
+        }
+        self.finished.push(Finished {
+            id: entry.id,
+            call: entry.call,
+            result,
+            took: entry.first_sent.map(|at| now.since(at)),
+            replaced_by,
+        });
     }
 
-    fn sent(dispatcher: &mut Dispatcher) -> Vec<CallId> {
-        let calls = dispatcher.next_calls(Time::from_secs(1));
-        calls.into_iter().map(|(id, _)| id).collect()
+    /// Forgets an object that there is nothing to remember of.
+    fn tidy(&mut self, at: u32) {
+        if self.objects.get(at).is_some_and(object::Object::is_idle) {
+            self.objects.remove(at);
+        }
     }
 
-    #[test]
-    fn calls_about_one_object_go_one_after_another() {
-        let mut dispatcher = Dispatcher::default();
-        let first = enqueue(&mut dispatcher, nominate("a", "n1"));
-        let second = enqueue(&mut dispatcher, nominate("a", "n2"));
-        let other = enqueue(&mut dispatcher, nominate("b", "n1"));
-        assert_eq!(sent(&mut dispatcher), [first, other]);
-        assert_eq!(dispatcher.pending()["pod_status_patch"], 1);
-        dispatcher.complete(second, Ok(()), Time::from_secs(2));
-        assert_eq!(sent(&mut dispatcher), [], "what was not sent cannot end");
-        dispatcher.complete(first, Ok(()), Time::from_secs(3));
-        assert_eq!(sent(&mut dispatcher), [second]);
-        let finished = dispatcher.take_finished();
-        assert_eq!(finished.len(), 1);
-        assert_eq!(finished[0].took, Some(Duration::from_secs(2)));
-    }
-
-    #[test]
-    fn no_more_than_allowed_are_on_their_way() {
-        let mut dispatcher = Dispatcher::new(DispatcherOptions { in_flight_max: 2 });
-        let ids: Vec<CallId> = ["a", "b", "c"]
-            .map(|name| enqueue(&mut dispatcher, nominate(name, "n")))
-            .into();
-        assert_eq!(sent(&mut dispatcher), ids[..2]);
-        dispatcher.complete(ids[1], Ok(()), Time::from_secs(2));
-        assert_eq!(sent(&mut dispatcher), ids[2..]);
-    }
-
-    #[test]
-    fn nothing_more_is_sent_about_an_object_that_is_gone() {
-        let mut dispatcher = Dispatcher::default();
-        let first = enqueue(&mut dispatcher, nominate("a", "n1"));
-        let second = enqueue(&mut dispatcher, nominate("a", "n2"));
-        assert_eq!(sent(&mut dispatcher), [first]);
-        dispatcher.forget("uid-a", Time::from_secs(1));
-        let skipped = dispatcher.take_finished();
-        assert_eq!(
-            (skipped.len(), skipped[0].id, skipped[0].took),
-            (1, second, None)
-        );
-        dispatcher.complete(first, Ok(()), Time::from_secs(2));
-        assert!(dispatcher.is_empty() && sent(&mut dispatcher).is_empty());
+    /// Checks that the books agree. Walks everything: for tests and the simulator.
+    ///
+    /// # Errors
+    /// What does not agree.
+    #[cfg(any(test, debug_assertions))]
+    pub fn check(&self) -> Result<(), String> {
+        use object::Place;
+        let mut tracked = 0;
+        let mut pending = [0; CallType::ALL.len()];
+        let (mut ready, mut timers, mut expiries, mut in_flight) = (0, 0, 0, 0);
+        for (at, object) in self.objects.iter() {
+            let uid = &object.uid;
+            for entry in object.waiting.iter().chain(object.in_flight.as_deref()) {
+                tracked += 1 + entry.joined.len();
+            }
+            for entry in &object.waiting {
+                pending[entry.call_type() as usize] += 1;
+            }
+            if self.options.asynchronous && object.waiting.len() > 1 {
+                return Err(format!("{} calls wait for {uid}", object.waiting.len()));
+            }
+            let can_go = object.in_flight.is_none() && !object.waiting.is_empty();
+            if can_go == (object.place == Place::Nowhere) {
+                return Err(format!("{uid} is in the wrong place: {:?}", object.place));
+            }
+            ready += usize::from(matches!(object.place, Place::Ready(..)));
+            if let Place::Timer(time) = object.place {
+                timers += 1;
+                if !self.timers.contains(&(time, at)) {
+                    return Err(format!("{uid} has no timer"));
+                }
+            }
+            if let Some(time) = object.expires {
+                expiries += 1;
+                if !self.expiries.contains(&(time, at)) {
+                    return Err(format!("the writes of {uid} never expire"));
+                }
+            }
+            if let Some(entry) = &object.in_flight {
+                in_flight += 1;
+                if self.in_flight.get(&entry.id) != Some(&at) {
+                    return Err(format!("nobody knows that a call of {uid} is on its way"));
+                }
+            }
+            if object.is_idle() {
+                return Err(format!("{uid} is remembered for nothing"));
+            }
+        }
+        let lanes_ready: usize = Lane::ALL.map(|lane| self.lanes.ready(lane)).iter().sum();
+        let lanes_in_flight: usize = Lane::ALL.map(|l| self.lanes.in_flight(l)).iter().sum();
+        let counted = [tracked, ready, timers, expiries, in_flight, in_flight];
+        let noted = [
+            self.tracked,
+            lanes_ready,
+            self.timers.len(),
+            self.expiries.len(),
+            self.in_flight.len(),
+            lanes_in_flight,
+        ];
+        if counted != noted || pending != self.pending {
+            return Err(format!(
+                "counted {counted:?} and {pending:?}, noted {noted:?} and {:?}",
+                self.pending
+            ));
+        }
+        Ok(())
     }
 }

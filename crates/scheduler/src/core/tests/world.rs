@@ -252,7 +252,7 @@ impl World {
                     }
                     text
                 }
-                ApiCall::ClearPreEnqueueStatus { pod } => format!("clear {}", pod.name),
+                ApiCall::ClearPreEnqueueStatus { pod, .. } => format!("clear {}", pod.name),
                 ApiCall::DeletePod { pod, .. } => format!("delete {}", pod.name),
             })
             .collect()

@@ -1,0 +1,285 @@
+//! Taking calls in: what a new call and the calls about its object do to each other (D-7 to D-9, D-24, D-26).
+
+use super::object::{CallType, Entry, Place};
+use super::status::StatusChange;
+use super::{Dispatcher, overwritten, skipped, text};
+use berth_api::{Duration, Time};
+use berth_framework::call::CallErrorKind;
+use berth_framework::{ApiCall, CallError, CallId};
+use std::cmp::Ordering;
+
+impl Dispatcher {
+    /// Takes a call to be sent when its turn comes, and not before `delay` after `now`.
+    ///
+    /// Tell the dispatcher how the object looks ([`Dispatcher::sync`]) before or just after: otherwise it cannot see
+    /// that a call is needless.
+    pub fn enqueue(&mut self, call: ApiCall, delay: Duration, now: Time) -> CallId {
+        let id = CallId(self.next_id);
+        self.next_id += 1;
+        self.tracked += 1;
+        let delay = if self.options.asynchronous {
+            delay
+        } else {
+            Duration::ZERO
+        };
+        let entry = Entry::new(id, call, delay, now);
+        if self.closed {
+            self.end(entry, skipped(text::CLOSED), None, now);
+            return id;
+        }
+        let Some(at) = self.objects.find(&entry.call.pod().uid) else {
+            if let Some(entry) = self.admit(entry, now) {
+                let at = self.objects.insert(entry.call.pod().uid.clone());
+                self.set_waiting(at, entry, None);
+            }
+            return id;
+        };
+        if self.objects.get(at).is_some_and(|object| object.gone) {
+            self.end(entry, skipped(text::GONE), None, now);
+        } else if self.options.asynchronous {
+            self.meet(at, entry, now);
+            self.drop_needless(at, text::NO_EFFECT, now);
+            self.tidy(at);
+        } else if let Some(entry) = self.admit(entry, now) {
+            self.set_waiting(at, entry, None);
+        }
+        id
+    }
+
+    /// Refuses a call that would be one too many; see
+    /// [`tracked_max`](super::DispatcherOptions::tracked_max).
+    fn admit(&mut self, entry: Entry, now: Time) -> Option<Entry> {
+        let max = self.options.tracked_max;
+        let statuses = self.pending[CallType::StatusPatch as usize];
+        let (full, what) = match entry.call_type() {
+            _ if self.tracked > max => (true, "calls"),
+            CallType::StatusPatch if entry.delayed => (statuses >= max / 4, "status patches"),
+            CallType::StatusPatch => (statuses >= max / 2, "status patches"),
+            CallType::Binding | CallType::Deletion => (false, ""),
+        };
+        if !full {
+            return Some(entry);
+        }
+        self.counts.refused += 1;
+        let held = if what == "calls" { max } else { statuses };
+        let message = format!(
+            "the API dispatcher holds {held} {what} that have not been answered: call refused; it is made again \
+             when the pod is next tried"
+        );
+        let error = CallError {
+            kind: CallErrorKind::Unavailable,
+            message,
+        };
+        self.end(entry, Err(error), None, now);
+        None
+    }
+
+    /// A call meets those that are there about its object already.
+    fn meet(&mut self, at: u32, new: Entry, now: Time) {
+        let Some(object) = self.objects.get_mut(at) else {
+            return;
+        };
+        let old = object.waiting.last().or(object.in_flight.as_deref());
+        let Some(old) = old else {
+            if let Some(new) = self.admit(new, now) {
+                self.set_waiting(at, new, None);
+            }
+            return;
+        };
+        let old_id = old.id;
+        let waits = !object.waiting.is_empty();
+        let (old_type, new_type) = (old.call_type(), new.call_type());
+        match new_type.relevance().cmp(&old_type.relevance()) {
+            // D-7.1
+            Ordering::Less => self.end(new, skipped(text::LESS_RELEVANT), Some(old_id), now),
+            // D-7.3, and D-7.2 for a call that waits behind one on its way: it is told, too.
+            Ordering::Greater if waits => {
+                let new_id = new.id;
+                if let Some(old) = self.replace(at, new) {
+                    self.end(old, overwritten(text::MORE_RELEVANT), Some(new_id), now);
+                }
+            }
+            Ordering::Equal
+                if new_type != CallType::StatusPatch && is_same(&old.call, &new.call) =>
+            {
+                self.join(at, new);
+            }
+            Ordering::Equal if waits => self.merge(at, new, now),
+            // D-7.2, D-9: behind the one on its way.
+            Ordering::Greater | Ordering::Equal => {
+                if let Some(new) = self.admit(new, now) {
+                    self.set_waiting(at, new, None);
+                }
+            }
+        }
+    }
+
+    /// The last call about the object wants the same: one result for both.
+    fn join(&mut self, at: u32, new: Entry) {
+        let Some(object) = self.objects.get_mut(at) else {
+            return;
+        };
+        let last = object.waiting.last_mut();
+        if let Some(old) = last.or(object.in_flight.as_deref_mut()) {
+            old.joined.push(new.id);
+        }
+    }
+
+    /// D-7.4: a waiting call of the same type becomes part of the new one.
+    fn merge(&mut self, at: u32, mut new: Entry, now: Time) {
+        let Some(old) = self.objects.get(at).and_then(|o| o.waiting.last()) else {
+            return;
+        };
+        if let Err(reason) = carry_on(&mut new, old) {
+            let error = CallError {
+                kind: CallErrorKind::Refused,
+                message: format!("{}: {reason}", text::MERGE_FAILED),
+            };
+            self.end(new, Err(error), None, now);
+            return;
+        }
+        let new_id = new.id;
+        if let Some(old) = self.replace(at, new) {
+            self.end(old, overwritten(text::SAME_TYPE), Some(new_id), now);
+        }
+    }
+
+    /// Puts a call in the place of the one that waits; returns that one.
+    fn replace(&mut self, at: u32, new: Entry) -> Option<Entry> {
+        let place = self.objects.get(at)?.place;
+        let old = self.take_first(at)?;
+        let position = match place {
+            Place::Ready(_, position) => Some(position),
+            Place::Timer(_) | Place::Nowhere => None,
+        };
+        self.set_waiting(at, new, position);
+        Some(old)
+    }
+
+    // --- where objects wait --------------------------------------------------------------------------------
+
+    /// Adds a call behind those that wait for the object.
+    pub(super) fn set_waiting(&mut self, at: u32, entry: Entry, position: Option<u64>) {
+        self.pending[entry.call_type() as usize] += 1;
+        if let Some(object) = self.objects.get_mut(at) {
+            object.waiting.push(entry);
+        }
+        self.place(at, position);
+    }
+
+    /// Puts a call before those that wait for the object.
+    pub(super) fn set_first(&mut self, at: u32, entry: Entry) {
+        self.unplace(at);
+        self.pending[entry.call_type() as usize] += 1;
+        if let Some(object) = self.objects.get_mut(at) {
+            object.waiting.insert(0, entry);
+        }
+        self.place(at, None);
+    }
+
+    /// Takes the first waiting call; the next one, if any, takes its place.
+    pub(super) fn take_first(&mut self, at: u32) -> Option<Entry> {
+        self.unplace(at);
+        let object = self.objects.get_mut(at)?;
+        if object.waiting.is_empty() {
+            return None;
+        }
+        let entry = object.waiting.remove(0);
+        self.pending[entry.call_type() as usize] -= 1;
+        self.place(at, None);
+        Some(entry)
+    }
+
+    /// Finds the object's place when it has none and its first call may go.
+    pub(super) fn place(&mut self, at: u32, position: Option<u64>) {
+        let Some(object) = self.objects.get_mut(at) else {
+            return;
+        };
+        if object.in_flight.is_some() || object.place != Place::Nowhere {
+            return;
+        }
+        let Some(first) = object.waiting.first() else {
+            return;
+        };
+        object.place = match first.not_before {
+            Some(time) => {
+                self.timers.insert((time, at));
+                Place::Timer(time)
+            }
+            None => {
+                let lane = first.call_type().lane();
+                let position = position.unwrap_or_else(|| self.lanes.last_position());
+                self.lanes.add(lane, position, at);
+                Place::Ready(lane, position)
+            }
+        };
+    }
+
+    pub(super) fn unplace(&mut self, at: u32) {
+        let Some(object) = self.objects.get_mut(at) else {
+            return;
+        };
+        match std::mem::take(&mut object.place) {
+            Place::Nowhere => {}
+            Place::Ready(lane, position) => self.lanes.remove(lane, position, at),
+            Place::Timer(time) => {
+                self.timers.remove(&(time, at));
+            }
+        }
+    }
+
+    /// D-8, D-17: drops the waiting call when it would change nothing. While another is on its way nobody knows yet.
+    pub(super) fn drop_needless(&mut self, at: u32, message: &str, now: Time) {
+        let Some(object) = self.objects.get(at) else {
+            return;
+        };
+        if object.in_flight.is_some() || !self.options.asynchronous {
+            return;
+        }
+        let Some(first) = object.waiting.first() else {
+            return;
+        };
+        if !object.is_needless(&first.call) {
+            return;
+        }
+        // A binding that is done is no failure, whoever carried it out.
+        let done = object.is_done(&first.call);
+        if let Some(entry) = self.take_first(at) {
+            let result = if done { Ok(()) } else { skipped(message) };
+            self.end(entry, result, None, now);
+        }
+    }
+}
+
+/// Whether two calls that are no status patches want the same.
+fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
+    match (old, new) {
+        (ApiCall::BindPod { node: old, .. }, ApiCall::BindPod { node: new, .. }) => old == new,
+        (ApiCall::DeletePod { .. }, ApiCall::DeletePod { .. }) => true,
+        _ => false,
+    }
+}
+
+/// Adds to a new call what is left of an old one of its type that was not carried out.
+///
+/// # Errors
+/// Why one call cannot do both; the new one stays as it was.
+pub(super) fn carry_on(new: &mut Entry, old: &Entry) -> Result<(), String> {
+    let changes = (StatusChange::of(&new.call), StatusChange::of(&old.call));
+    if let (Some(change), Some(earlier)) = changes {
+        new.call = change.after(earlier)?.into_call(new.call.pod().clone());
+    }
+    if old.attempts > 0 {
+        // The pause after a failed attempt holds for whatever is sent next.
+        new.not_before = old.not_before;
+        new.attempts = old.attempts;
+        new.unclear = old.unclear;
+        new.delayed = false;
+    } else if new.delayed && old.delayed {
+        new.not_before = old.not_before;
+    } else {
+        new.not_before = None;
+        new.delayed = false;
+    }
+    Ok(())
+}

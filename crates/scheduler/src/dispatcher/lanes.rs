@@ -1,0 +1,248 @@
+//! Lanes: which call goes next when there are more than may be on their way.
+//!
+//! Each lane has a reserved share that no other lane can take, and a maximum. What is not reserved is shared, and
+//! goes to the highest lane that can use it. So a burst in a low lane cannot hold up a higher one, and a burst in a
+//! high lane cannot starve a lower one.
+
+use std::collections::BTreeSet;
+
+/// Where a call queues. Higher lanes come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// Bindings: what scheduling is for.
+    Binding,
+    /// Evictions of victims: somebody waits for the room.
+    Deletion,
+    /// Writes of claims and volumes: a binding waits for them.
+    Storage,
+    /// Conditions and nominations of pods.
+    Status,
+}
+
+impl Lane {
+    /// All lanes, highest first.
+    pub const ALL: [Self; 4] = [Self::Binding, Self::Deletion, Self::Storage, Self::Status];
+}
+
+/// How much of what may be on its way a lane gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneShare {
+    /// How many calls can always be on their way, whatever the other lanes do.
+    pub reserved: usize,
+    /// How many calls can be on their way at most.
+    pub max: usize,
+}
+
+/// How the lanes share what may be on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneShares {
+    /// Of [`Lane::Binding`].
+    pub binding: LaneShare,
+    /// Of [`Lane::Deletion`].
+    pub deletion: LaneShare,
+    /// Of [`Lane::Storage`].
+    pub storage: LaneShare,
+    /// Of [`Lane::Status`].
+    pub status: LaneShare,
+}
+
+impl LaneShares {
+    /// The share of a lane.
+    pub fn of(&self, lane: Lane) -> LaneShare {
+        match lane {
+            Lane::Binding => self.binding,
+            Lane::Deletion => self.deletion,
+            Lane::Storage => self.storage,
+            Lane::Status => self.status,
+        }
+    }
+}
+
+/// A place in a lane: earlier positions go first. The object keeps its position when its call is replaced.
+pub(super) type Position = u64;
+
+/// The lanes: who is ready, and how many are on their way.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    shares: LaneShares,
+    /// What is not reserved for any lane.
+    shared: usize,
+    ready: [BTreeSet<(Position, u32)>; 4],
+    in_flight: [usize; 4],
+    next_position: Position,
+}
+
+impl Lanes {
+    pub(super) fn new(shares: LaneShares, in_flight_max: usize) -> Self {
+        let reserved: usize = Lane::ALL.map(|l| shares.of(l).reserved).iter().sum();
+        Self {
+            shares,
+            shared: in_flight_max.saturating_sub(reserved),
+            ready: Default::default(),
+            in_flight: [0; 4],
+            next_position: 0,
+        }
+    }
+
+    /// A position behind all that were given out before.
+    pub(super) fn last_position(&mut self) -> Position {
+        self.next_position += 1;
+        self.next_position
+    }
+
+    /// An object's call may be sent.
+    pub(super) fn add(&mut self, lane: Lane, position: Position, object: u32) {
+        self.ready[lane as usize].insert((position, object));
+    }
+
+    /// An object's call may not be sent after all.
+    pub(super) fn remove(&mut self, lane: Lane, position: Position, object: u32) {
+        self.ready[lane as usize].remove(&(position, object));
+    }
+
+    /// Whether one more call of the lane may be on its way.
+    fn has_room(&self, lane: Lane) -> bool {
+        let share = self.shares.of(lane);
+        let mine = self.in_flight[lane as usize];
+        if mine >= share.max.max(share.reserved) {
+            return false;
+        }
+        mine < share.reserved || self.shared_in_use() < self.shared
+    }
+
+    fn shared_in_use(&self) -> usize {
+        let beyond = |lane: Lane| {
+            self.in_flight[lane as usize].saturating_sub(self.shares.of(lane).reserved)
+        };
+        Lane::ALL.map(beyond).iter().sum()
+    }
+
+    /// The object that goes next, which is not ready any more; none when nobody is ready whose lane has room.
+    pub(super) fn pick(&mut self) -> Option<(Lane, u32)> {
+        let lane = Lane::ALL
+            .into_iter()
+            .find(|lane| !self.ready[*lane as usize].is_empty() && self.has_room(*lane))?;
+        let (_, object) = self.ready[lane as usize].pop_first()?;
+        Some((lane, object))
+    }
+
+    /// Whether [`Lanes::pick`] would find somebody.
+    pub(super) fn has_next(&self) -> bool {
+        Lane::ALL
+            .into_iter()
+            .any(|lane| !self.ready[lane as usize].is_empty() && self.has_room(lane))
+    }
+
+    /// A call is on its way.
+    pub(super) fn start(&mut self, lane: Lane) {
+        self.in_flight[lane as usize] += 1;
+    }
+
+    /// A call is not on its way any more.
+    pub(super) fn end(&mut self, lane: Lane) {
+        let mine = &mut self.in_flight[lane as usize];
+        debug_assert!(*mine > 0, "a call that ends was on its way");
+        *mine = mine.saturating_sub(1);
+    }
+
+    /// How many calls of a lane are on their way.
+    pub(super) fn in_flight(&self, lane: Lane) -> usize {
+        self.in_flight[lane as usize]
+    }
+
+    /// How many objects of a lane are ready.
+    pub(super) fn ready(&self, lane: Lane) -> usize {
+        self.ready[lane as usize].len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(shares: [(usize, usize); 4], in_flight_max: usize) -> Lanes {
+        let [binding, deletion, storage, status] =
+            shares.map(|(reserved, max)| LaneShare { reserved, max });
+        let shares = LaneShares {
+            binding,
+            deletion,
+            storage,
+            status,
+        };
+        Lanes::new(shares, in_flight_max)
+    }
+
+    fn ready(lanes: &mut Lanes, lane: Lane, objects: std::ops::Range<u32>) {
+        for object in objects {
+            let position = lanes.last_position();
+            lanes.add(lane, position, object);
+        }
+    }
+
+    fn start_all(lanes: &mut Lanes) -> [usize; 4] {
+        while let Some((lane, _)) = lanes.pick() {
+            lanes.start(lane);
+        }
+        lanes.in_flight
+    }
+
+    /// 9.9 #165, #166: two are let through, the third waits until one has ended.
+    #[test]
+    fn no_more_than_allowed_are_on_their_way() {
+        let mut lanes = lanes([(2, 2), (0, 0), (0, 0), (0, 0)], 2);
+        ready(&mut lanes, Lane::Binding, 0..3);
+        assert_eq!(start_all(&mut lanes), [2, 0, 0, 0]);
+        assert!(!lanes.has_next());
+        lanes.end(Lane::Binding);
+        assert_eq!(lanes.pick(), Some((Lane::Binding, 2)));
+    }
+
+    #[test]
+    fn shares_are_kept_whoever_pushes() {
+        const MANY: std::ops::Range<u32> = 0..100;
+        let shares = [(4, 20), (2, 10), (2, 10), (2, 6)];
+        for (who, came_first, expected) in [
+            ("bindings alone", vec![Lane::Binding], [14, 0, 0, 0]),
+            ("statuses alone", vec![Lane::Status], [0, 0, 0, 6]),
+            (
+                "statuses, then bindings",
+                vec![Lane::Status, Lane::Binding],
+                [10, 0, 0, 6],
+            ),
+            (
+                "everybody, from below",
+                vec![Lane::Status, Lane::Storage, Lane::Deletion, Lane::Binding],
+                [4, 2, 8, 6],
+            ),
+        ] {
+            let mut lanes = lanes(shares, 20);
+            for lane in came_first {
+                ready(&mut lanes, lane, MANY);
+                start_all(&mut lanes);
+            }
+            assert_eq!(lanes.in_flight, expected, "{who}");
+        }
+        let mut lanes = lanes(shares, 20);
+        for lane in Lane::ALL {
+            ready(&mut lanes, lane, MANY);
+        }
+        assert_eq!(start_all(&mut lanes), [14, 2, 2, 2], "everybody at once");
+    }
+
+    #[test]
+    fn earlier_positions_go_first() {
+        let mut lanes = lanes([(9, 9); 4], 36);
+        let (first, second) = (lanes.last_position(), lanes.last_position());
+        lanes.add(Lane::Status, second, 2);
+        lanes.add(Lane::Status, first, 1);
+        lanes.add(Lane::Binding, lanes.next_position, 3);
+        lanes.remove(Lane::Binding, lanes.next_position, 3);
+        assert_eq!(
+            (lanes.ready(Lane::Binding), lanes.ready(Lane::Status)),
+            (0, 2)
+        );
+        assert_eq!(lanes.pick(), Some((Lane::Status, 1)));
+        assert_eq!(lanes.pick(), Some((Lane::Status, 2)));
+        assert_eq!(lanes.pick(), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! How the dispatcher is set up. Every number is a limit: nothing in the dispatcher grows or repeats without one.
+
+use super::lanes::{LaneShare, LaneShares};
+use berth_api::Duration;
+
+/// How calls are repeated that failed for a reason that passes.
+///
+/// The pause after attempt `n` is `backoff_initial * backoff_factor^(n-1)`, at most `backoff_max`, lengthened by up
+/// to `jitter_percent` of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// How often a call is sent at most, the first time included.
+    pub attempts_max: u32,
+    /// The pause after the first attempt.
+    pub backoff_initial: Duration,
+    /// How much longer each further pause is.
+    pub backoff_factor: u32,
+    /// The longest pause, before jitter.
+    pub backoff_max: Duration,
+    /// By how much a pause may be longer, at random, in percent.
+    pub jitter_percent: u32,
+}
+
+impl RetryPolicy {
+    /// Of status patches: kube-scheduler's numbers (D-19).
+    pub const STATUS: Self = Self {
+        attempts_max: 4,
+        backoff_initial: Duration::from_millis(10),
+        backoff_factor: 5,
+        backoff_max: Duration::from_secs(5),
+        jitter_percent: 10,
+    };
+
+    /// Of bindings, deletions and writes of claims and volumes. Giving these up costs a scheduling cycle or a
+    /// victim for nothing, so they outlast a restart of the server: about 16 s in all.
+    pub const WRITES: Self = Self {
+        attempts_max: 8,
+        ..Self::STATUS
+    };
+
+    /// The pause after `attempts` attempts. `random` is between 0 and 1.
+    pub fn pause(&self, attempts: u32, random: f64) -> Duration {
+        let factor = self
+            .backoff_factor
+            .saturating_pow(attempts.saturating_sub(1));
+        let pause = self
+            .backoff_initial
+            .saturating_mul(factor)
+            .min(self.backoff_max);
+        pause + pause.mul_f64(f64::from(self.jitter_percent) / 100.0 * random.clamp(0.0, 1.0))
+    }
+}
+
+/// How the dispatcher is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DispatcherOptions {
+    /// Whether calls about one object are merged, skipped and delayed (gate SchedulerAsyncAPICalls). Otherwise each
+    /// is sent, in order.
+    pub asynchronous: bool,
+    /// How many calls may be on their way at once. Never fewer than the reserved shares together.
+    pub in_flight_max: usize,
+    /// How the lanes share them.
+    pub lanes: LaneShares,
+    /// How many calls are kept at once, on their way or waiting. Status patches may take half of them, delayed ones
+    /// a quarter; what is above is refused. From three quarters on, the dispatcher is saturated.
+    pub tracked_max: usize,
+    /// How status patches are repeated.
+    pub status_retry: RetryPolicy,
+    /// How the other calls are repeated.
+    pub write_retry: RetryPolicy,
+    /// How long a write that has succeeded is believed in though no update of the object shows it: by then somebody
+    /// else has overwritten it.
+    pub unseen_max: Duration,
+    /// Where the jitter comes from.
+    pub seed: u64,
+}
+
+impl DispatcherOptions {
+    /// Options for a scheduler with that `parallelism`: eight calls on their way for each.
+    ///
+    /// kube-scheduler means its dispatcher to run as many calls as it has workers (16), which together with its
+    /// client's 50 calls a second is what lets status patches hold up bindings. A call that is on its way costs next
+    /// to nothing here, and bindings wait for the server most of their time.
+    pub fn for_parallelism(parallelism: usize) -> Self {
+        Self::for_in_flight(parallelism.saturating_mul(8))
+    }
+
+    /// Options for that many calls on their way at once, at least one for each lane: a quarter is reserved for
+    /// bindings, a sixteenth for each other lane. Status patches never take more than a quarter, deletions and
+    /// writes of claims and volumes never more than a half.
+    pub fn for_in_flight(in_flight_max: usize) -> Self {
+        let total = in_flight_max.max(4);
+        let part = |divisor: usize| (total / divisor).max(1);
+        let lane = |reserved, max| LaneShare { reserved, max };
+        Self {
+            asynchronous: true,
+            in_flight_max: total,
+            lanes: LaneShares {
+                binding: lane(part(4), total),
+                deletion: lane(part(16), part(2)),
+                storage: lane(part(16), part(2)),
+                status: lane(part(16), part(4)),
+            },
+            tracked_max: 1 << 18,
+            status_retry: RetryPolicy::STATUS,
+            write_retry: RetryPolicy::WRITES,
+            unseen_max: Duration::from_secs(30),
+            seed: 0,
+        }
+    }
+}
+
+impl Default for DispatcherOptions {
+    fn default() -> Self {
+        Self::for_parallelism(16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// D-19: 10 ms, five times as long each time, 10 % jitter; by hand: 10, 50, 250, 1250, then the cap of 5 s.
+    #[test]
+    fn pauses_grow_fivefold_up_to_the_cap() {
+        let policy = RetryPolicy::WRITES;
+        for (attempts, millis) in [(1, 10), (2, 50), (3, 250), (4, 1250), (5, 5000), (99, 5000)] {
+            assert_eq!(policy.pause(attempts, 0.0), Duration::from_millis(millis));
+            let longest = Duration::from_micros(millis * 1100);
+            assert_eq!(policy.pause(attempts, 1.0), longest, "attempt {attempts}");
+        }
+    }
+
+    #[test]
+    fn every_lane_gets_a_share_however_few_calls_there_are() {
+        for total in [0, 1, 4, 5, 16, 128, 1000] {
+            let options = DispatcherOptions::for_in_flight(total);
+            let lanes = options.lanes;
+            let shares = [lanes.binding, lanes.deletion, lanes.storage, lanes.status];
+            assert!(
+                shares
+                    .iter()
+                    .all(|s| s.reserved >= 1 && s.max >= s.reserved)
+            );
+            let reserved: usize = shares.iter().map(|s| s.reserved).sum();
+            assert!(reserved <= options.in_flight_max, "{total}: {options:?}");
+        }
+        assert_eq!(DispatcherOptions::default().in_flight_max, 128);
+    }
+}

@@ -1,0 +1,196 @@
+//! Sending calls and taking their results: lanes, retries and what follows (D-11, D-13, D-14, D-19).
+
+use super::enqueue::carry_on;
+use super::object::{CallType, Entry, Place};
+use super::{Dispatcher, overwritten, text};
+use berth_api::Time;
+use berth_framework::call::{CallErrorKind, CallResult};
+use berth_framework::{ApiCall, CallError, CallId};
+
+impl Dispatcher {
+    /// The calls to send now; they are on their way from here on, and each is to be answered with
+    /// [`Dispatcher::complete`].
+    pub fn next_calls(&mut self, now: Time) -> Vec<(CallId, ApiCall)> {
+        self.release_due(now);
+        let mut calls = Vec::new();
+        while let Some((lane, at)) = self.lanes.pick() {
+            let Some(object) = self.objects.get_mut(at) else {
+                debug_assert!(false, "who is ready has a call");
+                continue;
+            };
+            object.place = Place::Nowhere;
+            if object.waiting.is_empty() {
+                debug_assert!(false, "who is ready has a call");
+                continue;
+            }
+            let mut entry = object.waiting.remove(0);
+            self.pending[entry.call_type() as usize] -= 1;
+            let Some(call) = object.cut(&entry.call) else {
+                // Nothing to do any more: as good as done.
+                self.end(entry, Ok(()), None, now);
+                self.place(at, None);
+                self.tidy(at);
+                continue;
+            };
+            entry.call = call;
+            entry.not_before = None;
+            entry.delayed = false;
+            entry.first_sent.get_or_insert(now);
+            self.counts.sent += 1;
+            self.counts.retried += u64::from(entry.attempts > 0);
+            entry.attempts = entry.attempts.saturating_add(1);
+            calls.push((entry.id, entry.call.clone()));
+            self.in_flight.insert(entry.id, at);
+            self.lanes.start(lane);
+            object.in_flight = Some(Box::new(entry));
+        }
+        calls
+    }
+
+    /// Delays and pauses that have ended.
+    fn release_due(&mut self, now: Time) {
+        while let Some((time, at)) = self.timers.first().copied() {
+            if time > now {
+                break;
+            }
+            self.unplace(at);
+            if let Some(first) = self
+                .objects
+                .get_mut(at)
+                .and_then(|object| object.waiting.first_mut())
+            {
+                first.not_before = None;
+            }
+            self.place(at, None);
+        }
+    }
+
+    /// A call that was sent has ended. An id that is not on its way is ignored.
+    pub fn complete(&mut self, id: CallId, result: CallResult, now: Time) {
+        let Some(at) = self.in_flight.remove(&id) else {
+            return;
+        };
+        let Some(object) = self.objects.get_mut(at) else {
+            return;
+        };
+        let Some(entry) = object.in_flight.take() else {
+            return;
+        };
+        self.lanes.end(entry.call_type().lane());
+        match meaning(&entry, object.is_done(&entry.call), result) {
+            Ok(()) => {
+                self.note_written(at, &entry.call, now);
+                self.end(*entry, Ok(()), None, now);
+            }
+            Err(error) => self.failed(at, *entry, error, now),
+        }
+        // D-14: the next one's turn, at the end of its lane.
+        self.place(at, None);
+        self.drop_needless(at, text::NO_EFFECT_AFTER_SYNC, now);
+        self.tidy(at);
+    }
+
+    /// A call has failed: it is repeated, carried on by a newer one, or over.
+    fn failed(&mut self, at: u32, mut entry: Entry, error: CallError, now: Time) {
+        let policy = match entry.call_type() {
+            CallType::StatusPatch => self.options.status_retry,
+            CallType::Binding | CallType::Deletion => self.options.write_retry,
+        };
+        let gone = self.objects.get(at).is_none_or(|object| object.gone);
+        if gone
+            || self.closed
+            || !is_passing(&entry, error.kind)
+            || entry.attempts >= policy.attempts_max
+        {
+            self.end(entry, Err(error), None, now);
+            return;
+        }
+        entry.unclear |= matches!(
+            error.kind,
+            CallErrorKind::Timeout | CallErrorKind::Unavailable
+        );
+        let pause = policy.pause(entry.attempts, self.rng.f64());
+        entry.not_before = Some(now + pause);
+        let waits = self.objects.get(at).is_some_and(|o| !o.waiting.is_empty());
+        if !waits || !self.options.asynchronous {
+            self.set_first(at, entry);
+            return;
+        }
+        // A newer call has come meanwhile: it carries on what this one did not get done.
+        let Some(mut newer) = self.take_first(at) else {
+            return;
+        };
+        let by = Some(newer.id);
+        let result = if newer.call_type() != entry.call_type() {
+            overwritten(text::MORE_RELEVANT)
+        } else if carry_on(&mut newer, &entry).is_ok() {
+            overwritten(text::SAME_TYPE)
+        } else {
+            Err(error)
+        };
+        self.set_waiting(at, newer, None);
+        self.end(entry, result, by, now);
+    }
+
+    /// A call has been carried out; until an update shows it, it is remembered.
+    fn note_written(&mut self, at: u32, call: &ApiCall, now: Time) {
+        let until = now + self.options.unseen_max;
+        let Some(object) = self.objects.get_mut(at) else {
+            return;
+        };
+        if object.gone {
+            return;
+        }
+        object.written.note(call, now);
+        if object.written.is_empty() {
+            return;
+        }
+        if let Some(before) = object.expires.replace(until) {
+            self.expiries.remove(&(before, at));
+        }
+        self.expiries.insert((until, at));
+        // As many as calls, and no more: the oldest are believed no longer.
+        if self.expiries.len() > self.options.tracked_max
+            && let Some((_, oldest)) = self.expiries.first().copied()
+        {
+            self.forget_written(oldest);
+            if oldest != at {
+                self.tidy(oldest);
+            }
+        }
+    }
+
+    pub(super) fn forget_written(&mut self, at: u32) {
+        if let Some(object) = self.objects.get_mut(at) {
+            object.written = super::Writes::NONE;
+            if let Some(time) = object.expires.take() {
+                self.expiries.remove(&(time, at));
+            }
+        }
+    }
+}
+
+/// What a result means, given what is known of the object: a deletion of what is gone is done, and so is a binding
+/// that is refused because an earlier attempt was carried out after all.
+fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
+    match (&entry.call, result) {
+        (ApiCall::DeletePod { .. }, Err(error)) if error.kind == CallErrorKind::NotFound => Ok(()),
+        (ApiCall::BindPod { .. }, Err(error)) if error.kind == CallErrorKind::Conflict && done => {
+            Ok(())
+        }
+        (_, result) => result,
+    }
+}
+
+/// Whether another attempt may go better.
+fn is_passing(entry: &Entry, kind: CallErrorKind) -> bool {
+    match kind {
+        CallErrorKind::Unavailable | CallErrorKind::Timeout => true,
+        // A binding is refused because the pod has a node. Perhaps ours: an update will tell, soon.
+        CallErrorKind::Conflict => entry.call_type() != CallType::Binding || entry.unclear,
+        CallErrorKind::NotFound
+        | CallErrorKind::Refused
+        | CallErrorKind::Skipped
+        | CallErrorKind::Overwritten => false,
+    }
+}

@@ -1,0 +1,114 @@
+//! How objects look, as far as the dispatcher must know: updates, deletions, and what our calls make of them (D-17,
+//! D-25).
+
+use super::{Dispatcher, Writes, skipped, text};
+use berth_api::{Pod, Str, Time};
+use berth_framework::ApiCall;
+use std::sync::Arc;
+
+impl Dispatcher {
+    /// This is how the API shows the pod now. A waiting call that would change nothing any more is dropped, and
+    /// writes that the pod shows are forgotten.
+    pub fn sync(&mut self, stored: &Arc<Pod>, now: Time) {
+        let Some(at) = self.objects.find(stored.uid()) else {
+            return;
+        };
+        let Some(object) = self.objects.get_mut(at) else {
+            return;
+        };
+        if object.gone {
+            return;
+        }
+        let known = object.stored.replace(stored.clone()).is_some();
+        object.written.confirm(stored);
+        if object.written.is_empty() {
+            self.forget_written(at);
+        }
+        let message = if known {
+            text::NO_EFFECT_AFTER_SYNC
+        } else {
+            text::NO_EFFECT
+        };
+        self.drop_needless(at, message, now);
+        self.tidy(at);
+    }
+
+    /// What our calls make of an object and it does not show yet.
+    pub fn writes(&self, uid: &str) -> Writes {
+        let object = self.objects.find(uid).and_then(|at| self.objects.get(at));
+        object
+            .map(super::object::Object::writes)
+            .unwrap_or_default()
+    }
+
+    /// The pod as it will look once the API shows what we have written or are about to write; the same one when that
+    /// is nothing.
+    pub fn effective(&self, stored: &Arc<Pod>) -> Arc<Pod> {
+        let writes = self.writes(stored.uid());
+        if writes.is_empty() {
+            return stored.clone();
+        }
+        let mut pod = Pod::clone(stored);
+        writes.apply_to(&mut pod);
+        Arc::new(pod)
+    }
+
+    /// Stops believing in writes that have succeeded long ago and were never seen. Returns the objects that look
+    /// different now.
+    pub fn expire(&mut self, now: Time) -> Vec<Str> {
+        let mut changed = Vec::new();
+        while let Some((time, at)) = self.expiries.first().copied() {
+            if time > now {
+                break;
+            }
+            self.forget_written(at);
+            changed.extend(self.objects.get(at).map(|object| object.uid.clone()));
+            self.tidy(at);
+        }
+        changed
+    }
+
+    /// The object is gone: calls that were not sent will not be. What is on its way is not repeated.
+    pub fn forget(&mut self, uid: &str, now: Time) {
+        let Some(at) = self.objects.find(uid) else {
+            return;
+        };
+        while let Some(entry) = self.take_first(at) {
+            let result = match entry.call {
+                // What was wanted has come about.
+                ApiCall::DeletePod { .. } => Ok(()),
+                _ => skipped(text::GONE),
+            };
+            self.end(entry, result, None, now);
+        }
+        self.forget_written(at);
+        if let Some(object) = self.objects.get_mut(at) {
+            object.stored = None;
+            object.gone = true;
+        }
+        self.tidy(at);
+    }
+
+    /// Drops the waiting calls about an object of which `which` is true; what is on its way cannot be cancelled.
+    /// Returns how many calls were dropped.
+    pub fn cancel(&mut self, uid: &str, which: impl Fn(&ApiCall) -> bool, now: Time) -> usize {
+        let Some(at) = self.objects.find(uid) else {
+            return 0;
+        };
+        let mut kept = Vec::new();
+        let mut cancelled = 0;
+        while let Some(entry) = self.take_first(at) {
+            if which(&entry.call) {
+                cancelled += 1;
+                self.end(entry, skipped(text::CANCELLED), None, now);
+            } else {
+                kept.push(entry);
+            }
+        }
+        for entry in kept {
+            self.set_waiting(at, entry, None);
+        }
+        self.tidy(at);
+        cancelled
+    }
+}
