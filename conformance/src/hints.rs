@@ -11,8 +11,8 @@ use berth_framework::event::Change;
 use berth_framework::registry::Registry;
 use berth_framework::{ActionType, Cluster, ClusterEvent, EventResource, FeatureGates, Hint};
 use berth_scheduler::cache::node_update_events;
-use berth_scheduler::profile::{Profile, ProfileSpec, Registrations};
-use berth_scheduler::queue::pod_update_events;
+use berth_scheduler::profile::{Profile, ProfileSpec};
+use berth_scheduler::queue::{PluginEvents, ProfileHooks, pod_update_events};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub fn replay(reader: impl BufRead) -> Report {
 struct Asked {
     registry: Registry,
     features: FeatureGates,
-    registrations: Vec<Registrations>,
+    events: Vec<PluginEvents>,
 }
 
 impl Asked {
@@ -80,11 +80,17 @@ impl Asked {
         let features = FeatureGates::default();
         let profile = Profile::build(&ProfileSpec::default(), &registry, &features)
             .map_err(|errors| format!("{errors:?}"))?;
-        let registrations = profile.registrations(&features);
+        let sort = profile.queue_sort.plugin.clone();
+        let hooks = profile
+            .plugins()
+            .iter()
+            .fold(ProfileHooks::new(profile.name.clone(), sort), |hooks, p| {
+                hooks.with_plugin(p, &features)
+            });
         Ok(Self {
             registry,
             features,
-            registrations,
+            events: hooks.events,
         })
     }
 
@@ -144,8 +150,8 @@ impl Asked {
         change: Change<'_>,
     ) -> BTreeMap<String, String> {
         let mut answers = BTreeMap::new();
-        for registrations in &self.registrations {
-            for registration in &registrations.events {
+        for plugin in &self.events {
+            for registration in &plugin.registrations {
                 if !registration.event.matches(event) {
                     continue;
                 }
@@ -157,7 +163,7 @@ impl Asked {
                         Err(_) => "Error",
                     },
                 };
-                answers.insert(registrations.plugin.to_string(), answer.to_owned());
+                answers.insert(plugin.plugin.to_string(), answer.to_owned());
             }
         }
         answers

@@ -6,6 +6,7 @@ use crate::runner::{RunOptions, Runner};
 use crate::{serve, signal};
 use berth_client::{ConnectOptions, connect};
 use berth_framework::FeatureGates;
+use berth_framework::registry::Registry;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ fn user_agent() -> String {
 ///
 /// # Errors
 /// When something cannot be had at the start, or the core has ended by itself.
-pub(crate) async fn run(args: SchedulerArgs) -> Result<(), Failure> {
-    let options = options(&args.core)?;
+pub(crate) async fn run(args: SchedulerArgs, registry: Registry) -> Result<(), Failure> {
+    let options = options(&args.core, registry)?;
     let listener = serve::bind(args.metrics).await?;
     let mut scheduling =
         Scheduling::start(args.kubeconfig, args.master, &options, listener).await?;
@@ -42,7 +43,7 @@ pub(crate) async fn run(args: SchedulerArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Lists every gate that cannot be set as wanted.
-pub(crate) fn options(args: &CoreArgs) -> Result<RunOptions, Failure> {
+pub(crate) fn options(args: &CoreArgs, registry: Registry) -> Result<RunOptions, Failure> {
     let features = FeatureGates::parse(&args.feature_gates).map_err(|errors| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Failure::Usage(format!("--feature-gates: {}", errors.join("; ")))
@@ -50,7 +51,11 @@ pub(crate) fn options(args: &CoreArgs) -> Result<RunOptions, Failure> {
     let seed = args.seed.unwrap_or_else(|| {
         u64::try_from(berth_client::events::now().as_nanos()).unwrap_or_default()
     });
-    Ok(RunOptions { features, seed })
+    Ok(RunOptions {
+        features,
+        seed,
+        registry,
+    })
 }
 
 /// A scheduler that runs, with its metrics served.

@@ -5,15 +5,16 @@ use crate::control_plane::{ControlPlane, NODES_DEFAULT, Options};
 use crate::exit::Failure;
 use crate::scheduler::{self, Scheduling};
 use crate::{apply, manifest, serve, signal};
+use berth_framework::registry::Registry;
 
 /// Runs until asked to stop.
 ///
 /// # Errors
 /// When a file is wrong, something cannot be had at the start, or the core has ended by itself.
-pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure> {
     // Everything that can be wrong with the input is found before anything is started.
     let documents = manifest::read_all(&args.files)?;
-    let core = scheduler::options(&args.core)?;
+    let core = scheduler::options(&args.core, registry)?;
     let listener = serve::bind(args.metrics).await?;
     let nodes = args.control_plane.nodes.unwrap_or(NODES_DEFAULT);
     let plane = ControlPlane::start(

@@ -8,6 +8,7 @@ mod feed;
 use crate::exit::Failure;
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher};
+use berth_framework::registry::Registry;
 use berth_framework::{
     FeatureGates, call::CallId, call::CallResult, stage::JobId, stage::JobResult,
 };
@@ -45,6 +46,8 @@ pub(crate) struct RunOptions {
     pub(crate) features: FeatureGates,
     /// The seed of every random choice.
     pub(crate) seed: u64,
+    /// The plugins that a profile may name.
+    pub(crate) registry: Registry,
 }
 
 /// A scheduler that runs.
@@ -68,7 +71,7 @@ impl Runner {
                 stopwatch: Box::new(SinceStart(Instant::now())),
                 ..SchedulerOptions::default()
             },
-            &berth_plugins::in_tree(),
+            &options.registry,
             events::now(),
         )
         .map_err(Failure::usage)?;

@@ -1,0 +1,98 @@
+//! The berth command as a library: parses, wires, runs.
+//!
+//! A scheduler with plugins of one's own is a binary of a few lines: it takes [`Berth::new`], adds its plugins and
+//! calls [`Berth::main`]. It then has every subcommand of berth, and its configuration can name the plugins.
+
+// The command is the edge: it may ask the clock, open files and sockets, and start threads.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod apiserver;
+mod apply;
+mod cli;
+mod conformance;
+mod control_plane;
+mod exit;
+mod manifest;
+mod perf;
+mod runner;
+mod scheduler;
+mod serve;
+mod signal;
+mod up;
+
+use berth_framework::registry::{
+    AlreadyRegistered, ArgsError, Extensions, FactoryContext, Registry,
+};
+use clap::Parser;
+use cli::{Cli, Command};
+use exit::Failure;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// The command, with the plugins that a configuration may name.
+#[derive(Debug, Clone)]
+pub struct Berth {
+    registry: Registry,
+}
+
+impl Default for Berth {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Berth {
+    /// The command with the in-tree plugins.
+    pub fn new() -> Self {
+        Self {
+            registry: berth_plugins::in_tree(),
+        }
+    }
+
+    /// Adds a plugin. `factory` makes it from its arguments.
+    ///
+    /// # Errors
+    /// When there is a plugin of that name.
+    pub fn with_plugin(
+        mut self,
+        name: &str,
+        factory: impl Fn(&FactoryContext<'_>) -> Result<Extensions, ArgsError> + Send + Sync + 'static,
+    ) -> Result<Self, AlreadyRegistered> {
+        self.registry.register(name, factory)?;
+        Ok(self)
+    }
+
+    /// Does what the command line says and returns the exit code.
+    pub fn main(self) -> ExitCode {
+        let cli = Cli::parse();
+        tracing_subscriber::fmt()
+            .with_env_filter(
+                EnvFilter::try_from_env("BERTH_LOG").unwrap_or_else(|_| EnvFilter::new("warn")),
+            )
+            .with_writer(std::io::stderr)
+            .init();
+        let result = match cli.command {
+            Command::Up(args) => run(up::run(args, self.registry)),
+            Command::Scheduler(args) => run(scheduler::run(args, self.registry)),
+            Command::Apiserver(args) => run(apiserver::run(args)),
+            Command::Conformance(args) => conformance::run(&args),
+            Command::Perf(args) => perf::run(&args),
+            Command::Simulate(_) => Ok(()),
+        };
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(),
+        }
+    }
+}
+
+/// Runs the edge. What is left over when it ends is not waited for.
+fn run(main: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))?;
+    let result = runtime.block_on(main);
+    runtime.shutdown_background();
+    result
+}
