@@ -20,6 +20,7 @@ pub mod node_name;
 pub mod node_ports;
 pub mod node_resources;
 pub mod node_unschedulable;
+pub mod node_volume_limits;
 pub mod pod_topology_spread;
 pub mod priority_sort;
 pub mod registry;
@@ -28,5 +29,9 @@ pub mod scheduling_gates;
 pub mod taint_toleration;
 #[cfg(test)]
 mod testing;
+pub mod volume_binding;
+pub mod volume_restrictions;
+pub mod volume_zone;
+mod volumes;
 
 pub use registry::in_tree;

@@ -13,10 +13,14 @@ use crate::node_resources::{
     balanced_allocation, fit,
 };
 use crate::node_unschedulable::{self, NodeUnschedulable};
+use crate::node_volume_limits::{self, NodeVolumeLimits};
 use crate::pod_topology_spread::{self, PodTopologySpread, PodTopologySpreadArgs};
 use crate::priority_sort::{self, PrioritySort};
 use crate::scheduling_gates::{self, SchedulingGates};
 use crate::taint_toleration::{self, TaintToleration};
+use crate::volume_binding::{self, VolumeBinding, VolumeBindingArgs};
+use crate::volume_restrictions::{self, VolumeRestrictions};
+use crate::volume_zone::{self, VolumeZone};
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext, Registry};
 
 type Make = fn(&FactoryContext<'_>) -> Result<Extensions, ArgsError>;
@@ -73,6 +77,37 @@ const IN_TREE: &[(&str, Make)] = &[
             .filter()
             .pre_score()
             .score()
+            .events()
+            .build())
+    }),
+    (volume_restrictions::NAME, |_| {
+        Ok(Extensions::of(VolumeRestrictions)
+            .pre_filter()
+            .filter()
+            .events()
+            .build())
+    }),
+    (node_volume_limits::NAME, |_| {
+        Ok(Extensions::of(NodeVolumeLimits)
+            .pre_filter()
+            .filter()
+            .events()
+            .build())
+    }),
+    (volume_binding::NAME, |cx| {
+        let args = VolumeBindingArgs::decode(cx.args)?;
+        Ok(Extensions::of(VolumeBinding::new(args))
+            .pre_filter()
+            .filter()
+            .pre_score()
+            .reserve()
+            .events()
+            .build())
+    }),
+    (volume_zone::NAME, |_| {
+        Ok(Extensions::of(VolumeZone)
+            .pre_filter()
+            .filter()
             .events()
             .build())
     }),

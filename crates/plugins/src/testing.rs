@@ -61,6 +61,35 @@ pub(crate) fn full_pod(name: &str, fields: Value) -> Pod {
     serde_json::from_value(fields).expect("a pod")
 }
 
+fn named<T: serde::de::DeserializeOwned>(name: &str, fields: Value) -> T {
+    let mut fields = fields;
+    fields["metadata"]["name"] = json!(name);
+    serde_json::from_value(fields).expect("an object")
+}
+
+/// A claim of this name (also its UID) in the namespace `default`.
+pub(crate) fn claim(name: &str, fields: Value) -> berth_api::PersistentVolumeClaim {
+    let mut fields = fields;
+    fields["metadata"]["namespace"] = json!("default");
+    fields["metadata"]["uid"] = json!(name);
+    named(name, fields)
+}
+
+/// A volume of this name.
+pub(crate) fn volume(name: &str, fields: Value) -> berth_api::PersistentVolume {
+    named(name, fields)
+}
+
+/// A storage class of this name.
+pub(crate) fn storage_class(name: &str, fields: Value) -> berth_api::StorageClass {
+    named(name, fields)
+}
+
+/// The CSI drivers of a node.
+pub(crate) fn csi_node(name: &str, fields: Value) -> berth_api::CsiNode {
+    named(name, fields)
+}
+
 /// The same as [`pod`], ready for plugins.
 pub(crate) fn pod_info(name: &str, spec: Value) -> PodInfo {
     PodInfo::new(Arc::new(pod(name, spec)))

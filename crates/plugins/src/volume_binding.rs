@@ -1,0 +1,223 @@
+//! Keeps pods to nodes from which their volumes can be reached, or on which volumes can be found or made for them.
+//!
+//! ```text
+//! a claim with a volume                         → nodes that the volume's affinity allows
+//! a claim of a class WaitForFirstConsumer       → nodes with a free volume, or where one can be provisioned
+//! a claim of a class Immediate, without volume  → no node until it has one
+//! ```
+//!
+//! Choosing volumes is not carried out by this version: a pod for which a volume would have to be chosen or
+//! provisioned passes the filters where that is possible, and is then turned down with a reason that says so. Pods
+//! whose claims are all bound are scheduled.
+
+mod args;
+mod claims;
+mod find;
+mod hints;
+
+pub use args::VolumeBindingArgs;
+
+use berth_api::Str;
+use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::plugin::{
+    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore, Reserve,
+};
+use berth_framework::stage::{StageContext, Step};
+use berth_framework::status::Reason;
+use berth_framework::{Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
+use claims::Claims;
+use find::{Obstacles, find};
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "VolumeBinding";
+
+/// The reason when a claim has no volume and nobody waits for the pod to give it one.
+pub const REASON_IMMEDIATE: &str = "pod has unbound immediate PersistentVolumeClaims";
+/// The reason on a node from which a volume cannot be reached.
+pub const REASON_NODE_CONFLICT: &str = "node(s) didn't match PersistentVolume's node affinity";
+/// The reason on a node where there is no volume for a claim.
+pub const REASON_BIND_CONFLICT: &str = "node(s) didn't find available persistent volumes to bind";
+/// The reason on a node where no volume can be made for lack of space.
+pub const REASON_NO_SPACE: &str = "node(s) did not have enough free storage";
+/// The reason when the volume of a claim is gone.
+pub const REASON_VOLUME_MISSING: &str =
+    "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
+/// Why a pod whose volumes would have to be chosen is turned down after all.
+pub const CHOOSING_NOT_SUPPORTED: &str =
+    "volumes that wait for their first consumer are not bound by this version of Berth";
+
+/// Keeps pods to nodes with their volumes.
+#[derive(Debug, Default)]
+pub struct VolumeBinding {
+    args: VolumeBindingArgs,
+}
+
+struct PreFilterState {
+    claims: Claims,
+}
+
+impl VolumeBinding {
+    /// The plugin with these arguments.
+    pub fn new(args: VolumeBindingArgs) -> Self {
+        Self { args }
+    }
+
+    /// The arguments.
+    pub fn args(&self) -> &VolumeBindingArgs {
+        &self.args
+    }
+}
+
+impl Obstacles {
+    /// The reasons in upstream's order.
+    fn into_status(self) -> Status {
+        let reasons: Vec<Reason> = [
+            (self.node_conflict, REASON_NODE_CONFLICT),
+            (self.bind_conflict, REASON_BIND_CONFLICT),
+            (self.not_enough_space, REASON_NO_SPACE),
+            (self.volume_missing, REASON_VOLUME_MISSING),
+        ]
+        .into_iter()
+        .filter(|(is_there, _)| *is_there)
+        .map(|(_, reason)| reason.into())
+        .collect();
+        if reasons.is_empty() {
+            Status::success()
+        } else {
+            Status::new(Code::UnschedulableAndUnresolvable, reasons)
+        }
+    }
+}
+
+impl Plugin for VolumeBinding {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl PreFilter for VolumeBinding {
+    fn pre_filter(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult {
+        match claims::check_all(cx.cluster, &pod.pod) {
+            Err(error) => return PreFilterResult::Reject(Status::unresolvable(error)),
+            Ok(false) => {
+                state.write(PreFilterState {
+                    claims: Claims::default(),
+                });
+                return PreFilterResult::Skip;
+            }
+            Ok(true) => {}
+        }
+        match Claims::of(cx.cluster, &pod.pod) {
+            Err(error) => PreFilterResult::Reject(Status::error(error)),
+            Ok(claims) if claims.has_immediate => {
+                PreFilterResult::Reject(Status::unresolvable(REASON_IMMEDIATE))
+            }
+            Ok(claims) => {
+                state.write(PreFilterState { claims });
+                PreFilterResult::AllNodes
+            }
+        }
+    }
+}
+
+impl Filter for VolumeBinding {
+    fn filter(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        let Some(kept) = state.read::<PreFilterState>() else {
+            return Status::error("VolumeBinding: Filter ran without PreFilter");
+        };
+        match find(cx.cluster, &kept.claims, node.node()) {
+            Ok((_, obstacles)) => obstacles.into_status(),
+            Err(error) => Status::error(error),
+        }
+    }
+}
+
+impl PreScore for VolumeBinding {
+    /// Scoring by free space has a gate of its own, which is off.
+    fn pre_score(
+        &self,
+        _cx: &Context<'_>,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _nodes: &[Slot],
+    ) -> Status {
+        Status::skip()
+    }
+}
+
+impl Reserve for VolumeBinding {
+    fn reserve(
+        &self,
+        _cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        _pod: &PodInfo,
+        _node: &Str,
+    ) -> Step {
+        let has_delayed = state
+            .read::<PreFilterState>()
+            .is_some_and(|kept| !kept.claims.delayed.is_empty());
+        Step::Done(if has_delayed {
+            Status::unresolvable(CHOOSING_NOT_SUPPORTED)
+        } else {
+            Status::success()
+        })
+    }
+
+    /// Nothing was booked.
+    fn unreserve(
+        &self,
+        _cx: &mut StageContext<'_>,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _node: &Str,
+    ) {
+    }
+}
+
+impl EnqueueExtensions for VolumeBinding {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        let add_or_update = ActionType::ADD | ActionType::UPDATE;
+        vec![
+            EventRegistration::with_hint(
+                EventResource::StorageClass,
+                add_or_update,
+                |_, _, change| hints::after_class_change(&change),
+            ),
+            EventRegistration::with_hint(
+                EventResource::PersistentVolumeClaim,
+                add_or_update,
+                |_, pod, change| hints::after_claim_change(pod, &change),
+            ),
+            EventRegistration::always(EventResource::PersistentVolume, add_or_update),
+            EventRegistration::always(
+                EventResource::Node,
+                ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
+            ),
+            EventRegistration::with_hint(EventResource::CsiNode, add_or_update, |_, _, change| {
+                hints::after_csi_node_change(&change)
+            }),
+            EventRegistration::with_hint(
+                EventResource::CsiDriver,
+                ActionType::UPDATE,
+                |_, pod, change| hints::after_driver_change(pod, &change),
+            ),
+            EventRegistration::with_hint(
+                EventResource::CsiStorageCapacity,
+                add_or_update,
+                |_, _, change| hints::after_capacity_change(&change),
+            ),
+        ]
+    }
+}

@@ -1,0 +1,254 @@
+//! Which volumes a pod would get on a node: those that it has, some that are there, or new ones.
+
+use super::claims::Claims;
+use berth_api::node_selector::CompiledNodeSelector;
+use berth_api::storage::SELECTED_NODE_ANNOTATION;
+use berth_api::{
+    CsiStorageCapacity, Labels, Node, PersistentVolume, PersistentVolumeClaim, Selector,
+    StorageClass, Str,
+};
+use berth_framework::Cluster;
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+
+/// What stands in the way on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Obstacles {
+    /// A volume cannot be reached from the node.
+    pub(super) node_conflict: bool,
+    /// There is no volume for some claim, nor can one be made.
+    pub(super) bind_conflict: bool,
+    /// There is no room for a new volume.
+    pub(super) not_enough_space: bool,
+    /// The volume of a bound claim does not exist.
+    pub(super) volume_missing: bool,
+}
+
+/// The volumes of one kind of claims that is to be bound on the node.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Claims with the volume that was chosen for each.
+    pub(super) bindings: Vec<(Arc<PersistentVolumeClaim>, Arc<PersistentVolume>)>,
+    /// Claims that a volume is to be made for.
+    pub(super) provisions: Vec<Arc<PersistentVolumeClaim>>,
+}
+
+/// Whether the volume can be reached from a node with these labels.
+fn is_reachable(volume: &PersistentVolume, labels: &Labels) -> bool {
+    let affinity = volume.spec.node_affinity.as_ref();
+    let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else {
+        return true;
+    };
+    // Volumes are not for nodes by name; a term that does not parse matches none.
+    CompiledNodeSelector::new(required)
+        .matches(labels, "")
+        .unwrap_or(false)
+}
+
+fn is_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    volume.spec.claim_ref.as_ref().is_some_and(|for_claim| {
+        for_claim.name == claim.metadata.name
+            && for_claim.namespace == claim.metadata.namespace
+            && (for_claim.uid.is_empty() || for_claim.uid == claim.metadata.uid)
+    })
+}
+
+fn mode(mode: Option<&Str>) -> &str {
+    mode.map_or("Filesystem", Str::as_str)
+}
+
+fn or_empty(name: Option<&Str>) -> &str {
+    name.map_or("", Str::as_str)
+}
+
+/// Whether the volume is large enough and of the right kind, whoever it is for.
+fn is_suitable(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let (offered, wanted) = (&volume.spec, &claim.spec);
+    volume.capacity() >= claim.request().unwrap_or_default()
+        && volume.metadata.deletion_timestamp.is_none()
+        && mode(offered.volume_mode.as_ref()) == mode(wanted.volume_mode.as_ref())
+        && or_empty(offered.volume_attributes_class_name.as_ref())
+            == or_empty(wanted.volume_attributes_class_name.as_ref())
+}
+
+/// The volume for a claim on a node: the one that is meant for it, else the smallest that will do.
+///
+/// # Errors
+/// When the claim's selector does not parse.
+fn matching_volume<'a>(
+    claim: &PersistentVolumeClaim,
+    volumes: &'a [Arc<PersistentVolume>],
+    labels: &Labels,
+    taken: &FxHashSet<Str>,
+) -> Result<Option<&'a Arc<PersistentVolume>>, String> {
+    let selector = match &claim.spec.selector {
+        None => Selector::everything(),
+        Some(selector) => {
+            Selector::from_label_selector(Some(selector)).map_err(|error| error.to_string())?
+        }
+    };
+    let has_modes = |volume: &PersistentVolume| {
+        let mut modes = claim.spec.access_modes.iter();
+        modes.all(|mode| volume.spec.access_modes.contains(mode))
+    };
+    let mut smallest: Option<&Arc<PersistentVolume>> = None;
+    for volume in volumes {
+        let is_claimed = volume.spec.claim_ref.is_some();
+        let is_meant = is_for(volume, claim);
+        if taken.contains(&volume.metadata.name)
+            || (is_claimed && !is_meant)
+            || !is_suitable(volume, claim)
+        {
+            continue;
+        }
+        let reachable = is_reachable(volume, labels);
+        if is_meant {
+            return Ok(reachable.then_some(volume));
+        }
+        if volume.status.phase == "Available"
+            && selector.matches(&volume.metadata.labels)
+            && volume.class() == claim.class()
+            && reachable
+            && has_modes(volume)
+            && smallest.is_none_or(|best| volume.capacity() < best.capacity())
+        {
+            smallest = Some(volume);
+        }
+    }
+    Ok(smallest)
+}
+
+/// Whether the class can make volumes for nodes with these labels.
+fn allows(class: &StorageClass, labels: &Labels) -> bool {
+    class.allowed_topologies.is_empty()
+        || class.allowed_topologies.iter().any(|term| {
+            let expressions = &term.match_label_expressions;
+            !expressions.is_empty()
+                && expressions.iter().all(|expression| {
+                    let value = labels.get_str(&expression.key);
+                    value.is_some_and(|value| expression.values.contains(value))
+                })
+        })
+}
+
+/// Whether the space can be reached from a node with these labels.
+fn reaches(capacity: &CsiStorageCapacity, labels: &Labels) -> bool {
+    Selector::from_label_selector(capacity.node_topology.as_ref())
+        .is_ok_and(|selector| selector.matches(labels))
+}
+
+/// Whether there is room for a new volume. Only drivers that say so tell how much they have.
+fn has_space(
+    cluster: &Cluster,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    labels: &Labels,
+) -> bool {
+    let Some(size) = claim.request() else {
+        return true;
+    };
+    let driver = cluster.csi_drivers.get(&class.provisioner);
+    if driver.and_then(|driver| driver.spec.storage_capacity) != Some(true) {
+        return true;
+    }
+    cluster.csi_storage_capacities.iter().any(|capacity| {
+        capacity.storage_class_name == class.metadata.name
+            && capacity
+                .limit()
+                .is_some_and(|limit| limit.value() >= size.value())
+            && reaches(capacity, labels)
+    })
+}
+
+/// Checks the claims that have a volume.
+fn check_bound(cluster: &Cluster, claims: &Claims, labels: &Labels, obstacles: &mut Obstacles) {
+    for claim in &claims.bound {
+        match cluster.persistent_volumes.get(&claim.spec.volume_name) {
+            None => {
+                obstacles.volume_missing = true;
+                return;
+            }
+            Some(volume) if !is_reachable(volume, labels) => {
+                obstacles.node_conflict = true;
+                return;
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Checks that volumes can be made.
+fn check_provisions(
+    cluster: &Cluster,
+    claims: &[Arc<PersistentVolumeClaim>],
+    labels: &Labels,
+    obstacles: &mut Obstacles,
+) -> Result<(), String> {
+    for claim in claims {
+        let name = claim.class();
+        if name.is_empty() {
+            let meta = &claim.metadata;
+            return Err(format!(
+                "no class for claim \"{}/{}\"",
+                meta.namespace, meta.name
+            ));
+        }
+        let class = cluster.storage_classes.get(name);
+        let class = class.ok_or_else(|| format!("failed to find storage class {name:?}"))?;
+        let has_provisioner =
+            !class.provisioner.is_empty() && class.provisioner != "kubernetes.io/no-provisioner";
+        if !has_provisioner || !allows(class, labels) {
+            obstacles.bind_conflict = true;
+            return Ok(());
+        }
+        if !has_space(cluster, claim, class, labels) {
+            obstacles.not_enough_space = true;
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The volumes of a pod on a node, or what stands in the way.
+///
+/// # Errors
+/// What cannot be worked out.
+pub(super) fn find(
+    cluster: &Cluster,
+    claims: &Claims,
+    node: &Node,
+) -> Result<(Found, Obstacles), String> {
+    let labels = node.labels();
+    let mut obstacles = Obstacles::default();
+    let mut found = Found::default();
+    check_bound(cluster, claims, labels, &mut obstacles);
+    let mut to_match = Vec::new();
+    for claim in &claims.delayed {
+        match claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) {
+            None => to_match.push(claim),
+            Some(selected) if selected == node.name().as_str() => {
+                found.provisions.push(claim.clone());
+            }
+            Some(_) => {
+                obstacles.bind_conflict = true;
+                return Ok((found, obstacles));
+            }
+        }
+    }
+    let mut taken = FxHashSet::default();
+    for claim in to_match {
+        let volumes = claims
+            .volumes
+            .get(claim.class())
+            .map_or(&[][..], Vec::as_slice);
+        match matching_volume(claim, volumes, labels, &taken)? {
+            None => found.provisions.push(claim.clone()),
+            Some(volume) => {
+                taken.insert(volume.metadata.name.clone());
+                found.bindings.push((claim.clone(), volume.clone()));
+            }
+        }
+    }
+    check_provisions(cluster, &found.provisions, labels, &mut obstacles)?;
+    Ok((found, obstacles))
+}

@@ -1,0 +1,435 @@
+//! Keeps pods apart that cannot share a volume.
+//!
+//! ```text
+//! the same EBS volume on a node                             → had no available disk
+//! the same GCE disk, RBD image or iSCSI target, both read   → fine
+//! a claim ReadWriteOncePod that some pod uses anywhere      → no node, until that pod is gone
+//! ```
+
+use crate::change::pods;
+use crate::volumes::{look_up, shared_claims, uses_claim};
+use berth_api::pod::Volume;
+use berth_api::{Pod, Str};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::plugin::{
+    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
+};
+use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "VolumeRestrictions";
+
+/// The reason on a node where the disk is in use.
+pub const REASON_DISK: &str = "node(s) had no available disk";
+/// The reason on every node while another pod uses a claim that only one pod may use.
+pub const REASON_ONE_POD: &str = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
+
+/// Keeps pods apart that cannot share a volume.
+#[derive(Debug, Default)]
+pub struct VolumeRestrictions;
+
+struct PreFilterState {
+    /// The pod's claims that only one pod may use.
+    one_pod: FxHashSet<Str>,
+    /// How many of them are in use.
+    conflicts: i64,
+}
+
+fn is_disk(volume: &Volume) -> bool {
+    volume.gce_persistent_disk.is_some()
+        || volume.aws_elastic_block_store.is_some()
+        || volume.rbd.is_some()
+        || volume.iscsi.is_some()
+}
+
+/// Whether two volumes cannot be on one node.
+fn conflict(a: &Volume, b: &Volume) -> bool {
+    if let (Some(a), Some(b)) = (&a.gce_persistent_disk, &b.gce_persistent_disk)
+        && a.pd_name == b.pd_name
+        && !(a.read_only && b.read_only)
+    {
+        return true;
+    }
+    if let (Some(a), Some(b)) = (&a.aws_elastic_block_store, &b.aws_elastic_block_store)
+        && a.volume_id == b.volume_id
+    {
+        return true;
+    }
+    if let (Some(a), Some(b)) = (&a.iscsi, &b.iscsi)
+        && a.iqn == b.iqn
+        && !(a.read_only && b.read_only)
+    {
+        return true;
+    }
+    if let (Some(a), Some(b)) = (&a.rbd, &b.rbd)
+        && a.monitors
+            .iter()
+            .any(|monitor| b.monitors.contains(monitor))
+        && a.pool == b.pool
+        && a.image == b.image
+        && !(a.read_only && b.read_only)
+    {
+        return true;
+    }
+    false
+}
+
+/// Whether some disk of `pod` cannot be on a node with `other`.
+fn disks_conflict(pod: &Pod, other: &Pod) -> bool {
+    let disks = || pod.spec.volumes.iter().filter(|volume| is_disk(volume));
+    let mut others = other.spec.volumes.iter();
+    others.any(|theirs| disks().any(|ours| conflict(ours, theirs)))
+}
+
+/// The pod's claims that only one pod may use.
+fn one_pod_claims(cluster: &Cluster, pod: &Pod) -> Result<FxHashSet<Str>, String> {
+    let mut names = FxHashSet::default();
+    for name in shared_claims(pod) {
+        let claim = look_up(cluster, pod, name)?;
+        if claim
+            .spec
+            .access_modes
+            .iter()
+            .any(|mode| mode == "ReadWriteOncePod")
+        {
+            names.insert(name.clone());
+        }
+    }
+    Ok(names)
+}
+
+/// How many of the claims are used by some pod on a node.
+fn in_use(cluster: &Cluster, namespace: &Str, claims: &FxHashSet<Str>) -> i64 {
+    if claims.is_empty() {
+        return 0;
+    }
+    let mut used: FxHashSet<&Str> = FxHashSet::default();
+    for node in cluster.nodes.iter() {
+        let pods = node
+            .pods()
+            .iter()
+            .filter(|other| other.pod.namespace() == namespace);
+        for other in pods {
+            used.extend(shared_claims(&other.pod).filter(|name| claims.contains(*name)));
+        }
+    }
+    i64::try_from(used.len()).unwrap_or(i64::MAX)
+}
+
+impl PreFilterState {
+    fn change(&mut self, other: &Pod, sign: i64) {
+        // As upstream, the namespace of the other pod is not looked at.
+        let shared = shared_claims(other).filter(|name| self.one_pod.contains(*name));
+        self.conflicts += sign * i64::try_from(shared.count()).unwrap_or(0);
+    }
+}
+
+fn after_pod_delete(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    let (deleted, _) = pods(change)?;
+    let Some(deleted) = deleted.filter(|deleted| deleted.namespace() == pod.namespace()) else {
+        return Ok(Hint::Skip);
+    };
+    let shares_claim =
+        || shared_claims(deleted).any(|theirs| shared_claims(pod).any(|ours| ours == theirs));
+    Ok(if disks_conflict(pod, deleted) || shares_claim() {
+        Hint::Queue
+    } else {
+        Hint::Skip
+    })
+}
+
+impl Plugin for VolumeRestrictions {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl PreFilter for VolumeRestrictions {
+    /// As upstream, Skip also when a claim of one pod is free: pods that are nominated are not looked at then.
+    fn pre_filter(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult {
+        let pod = &pod.pod;
+        let one_pod = match one_pod_claims(cx.cluster, pod) {
+            Ok(names) => names,
+            Err(error) => return PreFilterResult::Reject(Status::unresolvable(error)),
+        };
+        let conflicts = in_use(cx.cluster, pod.namespace(), &one_pod);
+        if conflicts == 0 && !pod.spec.volumes.iter().any(is_disk) {
+            return PreFilterResult::Skip;
+        }
+        state.write(PreFilterState { one_pod, conflicts });
+        PreFilterResult::AllNodes
+    }
+
+    fn add_pod(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        _pod: &PodInfo,
+        other: &PodInfo,
+        _node: NodeView<'_>,
+    ) -> Status {
+        if let Some(kept) = state.read_mut::<PreFilterState>() {
+            kept.change(&other.pod, 1);
+        }
+        Status::success()
+    }
+
+    fn remove_pod(
+        &self,
+        _cx: &Context<'_>,
+        state: &mut CycleState,
+        _pod: &PodInfo,
+        other: &PodInfo,
+        _node: NodeView<'_>,
+    ) -> Status {
+        if let Some(kept) = state.read_mut::<PreFilterState>() {
+            kept.change(&other.pod, -1);
+        }
+        Status::success()
+    }
+}
+
+impl Filter for VolumeRestrictions {
+    fn filter(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        if node
+            .pods()
+            .iter()
+            .any(|other| disks_conflict(&pod.pod, &other.pod))
+        {
+            return Status::unschedulable(REASON_DISK);
+        }
+        match state.read::<PreFilterState>() {
+            None => Status::error("VolumeRestrictions: Filter ran without PreFilter"),
+            Some(kept) if kept.conflicts > 0 => Status::unschedulable(REASON_ONE_POD),
+            Some(_) => Status::success(),
+        }
+    }
+}
+
+impl EnqueueExtensions for VolumeRestrictions {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![
+            EventRegistration::with_hint(
+                EventResource::Pod,
+                ActionType::DELETE,
+                |_, pod, change| after_pod_delete(pod, &change),
+            ),
+            EventRegistration::always(EventResource::Node, ActionType::ADD),
+            EventRegistration::with_hint(
+                EventResource::PersistentVolumeClaim,
+                ActionType::ADD,
+                |_, pod, change| {
+                    let claim = change.new.and_then(|new| new.as_persistent_volume_claim());
+                    let claim = claim.ok_or("expected a claim")?;
+                    Ok(if uses_claim(pod, claim) {
+                        Hint::Queue
+                    } else {
+                        Hint::Skip
+                    })
+                },
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        World, add, claim, delete, full_pod, hint, pod, pod_info, unresolvable, unschedulable,
+    };
+    use serde_json::{Value, json};
+
+    fn with_volume(volume: Value) -> Value {
+        let mut volume = volume;
+        volume["name"] = json!("v");
+        json!({"volumes": [volume]})
+    }
+
+    fn with_claim(name: &str) -> Value {
+        with_volume(json!({"persistentVolumeClaim": {"claimName": name}}))
+    }
+
+    /// plugins 7.1 and 16: which disks two pods of a node can share.
+    #[test]
+    fn disks_that_cannot_be_shared() {
+        let gce = |name: &str, read_only: bool| json!({"gcePersistentDisk": {"pdName": name, "readOnly": read_only}});
+        let ebs = |id: &str| json!({"awsElasticBlockStore": {"volumeID": id}});
+        let iscsi = |iqn: &str, read_only: bool| json!({"iscsi": {"iqn": iqn, "readOnly": read_only, "lun": 1}});
+        let rbd = |monitors: Value, image: &str, read_only: bool| json!({"rbd": {"monitors": monitors, "pool": "p", "image": image, "readOnly": read_only}});
+        for (ours, theirs, taken) in [
+            (gce("a", false), gce("a", false), true),
+            (gce("a", true), gce("a", false), true),
+            (gce("a", true), gce("a", true), false),
+            (gce("a", false), gce("b", false), false),
+            (ebs("v"), ebs("v"), true),
+            (ebs("v"), ebs("w"), false),
+            (iscsi("i", true), iscsi("i", false), true),
+            (iscsi("i", true), iscsi("i", true), false),
+            (
+                rbd(json!(["m1", "m2"]), "i", false),
+                rbd(json!(["m2"]), "i", true),
+                true,
+            ),
+            (
+                rbd(json!(["m1"]), "i", false),
+                rbd(json!(["m2"]), "i", false),
+                false,
+            ),
+            (
+                rbd(json!(["m1"]), "i", false),
+                rbd(json!(["m1"]), "j", false),
+                false,
+            ),
+            (
+                rbd(json!(["m1"]), "i", true),
+                rbd(json!(["m1"]), "i", true),
+                false,
+            ),
+            (gce("a", false), ebs("a"), false),
+        ] {
+            let world = World::new()
+                .node("used", json!({}))
+                .node("free", json!({}))
+                .bound("used", "other", with_volume(theirs.clone()));
+            let expected = if taken {
+                unschedulable(REASON_DISK)
+            } else {
+                None
+            };
+            let got = world.filter(
+                &VolumeRestrictions,
+                &pod_info("p", with_volume(ours.clone())),
+            );
+            assert_eq!(got, Ok(vec![expected, None]), "{ours} {theirs}");
+        }
+    }
+
+    fn one_pod(name: &str) -> berth_api::PersistentVolumeClaim {
+        claim(name, json!({"spec": {"accessModes": ["ReadWriteOncePod"]}}))
+    }
+
+    /// plugins 7.1 and 16: a claim for one pod; pods that come and go; a claim that is not there.
+    #[test]
+    fn a_claim_for_one_pod() {
+        let everywhere = || Ok(vec![unschedulable(REASON_ONE_POD); 2]);
+        let base = || {
+            World::new()
+                .node("n1", json!({}))
+                .node("n2", json!({}))
+                .with(one_pod("c"))
+        };
+        let mut stranger = pod("s", with_claim("c"));
+        stranger.metadata.namespace = "other".into();
+        let shared = claim("c", json!({"spec": {"accessModes": ["ReadWriteOnce"]}}));
+        for (name, world, expected) in [
+            ("free", base(), Ok(vec![None; 2])),
+            (
+                "used",
+                base().bound("n1", "o", with_claim("c")),
+                everywhere(),
+            ),
+            (
+                "of another namespace",
+                base().bound_pod("n1", stranger),
+                Ok(vec![None; 2]),
+            ),
+            (
+                "may be shared",
+                base().with(shared).bound("n1", "o", with_claim("c")),
+                Ok(vec![None; 2]),
+            ),
+            (
+                "not there",
+                World::new().node("n1", json!({})),
+                Err(unresolvable("persistentvolumeclaim \"c\" not found")),
+            ),
+        ] {
+            let got = world.filter(&VolumeRestrictions, &pod_info("p", with_claim("c")));
+            assert_eq!(got, expected, "{name}");
+        }
+
+        let world = base().bound("n1", "o", with_claim("c"));
+        let (waiting, other) = (
+            pod_info("p", with_claim("c")),
+            pod_info("o", with_claim("c")),
+        );
+        let mut state = CycleState::default();
+        let cx = world.context();
+        let node = world.cluster.nodes.node("n1").expect("it exists");
+        let _ = VolumeRestrictions.pre_filter(&cx, &mut state, &waiting);
+        let _ = VolumeRestrictions.remove_pod(&cx, &mut state, &waiting, &other, node);
+        assert_eq!(
+            world.filter_with(&VolumeRestrictions, &state, &waiting),
+            [None, None]
+        );
+        let _ = VolumeRestrictions.add_pod(&cx, &mut state, &waiting, &other, node);
+        assert_eq!(
+            Ok(world.filter_with(&VolumeRestrictions, &state, &waiting)),
+            everywhere()
+        );
+    }
+
+    /// plugins 7.1: what frees a disk or a claim.
+    #[test]
+    fn what_wakes() {
+        let ebs = || with_volume(json!({"awsElasticBlockStore": {"volumeID": "v"}}));
+        let far = full_pod(
+            "o",
+            json!({"metadata": {"namespace": "other"}, "spec": ebs()}),
+        );
+        for (name, waiting, deleted, expected) in [
+            ("the same disk", ebs(), pod("o", ebs()), Hint::Queue),
+            ("the same disk, another namespace", ebs(), far, Hint::Skip),
+            (
+                "the same claim",
+                with_claim("c"),
+                pod("o", with_claim("c")),
+                Hint::Queue,
+            ),
+            (
+                "another claim",
+                with_claim("c"),
+                pod("o", with_claim("d")),
+                Hint::Skip,
+            ),
+            ("no volumes", ebs(), pod("o", json!({})), Hint::Skip),
+        ] {
+            let waiting = pod("p", waiting);
+            let got = hint(
+                VolumeRestrictions,
+                &World::new(),
+                EventResource::Pod,
+                ActionType::DELETE,
+                &waiting,
+                delete(deleted),
+            );
+            assert_eq!(got, Ok(expected), "{name}");
+        }
+        for (name, expected) in [("c", Hint::Queue), ("d", Hint::Skip)] {
+            let waiting = pod("p", with_claim("c"));
+            let got = hint(
+                VolumeRestrictions,
+                &World::new(),
+                EventResource::PersistentVolumeClaim,
+                ActionType::ADD,
+                &waiting,
+                add(one_pod(name)),
+            );
+            assert_eq!(got, Ok(expected), "{name}");
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Keeps pods to the zones of their volumes, where a volume says so by its labels.
+//!
+//! ```text
+//! volume label topology.kubernetes.io/zone: a__b   → nodes of zone a or b
+//! nodes without any zone or region label           → every node
+//! ```
+
+use crate::volumes::{class_not_found, look_up, shared_claims, volume_not_found};
+use berth_api::{Labels, PersistentVolume, PersistentVolumeClaim, Pod};
+use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_framework::plugin::{
+    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
+};
+use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "VolumeZone";
+
+/// The reason on a node of another zone.
+pub const REASON: &str = "node(s) had no available volume zone";
+
+/// The labels of zones and regions, each with the newer name that stands in for it on nodes.
+const TOPOLOGY_LABELS: [(&str, Option<&str>); 4] = [
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        Some("topology.kubernetes.io/zone"),
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        Some("topology.kubernetes.io/region"),
+    ),
+    ("topology.kubernetes.io/zone", None),
+    ("topology.kubernetes.io/region", None),
+];
+
+/// Keeps pods to the zones of their volumes.
+#[derive(Debug, Default)]
+pub struct VolumeZone;
+
+/// A label of a volume: a node must have one of the values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Topology {
+    key: &'static str,
+    stand_in: Option<&'static str>,
+    values: BTreeSet<String>,
+}
+
+struct PreFilterState {
+    topologies: Vec<Topology>,
+}
+
+/// The values of a label of a volume; nothing when it is malformed.
+fn values(label: &str) -> Option<BTreeSet<String>> {
+    label
+        .split("__")
+        .map(str::trim)
+        .map(|value| (!value.is_empty()).then(|| value.to_owned()))
+        .collect()
+}
+
+/// The zones and regions of a volume. A malformed label counts as none.
+fn topologies(volume: &PersistentVolume) -> impl Iterator<Item = Topology> {
+    TOPOLOGY_LABELS.iter().filter_map(|(key, stand_in)| {
+        let values = values(volume.metadata.labels.get(key)?)?;
+        Some(Topology {
+            key,
+            stand_in: *stand_in,
+            values,
+        })
+    })
+}
+
+fn of_claim(
+    cluster: &Cluster,
+    claim: &PersistentVolumeClaim,
+) -> Result<Option<Arc<PersistentVolume>>, String> {
+    let name = &claim.spec.volume_name;
+    if !name.is_empty() {
+        let volume = cluster.persistent_volumes.get(name);
+        return volume
+            .cloned()
+            .map(Some)
+            .ok_or_else(|| volume_not_found(name));
+    }
+    let class = claim.class();
+    if class.is_empty() {
+        return Err("PersistentVolumeClaim had no pv name and storageClass name".to_owned());
+    }
+    let found = cluster
+        .storage_classes
+        .get(class)
+        .ok_or_else(|| class_not_found(class))?;
+    match &found.volume_binding_mode {
+        None => Err(format!(
+            "VolumeBindingMode not set for StorageClass {class:?}"
+        )),
+        Some(mode) if mode == "WaitForFirstConsumer" => Ok(None),
+        Some(_) => Err("PersistentVolume had no name".to_owned()),
+    }
+}
+
+/// The zones and regions of all volumes of a pod.
+fn of_pod(cluster: &Cluster, pod: &Pod) -> Result<Vec<Topology>, String> {
+    let mut all = Vec::new();
+    for name in shared_claims(pod) {
+        if name.is_empty() {
+            return Err("PersistentVolumeClaim had no name".to_owned());
+        }
+        let claim = look_up(cluster, pod, name)?;
+        if let Some(volume) = of_claim(cluster, claim)? {
+            all.extend(topologies(&volume));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether the node is in the zones and regions. Where nodes have none, every node is.
+fn is_within(topologies: &[Topology], labels: &Labels) -> bool {
+    if !TOPOLOGY_LABELS
+        .iter()
+        .any(|(key, _)| labels.contains_key(key))
+    {
+        return true;
+    }
+    topologies.iter().all(|topology| {
+        let value = labels
+            .get(topology.key)
+            .or_else(|| labels.get(topology.stand_in?));
+        value.is_some_and(|value| topology.values.contains(value))
+    })
+}
+
+impl Plugin for VolumeZone {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl PreFilter for VolumeZone {
+    fn pre_filter(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult {
+        match of_pod(cx.cluster, &pod.pod) {
+            Err(error) => PreFilterResult::Reject(Status::unresolvable(error)),
+            Ok(topologies) if topologies.is_empty() => PreFilterResult::Skip,
+            Ok(topologies) => {
+                state.write(PreFilterState { topologies });
+                PreFilterResult::AllNodes
+            }
+        }
+    }
+}
+
+impl Filter for VolumeZone {
+    fn filter(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        let fits = match state.read::<PreFilterState>() {
+            Some(kept) => is_within(&kept.topologies, node.labels()),
+            None => match of_pod(cx.cluster, &pod.pod) {
+                Ok(topologies) => is_within(&topologies, node.labels()),
+                Err(error) => return Status::unresolvable(error),
+            },
+        };
+        if fits {
+            Status::success()
+        } else {
+            Status::unresolvable(REASON)
+        }
+    }
+}
+
+impl EnqueueExtensions for VolumeZone {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        let queue_if = |helps: bool| if helps { Hint::Queue } else { Hint::Skip };
+        let add_or_update = ActionType::ADD | ActionType::UPDATE;
+        vec![
+            EventRegistration::with_hint(
+                EventResource::StorageClass,
+                ActionType::ADD,
+                move |_, _, change| {
+                    let class = change.new.and_then(|new| new.as_storage_class());
+                    let mode = &class.ok_or("expected a storage class")?.volume_binding_mode;
+                    Ok(queue_if(
+                        mode.as_ref().is_some_and(|mode| mode != "Immediate"),
+                    ))
+                },
+            ),
+            EventRegistration::always(
+                EventResource::Node,
+                ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
+            ),
+            EventRegistration::with_hint(
+                EventResource::PersistentVolumeClaim,
+                add_or_update,
+                move |_, pod, change| {
+                    let claim = change.new.and_then(|new| new.as_persistent_volume_claim());
+                    let meta = &claim.ok_or("expected a claim")?.metadata;
+                    Ok(queue_if(
+                        meta.namespace == *pod.namespace()
+                            && shared_claims(pod).any(|name| *name == meta.name),
+                    ))
+                },
+            ),
+            EventRegistration::with_hint(
+                EventResource::PersistentVolume,
+                add_or_update,
+                move |_, _, change| {
+                    let new = change.new.and_then(|new| new.as_persistent_volume());
+                    let new = new.ok_or("expected a volume")?;
+                    let old = change.old.and_then(|old| old.as_persistent_volume());
+                    Ok(queue_if(
+                        old.is_none_or(|old| !topologies(old).eq(topologies(new))),
+                    ))
+                },
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        Answer, World, add, claim, hint, pod, pod_info, storage_class, unresolvable, update, volume,
+    };
+    use serde_json::{Value, json};
+
+    fn using(claims: &[&str]) -> Value {
+        let volumes: Vec<Value> = claims
+            .iter()
+            .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}))
+            .collect();
+        json!({"volumes": volumes})
+    }
+
+    fn labelled(labels: Value) -> Value {
+        json!({"metadata": {"labels": labels}})
+    }
+
+    const ZONE: &str = "topology.kubernetes.io/zone";
+    const REGION: &str = "topology.kubernetes.io/region";
+    const OLD_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+
+    /// plugins 7.2, 15.17 and 16: nodes a (zone a, region r), b (zone b, region r), old (the old label, zone a) and
+    /// plain, without any.
+    #[test]
+    fn volumes_keep_pods_to_their_zone() {
+        let base = || {
+            World::new()
+                .node("a", labelled(json!({ZONE: "a", REGION: "r"})))
+                .node("b", labelled(json!({ZONE: "b", REGION: "r"})))
+                .node("old", labelled(json!({OLD_ZONE: "a"})))
+                .node("plain", labelled(json!({"zone": "a"})))
+                .with(claim("c", json!({"spec": {"volumeName": "v"}})))
+        };
+        let picture = |answers: Result<Vec<Answer>, Answer>| -> String {
+            let letter = |answer: &Answer| match answer {
+                None => '.',
+                some if *some == unresolvable(REASON) => 'Z',
+                _ => '?',
+            };
+            answers
+                .expect("no rejection by PreFilter")
+                .iter()
+                .map(letter)
+                .collect()
+        };
+        for (labels, expected) in [
+            (json!({}), "...."),
+            (json!({ZONE: "a"}), ".ZZ."),
+            (json!({ZONE: "a__b"}), "..Z."),
+            (json!({ZONE: " a __ b "}), "..Z."),
+            (json!({ZONE: "a____b"}), "...."),
+            (json!({ZONE: "a", REGION: "other"}), "ZZZ."),
+            // The newer label of a node stands in for the older one of a volume, not the other way round.
+            (json!({OLD_ZONE: "a"}), ".Z.."),
+        ] {
+            let world = base().with(volume("v", labelled(labels.clone())));
+            let got = picture(world.filter(&VolumeZone, &pod_info("p", using(&["c"]))));
+            assert_eq!(got, expected, "{labels}");
+        }
+    }
+
+    /// plugins 7.2: what PreFilter refuses, in upstream's words.
+    #[test]
+    fn claims_that_lead_nowhere() {
+        let class =
+            |name: &str, mode: Value| storage_class(name, json!({"volumeBindingMode": mode}));
+        let of_class = |name: &str| claim("c", json!({"spec": {"storageClassName": name}}));
+        let world = || World::new().node("n", labelled(json!({ZONE: "a"})));
+        for (world, spec, expected) in [
+            (
+                world(),
+                using(&["c"]),
+                Some("persistentvolumeclaim \"c\" not found"),
+            ),
+            (
+                world(),
+                using(&[""]),
+                Some("PersistentVolumeClaim had no name"),
+            ),
+            (
+                world().with(claim("c", json!({"spec": {"volumeName": "v"}}))),
+                using(&["c"]),
+                Some("persistentvolume \"v\" not found"),
+            ),
+            (
+                world().with(claim("c", json!({}))),
+                using(&["c"]),
+                Some("PersistentVolumeClaim had no pv name and storageClass name"),
+            ),
+            (
+                world().with(of_class("s")),
+                using(&["c"]),
+                Some("storageclass.storage.k8s.io \"s\" not found"),
+            ),
+            (
+                world().with(of_class("s")).with(class("s", Value::Null)),
+                using(&["c"]),
+                Some("VolumeBindingMode not set for StorageClass \"s\""),
+            ),
+            (
+                world()
+                    .with(of_class("s"))
+                    .with(class("s", json!("Immediate"))),
+                using(&["c"]),
+                Some("PersistentVolume had no name"),
+            ),
+            (
+                world()
+                    .with(of_class("s"))
+                    .with(class("s", json!("WaitForFirstConsumer"))),
+                using(&["c"]),
+                None,
+            ),
+            (
+                world(),
+                json!({"volumes": [{"name": "v", "ephemeral": {}}]}),
+                None,
+            ),
+        ] {
+            let got = world.filter(&VolumeZone, &pod_info("p", spec));
+            match expected {
+                None => assert_eq!(got, Ok(vec![None])),
+                Some(reason) => assert_eq!(got, Err(unresolvable(reason))),
+            }
+        }
+    }
+
+    /// plugins 7.2: what wakes.
+    #[test]
+    fn what_wakes() {
+        let ask = |resource: EventResource, action, change| {
+            hint(
+                VolumeZone,
+                &World::new(),
+                resource,
+                action,
+                &pod("p", using(&["c"])),
+                change,
+            )
+        };
+        for (mode, expected) in [
+            (json!("WaitForFirstConsumer"), Hint::Queue),
+            (json!("Immediate"), Hint::Skip),
+            (Value::Null, Hint::Skip),
+        ] {
+            let class = storage_class("s", json!({"volumeBindingMode": mode}));
+            assert_eq!(
+                ask(EventResource::StorageClass, ActionType::ADD, add(class)),
+                Ok(expected),
+                "{mode}"
+            );
+        }
+        for (name, expected) in [("c", Hint::Queue), ("d", Hint::Skip)] {
+            let new = claim(name, json!({}));
+            assert_eq!(
+                ask(
+                    EventResource::PersistentVolumeClaim,
+                    ActionType::ADD,
+                    add(new)
+                ),
+                Ok(expected),
+                "{name}"
+            );
+        }
+        let zoned = |zone: &str| volume("v", labelled(json!({ZONE: zone})));
+        for (name, change, expected) in [
+            (
+                "a zone",
+                update(volume("v", json!({})), zoned("a")),
+                Hint::Queue,
+            ),
+            ("another zone", update(zoned("a"), zoned("b")), Hint::Queue),
+            ("the same zone", update(zoned("a"), zoned("a")), Hint::Skip),
+        ] {
+            assert_eq!(
+                ask(EventResource::PersistentVolume, ActionType::UPDATE, change),
+                Ok(expected),
+                "{name}"
+            );
+        }
+        assert_eq!(
+            ask(
+                EventResource::PersistentVolume,
+                ActionType::ADD,
+                add(zoned("a"))
+            ),
+            Ok(Hint::Queue)
+        );
+    }
+}
