@@ -146,6 +146,8 @@ pub(crate) struct SchedulerArgs {
 pub(crate) enum Suite {
     /// One pod against one cluster.
     Decisions,
+    /// Does an event make a pod worth a retry?
+    Hints,
     /// The scheduling queue.
     Queue,
     /// Creating and updating pods.

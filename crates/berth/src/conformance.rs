@@ -27,6 +27,7 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Failure> {
 fn replay(suite: Suite, reader: impl BufRead) -> Result<Report, Failure> {
     Ok(match suite {
         Suite::Decisions => berth_conformance::decisions::replay(reader),
+        Suite::Hints => berth_conformance::hints::replay(reader),
         Suite::Queue => berth_conformance::queue::replay(reader),
         Suite::Podapi => berth_conformance::podapi::replay(reader),
         Suite::Http => berth_conformance::http::replay(reader),
