@@ -338,3 +338,7 @@ impl EnqueueExtensions for NodeVolumeLimits {
         ]
     }
 }
+
+#[cfg(test)]
+#[path = "node_volume_limits_tests.rs"]
+mod tests;

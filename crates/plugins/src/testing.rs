@@ -140,6 +140,15 @@ impl World {
         self
     }
 
+    /// Without the CSI drivers of a node.
+    pub(crate) fn without_csi_node(mut self, name: &str) -> Self {
+        assert!(
+            self.cluster.csi_nodes.remove(name).is_some(),
+            "it was there"
+        );
+        self
+    }
+
     /// With one more pod on a node.
     pub(crate) fn bound(self, node: &str, name: &str, spec: Value) -> Self {
         self.bound_pod(node, full_pod(name, json!({"spec": spec})))

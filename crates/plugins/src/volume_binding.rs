@@ -221,3 +221,6 @@ impl EnqueueExtensions for VolumeBinding {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests;

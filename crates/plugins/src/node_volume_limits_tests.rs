@@ -1,0 +1,321 @@
+//! The cases of plugins 7.3, 15.18 and of the edge cases of section 16.
+
+use super::*;
+use crate::testing::{
+    Answer, World, add, claim, csi_node, delete, full_pod, hint, pod, pod_info, storage_class,
+    unresolvable, unschedulable, update, volume,
+};
+use berth_framework::Code;
+use serde_json::{Value, json};
+
+const DRIVER: &str = "csi.example.com";
+
+fn using(claims: &[&str]) -> Value {
+    let volumes: Vec<Value> = claims
+        .iter()
+        .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}))
+        .collect();
+    json!({"volumes": volumes})
+}
+
+fn limited(count: Value) -> CsiNode {
+    csi_node(
+        "n",
+        json!({"spec": {"drivers": [{"name": DRIVER, "allocatable": {"count": count}}]}}),
+    )
+}
+
+/// A node with a limit of 2, and claims c1 to c4 on volumes v1 to v4 of the driver.
+fn world() -> World {
+    let mut world = World::new().node("n", json!({})).with(limited(json!(2)));
+    for i in 1..=4 {
+        let (name, source) = (
+            format!("v{i}"),
+            json!({"driver": DRIVER, "volumeHandle": format!("h{i}")}),
+        );
+        world = world
+            .with(volume(&name, json!({"spec": {"csi": source}})))
+            .with(claim(
+                &format!("c{i}"),
+                json!({"spec": {"volumeName": name}}),
+            ));
+    }
+    world
+}
+
+fn attached(name: &str, volume: &str) -> berth_api::VolumeAttachment {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"attacher": DRIVER, "nodeName": "n", "source": {"persistentVolumeName": volume}},
+    }))
+    .expect("an attachment")
+}
+
+fn answer(world: &World, spec: Value) -> Answer {
+    let answers = world
+        .filter(&NodeVolumeLimits, &pod_info("p", spec))
+        .expect("no rejection by PreFilter");
+    answers.into_iter().next().expect("one node")
+}
+
+/// plugins 7.3 and 16: volumes count once a node, new and old together.
+#[test]
+fn a_node_takes_so_many_volumes() {
+    let full = || world().bound("n", "o", using(&["c1", "c2"]));
+    let ephemeral = || json!({"volumes": [{"name": "v", "ephemeral": {}}]});
+    let unbound = |class: &str| claim("u", json!({"spec": {"storageClassName": class}}));
+    let class =
+        |name: &str, provisioner: &str| storage_class(name, json!({"provisioner": provisioner}));
+    let full_message = || unschedulable(REASON);
+    for (name, world, spec, expected) in [
+        ("two on an empty node", world(), using(&["c1", "c2"]), None),
+        (
+            "three on an empty node",
+            world(),
+            using(&["c1", "c2", "c3"]),
+            full_message(),
+        ),
+        (
+            "one more on a full node",
+            full(),
+            using(&["c3"]),
+            full_message(),
+        ),
+        ("one that is there already", full(), using(&["c1"]), None),
+        (
+            "the same claim twice",
+            world().bound("n", "o", using(&["c1"])),
+            json!({"volumes": [
+            {"name": "a", "persistentVolumeClaim": {"claimName": "c2"}},
+            {"name": "b", "persistentVolumeClaim": {"claimName": "c2"}}]}),
+            None,
+        ),
+        (
+            "no limit",
+            full().with(limited(Value::Null)),
+            using(&["c3"]),
+            None,
+        ),
+        (
+            "another driver's limit",
+            full().with(csi_node(
+                "n",
+                json!({"spec": {"drivers": [{"name": "other", "allocatable": {"count": 0}}]}}),
+            )),
+            using(&["c3"]),
+            None,
+        ),
+        (
+            "no CSI node",
+            full().with(csi_node("m", json!({}))).without_csi_node("n"),
+            using(&["c3"]),
+            None,
+        ),
+        (
+            "an unbound claim counts for its provisioner",
+            full().with(class("s", DRIVER)).with(unbound("s")),
+            using(&["u"]),
+            full_message(),
+        ),
+        (
+            "an unbound claim of another driver",
+            full().with(class("s", "other")).with(unbound("s")),
+            using(&["u"]),
+            None,
+        ),
+        (
+            "an unbound claim without a class",
+            full().with(unbound("s")),
+            using(&["u"]),
+            None,
+        ),
+        (
+            "attached without a pod",
+            world().with(attached("a", "v1")).with(attached("b", "v2")),
+            using(&["c3"]),
+            full_message(),
+        ),
+        (
+            "attached and used count once",
+            full().with(attached("a", "v1")),
+            using(&["c1"]),
+            None,
+        ),
+        // As upstream: what is attached without a pod counts beside the same volume of the new pod.
+        (
+            "attached and wanted count twice",
+            world().with(attached("a", "v1")).with(attached("b", "v2")),
+            using(&["c1"]),
+            full_message(),
+        ),
+        (
+            "a claim that is gone, of another pod",
+            world().bound("n", "o", using(&["gone", "c1"])),
+            using(&["c2"]),
+            None,
+        ),
+        (
+            "a claim that is gone",
+            world(),
+            using(&["gone"]),
+            unresolvable("looking up PVC default/gone: persistentvolumeclaim \"gone\" not found"),
+        ),
+        (
+            "an ephemeral claim of somebody else",
+            world().with(claim("p-v", json!({}))),
+            ephemeral(),
+            Some((
+                Code::Error,
+                vec![
+                    "PVC default/p-v was not created for pod default/p (pod is not owner)"
+                        .to_owned(),
+                ],
+            )),
+        ),
+        (
+            "no volumes that are attached",
+            full(),
+            json!({"volumes": [{"name": "v", "image": {"reference": "i"}}]}),
+            None,
+        ),
+    ] {
+        assert_eq!(answer(&world, spec), expected, "{name}");
+    }
+}
+
+/// plugins 7.3: in-tree volumes count for the driver that has taken over on the node.
+#[test]
+fn migrated_volumes_count_for_their_driver() {
+    let ebs = |id: &str| json!({"name": id, "awsElasticBlockStore": {"volumeID": id}});
+    let node = |migrated: &str| {
+        csi_node(
+            "n",
+            json!({
+                "metadata": {"annotations": {"storage.alpha.kubernetes.io/migrated-plugins": migrated}},
+                "spec": {"drivers": [{"name": "ebs.csi.aws.com", "allocatable": {"count": 1}}]},
+            }),
+        )
+    };
+    let both = "kubernetes.io/gce-pd,kubernetes.io/aws-ebs";
+    for (name, migrated, there, wanted, expected) in [
+        ("taken over", both, "vol-1", "vol-2", unschedulable(REASON)),
+        (
+            "the same by another name",
+            both,
+            "aws://zone/vol-1",
+            "vol-1",
+            None,
+        ),
+        (
+            "not taken over",
+            "kubernetes.io/gce-pd",
+            "vol-1",
+            "vol-2",
+            None,
+        ),
+    ] {
+        let world = World::new()
+            .node("n", json!({}))
+            .with(node(migrated))
+            .bound("n", "o", json!({"volumes": [ebs(there)]}));
+        assert_eq!(
+            answer(&world, json!({"volumes": [ebs(wanted)]})),
+            expected,
+            "{name}"
+        );
+    }
+}
+
+/// plugins 7.3: what wakes.
+#[test]
+fn what_wakes() {
+    let ask = |spec: Value, resource: EventResource, action, change| {
+        hint(
+            NodeVolumeLimits,
+            &World::new(),
+            resource,
+            action,
+            &pod("p", spec),
+            change,
+        )
+    };
+    let node = EventResource::CsiNode;
+    assert_eq!(
+        ask(
+            using(&["c"]),
+            node.clone(),
+            ActionType::ADD,
+            add(limited(json!(1)))
+        ),
+        Ok(Hint::Queue)
+    );
+    for (old, new, expected) in [
+        (json!(1), json!(2), Hint::Queue),
+        (json!(2), json!(1), Hint::Skip),
+        (json!(2), json!(2), Hint::Skip),
+        (Value::Null, json!(1), Hint::Queue),
+        (json!(1), Value::Null, Hint::Skip),
+    ] {
+        let got = ask(
+            using(&["c"]),
+            node.clone(),
+            ActionType::UPDATE,
+            update(limited(old.clone()), limited(new.clone())),
+        );
+        assert_eq!(got, Ok(expected), "{old} {new}");
+    }
+    let on_node = |spec: Value| {
+        let mut spec = spec;
+        spec["nodeName"] = json!("n");
+        full_pod("o", json!({"spec": spec}))
+    };
+    for (name, deleted, expected) in [
+        ("with a claim", on_node(using(&["c"])), Hint::Queue),
+        (
+            "with an in-tree volume",
+            on_node(json!({"volumes": [{"name": "v", "awsElasticBlockStore": {"volumeID": "v"}}]})),
+            Hint::Queue,
+        ),
+        ("without volumes", on_node(json!({})), Hint::Skip),
+        ("without a node", pod("o", using(&["c"])), Hint::Skip),
+    ] {
+        let got = ask(
+            using(&["c"]),
+            EventResource::Pod,
+            ActionType::DELETE,
+            delete(deleted),
+        );
+        assert_eq!(got, Ok(expected), "{name}");
+    }
+    let ephemeral = json!({"volumes": [{"name": "v", "ephemeral": {}}]});
+    for (name, spec, expected) in [
+        ("c", using(&["c"]), Hint::Queue),
+        ("d", using(&["c"]), Hint::Skip),
+        ("p-v", ephemeral, Hint::Queue),
+    ] {
+        let got = ask(
+            spec,
+            EventResource::PersistentVolumeClaim,
+            ActionType::ADD,
+            add(claim(name, json!({}))),
+        );
+        assert_eq!(got, Ok(expected), "{name}");
+    }
+    for (name, spec, expected) in [
+        ("with a claim", using(&["c"]), Hint::Queue),
+        ("without", json!({}), Hint::Skip),
+        (
+            "an in-tree volume of another driver",
+            json!({"volumes": [{"name": "v", "awsElasticBlockStore": {"volumeID": "v"}}]}),
+            Hint::Skip,
+        ),
+    ] {
+        let got = ask(
+            spec,
+            EventResource::VolumeAttachment,
+            ActionType::DELETE,
+            delete(attached("a", "v")),
+        );
+        assert_eq!(got, Ok(expected), "{name}");
+    }
+}

@@ -1,0 +1,659 @@
+//! The cases of plugins 7.4, 15.16 and of the edge cases of section 16.
+
+use super::*;
+use crate::testing::{
+    Answer, World, add, claim, csi_node, hint, pod, pod_info, storage_class, unresolvable, update,
+    volume,
+};
+use berth_api::{CsiDriver, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim};
+use berth_framework::event::Hint;
+use serde_json::{Value, json};
+
+fn using(claims: &[&str]) -> Value {
+    let volumes: Vec<Value> = claims
+        .iter()
+        .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}))
+        .collect();
+    json!({"volumes": volumes})
+}
+
+fn zone(name: &str) -> Value {
+    json!({"metadata": {"labels": {"zone": name}}})
+}
+
+fn in_zone(name: &str) -> Value {
+    json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]}]}})
+}
+
+/// A volume of the class `local`, of this size, that can be reached from one zone.
+fn local(name: &str, size: &str, zone: &str) -> Value {
+    json!({"name": name, "size": size, "zone": zone})
+}
+
+fn free(fields: &Value, more: Value) -> PersistentVolume {
+    let mut spec = json!({
+        "capacity": {"storage": fields["size"]},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local",
+        "nodeAffinity": in_zone(fields["zone"].as_str().expect("a zone")),
+    });
+    for (key, value) in more.as_object().expect("fields") {
+        spec[key] = value.clone();
+    }
+    let phase = if spec.get("claimRef").is_some() {
+        "Bound"
+    } else {
+        "Available"
+    };
+    volume(
+        fields["name"].as_str().expect("a name"),
+        json!({"spec": spec, "status": {"phase": phase}}),
+    )
+}
+
+/// A claim of this class and size without a volume.
+fn wanting(name: &str, class: &str, size: &str) -> PersistentVolumeClaim {
+    claim(
+        name,
+        json!({"spec": {
+            "storageClassName": class,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size}},
+        }}),
+    )
+}
+
+fn bound(name: &str, volume: &str) -> PersistentVolumeClaim {
+    claim(
+        name,
+        json!({
+            "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": volume},
+        }),
+    )
+}
+
+/// Nodes a and b in zones of their names; classes local (no provisioner), csi (provisioned, waits) and now (at once).
+fn world() -> World {
+    let class = |name: &str, provisioner: &str, mode: &str| {
+        storage_class(
+            name,
+            json!({"provisioner": provisioner, "volumeBindingMode": mode}),
+        )
+    };
+    World::new()
+        .node("a", zone("a"))
+        .node("b", zone("b"))
+        .with(class(
+            "local",
+            "kubernetes.io/no-provisioner",
+            "WaitForFirstConsumer",
+        ))
+        .with(class("csi", "csi.example.com", "WaitForFirstConsumer"))
+        .with(class("now", "csi.example.com", "Immediate"))
+}
+
+/// Letters for the answers: `.` fits, `N` node affinity, `B` nothing to bind, `S` no space, `M` volume missing.
+fn picture(answers: Result<Vec<Answer>, Answer>) -> String {
+    let letter = |answer: &Answer| match answer {
+        None => '.',
+        some if *some == unresolvable(REASON_NODE_CONFLICT) => 'N',
+        some if *some == unresolvable(REASON_BIND_CONFLICT) => 'B',
+        some if *some == unresolvable(REASON_NO_SPACE) => 'S',
+        some if *some == unresolvable(REASON_VOLUME_MISSING) => 'M',
+        _ => '?',
+    };
+    match answers {
+        Ok(answers) => answers.iter().map(letter).collect(),
+        Err(answer) => panic!("rejected by PreFilter: {answer:?}"),
+    }
+}
+
+fn filtered(world: &World, claims: &[&str]) -> String {
+    picture(world.filter(&VolumeBinding::default(), &pod_info("p", using(claims))))
+}
+
+/// plugins 7.4 and 16: what PreFilter refuses, in upstream's words.
+#[test]
+fn claims_that_cannot_be_used() {
+    let lost = claim(
+        "c",
+        json!({"spec": {"volumeName": "v"}, "status": {"phase": "Lost"}}),
+    );
+    let going = claim(
+        "c",
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    let prebound = claim(
+        "c",
+        json!({"spec": {"storageClassName": "csi", "volumeName": "v"}}),
+    );
+    let no_mode = storage_class("odd", json!({"provisioner": "x"}));
+    let ephemeral = || json!({"volumes": [{"name": "v", "ephemeral": {}}]});
+    for (world, spec, expected) in [
+        (
+            world(),
+            using(&["c"]),
+            "persistentvolumeclaim \"c\" not found",
+        ),
+        (
+            world(),
+            ephemeral(),
+            "waiting for ephemeral volume controller to create the persistentvolumeclaim \"p-v\"",
+        ),
+        (
+            world().with(lost),
+            using(&["c"]),
+            "persistentvolumeclaim \"c\" bound to non-existent persistentvolume \"v\"",
+        ),
+        (
+            world().with(going),
+            using(&["c"]),
+            "persistentvolumeclaim \"c\" is being deleted",
+        ),
+        (
+            world().with(claim("p-v", json!({}))),
+            ephemeral(),
+            "PVC default/p-v was not created for pod default/p (pod is not owner)",
+        ),
+        (
+            world().with(wanting("c", "now", "1Gi")),
+            using(&["c"]),
+            REASON_IMMEDIATE,
+        ),
+        (world().with(prebound), using(&["c"]), REASON_IMMEDIATE),
+        (
+            world().with(claim("c", json!({}))),
+            using(&["c"]),
+            REASON_IMMEDIATE,
+        ),
+    ] {
+        let got = world.filter(&VolumeBinding::default(), &pod_info("p", spec));
+        assert_eq!(got, Err(unresolvable(expected)));
+    }
+    let odd = world().with(no_mode).with(wanting("c", "odd", "1Gi"));
+    let got = odd.filter(&VolumeBinding::default(), &pod_info("p", using(&["c"])));
+    let error = Some((
+        Code::Error,
+        vec!["VolumeBindingMode not set for StorageClass \"odd\"".to_owned()],
+    ));
+    assert_eq!(got, Err(error));
+    let none = world().filter(&VolumeBinding::default(), &pod_info("p", json!({})));
+    assert_eq!(none, Ok(vec![None, None]), "no claims at all");
+}
+
+/// plugins 7.4 a: claims with a volume.
+#[test]
+fn bound_claims_go_where_their_volume_is() {
+    let reachable = |affinity: Value| volume("v", json!({"spec": {"nodeAffinity": affinity}}));
+    for (name, world, expected) in [
+        (
+            "from everywhere",
+            world().with(volume("v", json!({}))),
+            "..",
+        ),
+        ("from zone a", world().with(reachable(in_zone("a"))), ".N"),
+        (
+            "no terms",
+            world().with(reachable(json!({"required": {"nodeSelectorTerms": []}}))),
+            "NN",
+        ),
+        ("no volume", world(), "MM"),
+    ] {
+        assert_eq!(
+            filtered(&world.with(bound("c", "v")), &["c"]),
+            expected,
+            "{name}"
+        );
+    }
+}
+
+/// plugins 7.4 c and 15.16: which volume a claim takes.
+#[test]
+fn claims_take_the_smallest_volume_that_will_do() {
+    let base = || world().with(wanting("c", "local", "2Gi"));
+    let two = || base().with(wanting("d", "local", "1Gi"));
+    let plain = |size: &str, zone: &str| free(&local("v", size, zone), json!({}));
+    let with = |more: Value| free(&local("v", "2Gi", "a"), more);
+    let claim_ref = |name: &str, uid: &str| json!({"claimRef": {"namespace": "default", "name": name, "uid": uid}});
+    let mut released = plain("2Gi", "a");
+    released.status.phase = "Released".into();
+    let mut going = plain("2Gi", "a");
+    going.metadata.deletion_timestamp = Some(berth_api::Time::EPOCH);
+    for (name, world, claims, expected) in [
+        (
+            "where it can be reached",
+            base().with(plain("2Gi", "a")),
+            vec!["c"],
+            ".B",
+        ),
+        ("too small", base().with(plain("1Gi", "a")), vec!["c"], "BB"),
+        (
+            "of another mode",
+            base().with(with(json!({"volumeMode": "Block"}))),
+            vec!["c"],
+            "BB",
+        ),
+        (
+            "of another access mode",
+            base().with(with(json!({"accessModes": ["ReadOnlyMany"]}))),
+            vec!["c"],
+            "BB",
+        ),
+        (
+            "of another class",
+            base().with(with(json!({"storageClassName": "csi"}))),
+            vec!["c"],
+            "BB",
+        ),
+        (
+            "of another attributes class",
+            base().with(with(json!({"volumeAttributesClassName": "gold"}))),
+            vec!["c"],
+            "BB",
+        ),
+        ("released", base().with(released), vec!["c"], "BB"),
+        ("being deleted", base().with(going), vec!["c"], "BB"),
+        (
+            "meant for the claim",
+            base().with(with(claim_ref("c", ""))),
+            vec!["c"],
+            ".B",
+        ),
+        (
+            "meant for this very claim",
+            base().with(with(claim_ref("c", "c"))),
+            vec!["c"],
+            ".B",
+        ),
+        (
+            "meant for one before it",
+            base().with(with(claim_ref("c", "old"))),
+            vec!["c"],
+            "BB",
+        ),
+        (
+            "meant for another",
+            base().with(with(claim_ref("d", ""))),
+            vec!["c"],
+            "BB",
+        ),
+        (
+            "meant for it, another access mode",
+            base().with(with(
+                json!({"claimRef": {"namespace": "default", "name": "c"}, "accessModes": []}),
+            )),
+            vec!["c"],
+            ".B",
+        ),
+        // What is meant for the claim decides, though another one can be reached from b.
+        (
+            "meant for it, out of reach",
+            base()
+                .with(with(claim_ref("c", "")))
+                .with(free(&local("w", "2Gi", "b"), json!({}))),
+            vec!["c"],
+            ".B",
+        ),
+        (
+            "two claims, one volume",
+            two().with(plain("2Gi", "a")),
+            vec!["c", "d"],
+            "BB",
+        ),
+        // The smaller claim takes the smaller volume, and leaves the larger to the other.
+        (
+            "two claims, two volumes",
+            two()
+                .with(plain("2Gi", "a"))
+                .with(free(&local("w", "1Gi", "a"), json!({}))),
+            vec!["c", "d"],
+            ".B",
+        ),
+    ] {
+        assert_eq!(filtered(&world, &claims), expected, "{name}");
+    }
+}
+
+/// plugins 7.4 c: a claim's selector.
+#[test]
+fn claims_can_select_volumes() {
+    let selecting = |selector: Value| {
+        let mut claim = wanting("c", "local", "1Gi");
+        claim.spec.selector = serde_json::from_value(selector).expect("a selector");
+        let mut volume = free(&local("v", "1Gi", "a"), json!({}));
+        volume.metadata.labels = volume.metadata.labels.with("tier", "fast");
+        world().with(claim).with(volume)
+    };
+    assert_eq!(
+        filtered(&selecting(json!({"matchLabels": {"tier": "fast"}})), &["c"]),
+        ".B"
+    );
+    assert_eq!(
+        filtered(&selecting(json!({"matchLabels": {"tier": "slow"}})), &["c"]),
+        "BB"
+    );
+}
+
+/// plugins 7.4 b and d: volumes that are to be made.
+#[test]
+fn volumes_can_be_made_where_the_class_allows() {
+    let base = || world().with(wanting("c", "csi", "2Gi"));
+    let selected = |node: &str| {
+        let mut claim = wanting("c", "csi", "2Gi");
+        claim.metadata.annotations = claim
+            .metadata
+            .annotations
+            .with("volume.kubernetes.io/selected-node", node);
+        world().with(claim)
+    };
+    let only_in = |terms: Value| {
+        base().with(storage_class(
+            "csi",
+            json!({
+                "provisioner": "csi.example.com",
+                "volumeBindingMode": "WaitForFirstConsumer",
+                "allowedTopologies": terms,
+            }),
+        ))
+    };
+    let term =
+        |values: Value| json!({"matchLabelExpressions": [{"key": "zone", "values": values}]});
+    for (name, world, expected) in [
+        ("everywhere", base(), ".."),
+        ("for a node", selected("a"), ".B"),
+        ("in zone b", only_in(json!([term(json!(["b", "c"]))])), "B."),
+        (
+            "in either",
+            only_in(json!([term(json!(["a"])), term(json!(["b"]))])),
+            "..",
+        ),
+        ("an empty term is nowhere", only_in(json!([{}])), "BB"),
+        (
+            "nobody provisions",
+            world().with(wanting("c", "local", "2Gi")),
+            "BB",
+        ),
+    ] {
+        assert_eq!(filtered(&world, &["c"]), expected, "{name}");
+    }
+    let missing = {
+        let mut world = base();
+        let class = world.cluster.storage_classes.remove("csi");
+        assert!(class.is_some());
+        world
+    };
+    let got = missing.filter(&VolumeBinding::default(), &pod_info("p", using(&["c"])));
+    assert_eq!(
+        got,
+        Err(unresolvable(REASON_IMMEDIATE)),
+        "a class that is not there waits for nobody"
+    );
+}
+
+fn driver(counts: Value) -> CsiDriver {
+    let fields =
+        json!({"metadata": {"name": "csi.example.com"}, "spec": {"storageCapacity": counts}});
+    serde_json::from_value(fields).expect("a driver")
+}
+
+fn capacity(fields: Value) -> CsiStorageCapacity {
+    let mut fields = fields;
+    fields["metadata"] = json!({"name": "s", "namespace": "kube-system"});
+    if fields.get("storageClassName").is_none() {
+        fields["storageClassName"] = json!("csi");
+    }
+    serde_json::from_value(fields).expect("a capacity")
+}
+
+/// plugins 7.4 d: drivers that count their space.
+#[test]
+fn new_volumes_need_space() {
+    let base = || world().with(wanting("c", "csi", "2Gi"));
+    let in_a = || json!({"matchLabels": {"zone": "a"}});
+    let counting = || base().with(driver(json!(true)));
+    for (name, world, expected) in [
+        (
+            "the driver does not count",
+            base().with(driver(json!(false))),
+            "..",
+        ),
+        ("nobody tells of space", counting(), "SS"),
+        (
+            "enough in zone a",
+            counting().with(capacity(json!({"capacity": "2Gi", "nodeTopology": in_a()}))),
+            ".S",
+        ),
+        (
+            "enough everywhere",
+            counting().with(capacity(json!({"capacity": "2Gi", "nodeTopology": {}}))),
+            "..",
+        ),
+        (
+            "enough, but out of reach",
+            counting().with(capacity(json!({"capacity": "2Gi"}))),
+            "SS",
+        ),
+        (
+            "not enough",
+            counting().with(capacity(json!({"capacity": "1Gi", "nodeTopology": {}}))),
+            "SS",
+        ),
+        (
+            "a volume may not be so large",
+            counting().with(capacity(
+                json!({"capacity": "9Gi", "maximumVolumeSize": "1Gi", "nodeTopology": {}}),
+            )),
+            "SS",
+        ),
+        (
+            "nothing is said",
+            counting().with(capacity(json!({"nodeTopology": {}}))),
+            "SS",
+        ),
+        (
+            "of another class",
+            counting().with(capacity(
+                json!({"capacity": "2Gi", "nodeTopology": {}, "storageClassName": "x"}),
+            )),
+            "SS",
+        ),
+    ] {
+        assert_eq!(filtered(&world, &["c"]), expected, "{name}");
+    }
+}
+
+/// plugins 7.4: several obstacles are told in upstream's order.
+#[test]
+fn obstacles_are_told_together() {
+    let world = world()
+        .with(bound("c", "v"))
+        .with(volume("v", json!({"spec": {"nodeAffinity": in_zone("b")}})))
+        .with(wanting("d", "local", "1Gi"));
+    let got = world.filter(
+        &VolumeBinding::default(),
+        &pod_info("p", using(&["c", "d"])),
+    );
+    let both = vec![
+        REASON_NODE_CONFLICT.to_owned(),
+        REASON_BIND_CONFLICT.to_owned(),
+    ];
+    let expected = Some((Code::UnschedulableAndUnresolvable, both));
+    assert_eq!(got, Ok(vec![expected, unresolvable(REASON_BIND_CONFLICT)]));
+}
+
+/// plugins 7.4: what wakes.
+#[test]
+fn what_wakes() {
+    let ask = |spec: Value, resource: EventResource, action, change| {
+        hint(
+            VolumeBinding::default(),
+            &World::new(),
+            resource,
+            action,
+            &pod("p", spec),
+            change,
+        )
+    };
+    let class = |zone: &str| {
+        storage_class(
+            "s",
+            json!({"allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}]}),
+        )
+    };
+    let of = |fields: Value| capacity(fields);
+    let migrated = |plugins: &str| {
+        csi_node(
+            "n",
+            json!({"metadata": {"annotations": {"storage.alpha.kubernetes.io/migrated-plugins": plugins}}}),
+        )
+    };
+    let inline = || json!({"volumes": [{"name": "v", "csi": {"driver": "csi.example.com"}}]});
+    let (added, updated) = (ActionType::ADD, ActionType::UPDATE);
+    for (name, spec, resource, action, change, expected) in [
+        (
+            "a class",
+            using(&["c"]),
+            EventResource::StorageClass,
+            added,
+            add(class("a")),
+            Hint::Queue,
+        ),
+        (
+            "a class elsewhere",
+            using(&["c"]),
+            EventResource::StorageClass,
+            updated,
+            update(class("a"), class("b")),
+            Hint::Queue,
+        ),
+        (
+            "a class as before",
+            using(&["c"]),
+            EventResource::StorageClass,
+            updated,
+            update(class("a"), class("a")),
+            Hint::Skip,
+        ),
+        (
+            "its claim",
+            using(&["c"]),
+            EventResource::PersistentVolumeClaim,
+            updated,
+            update(claim("c", json!({})), claim("c", json!({}))),
+            Hint::Queue,
+        ),
+        (
+            "its ephemeral claim",
+            json!({"volumes": [{"name": "v", "ephemeral": {}}]}),
+            EventResource::PersistentVolumeClaim,
+            added,
+            add(claim("p-v", json!({}))),
+            Hint::Queue,
+        ),
+        (
+            "another claim",
+            using(&["c"]),
+            EventResource::PersistentVolumeClaim,
+            added,
+            add(claim("d", json!({}))),
+            Hint::Skip,
+        ),
+        (
+            "a volume",
+            using(&["c"]),
+            EventResource::PersistentVolume,
+            updated,
+            update(volume("v", json!({})), volume("v", json!({}))),
+            Hint::Queue,
+        ),
+        (
+            "a CSI node",
+            using(&["c"]),
+            EventResource::CsiNode,
+            added,
+            add(migrated("")),
+            Hint::Queue,
+        ),
+        (
+            "a CSI node takes over",
+            using(&["c"]),
+            EventResource::CsiNode,
+            updated,
+            update(migrated("a"), migrated("a,b")),
+            Hint::Queue,
+        ),
+        (
+            "a CSI node as before",
+            using(&["c"]),
+            EventResource::CsiNode,
+            updated,
+            update(migrated("a"), migrated("a")),
+            Hint::Skip,
+        ),
+        (
+            "its driver counts no more",
+            inline(),
+            EventResource::CsiDriver,
+            updated,
+            update(driver(json!(true)), driver(json!(false))),
+            Hint::Queue,
+        ),
+        (
+            "its driver begins to count",
+            inline(),
+            EventResource::CsiDriver,
+            updated,
+            update(driver(json!(false)), driver(json!(true))),
+            Hint::Skip,
+        ),
+        (
+            "a driver of no inline volume",
+            using(&["c"]),
+            EventResource::CsiDriver,
+            updated,
+            update(driver(json!(true)), driver(json!(false))),
+            Hint::Skip,
+        ),
+        (
+            "space",
+            using(&["c"]),
+            EventResource::CsiStorageCapacity,
+            added,
+            add(of(json!({}))),
+            Hint::Queue,
+        ),
+        (
+            "more space",
+            using(&["c"]),
+            EventResource::CsiStorageCapacity,
+            updated,
+            update(
+                of(json!({"capacity": "1Gi"})),
+                of(json!({"capacity": "2Gi"})),
+            ),
+            Hint::Queue,
+        ),
+        (
+            "space is told at last",
+            using(&["c"]),
+            EventResource::CsiStorageCapacity,
+            updated,
+            update(of(json!({})), of(json!({"capacity": "2Gi"}))),
+            Hint::Queue,
+        ),
+        (
+            "less space",
+            using(&["c"]),
+            EventResource::CsiStorageCapacity,
+            updated,
+            update(
+                of(json!({"capacity": "2Gi"})),
+                of(json!({"capacity": "1Gi"})),
+            ),
+            Hint::Skip,
+        ),
+    ] {
+        assert_eq!(ask(spec, resource, action, change), Ok(expected), "{name}");
+    }
+}
