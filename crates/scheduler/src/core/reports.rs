@@ -37,7 +37,7 @@ impl Scheduler {
             call,
             result,
             took,
-            replaced_by,
+            carried_on_by,
         } = finished;
         self.show_writes(&call.pod().uid);
         if let Some(took) = took {
@@ -55,7 +55,7 @@ impl Scheduler {
             return;
         }
         let reported = self.reporting.remove(&id);
-        if let (Some(pod), Some(by)) = (&reported, replaced_by) {
+        if let (Some(pod), Some(by)) = (&reported, carried_on_by) {
             // The newer call carries the report on; if that one fails, the report has failed.
             self.reporting.insert(by, pod.clone());
         }

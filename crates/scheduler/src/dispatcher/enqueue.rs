@@ -86,17 +86,15 @@ impl Dispatcher {
             }
             return;
         };
-        let old_id = old.id;
         let waits = !object.waiting.is_empty();
         let (old_type, new_type) = (old.call_type(), new.call_type());
         match new_type.relevance().cmp(&old_type.relevance()) {
             // D-7.1
-            Ordering::Less => self.end(new, skipped(text::LESS_RELEVANT), Some(old_id), now),
+            Ordering::Less => self.end(new, skipped(text::LESS_RELEVANT), None, now),
             // D-7.3, and D-7.2 for a call that waits behind one on its way: it is told, too.
             Ordering::Greater if waits => {
-                let new_id = new.id;
                 if let Some(old) = self.replace(at, new) {
-                    self.end(old, overwritten(text::MORE_RELEVANT), Some(new_id), now);
+                    self.end(old, overwritten(text::MORE_RELEVANT), None, now);
                 }
             }
             Ordering::Equal

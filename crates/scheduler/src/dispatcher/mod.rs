@@ -74,8 +74,8 @@ pub struct Finished {
     pub result: CallResult,
     /// How long it was on its way, retries included; `None` when it was never sent, or not by itself.
     pub took: Option<Duration>,
-    /// The call for which this one was dropped. One of the same type carries on what this one wanted.
-    pub replaced_by: Option<CallId>,
+    /// The newer call that this one became part of: what was wanted is done, or not, when that one ends.
+    pub carried_on_by: Option<CallId>,
 }
 
 impl Finished {
@@ -248,7 +248,7 @@ impl Dispatcher {
     }
 
     /// A call and those that joined it have ended.
-    fn end(&mut self, entry: Entry, result: CallResult, replaced_by: Option<CallId>, now: Time) {
+    fn end(&mut self, entry: Entry, result: CallResult, carried_on_by: Option<CallId>, now: Time) {
         let ids = 1 + entry.joined.len();
         debug_assert!(self.tracked >= ids, "a call that ends was tracked");
         self.tracked = self.tracked.saturating_sub(ids);
@@ -263,7 +263,7 @@ impl Dispatcher {
                 call: entry.call.clone(),
                 result: result.clone(),
                 took: None,
-                replaced_by,
+                carried_on_by,
             });
         }
         self.finished.push(Finished {
@@ -271,7 +271,7 @@ impl Dispatcher {
             call: entry.call,
             result,
             took: entry.first_sent.map(|at| now.since(at)),
-            replaced_by,
+            carried_on_by,
         });
     }
 

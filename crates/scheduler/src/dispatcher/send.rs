@@ -86,7 +86,6 @@ impl Dispatcher {
         }
         // D-14: the next one's turn, at the end of its lane.
         self.place(at, None);
-        self.drop_needless(at, text::NO_EFFECT_AFTER_SYNC, now);
         self.tidy(at);
     }
 
@@ -120,13 +119,12 @@ impl Dispatcher {
         let Some(mut newer) = self.take_first(at) else {
             return;
         };
-        let by = Some(newer.id);
-        let result = if newer.call_type() != entry.call_type() {
-            overwritten(text::MORE_RELEVANT)
+        let (result, by) = if newer.call_type() != entry.call_type() {
+            (overwritten(text::MORE_RELEVANT), None)
         } else if carry_on(&mut newer, &entry).is_ok() {
-            overwritten(text::SAME_TYPE)
+            (overwritten(text::SAME_TYPE), Some(newer.id))
         } else {
-            Err(error)
+            (Err(error), None)
         };
         self.set_waiting(at, newer, None);
         self.end(entry, result, by, now);

@@ -1,0 +1,355 @@
+//! What calls about one object do to each other: D-2, D-5 to D-10, D-14.
+
+use super::*;
+
+const NONE: [&str; 0] = [];
+
+/// 9.9 #147: what is about different objects is independent, and goes in order.
+#[test]
+fn first_come_first_served_across_objects() {
+    let mut desk = desk();
+    for name in ["c", "a", "b"] {
+        desk.call(says(name, "Unschedulable"));
+    }
+    assert_eq!(desk.pending("pod_status_patch"), 3);
+    assert_eq!(
+        desk.send(),
+        [
+            "patch c Unschedulable",
+            "patch a Unschedulable",
+            "patch b Unschedulable"
+        ]
+    );
+    assert_eq!(desk.pending("pod_status_patch"), 0);
+    assert_eq!(desk.dispatcher.in_flight(Lane::Status), 3);
+    desk.answer_first(Ok(()));
+    assert_eq!(desk.end_of(CallId(0)), "ok");
+    assert_eq!(desk.dispatcher.len(), 2);
+}
+
+/// D-7 with the old call waiting: 9.9 #149 to #151, #155.
+#[test]
+fn a_waiting_call_and_a_newer_one() {
+    struct Case {
+        situation: &'static str,
+        old: ApiCall,
+        new: ApiCall,
+        /// How the old and the new call end before anything is sent.
+        ends: (&'static str, &'static str),
+        /// What who waits for the old one is told.
+        told: Option<bool>,
+        sent: &'static [&'static str],
+    }
+    for case in [
+        Case {
+            situation: "D-7.1 a status patch is nothing to a binding",
+            old: bind("p", "n1"),
+            new: says("p", "Unschedulable"),
+            ends: ("-", text::LESS_RELEVANT),
+            told: None,
+            sent: &["bind p n1"],
+        },
+        Case {
+            situation: "D-7.1 a binding is nothing to a deletion",
+            old: delete("p"),
+            new: bind("p", "n1"),
+            ends: ("-", text::LESS_RELEVANT),
+            told: None,
+            sent: &["delete p"],
+        },
+        Case {
+            situation: "D-7.3 a binding overwrites a status patch, and who made that is content",
+            old: says("p", "Unschedulable"),
+            new: bind("p", "n1"),
+            ends: (text::MORE_RELEVANT, "-"),
+            told: Some(true),
+            sent: &["bind p n1"],
+        },
+        Case {
+            situation: "a deletion overwrites a binding, which has failed by that",
+            old: bind("p", "n1"),
+            new: delete("p"),
+            ends: (text::MORE_RELEVANT, "-"),
+            told: Some(false),
+            sent: &["delete p"],
+        },
+        Case {
+            situation: "D-7.4 status patches merge",
+            old: says("p", "Unschedulable"),
+            new: nominate("p", "n1"),
+            ends: (text::SAME_TYPE, "-"),
+            told: Some(true),
+            sent: &["patch p Unschedulable on \"n1\""],
+        },
+        Case {
+            situation: "D-7.4 what is new wins",
+            old: says("p", "Unschedulable"),
+            new: says("p", "SchedulerError"),
+            ends: (text::SAME_TYPE, "-"),
+            told: Some(true),
+            sent: &["patch p SchedulerError"],
+        },
+        Case {
+            situation: "a binding to another node takes the place of the first, which has failed by that",
+            old: bind("p", "n1"),
+            new: bind("p", "n2"),
+            ends: (text::SAME_TYPE, "-"),
+            told: Some(false),
+            sent: &["bind p n2"],
+        },
+        Case {
+            situation: "two bindings to one node are one",
+            old: bind("p", "n1"),
+            new: bind("p", "n1"),
+            ends: ("-", "-"),
+            told: None,
+            sent: &["bind p n1"],
+        },
+        Case {
+            situation: "two deletions are one",
+            old: delete("p"),
+            new: delete("p"),
+            ends: ("-", "-"),
+            told: None,
+            sent: &["delete p"],
+        },
+        Case {
+            situation: "D-8 a call that takes back one that was not sent removes both",
+            old: nominate("p", "n1"),
+            new: nominate("p", ""),
+            ends: (text::SAME_TYPE, text::NO_EFFECT),
+            told: Some(true),
+            sent: &NONE,
+        },
+    ] {
+        let name = case.situation;
+        let mut desk = desk();
+        let old = desk.call(case.old);
+        desk.shows(pod("p"));
+        let new = desk.call(case.new);
+        let ends = (desk.end_of(old), desk.end_of(new));
+        assert_eq!((ends.0.as_str(), ends.1.as_str()), case.ends, "{name}");
+        assert_eq!(desk.told(old), case.told, "{name}");
+        assert_eq!(desk.send(), case.sent, "{name}");
+        while !desk.sent.is_empty() {
+            desk.answer_first(Ok(()));
+        }
+        assert!(
+            desk.told(old).is_some() && desk.told(new).is_some(),
+            "{name}"
+        );
+        assert!(desk.dispatcher.is_empty(), "{name}");
+        if case.ends == ("-", "-") {
+            assert_eq!(
+                (desk.end_of(old), desk.end_of(new)),
+                ("ok".into(), "ok".into())
+            );
+            let took = [old, new].map(|id| desk.ended[&id].took.is_some());
+            assert_eq!(
+                took.iter().filter(|took| **took).count(),
+                1,
+                "{name}: one execution"
+            );
+        }
+    }
+}
+
+/// D-7 with the old call on its way, D-9, D-14: 9.9 #150, #153, #154, #159.
+#[test]
+fn a_call_on_its_way_and_a_newer_one() {
+    struct Case {
+        situation: &'static str,
+        old: ApiCall,
+        new: ApiCall,
+        new_ends: &'static str,
+        /// What is sent when the old call has ended.
+        then: &'static [&'static str],
+    }
+    for case in [
+        Case {
+            situation: "D-7.1 a status patch during a binding is skipped",
+            old: bind("p", "n1"),
+            new: says("p", "Unschedulable"),
+            new_ends: text::LESS_RELEVANT,
+            then: &NONE,
+        },
+        Case {
+            situation: "D-7.2 a binding waits for the status patch",
+            old: says("p", "Unschedulable"),
+            new: bind("p", "n1"),
+            new_ends: "-",
+            then: &["bind p n1"],
+        },
+        Case {
+            situation: "D-7.4 a second status patch waits for the first",
+            old: says("p", "Unschedulable"),
+            new: says("p", "SchedulerError"),
+            new_ends: "-",
+            then: &["patch p SchedulerError"],
+        },
+        Case {
+            situation: "a deletion waits for the binding",
+            old: bind("p", "n1"),
+            new: delete("p"),
+            new_ends: "-",
+            then: &["delete p"],
+        },
+        Case {
+            situation: "a second deletion joins the first",
+            old: delete("p"),
+            new: delete("p"),
+            new_ends: "-",
+            then: &NONE,
+        },
+    ] {
+        let name = case.situation;
+        let mut desk = desk();
+        desk.shows(pod("p"));
+        let old = desk.call(case.old);
+        desk.send();
+        let new = desk.call(case.new);
+        assert_eq!(desk.end_of(new), case.new_ends, "{name}");
+        assert_eq!(desk.send(), NONE, "{name}: one at a time");
+        desk.answer(old, Ok(()));
+        assert_eq!(desk.end_of(old), "ok", "{name}: told how it really went");
+        assert_eq!(desk.send(), case.then, "{name}");
+        while !desk.sent.is_empty() {
+            desk.answer_first(Ok(()));
+        }
+        assert!(desk.told(new).is_some(), "{name}");
+        assert!(desk.dispatcher.is_empty(), "{name}");
+    }
+}
+
+/// D-7.2, quirk fixed: a waiting call that is replaced is told. 9.9 #154, #155.
+#[test]
+fn who_waits_behind_a_call_on_its_way_is_told_when_replaced() {
+    let mut desk = desk();
+    let first = desk.call(says("p", "Unschedulable"));
+    desk.send();
+    let second = desk.call(nominate("p", "n1"));
+    let binding = desk.call(bind("p", "n1"));
+    assert_eq!(desk.end_of(second), text::MORE_RELEVANT);
+    let third = desk.call(says("p", "SchedulerError"));
+    assert_eq!(desk.end_of(third), text::LESS_RELEVANT);
+    desk.answer(first, Ok(()));
+    assert_eq!(desk.send(), ["bind p n1"]);
+    desk.answer(binding, Ok(()));
+    assert!(desk.dispatcher.is_empty());
+}
+
+/// D-7.3, 9.9 #149: the gauge moves with the call, and the object keeps its place in line.
+#[test]
+fn a_call_that_overwrites_keeps_the_place_in_line() {
+    let mut desk = desk();
+    desk.call(says("p", "Unschedulable"));
+    desk.call(bind("q", "n1"));
+    desk.call(bind("p", "n1"));
+    let gauges = |desk: &Desk| {
+        (
+            desk.pending("pod_status_patch"),
+            desk.pending("pod_binding"),
+        )
+    };
+    assert_eq!(gauges(&desk), (0, 2));
+    assert_eq!(desk.send(), ["bind p n1", "bind q n1"]);
+    assert_eq!(gauges(&desk), (0, 0));
+}
+
+/// 9.9 #152: the state is as before, and the new call is told why.
+#[test]
+fn a_call_that_cannot_be_merged_fails_alone() {
+    let mut desk = desk();
+    let old = desk.call(says("p", "Unschedulable"));
+    let mut other = condition("r", "m");
+    other.kind = "Other".into();
+    let new = desk.call(ApiCall::PatchPodStatus {
+        pod: pod_ref("p"),
+        condition: Some(other),
+        nominated_node: None,
+    });
+    assert_eq!(
+        desk.end_of(new),
+        "failed to merge API calls: one call cannot set two conditions, PodScheduled and Other"
+    );
+    assert_eq!(
+        (desk.end_of(old).as_str(), desk.told(new)),
+        ("-", Some(false))
+    );
+    assert_eq!(desk.send(), ["patch p Unschedulable"]);
+}
+
+/// D-8; 9.9 #148, #156.
+#[test]
+fn a_call_without_effect_is_skipped_unless_one_is_on_its_way() {
+    let mut desk = desk();
+    let id = desk.call(says("p", "Unschedulable"));
+    desk.shows(pod_that_says("p", "Unschedulable"));
+    assert_eq!(
+        (desk.end_of(id).as_str(), desk.told(id)),
+        (text::NO_EFFECT, Some(true))
+    );
+    assert!(desk.dispatcher.is_empty());
+
+    let away = desk.call(nominate("p", "n1"));
+    desk.shows(pod("p"));
+    desk.send();
+    let needless = desk.call(nominate("p", "n1"));
+    assert_eq!(
+        desk.end_of(needless),
+        "-",
+        "the call on its way may change things"
+    );
+    desk.answer(away, Ok(()));
+    assert_eq!(desk.send(), NONE, "nothing is left to do");
+    assert_eq!(desk.end_of(needless), "ok");
+    assert_eq!(desk.ended[&needless].took, None);
+}
+
+/// D-16, D-28; 9.9 #160.
+#[test]
+fn a_closed_dispatcher_sends_nothing() {
+    let mut desk = desk();
+    let away = desk.call(bind("a", "n1"));
+    desk.send();
+    let waiting = desk.call(bind("b", "n1"));
+    let delayed = desk.delayed(says("c", "Unschedulable"), 5);
+    desk.dispatcher.close(desk.now);
+    desk.look();
+    for id in [waiting, delayed] {
+        assert_eq!(desk.end_of(id), text::CLOSED);
+    }
+    let late = desk.call(bind("d", "n1"));
+    assert_eq!(
+        (desk.end_of(late).as_str(), desk.told(late)),
+        (text::CLOSED, Some(false))
+    );
+    desk.advance(60_000);
+    assert_eq!((desk.send(), desk.dispatcher.next_wake()), (vec![], None));
+    desk.answer(away, error(CallErrorKind::Unavailable));
+    assert_eq!(
+        desk.end_of(away),
+        "Unavailable",
+        "what was on its way ends, for good or bad"
+    );
+    assert!(desk.dispatcher.is_empty());
+}
+
+/// D-20, D-13: how long a call was on its way.
+#[test]
+fn a_call_knows_how_long_it_took() {
+    let mut desk = desk();
+    let id = desk.call(bind("p", "n1"));
+    desk.advance(300);
+    desk.send();
+    desk.advance(250);
+    desk.answer(id, Ok(()));
+    assert_eq!(desk.ended[&id].took, Some(Duration::from_millis(250)));
+    assert_eq!(desk.dispatcher.counts().sent, 1);
+    desk.dispatcher.complete(id, Ok(()), desk.now);
+    desk.dispatcher.complete(CallId(99), Ok(()), desk.now);
+    assert!(
+        desk.dispatcher.take_finished().is_empty(),
+        "what is not on its way cannot end"
+    );
+}

@@ -1,0 +1,230 @@
+//! Failures: which are repeated, how often, and what becomes of newer calls (D-14, D-19).
+
+use super::*;
+use CallErrorKind::{Conflict, NotFound, Refused, Timeout, Unavailable};
+
+const NONE: [&str; 0] = [];
+
+/// Answers every attempt with the same failure until none follows; how many there were, and after how many
+/// milliseconds.
+fn attempts_until_given_up(desk: &mut Desk, failure: &CallResult) -> Vec<i64> {
+    let began = desk.now;
+    let mut attempts = Vec::new();
+    for _ in 0..100 {
+        if !desk.send().is_empty() {
+            attempts.push(desk.now.as_millis() - began.as_millis());
+            desk.answer_first(failure.clone());
+        }
+        match desk.dispatcher.next_wake() {
+            Some(wake) => desk.now = wake,
+            None => return attempts,
+        }
+    }
+    panic!("it is repeated for ever: {attempts:?}");
+}
+
+/// D-19; 9.9 #161, #164: passing failures are repeated within the budget, others not at all.
+#[test]
+fn which_failures_are_repeated() {
+    let patch = says("p", "Unschedulable");
+    for (call, failure, attempts) in [
+        (patch.clone(), Conflict, 4),
+        (patch.clone(), Unavailable, 4),
+        (patch.clone(), Timeout, 4),
+        (patch.clone(), NotFound, 1),
+        (patch, Refused, 1),
+        (bind("p", "n1"), Unavailable, 8),
+        (bind("p", "n1"), Conflict, 1),
+        (bind("p", "n1"), NotFound, 1),
+        (delete("p"), Conflict, 8),
+        (delete("p"), Refused, 1),
+    ] {
+        let mut desk = desk();
+        let id = desk.call(call);
+        let what = format!("{} {failure:?}", short(&desk_call(&desk)));
+        let made = attempts_until_given_up(&mut desk, &error(failure));
+        assert_eq!(made.len(), attempts, "{what}: {made:?}");
+        assert_eq!(desk.end_of(id), format!("{failure:?}"), "{what}");
+        assert_eq!(desk.told(id), Some(false), "{what}");
+        let counts = desk.dispatcher.counts();
+        assert_eq!(
+            (counts.sent, counts.retried),
+            (attempts as u64, attempts as u64 - 1)
+        );
+        assert!(desk.dispatcher.is_empty(), "{what}");
+    }
+}
+
+/// The only call that waits.
+fn desk_call(desk: &Desk) -> ApiCall {
+    let mut objects = desk.dispatcher.objects.iter();
+    let (_, object) = objects.next().expect("an object");
+    object.waiting[0].call.clone()
+}
+
+/// D-19: 10 ms, 50 ms, 250 ms between the attempts, each up to a tenth longer; the same for the same seed.
+#[test]
+fn pauses_grow_and_come_from_the_seed() {
+    let run = |seed| {
+        let mut desk = desk_with(DispatcherOptions {
+            seed,
+            ..DispatcherOptions::default()
+        });
+        let id = desk.call(says("p", "Unschedulable"));
+        let made = attempts_until_given_up(&mut desk, &error(Unavailable));
+        assert!(desk.ended[&id].took >= Some(Duration::from_millis(310)));
+        made
+    };
+    let made = run(1);
+    for (pair, pause) in made.windows(2).zip([10, 50, 250]) {
+        let waited = pair[1] - pair[0];
+        assert!(
+            (pause..=pause + pause / 10 + 1).contains(&waited),
+            "{made:?}"
+        );
+    }
+    assert_eq!(run(1), made);
+    assert!((2..20).any(|seed| run(seed) != made), "there is jitter");
+}
+
+/// A pause does not occupy a slot, and success after it is success.
+#[test]
+fn a_repeated_call_succeeds_once() {
+    let mut desk = desk();
+    let id = desk.call(bind("p", "n1"));
+    desk.send();
+    desk.answer(id, error(Unavailable));
+    assert_eq!(desk.dispatcher.in_flight(Lane::Binding), 0);
+    assert_eq!((desk.end_of(id).as_str(), desk.send()), ("-", vec![]));
+    desk.advance(11);
+    assert_eq!(desk.send(), ["bind p n1"]);
+    desk.answer(id, Ok(()));
+    assert_eq!(desk.end_of(id), "ok");
+    assert!(desk.dispatcher.is_empty());
+}
+
+/// A newer call carries on what a failed one did not get done; a pause holds for both.
+#[test]
+fn a_newer_call_carries_on_a_failed_one() {
+    for (situation, old, new, old_ends, sent, at_once) in [
+        (
+            "status patches merge",
+            says("p", "Unschedulable"),
+            nominate("p", "n1"),
+            text::SAME_TYPE,
+            "patch p Unschedulable on \"n1\"",
+            false,
+        ),
+        (
+            "a binding goes before",
+            says("p", "Unschedulable"),
+            bind("p", "n1"),
+            text::MORE_RELEVANT,
+            "bind p n1",
+            true,
+        ),
+        (
+            "a deletion goes before",
+            bind("p", "n1"),
+            delete("p"),
+            text::MORE_RELEVANT,
+            "delete p",
+            true,
+        ),
+    ] {
+        for newer_came_first in [true, false] {
+            let mut desk = desk();
+            let old = desk.call(old.clone());
+            desk.shows(pod("p"));
+            desk.send();
+            if newer_came_first {
+                let new = desk.call(new.clone());
+                desk.answer(old, error(Unavailable));
+                let same_type = old_ends == text::SAME_TYPE;
+                assert_eq!(desk.ended[&old].carried_on_by, same_type.then_some(new));
+            } else {
+                desk.answer(old, error(Unavailable));
+                desk.call(new.clone());
+            }
+            assert_eq!(desk.end_of(old), old_ends, "{situation}");
+            assert_eq!(desk.send().is_empty(), !at_once, "{situation}");
+            if !at_once {
+                desk.advance(11);
+                assert_eq!(desk.send(), [sent], "{situation}");
+            }
+        }
+    }
+}
+
+/// A status patch that fails for good while a newer one waits: the newer one goes on alone.
+#[test]
+fn a_call_that_fails_for_good_is_over() {
+    let mut desk = desk();
+    let old = desk.call(says("p", "Unschedulable"));
+    desk.send();
+    desk.call(nominate("p", "n1"));
+    desk.answer(old, error(Refused));
+    assert_eq!(desk.end_of(old), "Refused");
+    assert_eq!(desk.send(), ["patch p on \"n1\""]);
+}
+
+/// A binding that may have been carried out all the same is not given up before that is clear.
+#[test]
+fn a_binding_that_was_carried_out_after_all_has_succeeded() {
+    // An update shows it during the pause.
+    let mut desk = desk();
+    let id = desk.call(bind("p", "n1"));
+    desk.shows(pod("p"));
+    desk.send();
+    desk.answer(id, error(Timeout));
+    desk.shows(pod("p").version(2).on("n1"));
+    assert_eq!(desk.end_of(id), "ok");
+    assert_eq!(desk.send(), NONE);
+
+    // The second attempt is refused, and the update comes after that.
+    let mut desk = self::desk();
+    let id = desk.call(bind("p", "n1"));
+    desk.shows(pod("p"));
+    desk.send();
+    desk.answer(id, error(Timeout));
+    desk.advance(11);
+    desk.send();
+    desk.answer(id, error(Conflict));
+    assert_eq!(desk.end_of(id), "-", "it may be our own");
+    desk.shows(pod("p").version(2).on("n1"));
+    assert_eq!(desk.end_of(id), "ok");
+
+    // The update comes while the second attempt is on its way.
+    let mut desk = self::desk();
+    let id = desk.call(bind("p", "n1"));
+    desk.shows(pod("p"));
+    desk.send();
+    desk.answer(id, error(Unavailable));
+    desk.advance(11);
+    desk.send();
+    desk.shows(pod("p").version(2).on("n1"));
+    desk.answer(id, error(Conflict));
+    assert_eq!(desk.end_of(id), "ok");
+
+    // Somebody else bound it elsewhere.
+    let mut desk = self::desk();
+    let id = desk.call(bind("p", "n1"));
+    desk.shows(pod("p").on("n2"));
+    desk.send();
+    desk.answer(id, error(Conflict));
+    assert_eq!(
+        (desk.end_of(id).as_str(), desk.told(id)),
+        ("Conflict", Some(false))
+    );
+}
+
+/// A victim that is gone before it is deleted is as good as deleted.
+#[test]
+fn deleting_what_is_gone_succeeds() {
+    let mut desk = desk();
+    let first = desk.call(delete("p"));
+    let second = desk.call(delete("p"));
+    desk.send();
+    desk.answer_first(error(NotFound));
+    assert_eq!([first, second].map(|id| desk.end_of(id)), ["ok", "ok"]);
+}

@@ -1,0 +1,151 @@
+//! Many calls: lanes under a burst, and bounds (D-11; 9.9 #165, #166).
+
+use super::*;
+
+fn many(tracked_max: usize) -> Desk {
+    desk_with(DispatcherOptions {
+        tracked_max,
+        ..DispatcherOptions::for_in_flight(16)
+    })
+}
+
+/// 9.9 #166; issue 4: a burst of status patches never holds up a binding.
+#[test]
+fn a_burst_of_status_patches_does_not_hold_up_a_binding() {
+    let mut desk = many(1 << 18);
+    for i in 0..100_000 {
+        let call = nominate(&format!("p{i}"), "n1");
+        desk.dispatcher.enqueue(call, Duration::ZERO, desk.now);
+    }
+    assert_eq!(desk.send().len(), 4, "a quarter, and no more");
+    for i in 0..12 {
+        desk.dispatcher
+            .enqueue(bind(&format!("b{i}"), "n1"), Duration::ZERO, desk.now);
+    }
+    let sent = desk.send();
+    assert_eq!(
+        sent.len(),
+        10,
+        "16, less 4 patches and one reserved for deletions and for claims"
+    );
+    assert!(sent.iter().all(|call| call.starts_with("bind")), "{sent:?}");
+    for _ in 0..4 {
+        desk.answer_first(Ok(()));
+    }
+    let sent = desk.send();
+    assert_eq!(
+        &sent[..2],
+        ["bind b10 n1", "bind b11 n1"],
+        "higher lanes first"
+    );
+    assert_eq!(sent.len(), 4);
+}
+
+/// The other way round: bindings without end leave every lane its share.
+#[test]
+fn a_burst_of_bindings_leaves_the_other_lanes_a_share() {
+    let mut desk = many(1 << 18);
+    for i in 0..100 {
+        desk.call(bind(&format!("b{i}"), "n1"));
+    }
+    assert_eq!(desk.send().len(), 13, "all but one for each other lane");
+    desk.call(delete("victim"));
+    desk.call(nominate("p", "n1"));
+    assert_eq!(desk.send(), ["delete victim", "patch p on \"n1\""]);
+}
+
+/// Calls are kept up to a limit; what is above is refused, and says so.
+#[test]
+fn calls_without_end_are_refused() {
+    let mut desk = many(16);
+    let patches: Vec<CallId> = (0..10)
+        .map(|i| desk.call(nominate(&format!("p{i}"), "n")))
+        .collect();
+    let kept = patches.iter().filter(|id| desk.end_of(**id) == "-").count();
+    assert_eq!(kept, 8, "status patches may take half");
+    let refused = &desk.ended[&patches[9]];
+    assert_eq!(
+        refused.result,
+        Err(CallError {
+            kind: CallErrorKind::Unavailable,
+            message: "the API dispatcher holds 8 status patches that have not been answered: call refused; it is \
+                      made again when the pod is next tried"
+                .to_owned()
+        })
+    );
+    let merged = desk.call(says("p0", "Unschedulable"));
+    assert_eq!(desk.end_of(merged), "-", "merging takes no more room");
+    assert!(!desk.dispatcher.is_saturated());
+    let bindings: Vec<CallId> = (0..9)
+        .map(|i| desk.call(bind(&format!("b{i}"), "n")))
+        .collect();
+    assert!(desk.dispatcher.is_saturated());
+    let kept = bindings
+        .iter()
+        .filter(|id| desk.end_of(**id) == "-")
+        .count();
+    assert_eq!((kept, desk.dispatcher.len()), (8, 16));
+    assert_eq!(desk.dispatcher.counts().refused, 3);
+    while !desk.dispatcher.is_empty() {
+        desk.send();
+        while !desk.sent.is_empty() {
+            desk.answer_first(Ok(()));
+        }
+    }
+    assert!(!desk.dispatcher.is_saturated());
+}
+
+/// Reports that are held back may take a quarter, so that they never keep out what a cycle has to say.
+#[test]
+fn delayed_calls_leave_room_for_others() {
+    let mut desk = many(16);
+    let reports: Vec<CallId> = (0..5)
+        .map(|i| desk.delayed(says(&format!("p{i}"), "NotReadyForScheduling"), 5))
+        .collect();
+    let kept = reports.iter().filter(|id| desk.end_of(**id) == "-").count();
+    assert_eq!(kept, 4);
+    let id = desk.call(says("q", "Unschedulable"));
+    assert_eq!(desk.end_of(id), "-");
+}
+
+/// Writes that nobody has seen yet are remembered for as many objects as calls, no more.
+#[test]
+fn unseen_writes_are_bounded() {
+    let mut desk = many(16);
+    for i in 0..100 {
+        desk.call(nominate(&format!("p{i}"), "n1"));
+        desk.send();
+        desk.answer_first(Ok(()));
+        desk.advance(1);
+    }
+    let seen = |desk: &Desk, name| desk.effective(pod(name)).1;
+    assert_eq!(
+        (seen(&desk, "p99").as_str(), seen(&desk, "p83").as_str()),
+        ("n1", "")
+    );
+    assert_eq!(desk.dispatcher.objects.iter().count(), 16);
+}
+
+/// 200,000 calls a second are easy: counted here as work that does not grow with what is there already. The time is
+/// measured by the benches.
+#[test]
+fn a_million_calls_about_few_objects_stay_few() {
+    let mut desk = many(1 << 10);
+    for i in 0..1_000_000_u64 {
+        let name = ["a", "b", "c", "d"][(i % 4) as usize];
+        let node = ["n1", "n2", "n3"][(i % 3) as usize];
+        let call = ApiCall::PatchPodStatus {
+            pod: PodRef {
+                namespace: "default".into(),
+                name: name.into(),
+                uid: name.into(),
+            },
+            condition: None,
+            nominated_node: Some(node.into()),
+        };
+        desk.dispatcher.enqueue(call, Duration::ZERO, desk.now);
+        desk.dispatcher.take_finished();
+    }
+    assert_eq!(desk.dispatcher.len(), 4);
+    assert_eq!(desk.dispatcher.counts().overwritten, 1_000_000 - 4);
+}
