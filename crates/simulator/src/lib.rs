@@ -1,1 +1,24 @@
 //! The seeded world around the scheduling core, and the independent checker of its invariants.
+//!
+//! A [`Script`] is drawn from a seed: what users, nodes, watches and the API do. [`run()`] plays it with a scheduler
+//! and lets the [`checker`] judge every decision and, when faults have stopped and everything has come to rest, the
+//! outcome. A script that fails is made short by [`shrink()`].
+//!
+//! **Architecture invariants:** virtual time only, randomness from the seed alone, no I/O: a seed replays exactly. The
+//! checker shares nothing with what it judges but the types of `berth-api`.
+
+mod api;
+pub mod checker;
+pub mod plugins;
+mod rules;
+mod run;
+mod script;
+pub mod shapes;
+mod shrink;
+pub mod world;
+
+pub use api::{Api, FaithfulApi};
+pub use checker::Violation;
+pub use run::{Failure, Subject, Tally, run};
+pub use script::{Answer, Script, Step, Watched};
+pub use shrink::{Shrunk, shrink};

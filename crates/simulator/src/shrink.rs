@@ -1,0 +1,63 @@
+//! Makes a failing script short: leaves out steps as long as the same kind of violation remains (delta debugging,
+//! Zeller and Hildebrandt 2002).
+
+use crate::run::{Failure, Subject, run};
+use crate::script::Script;
+
+/// A script that fails, and how.
+#[derive(Debug, Clone)]
+pub struct Shrunk {
+    /// The script.
+    pub script: Script,
+    /// The violation that it shows.
+    pub failure: Failure,
+    /// How many runs it took to find.
+    pub runs: usize,
+}
+
+/// Finds a short script that shows the same kind of violation as `script` does, within `runs_max` runs.
+pub fn shrink(subject: &Subject, script: &Script, failure: &Failure, runs_max: usize) -> Shrunk {
+    let mut best = Shrunk {
+        script: script.clone(),
+        failure: failure.clone(),
+        runs: 0,
+    };
+    // What comes after the violation has no part in it.
+    best.script.steps.truncate(failure.step + 1);
+    let mut parts = 2;
+    while best.script.steps.len() > 1 && best.runs < runs_max {
+        let len = best.script.steps.len();
+        let size = len.div_ceil(parts);
+        let mut shorter = false;
+        // From the end: what came last depends on what came first, not the other way round.
+        for part in (0..len.div_ceil(size)).rev() {
+            if best.runs >= runs_max {
+                break;
+            }
+            let from = part * size;
+            if from >= best.script.steps.len() {
+                continue;
+            }
+            let mut tried = best.script.clone();
+            let to = (from + size).min(tried.steps.len());
+            tried.steps.drain(from..to);
+            best.runs += 1;
+            if let Err(found) = run(subject, &tried)
+                && found.violation.kind() == failure.violation.kind()
+            {
+                tried.steps.truncate(found.step + 1);
+                best.script = tried;
+                best.failure = found;
+                shorter = true;
+            }
+        }
+        if shorter {
+            parts = parts.min(best.script.steps.len()).max(2);
+        } else if size == 1 {
+            break;
+        } else {
+            parts = (parts * 2).min(len);
+        }
+    }
+    best
+}
