@@ -16,9 +16,8 @@ impl Dispatcher {
         let Some(object) = self.objects.get_mut(at) else {
             return;
         };
-        if object.gone {
-            return;
-        }
+        // Whoever is shown is there, whatever was said before.
+        object.gone = false;
         let known = object.stored.replace(stored.clone()).is_some();
         object.written.confirm(stored);
         if object.written.is_empty() {

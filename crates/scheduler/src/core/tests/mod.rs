@@ -1,6 +1,7 @@
 //! The core from its inputs to its outputs, in virtual time, with fake plugins and a small stand-in for the API.
 
 mod bindings;
+mod calls;
 mod changes;
 mod cycles;
 mod failures;

@@ -294,13 +294,14 @@ fn a_call_without_effect_is_skipped_unless_one_is_on_its_way() {
     let away = desk.call(nominate("p", "n1"));
     desk.shows(pod("p"));
     desk.send();
-    let needless = desk.call(nominate("p", "n1"));
-    assert_eq!(
-        desk.end_of(needless),
-        "-",
-        "the call on its way may change things"
-    );
+    let back = desk.call(nominate("p", ""));
+    assert_eq!(desk.end_of(back), "-", "the call on its way changes things");
+    desk.shows(pod("p").version(2));
+    assert_eq!(desk.end_of(back), "-");
     desk.answer(away, Ok(()));
+    assert_eq!(desk.send(), ["patch p on \"\""]);
+    let needless = desk.call(nominate("p", ""));
+    desk.answer(back, Ok(()));
     assert_eq!(desk.send(), NONE, "nothing is left to do");
     assert_eq!(desk.end_of(needless), "ok");
     assert_eq!(desk.ended[&needless].took, None);

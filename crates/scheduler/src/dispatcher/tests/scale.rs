@@ -41,6 +41,46 @@ fn a_burst_of_status_patches_does_not_hold_up_a_binding() {
     assert_eq!(sent.len(), 4);
 }
 
+/// Issue 4: the waits of bindings, one each millisecond, with a server that takes 10 ms for every call.
+fn waits_of_bindings(patches: usize) -> Vec<i64> {
+    const BINDINGS: usize = 200;
+    let mut dispatcher = Dispatcher::new(DispatcherOptions::default());
+    let began = Time::from_secs(1000);
+    for i in 0..patches {
+        dispatcher.enqueue(nominate(&format!("p{i}"), "n1"), Duration::ZERO, began);
+    }
+    let mut made = BTreeMap::new();
+    let mut waits = Vec::new();
+    let mut answers: BTreeMap<Time, Vec<CallId>> = BTreeMap::new();
+    for millis in 0..1_000 {
+        let now = began + Duration::from_millis(millis);
+        if made.len() < BINDINGS {
+            let call = bind(&format!("b{millis}"), "n1");
+            made.insert(dispatcher.enqueue(call, Duration::ZERO, now), now);
+        }
+        for id in answers.remove(&now).unwrap_or_default() {
+            dispatcher.complete(id, Ok(()), now);
+        }
+        let calls = dispatcher.next_calls(now);
+        for (id, _) in calls {
+            let made_at: Option<&Time> = made.get(&id);
+            waits.extend(made_at.map(|at| now.as_millis() - at.as_millis()));
+            answers
+                .entry(now + Duration::from_millis(10))
+                .or_default()
+                .push(id);
+        }
+        dispatcher.take_finished();
+    }
+    assert_eq!(waits.len(), BINDINGS);
+    waits
+}
+
+#[test]
+fn bindings_wait_no_longer_during_a_burst() {
+    assert_eq!(waits_of_bindings(100_000), waits_of_bindings(0));
+}
+
 /// The other way round: bindings without end leave every lane its share.
 #[test]
 fn a_burst_of_bindings_leaves_the_other_lanes_a_share() {

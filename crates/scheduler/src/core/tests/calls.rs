@@ -1,0 +1,184 @@
+//! The core and its dispatcher: bursts, retries, writes that nobody has seen, reports, and back-pressure.
+
+use super::*;
+use crate::dispatcher::{Dispatcher, DispatcherOptions};
+use berth_api::{Duration, Time};
+use berth_framework::call::{CallError, CallErrorKind, CallId};
+use berth_framework::event::EventRegistration;
+use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
+use berth_framework::testing::{FakePlugin, fake, node, pod};
+use berth_framework::{ActionType, ApiCall, EventResource, Feature, FeatureGates, Status};
+
+/// Keeps pods out until they have the label `open`.
+fn gate() -> FakePlugin {
+    fake("Gate")
+        .pre_enqueue(|pod| {
+            if pod.labels().contains_key("open") {
+                Status::success()
+            } else {
+                Status::unresolvable("shut")
+            }
+        })
+        .events(|| {
+            vec![EventRegistration::always(
+                EventResource::Pod,
+                ActionType::UPDATE_POD_LABEL,
+            )]
+        })
+}
+
+/// Answers the oldest call: the server is too busy.
+fn too_busy(w: &mut World) {
+    let (id, _) = w.calls.remove(0);
+    let error = CallError {
+        kind: CallErrorKind::Unavailable,
+        message: "too busy".to_owned(),
+    };
+    w.core.complete(id, Err(error), w.now);
+    w.take();
+}
+
+const NONE: [&str; 0] = [];
+
+/// KEP-5501; 9.9 #168: no call at all.
+#[test]
+fn a_rejection_that_passes_in_time_is_not_written() {
+    let mut w = world([gate()]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w.advance(Duration::from_secs(4));
+    w.change("p", |p| p.label("open", "yes"));
+    w.advance(Duration::from_secs(60));
+    assert_eq!(w.calls_text(), NONE);
+    assert_eq!(w.attempt(), "on n1");
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    assert_eq!(w.core.dispatcher().counts().sent, 1);
+}
+
+/// a report that could not be written is made again at the next rejection.
+#[test]
+fn a_report_that_failed_is_made_again() {
+    let mut w = world([gate()]);
+    let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];
+    w.pod(pod("p"));
+    w.advance(Duration::from_secs(5));
+    assert_eq!(w.calls_text(), report);
+    w.change("p", |p| p.label("still", "shut"));
+    w.advance(Duration::from_secs(60));
+    assert_eq!(w.calls.len(), 1, "it says so already");
+    w.answer(Some("no"));
+    w.change("p", |p| p.label("again", "shut"));
+    w.advance(Duration::from_secs(5));
+    assert_eq!(w.calls_text(), report);
+}
+
+/// Issue 4: a burst of status patches never holds up a binding.
+#[test]
+fn a_binding_does_not_wait_for_status_patches() {
+    let mut w = world([fits()]);
+    w.applied(node("n1").capacity("1", "1Gi", "200").object());
+    for i in 0..100 {
+        w.pod(pod(&format!("big{i}")).request("cpu", "2"));
+        assert!(w.attempt().starts_with("0/1"));
+    }
+    let limit = DispatcherOptions::default().lanes.status.max;
+    assert_eq!(w.calls.len(), limit, "the rest waits");
+    w.pod(pod("small").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    let last = w.calls_text().pop();
+    assert_eq!(last.as_deref(), Some("bind small n1"));
+    w.answer_all();
+    assert!(w.core.dispatcher().is_empty());
+}
+
+/// Issue 4: a pod that made room sees its nomination while the write of it waits, is repeated, or was not seen yet.
+#[test]
+fn a_nomination_is_seen_from_the_start() {
+    let preempt = fake("Preempt").post_filter(|_, _, _, _| {
+        PostFilterStep::Done(PostFilterResult {
+            status: Status::success(),
+            nominating: Nominating::Set("n1".into()),
+        })
+    });
+    let no = fake("No").filter(|_, _, _| Status::unschedulable("no"));
+    let mut w = world([no, preempt]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w.attempt();
+    let nominated = |w: &World| {
+        let pod = w.core.cache().effective("uid-p").cloned();
+        pod.map(|pod| pod.status.nominated_node_name.to_string())
+    };
+    let n1 = Some("n1".to_owned());
+    assert_eq!(nominated(&w), n1, "on its way");
+    too_busy(&mut w);
+    assert_eq!(
+        (nominated(&w), w.calls.len()),
+        (n1.clone(), 0),
+        "to be repeated"
+    );
+    let wake = w.core.next_wake(w.now).unwrap_or(Time::MAX);
+    assert!(wake.since(w.now) <= Duration::from_millis(11), "{wake}");
+    w.advance(Duration::from_millis(11));
+    let (id, _) = w.calls.remove(0);
+    w.core.complete(id, Ok(()), w.now);
+    w.take();
+    assert_eq!(nominated(&w), n1, "written, not seen");
+    w.change("p", |p| p.label("too", "early"));
+    assert_eq!(nominated(&w), n1);
+    w.advance(Duration::from_secs(30));
+    assert_eq!(
+        nominated(&w),
+        Some(String::new()),
+        "somebody must have overwritten it"
+    );
+}
+
+/// A call whose answer is that it was needless is not waited for.
+#[test]
+fn a_call_with_nothing_left_to_do_ends_by_itself() {
+    let features = FeatureGates::default()
+        .with(Feature::SchedulerAsyncAPICalls, false)
+        .with(Feature::SchedulerPreEnqueuePodStatus, false);
+    let no = fake("No").filter(|_, _, _| Status::unschedulable("no"));
+    let mut w = World::new([no, binder()], features);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    // As if it had been said by an earlier call that is still on its way.
+    let before = ApiCall::PatchPodStatus {
+        pod: berth_framework::call::PodRef::of(&w.pods["p"]),
+        condition: None,
+        nominated_node: Some("n1".into()),
+    };
+    let first: CallId = w.core.io.call(before.clone(), Duration::ZERO, w.now);
+    let second: CallId = w.core.io.call(before, Duration::ZERO, w.now);
+    w.advance(Duration::ZERO);
+    assert_eq!(w.calls.len(), 1);
+    w.core.complete(first, Ok(()), w.now);
+    w.take();
+    assert!(w.calls.iter().all(|(id, _)| *id != second));
+    let dispatcher = w.core.dispatcher();
+    assert!(dispatcher.is_empty() && !dispatcher.has_finished());
+}
+
+/// While calls pile up, no further pod is tried.
+#[test]
+fn a_full_dispatcher_holds_back_the_queue() {
+    let mut w = world([]);
+    w.core.io.dispatcher = Dispatcher::new(DispatcherOptions {
+        tracked_max: 4,
+        ..DispatcherOptions::default()
+    });
+    w.applied(node("n1").object());
+    for name in ["a", "b", "c", "d"] {
+        w.pod(pod(name));
+    }
+    for _ in 0..3 {
+        assert_eq!(w.attempt(), "on n1");
+    }
+    assert!(!w.core.has_pod_to_try());
+    assert_eq!(w.attempt(), "idle");
+    w.answer(None);
+    assert!(w.core.has_pod_to_try());
+    assert_eq!(w.attempt(), "on n1");
+}
