@@ -30,8 +30,7 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<(), Ap
             pod,
             nominated_node,
         } => {
-            let mut patch = status_patch(pod, None, nominated_node.as_ref(), now);
-            patch["status"]["conditions"] = json!([{"$patch": "delete", "type": "PodScheduled"}]);
+            let patch = clear_patch(pod, nominated_node.as_ref(), now);
             patch_status(transport, pod, &patch).await
         }
         ApiCall::DeletePod { pod, condition } => {
@@ -88,6 +87,13 @@ fn status_patch(
         };
     }
     json!({"metadata": {"uid": pod.uid}, "status": status})
+}
+
+/// A strategic merge patch that removes the PodScheduled condition.
+fn clear_patch(pod: &PodRef, nominated_node: Option<&Str>, now: Time) -> Value {
+    let mut patch = status_patch(pod, None, nominated_node, now);
+    patch["status"]["conditions"] = json!([{"$patch": "delete", "type": "PodScheduled"}]);
+    patch
 }
 
 /// The error as the core understands it.
@@ -152,6 +158,21 @@ mod tests {
         assert_eq!(status.get("nominatedNodeName"), Some(&Value::Null));
         let patch = status_patch(&pod(), None, Some(&Str::new("n")), Time::EPOCH);
         assert_eq!(patch["status"]["nominatedNodeName"], "n");
+    }
+
+    #[test]
+    fn clearing_removes_the_condition_and_nothing_else() {
+        let conditions = json!([{"$patch": "delete", "type": "PodScheduled"}]);
+        for (node, status) in [
+            (None, json!({"conditions": conditions})),
+            (
+                Some(Str::new("n")),
+                json!({"conditions": conditions, "nominatedNodeName": "n"}),
+            ),
+        ] {
+            let patch = clear_patch(&pod(), node.as_ref(), Time::EPOCH);
+            assert_eq!(patch, json!({"metadata": {"uid": "u"}, "status": status}));
+        }
     }
 
     #[test]
