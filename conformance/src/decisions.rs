@@ -2,7 +2,7 @@
 //!
 //! What each plugin said is compared: the rejection of PreFilter, the first rejection of every node, the weighted
 //! score of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits
-//! nowhere. Entries of plugins that are not built yet are left out, and out of the totals; such a case is compared
+//! nowhere, and the pods that are evicted for it. Entries of plugins that are not built yet are left out, and out of the totals; such a case is compared
 //! in part at best. Pods with resource claims are not replayed yet.
 
 mod compare;
@@ -14,14 +14,16 @@ mod tests;
 use crate::cluster;
 use crate::report::Report;
 use berth_api::Time;
+use berth_framework::plugin::{NodeStatuses, Nominating, PostFilterContext, PostFilterResult};
 use berth_framework::registry::Registry;
-use berth_framework::{Cluster, FeatureGates, PodInfo, Slot, Status};
+use berth_framework::stage::{Job, JobId, Outbox};
+use berth_framework::{ApiCall, CallId, Cluster, FeatureGates, PodInfo, Slot, Status};
 use berth_scheduler::evaluator::{
     Evaluation, Evaluator, Found, NoNominations, NoStopwatch, PreFiltered,
 };
 use berth_scheduler::profile::{Profile, ProfileSpec};
 use compare::Comparison;
-use recorded::Case;
+use recorded::{Case, PostFiltered, Rejection};
 use std::io::BufRead;
 use std::sync::Arc;
 
@@ -87,6 +89,25 @@ fn check(case: &Case, registry: &Registry) -> Result<Outcome, String> {
     comparison.outcome()
 }
 
+/// Notes the pods that plugins delete.
+#[derive(Default)]
+struct Evictions {
+    pods: Vec<String>,
+}
+
+impl Outbox for Evictions {
+    fn call(&mut self, call: ApiCall) -> CallId {
+        if let ApiCall::DeletePod { pod, .. } = &call {
+            self.pods.push(pod.to_string());
+        }
+        CallId(0)
+    }
+
+    fn job(&mut self, _job: Job) -> JobId {
+        JobId(0)
+    }
+}
+
 /// One pod, one cluster, one profile.
 struct Run<'a> {
     profile: &'a Profile,
@@ -141,10 +162,67 @@ impl Run<'_> {
             comparison.scores(expect, self.cluster, &scores);
         }
         self.compare_message(expect, comparison);
-        if expect.post_filter.is_some() {
-            comparison.post_filter_is_left_out();
-        }
+        comparison.post_filter(expect, || {
+            let answers = statuses
+                .iter()
+                .filter(|(_, status)| !status.is_success())
+                .cloned()
+                .collect();
+            let statuses = NodeStatuses {
+                by_node: answers,
+                ..NodeStatuses::new()
+            };
+            self.post_filter(&mut evaluation, &statuses)
+        });
         Ok(())
+    }
+
+    /// Runs the PostFilter plugins as a cycle does, and notes whom they evict.
+    fn post_filter(
+        &mut self,
+        evaluation: &mut Evaluation,
+        statuses: &NodeStatuses,
+    ) -> Result<PostFiltered, String> {
+        let profile = self.profile;
+        let (pod, features) = (self.pod, self.features);
+        let mut evictions = Evictions::default();
+        let mut no: Option<Rejection> = None;
+        for member in &profile.post_filter {
+            let mut evaluator = self.evaluator(evaluation);
+            let mut cx = PostFilterContext {
+                now: Time::EPOCH,
+                features,
+                outbox: &mut evictions,
+                dry_run: &mut evaluator,
+            };
+            let PostFilterResult { status, nominating } =
+                member.plugin.post_filter(&mut cx, pod, statuses);
+            if status.is_success() {
+                let node = match nominating {
+                    Nominating::Set(node) => node.to_string(),
+                    Nominating::Keep => String::new(),
+                };
+                evictions.pods.sort();
+                return Ok(PostFiltered {
+                    nominated_node_name: Some(node),
+                    victims: evictions.pods,
+                    status: None,
+                });
+            }
+            if !status.is_rejected() {
+                return Err(status.message());
+            }
+            let said = compare::rejection(&status.by(&member.name));
+            match &mut no {
+                None => no = Some(said),
+                Some(no) => no.reasons.extend(said.reasons),
+            }
+        }
+        Ok(PostFiltered {
+            nominated_node_name: None,
+            victims: Vec::new(),
+            status: no,
+        })
     }
 
     /// What each node says, of all or of those that PreFilter has left.

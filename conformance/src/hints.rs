@@ -214,8 +214,9 @@ mod tests {
     fn every_hint_comes_out_as_recorded() {
         let report = replay_lines(recorded());
         assert!(report.is_ok(), "{report}");
-        let told = report.passed.len() + report.partly.len() + report.not_yet.len();
-        assert_eq!(told, 2_602);
+        assert_eq!(report.partly, [""; 0], "every plugin is there");
+        // Those not yet are about resource claims and slices.
+        assert_eq!((report.passed.len(), report.not_yet.len()), (2_016, 586));
     }
 
     /// A replay that cannot fail shows nothing.

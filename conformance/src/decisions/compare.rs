@@ -1,7 +1,7 @@
 //! Compares what was recorded with what came instead, and remembers what had to be left out.
 
 use super::Outcome;
-use super::recorded::{Expectation, Rejection};
+use super::recorded::{Expectation, PostFiltered, Rejection};
 use berth_api::Str;
 use berth_framework::registry::Registry;
 use berth_framework::{Cluster, Slot, Status};
@@ -206,12 +206,26 @@ impl<'a> Comparison<'a> {
             .push(format!("the search failed: {}", status.message()));
     }
 
-    pub(super) fn post_filter_is_left_out(&mut self) {
-        self.left_out.push("DefaultPreemption".to_owned());
+    /// What PostFilter has come to, if all plugins that had a part in it are there.
+    pub(super) fn post_filter(
+        &mut self,
+        expect: &Expectation,
+        got: impl FnOnce() -> Result<PostFiltered, String>,
+    ) {
+        let Some(recorded) = &expect.post_filter else {
+            return;
+        };
+        if !self.is_built("DefaultPreemption") || self.rejection_left_out {
+            return;
+        }
+        match got() {
+            Ok(got) => self.same("PostFilter", recorded, &got),
+            Err(what) => self.differences.push(format!("PostFilter: {what}")),
+        }
     }
 }
 
-fn rejection(status: &Status) -> Rejection {
+pub(super) fn rejection(status: &Status) -> Rejection {
     Rejection {
         code: status.code().to_string(),
         plugin: status.plugin().map(ToString::to_string).unwrap_or_default(),

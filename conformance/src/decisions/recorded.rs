@@ -30,7 +30,7 @@ pub(super) struct Expectation {
     pub(super) fit_error: Option<String>,
     #[serde(default)]
     pub(super) unschedulable_plugins: Vec<String>,
-    pub(super) post_filter: Option<Value>,
+    pub(super) post_filter: Option<PostFiltered>,
 }
 
 /// A plugin's no.
@@ -40,6 +40,19 @@ pub(super) struct Rejection {
     pub(super) plugin: String,
     #[serde(default)]
     pub(super) reasons: Vec<String>,
+}
+
+/// What PostFilter has come to.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PostFiltered {
+    /// The node on which room was made.
+    pub(super) nominated_node_name: Option<String>,
+    /// The pods that were deleted for it, as namespace and name, sorted.
+    #[serde(default)]
+    pub(super) victims: Vec<String>,
+    /// Why there is none.
+    pub(super) status: Option<Rejection>,
 }
 
 /// The scores of one node: each plugin's times its weight, and their sum.

@@ -79,6 +79,19 @@ fn a_difference_is_noticed() {
     }
 }
 
+/// The same for victims.
+#[test]
+fn another_victim_is_noticed() {
+    let line = recorded()
+        .find(|line| line.contains("\"victims\""))
+        .expect("a preemption");
+    let mut case: Value = serde_json::from_str(&line).expect("a case");
+    assert!(replay_lines([case.to_string()]).is_ok());
+    case["expect"]["postFilter"]["victims"] = json!(["default/somebody-else"]);
+    let report = replay_lines([case.to_string()]);
+    assert!(report.failed.iter().any(|m| m.what.contains("PostFilter")), "{report}");
+}
+
 #[test]
 fn unreadable_lines_fail_under_their_number() {
     let report = replay_lines(["{}".to_owned(), String::new(), "no".to_owned()]);

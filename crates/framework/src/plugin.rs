@@ -155,6 +155,28 @@ impl NodeStatuses {
     pub fn get(&self, slot: Slot) -> &Status {
         self.by_node.get(&slot).unwrap_or(&self.absent)
     }
+
+    /// How many of `nodes` nodes gave each reason, as `<count> <reason>`, sorted as text.
+    pub fn histogram(&self, nodes: usize) -> Vec<String> {
+        let mut counts: FxHashMap<&str, usize> = FxHashMap::default();
+        for status in self.by_node.values() {
+            for reason in status.reasons() {
+                *counts.entry(reason).or_default() += 1;
+            }
+        }
+        let absent = nodes.saturating_sub(self.by_node.len());
+        if absent > 0 {
+            for reason in self.absent.reasons() {
+                *counts.entry(reason).or_default() += absent;
+            }
+        }
+        let mut lines: Vec<String> = counts
+            .into_iter()
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        lines.sort_unstable();
+        lines
+    }
 }
 
 /// What is to become of the pod's nominated node.
@@ -202,6 +224,10 @@ pub trait DryRun {
     fn rollback(&mut self);
     /// Asks all filters about the pod of this cycle, nominated pods taken into account.
     fn filter(&mut self, node: Slot) -> Status;
+    /// The pods that were promised a node and are not on it yet.
+    fn nominated_to(&self, _node: Slot) -> Vec<Arc<PodInfo>> {
+        Vec::new()
+    }
 }
 
 /// What PostFilter may use.

@@ -10,6 +10,7 @@
 mod args;
 mod change;
 pub mod default_binder;
+pub mod default_preemption;
 pub mod dynamic_resources;
 mod extended_resources;
 pub mod image_locality;

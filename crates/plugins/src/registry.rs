@@ -1,6 +1,7 @@
 //! The in-tree plugins by name.
 
 use crate::default_binder::{self, DefaultBinder};
+use crate::default_preemption::{self, DefaultPreemption, DefaultPreemptionArgs};
 use crate::dynamic_resources::{self, DynamicResources};
 use crate::image_locality::{self, ImageLocality};
 use crate::inter_pod_affinity::{self, InterPodAffinity, InterPodAffinityArgs};
@@ -137,6 +138,14 @@ const IN_TREE: &[(&str, Make)] = &[
             .filter()
             .post_filter()
             .score()
+            .events()
+            .build())
+    }),
+    (default_preemption::NAME, |cx| {
+        let args = DefaultPreemptionArgs::decode(cx.args)?;
+        Ok(Extensions::of(DefaultPreemption::new(args))
+            .pre_enqueue()
+            .post_filter()
             .events()
             .build())
     }),

@@ -2,6 +2,7 @@
 
 use crate::change;
 use berth_api::{Namespace, Node, Object, Pod, Time};
+use berth_framework::call::PodEvent;
 use berth_framework::event::{ActionType, Change, ClusterEvent, EventResource, Hint};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
@@ -378,10 +379,13 @@ pub(crate) fn hint(
     }
 }
 
-/// Remembers the calls that a plugin makes.
+/// Remembers the calls and events that a plugin makes.
 #[derive(Default)]
 pub(crate) struct Calls {
     pub(crate) made: Vec<ApiCall>,
+    pub(crate) events: Vec<PodEvent>,
+    /// Whether every pod can be stopped in memory.
+    pub(crate) in_memory: bool,
 }
 
 impl Outbox for Calls {
@@ -392,6 +396,14 @@ impl Outbox for Calls {
 
     fn job(&mut self, _job: Job) -> JobId {
         panic!("no plugin here hands out jobs");
+    }
+
+    fn publish(&mut self, event: PodEvent) {
+        self.events.push(event);
+    }
+
+    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
+        self.in_memory
     }
 }
 

@@ -3,7 +3,6 @@
 use berth_api::Str;
 use berth_framework::plugin::NodeStatuses;
 use berth_framework::{Code, Slot, Status};
-use rustc_hash::FxHashMap;
 use std::fmt;
 
 /// What was found out about a pod that fits nowhere.
@@ -90,29 +89,6 @@ impl FitError {
             diagnosis,
         }
     }
-
-    /// `<count> <reason>` of every reason of every node, sorted as text.
-    fn histogram(&self) -> Vec<String> {
-        let statuses = &self.diagnosis.statuses;
-        let mut counts: FxHashMap<&str, usize> = FxHashMap::default();
-        for status in statuses.by_node.values() {
-            for reason in status.reasons() {
-                *counts.entry(reason).or_default() += 1;
-            }
-        }
-        let absent = self.nodes.saturating_sub(statuses.by_node.len());
-        if absent > 0 {
-            for reason in statuses.absent.reasons() {
-                *counts.entry(reason).or_default() += absent;
-            }
-        }
-        let mut lines: Vec<String> = counts
-            .into_iter()
-            .map(|(reason, count)| format!("{count} {reason}"))
-            .collect();
-        lines.sort_unstable();
-        lines
-    }
 }
 
 impl fmt::Display for FitError {
@@ -123,7 +99,7 @@ impl fmt::Display for FitError {
         match pre_filter.filter(|message| !message.is_empty()) {
             Some(message) => write!(f, " {message}.")?,
             None => {
-                let lines = self.histogram();
+                let lines = diagnosis.statuses.histogram(self.nodes);
                 if !lines.is_empty() {
                     write!(f, " {}.", lines.join(", "))?;
                 }

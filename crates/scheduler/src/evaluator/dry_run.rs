@@ -87,6 +87,15 @@ impl DryRun for Evaluator<'_> {
         &mut self.evaluation.state
     }
 
+    fn nominated_to(&self, node: Slot) -> Vec<Arc<PodInfo>> {
+        let mut pods = Vec::new();
+        if let Some(view) = self.cluster.nodes.get(node) {
+            self.nominated
+                .on_node(view.name(), &mut |pod| pods.push(pod.clone()));
+        }
+        pods
+    }
+
     fn begin(&mut self) {
         self.evaluation.supposed.push(Supposed::Mark);
     }

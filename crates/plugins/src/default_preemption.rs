@@ -1,0 +1,186 @@
+//! Makes room for a pod by evicting pods of lower priority, where that is enough.
+//!
+//! ```text
+//! a full node, pods of priority 0, 0 and 5, a new pod of priority 10
+//!     → as few pods as possible go, those of priority 0 first, those with a budget to spare before others
+//! ```
+//!
+//! - `victims`: on one node, which pods have to go for the new one to fit;
+//! - `candidates`: on which nodes that is tried, and which of them is chosen;
+//! - `evict`: how the victims are told to go.
+//!
+//! The cycle does not wait for evictions (feature gate SchedulerAsyncPreemption): victims count as going from the
+//! moment their deletion is handed over, and the pod is not promised a second node meanwhile. Without the gate the
+//! cycle is parked until each deletion has ended.
+
+mod args;
+mod candidates;
+mod evict;
+#[cfg(test)]
+mod tests;
+mod victims;
+
+pub use args::DefaultPreemptionArgs;
+
+use berth_api::{Pod, Str};
+use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_framework::plugin::{
+    Context, DryRun, EnqueueExtensions, NodeStatuses, Nominating, Plugin, PostFilter,
+    PostFilterContext, PostFilterResult, PostFilterStep, PreEnqueue,
+};
+use berth_framework::stage::Wake;
+use berth_framework::{Code, FeatureGates, PodInfo, Status};
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "DefaultPreemption";
+
+/// What every message of PostFilter begins with.
+const PREFIX: &str = "preemption: ";
+/// The reason on a node where evictions would not help.
+pub const REASON_NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+/// The reason on a node without pods of lower priority.
+pub const REASON_NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+
+/// The type of the condition that tells a victim why it goes.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// The reason in that condition.
+const PREEMPTION_BY_SCHEDULER: &str = "PreemptionByScheduler";
+
+/// Makes room by evicting pods.
+#[derive(Debug, Default)]
+pub struct DefaultPreemption {
+    args: DefaultPreemptionArgs,
+}
+
+impl DefaultPreemption {
+    /// The plugin with these arguments.
+    pub fn new(args: DefaultPreemptionArgs) -> Self {
+        Self { args }
+    }
+}
+
+impl Plugin for DefaultPreemption {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+fn done(status: Status, nominating: Nominating) -> PostFilterStep {
+    PostFilterStep::Done(PostFilterResult { status, nominating })
+}
+
+fn unschedulable(message: impl std::fmt::Display) -> Status {
+    Status::unschedulable(format!("{PREFIX}{message}"))
+}
+
+/// Whether the pod is on its way out because room was made.
+fn is_going_for_a_preemptor(pod: &Pod) -> bool {
+    pod.is_terminating()
+        && pod.condition(DISRUPTION_TARGET).is_some_and(|condition| {
+            condition.status == "True" && condition.reason == PREEMPTION_BY_SCHEDULER
+        })
+}
+
+/// Why the pod may not preempt (now).
+fn not_eligible(dry_run: &dyn DryRun, pod: &Pod, statuses: &NodeStatuses) -> Option<&'static str> {
+    if pod
+        .spec
+        .preemption_policy
+        .as_ref()
+        .is_some_and(|policy| policy == "Never")
+    {
+        return Some("not eligible due to preemptionPolicy=Never.");
+    }
+    let nominated = &pod.status.nominated_node_name;
+    if nominated.is_empty() {
+        return None;
+    }
+    let node = dry_run.cluster().nodes.node(nominated)?;
+    if statuses.get(node.slot()).code() == Code::UnschedulableAndUnresolvable {
+        // Nothing that happens there helps: another node may.
+        return None;
+    }
+    let waits = node
+        .pods()
+        .iter()
+        .any(|other| other.pod.priority() < pod.priority() && is_going_for_a_preemptor(&other.pod));
+    waits.then_some("not eligible due to a terminating pod on the nominated node.")
+}
+
+impl PreEnqueue for DefaultPreemption {
+    /// A preemptor waits until its last victim is gone or going. Here a victim is going from the moment its deletion
+    /// is handed over (every reader sees it so, see `berth-scheduler`), before the preemptor is queued again: there is
+    /// never anything to wait for. Until the victims are gone, PostFilter keeps it from preempting again.
+    fn pre_enqueue(&self, _cx: &Context<'_>, _pod: &Pod) -> Status {
+        Status::success()
+    }
+}
+
+impl PostFilter for DefaultPreemption {
+    fn post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+    ) -> PostFilterResult {
+        match self.start_post_filter(cx, pod, statuses) {
+            PostFilterStep::Done(result) => result,
+            // Only with evictions one by one; their calls are made all the same.
+            PostFilterStep::Wait(_) => PostFilterResult {
+                status: Status::success(),
+                nominating: Nominating::Keep,
+            },
+        }
+    }
+
+    fn start_post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+    ) -> PostFilterStep {
+        if let Some(reason) = not_eligible(cx.dry_run, &pod.pod, statuses) {
+            return done(unschedulable(reason), Nominating::Keep);
+        }
+        let nodes = cx.dry_run.cluster().nodes.len();
+        if nodes == 0 {
+            return done(
+                Status::error(format!("{PREFIX}no nodes available")),
+                Nominating::Keep,
+            );
+        }
+        match candidates::find(cx.dry_run, &self.args, pod, statuses, cx.now) {
+            Err(error) => done(Status::error(format!("{PREFIX}{error}")), Nominating::Keep),
+            Ok(found) => match candidates::choose(found.candidates, cx.now) {
+                Some(candidate) => evict::start(cx, pod, candidate),
+                None => {
+                    let why = found.statuses.histogram(nodes).join(", ");
+                    let text = format!("0/{nodes} nodes are available: {why}.");
+                    done(unschedulable(text), Nominating::Set(Str::default()))
+                }
+            },
+        }
+    }
+
+    fn resume_post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        _statuses: &NodeStatuses,
+        wake: Wake,
+    ) -> PostFilterStep {
+        evict::resume(cx, pod, wake)
+    }
+}
+
+impl EnqueueExtensions for DefaultPreemption {
+    /// Whether the deletion of a pod helps is for the plugins to say that turned the pod down.
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![EventRegistration::with_hint(
+            EventResource::Pod,
+            ActionType::DELETE,
+            |_, _, _| Ok(Hint::Skip),
+        )]
+    }
+}

@@ -1,0 +1,742 @@
+//! The cases of plugins 6, 15.19 to 15.21 and of the edge cases of section 16.
+
+use super::*;
+use crate::inter_pod_affinity::InterPodAffinity;
+use crate::node_ports::NodePorts;
+use crate::node_resources::NodeResourcesFit;
+use crate::testing::{Calls, World, full_pod};
+use berth_api::Time;
+use berth_framework::call::{CallError, CallErrorKind};
+use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
+use berth_framework::{ApiCall, Cluster, CycleState, Feature, NodeView, Slot};
+use serde_json::{Value, json};
+
+/// Runs some filters, and supposes that pods come and go.
+struct Trial<'a> {
+    world: &'a mut World,
+    pod: &'a PodInfo,
+    state: CycleState,
+    filters: Vec<(Box<dyn PreFilter>, Box<dyn Filter>)>,
+    undo: Vec<Option<(Slot, Arc<PodInfo>, bool)>>,
+    nominated: Vec<Arc<PodInfo>>,
+}
+
+impl<'a> Trial<'a> {
+    fn new(world: &'a mut World, pod: &'a PodInfo) -> Self {
+        let mut state = CycleState::default();
+        let mut filters: Vec<(Box<dyn PreFilter>, Box<dyn Filter>)> = Vec::new();
+        let fit = NodeResourcesFit::default;
+        if !run_pre_filter(world, &fit(), &mut state, pod) {
+            filters.push((Box::new(fit()), Box::new(fit())));
+        }
+        if !run_pre_filter(world, &NodePorts, &mut state, pod) {
+            filters.push((Box::new(NodePorts), Box::new(NodePorts)));
+        }
+        let affinity = InterPodAffinity::default;
+        if !run_pre_filter(world, &affinity(), &mut state, pod) {
+            filters.push((Box::new(affinity()), Box::new(affinity())));
+        }
+        Self {
+            world,
+            pod,
+            state,
+            filters,
+            undo: Vec::new(),
+            nominated: Vec::new(),
+        }
+    }
+
+    fn tell(&mut self, node: Slot, other: &PodInfo, comes: bool) {
+        let Self {
+            world,
+            pod,
+            state,
+            filters,
+            ..
+        } = self;
+        let cx = world.context();
+        let view = cx.cluster.nodes.get(node).expect("it exists");
+        for (pre_filter, _) in filters {
+            let status = if comes {
+                pre_filter.add_pod(&cx, state, pod, other, view)
+            } else {
+                pre_filter.remove_pod(&cx, state, pod, other, view)
+            };
+            assert!(status.is_success());
+        }
+    }
+
+    fn check(&self, view: NodeView<'_>) -> Status {
+        let cx: Context<'_> = self.world.context();
+        let statuses = self
+            .filters
+            .iter()
+            .map(|(_, f)| f.filter(&cx, &self.state, self.pod, view));
+        statuses
+            .into_iter()
+            .find(|s| !s.is_success())
+            .unwrap_or_default()
+    }
+
+    /// What every node says, as after filtering.
+    fn statuses(&self) -> NodeStatuses {
+        let mut statuses = NodeStatuses::new();
+        for view in self.world.cluster.nodes.iter() {
+            statuses.by_node.insert(view.slot(), self.check(view));
+        }
+        statuses
+    }
+}
+
+/// Whether the plugin has nothing to say.
+fn run_pre_filter(
+    world: &World,
+    plugin: &impl PreFilter,
+    state: &mut CycleState,
+    pod: &PodInfo,
+) -> bool {
+    match plugin.pre_filter(&world.context(), state, pod) {
+        PreFilterResult::Skip => true,
+        PreFilterResult::AllNodes => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+impl DryRun for Trial<'_> {
+    fn cluster(&self) -> &Cluster {
+        &self.world.cluster
+    }
+
+    fn state(&mut self) -> &mut CycleState {
+        &mut self.state
+    }
+
+    fn begin(&mut self) {
+        self.undo.push(None);
+    }
+
+    fn add_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {
+        self.world.cluster.nodes.add_pod_at(node, pod.clone());
+        self.tell(node, pod, true);
+        self.undo.push(Some((node, pod.clone(), true)));
+        Status::success()
+    }
+
+    fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {
+        let removed = self.world.cluster.nodes.remove_pod_at(node, pod.pod.uid());
+        assert!(removed.is_some(), "{} is not there", pod.pod.key());
+        self.tell(node, pod, false);
+        self.undo.push(Some((node, pod.clone(), false)));
+        Status::success()
+    }
+
+    fn rollback(&mut self) {
+        while let Some(Some((node, pod, came))) = self.undo.pop() {
+            if came {
+                self.world.cluster.nodes.remove_pod_at(node, pod.pod.uid());
+            } else {
+                self.world.cluster.nodes.add_pod_at(node, pod.clone());
+            }
+            self.tell(node, &pod, !came);
+        }
+    }
+
+    fn filter(&mut self, node: Slot) -> Status {
+        self.check(self.world.cluster.nodes.get(node).expect("it exists"))
+    }
+
+    fn nominated_to(&self, node: Slot) -> Vec<Arc<PodInfo>> {
+        let view = self.world.cluster.nodes.get(node).expect("it exists");
+        let there = |pod: &&Arc<PodInfo>| pod.pod.status.nominated_node_name == *view.name();
+        self.nominated.iter().filter(there).cloned().collect()
+    }
+}
+
+fn pod(name: &str, priority: i32, cpu: u32, fields: Value) -> Pod {
+    let mut fields = fields;
+    fields["spec"]["priority"] = json!(priority);
+    fields["spec"]["containers"] =
+        json!([{"name": "c", "resources": {"requests": {"cpu": cpu.to_string()}}}]);
+    full_pod(name, fields)
+}
+
+/// A pod of this priority that needs so many CPUs.
+fn plain(name: &str, priority: i32, cpu: u32) -> Pod {
+    pod(name, priority, cpu, json!({}))
+}
+
+fn started_at(name: &str, priority: i32, cpu: u32, minute: u32) -> Pod {
+    pod(
+        name,
+        priority,
+        cpu,
+        json!({"status": {"startTime": format!("2026-01-01T00:{minute:02}:00Z")}}),
+    )
+}
+
+fn labelled(name: &str, priority: i32, cpu: u32, app: &str) -> Pod {
+    pod(
+        name,
+        priority,
+        cpu,
+        json!({"metadata": {"labels": {"app": app}}}),
+    )
+}
+
+fn budget(
+    name: &str,
+    app: &str,
+    allowed: i32,
+    disrupted: &[&str],
+) -> berth_api::PodDisruptionBudget {
+    let disrupted: serde_json::Map<String, Value> = disrupted
+        .iter()
+        .map(|pod| ((*pod).to_owned(), json!("2026-01-01T00:00:00Z")))
+        .collect();
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": app}}},
+        "status": {"disruptionsAllowed": allowed, "disruptedPods": disrupted},
+    }))
+    .expect("a budget")
+}
+
+/// Nodes with 4 CPUs each and these pods.
+fn world(nodes: Vec<(&str, Vec<Pod>)>) -> World {
+    let mut world = World::new();
+    world.now = "2026-01-01T01:00:00Z".parse().expect("a time");
+    for (name, pods) in nodes {
+        let allocatable = json!({"cpu": "4", "pods": 10});
+        world = world.node(name, json!({"status": {"allocatable": allocatable}}));
+        for pod in pods {
+            world = world.bound_pod(name, pod);
+        }
+    }
+    world
+}
+
+fn with_budget(mut world: World, budget: berth_api::PodDisruptionBudget) -> World {
+    assert!(
+        world
+            .cluster
+            .set(&berth_api::Object::PodDisruptionBudget(Arc::new(budget)))
+    );
+    world
+}
+
+struct Outcome {
+    result: PostFilterResult,
+    calls: Calls,
+}
+
+impl Outcome {
+    /// The chosen node and the victims, or the message.
+    fn text(&self) -> String {
+        if !self.result.status.is_success() {
+            return self.result.status.message();
+        }
+        let Nominating::Set(node) = &self.result.nominating else {
+            return "success without a node".to_owned();
+        };
+        let mut victims: Vec<String> = Vec::new();
+        for call in &self.calls.made {
+            if let ApiCall::DeletePod { pod, .. } = call {
+                victims.push(pod.name.to_string());
+            }
+        }
+        victims.sort();
+        format!("{node}: {}", victims.join(" "))
+    }
+}
+
+fn preempt(mut world: World, preemptor: Pod, args: Value, nominated: Vec<Pod>) -> Outcome {
+    let plugin = DefaultPreemption::new(DefaultPreemptionArgs::decode(&args).expect("arguments"));
+    let pod = PodInfo::new(Arc::new(preemptor));
+    let (now, features) = (world.now, world.features);
+    let mut trial = Trial::new(&mut world, &pod);
+    trial.nominated = nominated
+        .into_iter()
+        .map(|p| Arc::new(PodInfo::new(Arc::new(p))))
+        .collect();
+    let before = trial.statuses();
+    let mut calls = Calls::default();
+    let mut cx = PostFilterContext {
+        now,
+        features: &features,
+        outbox: &mut calls,
+        dry_run: &mut trial,
+    };
+    let result = plugin.post_filter(&mut cx, &pod, &before);
+    let after = trial.statuses();
+    for (node, status) in &before.by_node {
+        assert_eq!(status, after.get(*node), "the cluster is as before");
+    }
+    Outcome { result, calls }
+}
+
+fn default(world: World, preemptor: Pod) -> String {
+    preempt(world, preemptor, json!(null), Vec::new()).text()
+}
+
+/// plugins 6.3, 15.20: who has to go on one node. The new pod has priority 10.
+#[test]
+fn as_few_and_as_unimportant_pods_as_possible_go() {
+    for (name, pods, cpu, expected) in [
+        (
+            "the one of lower priority",
+            vec![plain("low", 1, 2), plain("high", 20, 2)],
+            2,
+            "n: low",
+        ),
+        (
+            "the less important",
+            vec![plain("a", 1, 2), plain("b", 5, 2)],
+            2,
+            "n: a",
+        ),
+        (
+            "the younger of two equals",
+            vec![started_at("old", 1, 2, 1), started_at("young", 1, 2, 2)],
+            2,
+            "n: young",
+        ),
+        (
+            "one that has not started is the youngest",
+            vec![started_at("old", 1, 2, 1), plain("new", 1, 2)],
+            2,
+            "n: new",
+        ),
+        (
+            "all of them",
+            vec![plain("a", 1, 2), plain("b", 5, 2)],
+            4,
+            "n: a b",
+        ),
+        // b comes back first and leaves no room for a and c.
+        (
+            "small ones stay only if there is room",
+            vec![plain("a", 1, 1), plain("b", 5, 2), plain("c", 2, 1)],
+            2,
+            "n: a c",
+        ),
+        (
+            "equal priority",
+            vec![plain("a", 10, 4)],
+            2,
+            "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+        ),
+        (
+            "not enough",
+            vec![plain("low", 1, 1), plain("high", 20, 3)],
+            2,
+            "preemption: 0/1 nodes are available: 1 Insufficient cpu.",
+        ),
+        (
+            "nothing helps",
+            vec![plain("a", 1, 4)],
+            8,
+            "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+        ),
+        ("negative priorities", vec![plain("a", -5, 4)], 1, "n: a"),
+    ] {
+        let got = default(world(vec![("n", pods)]), plain("p", 10, cpu));
+        assert_eq!(got, expected, "{name}");
+    }
+}
+
+/// plugins 6.3, 15.20: budgets. Pods a and b have a budget each where named.
+#[test]
+fn budgets_are_spared_where_possible() {
+    let pair = || {
+        world(vec![(
+            "n",
+            vec![labelled("a", 5, 2, "web"), labelled("b", 1, 2, "db")],
+        )])
+    };
+    for (name, world, expected) in [
+        ("no budget", pair(), "n: b"),
+        (
+            "b may not go",
+            with_budget(pair(), budget("x", "db", 0, &[])),
+            "n: a",
+        ),
+        (
+            "b may go",
+            with_budget(pair(), budget("x", "db", 1, &[])),
+            "n: b",
+        ),
+        (
+            "neither may go",
+            with_budget(
+                with_budget(pair(), budget("x", "db", 0, &[])),
+                budget("y", "web", 0, &[]),
+            ),
+            "n: b",
+        ),
+        // Its eviction is counted already.
+        (
+            "b is on its way",
+            with_budget(pair(), budget("x", "db", 0, &["b"])),
+            "n: b",
+        ),
+    ] {
+        assert_eq!(default(world, plain("p", 10, 2)), expected, "{name}");
+    }
+}
+
+/// plugins 6.4, 15.20: each step of the choice.
+#[test]
+fn the_cheapest_node_is_chosen() {
+    let two = |a: Vec<Pod>, b: Vec<Pod>| world(vec![("a", a), ("b", b)]);
+    for (name, world, expected) in [
+        (
+            "fewest broken budgets",
+            with_budget(
+                two(
+                    vec![labelled("low", 1, 4, "web")],
+                    vec![plain("higher", 5, 4)],
+                ),
+                budget("x", "web", 0, &[]),
+            ),
+            "b: higher",
+        ),
+        (
+            "lowest first victim",
+            two(
+                vec![plain("high", 5, 4)],
+                vec![plain("low1", 1, 2), plain("low2", 1, 2)],
+            ),
+            "b: low1 low2",
+        ),
+        (
+            "smallest sum",
+            two(
+                vec![plain("x", 5, 2), plain("y", 4, 2)],
+                vec![plain("z", 5, 2), plain("w", 1, 2)],
+            ),
+            "b: w z",
+        ),
+        // Each victim adds 2³¹, so fewer of them are cheaper even below zero.
+        (
+            "fewest victims",
+            two(
+                vec![plain("x", -5, 2), plain("y", -5, 2)],
+                vec![plain("z", -5, 4)],
+            ),
+            "b: z",
+        ),
+        (
+            "latest start",
+            two(
+                vec![started_at("x", 1, 4, 1)],
+                vec![started_at("y", 1, 4, 2)],
+            ),
+            "b: y",
+        ),
+        (
+            "the first by name",
+            two(
+                vec![started_at("x", 1, 4, 1)],
+                vec![started_at("y", 1, 4, 1)],
+            ),
+            "a: x",
+        ),
+    ] {
+        assert_eq!(default(world, plain("p", 10, 4)), expected, "{name}");
+    }
+}
+
+/// plugins 6.2.2, 16: only nodes where evictions may help are tried, and the search goes on past enough candidates
+/// until one of them breaks no budget.
+#[test]
+fn the_search_ends_with_a_candidate_that_breaks_no_budget() {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let mut nodes: Vec<(&str, Vec<Pod>)> = Vec::new();
+    for name in names {
+        nodes.push((
+            name,
+            vec![labelled(
+                &format!("on-{name}"),
+                1,
+                4,
+                if name == "d" { "free" } else { "guarded" },
+            )],
+        ));
+    }
+    let world = with_budget(world(nodes), budget("x", "guarded", 0, &[]));
+    let one = json!({"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 1});
+    assert_eq!(
+        preempt(world, plain("p", 10, 4), one, Vec::new()).text(),
+        "d: on-d"
+    );
+}
+
+/// plugins 6.2.1, 15.21: who may not preempt, and that the nomination stays; without a candidate it is cleared.
+#[test]
+fn who_may_not_preempt() {
+    let going = |reason: &str| {
+        pod(
+            "victim",
+            1,
+            4,
+            json!({
+                "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+                "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason}]},
+            }),
+        )
+    };
+    let nominated = |cpu: u32| {
+        let mut preemptor = plain("p", 10, cpu);
+        preemptor.status.nominated_node_name = "n".into();
+        preemptor
+    };
+    let mut never = plain("p", 10, 4);
+    never.spec.preemption_policy = Some("Never".into());
+    let waits = "preemption: not eligible due to a terminating pod on the nominated node.";
+    let helpless =
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    let nothing = Nominating::Set(Str::default());
+    for (name, there, preemptor, text, nominating) in [
+        (
+            "never",
+            plain("victim", 1, 4),
+            never,
+            "preemption: not eligible due to preemptionPolicy=Never.",
+            Nominating::Keep,
+        ),
+        (
+            "its victim is going",
+            going("PreemptionByScheduler"),
+            nominated(4),
+            waits,
+            Nominating::Keep,
+        ),
+        // A pod that goes for another reason does not hold it back; it need not be told to go again.
+        (
+            "another pod is going",
+            going("EvictionByEvictionAPI"),
+            nominated(4),
+            "n: ",
+            Nominating::Set("n".into()),
+        ),
+        (
+            "its node is out of the question now",
+            going("PreemptionByScheduler"),
+            nominated(8),
+            helpless,
+            nothing.clone(),
+        ),
+        (
+            "no candidate",
+            plain("victim", 1, 4),
+            plain("p", 10, 8),
+            helpless,
+            nothing,
+        ),
+    ] {
+        let outcome = preempt(
+            world(vec![("n", vec![there])]),
+            preemptor,
+            json!(null),
+            Vec::new(),
+        );
+        assert_eq!(outcome.text(), text, "{name}");
+        assert_eq!(outcome.result.nominating, nominating, "{name}");
+    }
+    let empty = preempt(World::new(), plain("p", 10, 1), json!(null), Vec::new());
+    assert_eq!(empty.text(), "preemption: no nodes available");
+    assert_eq!(empty.result.status.code(), Code::Error);
+}
+
+/// plugins 6.8, 6.3: ports and anti-affinity are freed too, through AddPod and RemovePod.
+#[test]
+fn more_than_resources_is_freed() {
+    let port = |name: &str, priority: i32| {
+        let mut pod = plain(name, priority, 1);
+        pod.spec.containers[0].ports =
+            serde_json::from_value(json!([{"hostPort": 80}])).expect("ports");
+        pod
+    };
+    assert_eq!(
+        default(
+            world(vec![("n", vec![port("web", 1), plain("other", 1, 1)])]),
+            port("p", 10)
+        ),
+        "n: web"
+    );
+
+    let terms = json!([{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "host"}]);
+    let affinity = |kind: &str| json!({"spec": {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}});
+    let hosts = || {
+        let labels = json!({"labels": {"host": "n"}});
+        let status = json!({"allocatable": {"cpu": "4", "pods": 10}});
+        World::new()
+            .node("n", json!({"metadata": labels, "status": status}))
+            .bound_pod("n", labelled("web", 1, 1, "web"))
+            .bound_pod("n", plain("other", 1, 3))
+    };
+    assert_eq!(
+        default(hosts(), pod("p", 10, 0, affinity("podAntiAffinity"))),
+        "n: web"
+    );
+    // A pod that it must be near cannot be a victim: without it the filter fails.
+    let needs = default(hosts(), pod("p", 10, 1, affinity("podAffinity")));
+    assert_eq!(
+        needs,
+        "preemption: 0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
+    );
+}
+
+/// plugins 6.5, P-17, P-20, P-24: what goes out.
+#[test]
+fn victims_are_told_why() {
+    let mut lower = plain("lower", 5, 1);
+    lower.status.nominated_node_name = "n".into();
+    let mut higher = plain("higher", 50, 1);
+    higher.status.nominated_node_name = "n".into();
+    let nodes = vec![("n", vec![plain("victim", 1, 4)])];
+    let outcome = preempt(
+        world(nodes),
+        plain("p", 10, 4),
+        json!(null),
+        vec![lower, higher],
+    );
+    assert_eq!(outcome.text(), "n: victim");
+    let [
+        ApiCall::PatchPodStatus {
+            pod,
+            condition: None,
+            nominated_node: Some(cleared),
+        },
+        ApiCall::DeletePod { condition, .. },
+    ] = &outcome.calls.made[..]
+    else {
+        panic!(
+            "a promise taken back, then a deletion: {:?}",
+            outcome.calls.made
+        );
+    };
+    assert_eq!((pod.name.as_str(), cleared.as_str()), ("lower", ""));
+    assert_eq!(
+        [
+            &condition.kind,
+            &condition.status,
+            &condition.reason,
+            &condition.message
+        ]
+        .map(|s| s.as_str()),
+        [
+            "DisruptionTarget",
+            "True",
+            "PreemptionByScheduler",
+            "default-scheduler: preempting to accommodate a higher priority pod"
+        ]
+    );
+    let notes: Vec<&str> = outcome
+        .calls
+        .events
+        .iter()
+        .map(|event| event.note.as_str())
+        .collect();
+    assert_eq!(notes, ["Preempted by pod p on node n"]);
+
+    let nodes = vec![("n", vec![plain("victim", 1, 4)])];
+    let mut world = world(nodes);
+    let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
+    let (now, features) = (world.now, world.features);
+    let mut trial = Trial::new(&mut world, &pod);
+    let before = trial.statuses();
+    let mut calls = Calls {
+        in_memory: true,
+        ..Calls::default()
+    };
+    let mut cx = PostFilterContext {
+        now,
+        features: &features,
+        outbox: &mut calls,
+        dry_run: &mut trial,
+    };
+    let result = DefaultPreemption::default().post_filter(&mut cx, &pod, &before);
+    assert!(result.status.is_success());
+    assert!(
+        calls.made.is_empty(),
+        "a pod that is not bound yet is stopped in memory"
+    );
+    assert_eq!(
+        calls.events[0].note,
+        "Preempted by pod p on node n (in kube-scheduler memory)."
+    );
+}
+
+/// P-19: without the gate every eviction is waited for, and one that fails ends it.
+#[test]
+fn without_the_gate_evictions_are_waited_for() {
+    let refused = || CallError {
+        kind: CallErrorKind::Refused,
+        message: "no".to_owned(),
+    };
+    for (second, expected) in [
+        (Wake::Call(Ok(())), Ok("n")),
+        (Wake::Call(Err(refused())), Err("preemption: no")),
+        (
+            Wake::Deadline,
+            Err("preemption: no answer to an eviction within 300 s"),
+        ),
+    ] {
+        let mut world = world(vec![("n", vec![plain("a", 1, 2), plain("b", 2, 2)])]);
+        world.features = world
+            .features
+            .with(Feature::SchedulerAsyncPreemption, false);
+        let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
+        let (now, features) = (world.now, world.features);
+        let mut trial = Trial::new(&mut world, &pod);
+        let before = trial.statuses();
+        let mut calls = Calls::default();
+        let plugin = DefaultPreemption::default();
+        let mut cx = PostFilterContext {
+            now,
+            features: &features,
+            outbox: &mut calls,
+            dry_run: &mut trial,
+        };
+        let step = plugin.start_post_filter(&mut cx, &pod, &before);
+        assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
+        let step = plugin.resume_post_filter(&mut cx, &pod, &before, Wake::Call(Ok(())));
+        assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
+        let PostFilterStep::Done(result) =
+            plugin.resume_post_filter(&mut cx, &pod, &before, second)
+        else {
+            panic!("it is over");
+        };
+        match expected {
+            Ok(node) => assert_eq!(result.nominating, Nominating::Set(node.into())),
+            Err(message) => {
+                assert_eq!(result.status.message(), message);
+                assert_eq!(result.nominating, Nominating::Keep);
+            }
+        }
+        assert_eq!(calls.made.len(), 2);
+    }
+}
+
+/// plugins 6.6: pods are never held back, and a deleted pod wakes nobody on this plugin's behalf.
+#[test]
+fn queueing_is_left_to_the_others() {
+    let world = World::new();
+    let preemptor = plain("p", 10, 1);
+    let status = DefaultPreemption::default().pre_enqueue(&world.context(), &preemptor);
+    assert!(status.is_success());
+    let got = crate::testing::hint(
+        DefaultPreemption::default(),
+        &world,
+        EventResource::Pod,
+        ActionType::DELETE,
+        &preemptor,
+        crate::testing::delete(plain("o", 1, 1)),
+    );
+    assert_eq!(got, Ok(Hint::Skip));
+    assert_eq!(
+        victims::started(&plain("o", 1, 1), Time::from_secs(7)),
+        Time::from_secs(7)
+    );
+}
