@@ -17,6 +17,8 @@
 mod args;
 mod counts;
 mod filter;
+#[cfg(test)]
+mod hint_tests;
 mod hints;
 mod score;
 mod terms;

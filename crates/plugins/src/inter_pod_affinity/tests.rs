@@ -1,20 +1,17 @@
 //! The cases of plugins 4 and of the edge cases of section 16.
 
 use super::*;
-use crate::testing::{
-    Answer, World, add, delete, full_pod, hint, node, pod, unresolvable, unschedulable, update,
-};
+use crate::testing::{Answer, World, full_pod, unresolvable, unschedulable};
 use berth_api::Pod;
-use berth_framework::event::Hint;
 use berth_framework::plugin::{PreFilter, PreFilterResult};
 use berth_framework::{Code, CycleState, PodInfo};
 use serde_json::{Value, json};
 
-fn near(terms: Value) -> Value {
+pub(super) fn near(terms: Value) -> Value {
     json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
 }
 
-fn far(terms: Value) -> Value {
+pub(super) fn far(terms: Value) -> Value {
     json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
 }
 
@@ -22,7 +19,7 @@ fn rather(kind: &str, terms: Value) -> Value {
     json!({"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": terms}}})
 }
 
-fn term(app: &str, key: &str) -> Value {
+pub(super) fn term(app: &str, key: &str) -> Value {
     json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key})
 }
 
@@ -35,7 +32,7 @@ fn weighted(weight: i64, term: Value) -> Value {
     json!({"weight": weight, "podAffinityTerm": term})
 }
 
-fn labelled(name: &str, app: &str, spec: Value) -> Pod {
+pub(super) fn labelled(name: &str, app: &str, spec: Value) -> Pod {
     full_pod(
         name,
         json!({"metadata": {"labels": {"app": app}}, "spec": spec}),
@@ -561,226 +558,6 @@ fn preferences_add_up() {
         ("no preferences anywhere", webs(), null(), plain(), None),
     ] {
         assert_eq!(scores(&world, args, pod), expected, "{name}");
-    }
-}
-
-/// plugins 4.5 and 15.30: pods.
-#[test]
-fn pods_that_help() {
-    let bound = |app: &str| labelled("o", app, json!({"nodeName": "n"}));
-    let pending = |app: &str| labelled("o", app, json!({}));
-    let wants = || labelled("p", "web", near(json!([term("cache", "zone")])));
-    let avoids = || labelled("p", "web", far(json!([term("db", "zone")])));
-    let avoids_two = || {
-        labelled(
-            "p",
-            "web",
-            far(json!([term("db", "zone"), term("mq", "zone")])),
-        )
-    };
-    let guard = |app: &str| {
-        let mut spec = far(json!([term(app, "zone")]));
-        spec["nodeName"] = json!("n");
-        labelled("o", "guard", spec)
-    };
-    let label = ActionType::UPDATE_POD_LABEL;
-    for (name, waiting, action, change, expected) in [
-        (
-            "a wanted pod comes",
-            wants(),
-            ActionType::ADD,
-            add(bound("cache")),
-            Hint::Queue,
-        ),
-        (
-            "another comes",
-            wants(),
-            ActionType::ADD,
-            add(bound("db")),
-            Hint::Skip,
-        ),
-        (
-            "a wanted pod without a node",
-            wants(),
-            ActionType::ADD,
-            add(pending("cache")),
-            Hint::Skip,
-        ),
-        (
-            "a pod becomes the wanted one",
-            wants(),
-            label,
-            update(bound("db"), bound("cache")),
-            Hint::Queue,
-        ),
-        (
-            "it was already",
-            wants(),
-            label,
-            update(bound("cache"), bound("cache")),
-            Hint::Skip,
-        ),
-        (
-            "an unwanted pod goes",
-            avoids(),
-            ActionType::DELETE,
-            delete(bound("db")),
-            Hint::Queue,
-        ),
-        (
-            "an unwanted pod becomes another",
-            avoids(),
-            label,
-            update(bound("db"), bound("mq")),
-            Hint::Queue,
-        ),
-        (
-            "an unwanted pod comes",
-            avoids(),
-            ActionType::ADD,
-            add(bound("db")),
-            Hint::Skip,
-        ),
-        // As upstream: the pod that goes must match every term.
-        (
-            "one of two unwanted goes",
-            avoids_two(),
-            ActionType::DELETE,
-            delete(bound("db")),
-            Hint::Skip,
-        ),
-        (
-            "a pod that did not want this one goes",
-            labelled("p", "web", json!({})),
-            ActionType::DELETE,
-            delete(guard("web")),
-            Hint::Queue,
-        ),
-        (
-            "a pod that did not want another goes",
-            labelled("p", "web", json!({})),
-            ActionType::DELETE,
-            delete(guard("db")),
-            Hint::Skip,
-        ),
-        (
-            "the pod's own labels",
-            wants(),
-            label,
-            update(wants(), labelled("p", "cache", json!({}))),
-            Hint::Queue,
-        ),
-    ] {
-        let got = hint(
-            InterPodAffinity::default(),
-            &World::new(),
-            EventResource::Pod,
-            action,
-            &waiting,
-            change,
-        );
-        assert_eq!(got, Ok(expected), "{name}");
-    }
-}
-
-/// plugins 4.5: nodes.
-#[test]
-fn nodes_that_help() {
-    let zone = |labels: Value| node("n", json!({"metadata": {"labels": labels}}));
-    let a = || zone(json!({"zone": "a"}));
-    let b = || zone(json!({"zone": "b"}));
-    let none = || zone(json!({}));
-    let wants = || labelled("p", "web", near(json!([term("cache", "zone")])));
-    let avoids = || labelled("p", "web", far(json!([term("db", "zone")])));
-    let label = ActionType::UPDATE_NODE_LABEL;
-    for (name, waiting, action, change, expected) in [
-        (
-            "affinity, new with the key",
-            wants(),
-            ActionType::ADD,
-            add(a()),
-            Hint::Queue,
-        ),
-        (
-            "affinity, new without the key",
-            wants(),
-            ActionType::ADD,
-            add(none()),
-            Hint::Skip,
-        ),
-        (
-            "affinity, key appears",
-            wants(),
-            label,
-            update(none(), a()),
-            Hint::Queue,
-        ),
-        (
-            "affinity, other value",
-            wants(),
-            label,
-            update(a(), b()),
-            Hint::Queue,
-        ),
-        (
-            "affinity, key goes",
-            wants(),
-            label,
-            update(a(), none()),
-            Hint::Skip,
-        ),
-        (
-            "affinity, the same",
-            wants(),
-            label,
-            update(a(), a()),
-            Hint::Skip,
-        ),
-        (
-            "anti-affinity, new",
-            avoids(),
-            ActionType::ADD,
-            add(none()),
-            Hint::Queue,
-        ),
-        (
-            "anti-affinity, key goes",
-            avoids(),
-            label,
-            update(a(), none()),
-            Hint::Queue,
-        ),
-        (
-            "anti-affinity, other value",
-            avoids(),
-            label,
-            update(a(), b()),
-            Hint::Queue,
-        ),
-        (
-            "anti-affinity, key appears",
-            avoids(),
-            label,
-            update(none(), a()),
-            Hint::Skip,
-        ),
-        (
-            "no terms",
-            pod("p", json!({})),
-            ActionType::ADD,
-            add(a()),
-            Hint::Skip,
-        ),
-    ] {
-        let got = hint(
-            InterPodAffinity::default(),
-            &World::new(),
-            EventResource::Node,
-            action,
-            &waiting,
-            change,
-        );
-        assert_eq!(got, Ok(expected), "{name}");
     }
 }
 

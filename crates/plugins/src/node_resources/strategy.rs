@@ -54,7 +54,8 @@ fn least(share: &Share) -> i64 {
     if share.requested > share.allocatable {
         0
     } else {
-        percent(share.allocatable - share.requested, share.allocatable)
+        let free = share.allocatable.saturating_sub(share.requested);
+        percent(free, share.allocatable)
     }
 }
 
@@ -165,6 +166,7 @@ mod tests {
             ),
             ("nothing offered at all", vec![(3000, 0, 1)], 0),
             ("near the limit", vec![(0, i64::MAX, 100)], 100),
+            ("less than nothing held", vec![(i64::MIN, i64::MAX, 1)], 100),
         ] {
             assert_eq!(
                 Strategy::LeastAllocated.score(&shares(&amounts)),
