@@ -33,6 +33,15 @@ fn every_decision_without_claims_comes_out_as_recorded() {
     }
 }
 
+#[test]
+fn every_default_plugin_is_there() {
+    let registry = berth_plugins::in_tree();
+    let defaults = berth_scheduler::profile::default_plugins(&FeatureGates::default());
+    for plugin in defaults.multi_point.enabled {
+        assert!(registry.get(&plugin.name).is_some(), "{}", plugin.name);
+    }
+}
+
 /// A replay that cannot fail shows nothing.
 #[test]
 fn a_difference_is_noticed() {
@@ -89,7 +98,10 @@ fn another_victim_is_noticed() {
     assert!(replay_lines([case.to_string()]).is_ok());
     case["expect"]["postFilter"]["victims"] = json!(["default/somebody-else"]);
     let report = replay_lines([case.to_string()]);
-    assert!(report.failed.iter().any(|m| m.what.contains("PostFilter")), "{report}");
+    assert!(
+        report.failed.iter().any(|m| m.what.contains("PostFilter")),
+        "{report}"
+    );
 }
 
 #[test]

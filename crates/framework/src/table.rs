@@ -102,6 +102,8 @@ pub struct NodeTable {
     non_zero_milli_cpu: Vec<i64>,
     non_zero_memory: Vec<i64>,
     images: FxHashMap<Str, ImageSummary>,
+    with_affinity: usize,
+    with_required_anti_affinity: usize,
     order: ZoneOrder,
     journal: Vec<Undo>,
     marks: usize,
@@ -120,6 +122,8 @@ impl Default for NodeTable {
             non_zero_milli_cpu: Vec::new(),
             non_zero_memory: Vec::new(),
             images: FxHashMap::default(),
+            with_affinity: 0,
+            with_required_anti_affinity: 0,
             order: ZoneOrder::default(),
             journal: Vec::new(),
             marks: 0,
@@ -376,8 +380,29 @@ impl NodeTable {
         Some(pod)
     }
 
+    /// How many pods have affinity or anti-affinity to pods.
+    pub fn pods_with_affinity(&self) -> usize {
+        self.with_affinity
+    }
+
+    /// How many pods have a required anti-affinity term.
+    pub fn pods_with_required_anti_affinity(&self) -> usize {
+        self.with_required_anti_affinity
+    }
+
     fn book(&mut self, slot: Slot, pod: &PodInfo, sign: i64) {
         let at = slot.index();
+        for (count, counts) in [
+            (&mut self.with_affinity, pod.has_affinity()),
+            (
+                &mut self.with_required_anti_affinity,
+                pod.has_required_anti_affinity(),
+            ),
+        ] {
+            if counts {
+                *count = if sign > 0 { *count + 1 } else { count.saturating_sub(1) };
+            }
+        }
         self.for_each_resource(&pod.requests, |column, amount| {
             column.requested[at] = column.requested[at].saturating_add(sign * amount);
         });

@@ -201,4 +201,35 @@ mod tests {
             assert_eq!(made.name, *name);
         }
     }
+
+    /// `NodeName` as the name of its module.
+    fn snake_case(name: &str) -> String {
+        let mut snake = String::new();
+        for letter in name.chars() {
+            if letter.is_ascii_uppercase() && !snake.is_empty() {
+                snake.push('_');
+            }
+            snake.push(letter.to_ascii_lowercase());
+        }
+        snake
+    }
+
+    #[test]
+    fn files_and_plugins_agree() {
+        let lib = include_str!("lib.rs");
+        let modules: Vec<&str> = lib
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+            .filter(|module| *module != "registry")
+            .collect();
+        let names: Vec<String> = IN_TREE.iter().map(|(name, _)| snake_case(name)).collect();
+        for name in &names {
+            let has_file = modules.iter().any(|module| name.starts_with(module));
+            assert!(has_file, "{name} has no file of its name");
+        }
+        for module in modules {
+            let is_listed = names.iter().any(|name| name.starts_with(module));
+            assert!(is_listed, "{module} is not in the registry");
+        }
+    }
 }

@@ -53,6 +53,9 @@ impl PreFilterState {
     }
 
     fn count_all(&mut self, cluster: &Cluster, pod: &Pod) {
+        if !self.has_terms() && cluster.nodes.pods_with_required_anti_affinity() == 0 {
+            return;
+        }
         for node in cluster.nodes.iter() {
             for other in node.pods_with_required_anti_affinity() {
                 self.count_existing(pod, other, node.labels(), 1);

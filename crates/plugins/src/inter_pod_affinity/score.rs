@@ -92,7 +92,9 @@ impl PreScore for InterPodAffinity {
         let has_preferences = terms.is_some_and(|terms| {
             !(terms.preferred_affinity.is_empty() && terms.preferred_anti_affinity.is_empty())
         });
-        if self.args.ignore_preferred_terms_of_existing_pods && !has_preferences {
+        let others_count = !self.args.ignore_preferred_terms_of_existing_pods
+            && cx.cluster.nodes.pods_with_affinity() > 0;
+        if !has_preferences && !others_count {
             return Status::skip();
         }
         let mut scorer = Scorer {
