@@ -53,11 +53,6 @@ impl Binding {
     pub(crate) fn pod(&self) -> &Arc<PodInfo> {
         &self.placed.pod
     }
-
-    /// The node.
-    pub(crate) fn node(&self) -> &Str {
-        &self.placed.node
-    }
 }
 
 impl Scheduler {

@@ -153,8 +153,16 @@ impl Cache {
             .is_some_and(|k| matches!(k.counted, Some((_, Why::Assumed))))
     }
 
-    /// Takes the stored object of a pod, new or changed, and our writes that it does not show. One that is bound is counted on its node; if it was assumed,
-    /// it is confirmed (C-7), on whatever node it is bound to.
+    /// The node on which a pod is assumed.
+    pub fn assumed_on(&self, uid: &str) -> Option<&Str> {
+        match &self.known.get(uid)?.counted {
+            Some((node, Why::Assumed)) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Takes the stored object of a pod, new or changed, and our writes that it does not show. One that is bound is
+    /// counted on its node; if it was assumed, it is confirmed (C-7), on whatever node it is bound to.
     pub fn set_pod(&mut self, pod: Arc<Pod>, writes: Writes) -> PodChange {
         let uid = pod.uid().clone();
         let old = self.cluster.pods.get(&uid).cloned();
@@ -162,15 +170,26 @@ impl Cache {
         self.by_name.insert(key, uid.clone());
         let known = self.known.entry(uid.clone()).or_default();
         known.writes = writes;
-        known.stored = Some(pod.clone());
+        let before = known.stored.replace(pod.clone());
         if pod.is_assigned() {
             let node = pod.spec.node_name.clone();
             self.count_on(&uid, Some((node, Why::Stored)), &pod);
         } else {
-            // An assumed pod stays where it is; a pod cannot lose its node otherwise.
             let counted = self.known.get(&uid).and_then(|k| k.counted.clone());
-            if matches!(counted, Some((_, Why::Stored))) {
-                self.count_on(&uid, None, &pod);
+            match counted {
+                // An assumed pod stays where it is, as it is now: others look at its labels.
+                Some((node, Why::Assumed)) => {
+                    let differs =
+                        |old: &Arc<Pod>| old.labels() != pod.labels() || old.spec != pod.spec;
+                    if before.as_ref().is_none_or(differs) {
+                        let mut placed = Pod::clone(&pod);
+                        placed.spec.node_name = node.clone();
+                        self.count_on(&uid, Some((node, Why::Assumed)), &Arc::new(placed));
+                    }
+                }
+                // A pod cannot lose its node otherwise.
+                Some((_, Why::Stored)) => self.count_on(&uid, None, &pod),
+                None => {}
             }
         }
         self.refresh(&uid);
@@ -381,7 +400,6 @@ impl Cache {
     ///
     /// # Errors
     /// What does not agree.
-    #[cfg(any(test, debug_assertions))]
     pub fn check(&self) -> Result<(), String> {
         let mut counted = 0;
         let mut assumed = 0;

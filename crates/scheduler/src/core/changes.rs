@@ -146,12 +146,21 @@ impl Scheduler {
                 self.queue.delete(old);
                 self.explanations.forget(new.uid());
             }
-            self.move_all(&ASSIGNED_POD_ADD, None, Some(Object::Pod(new)), None, now);
+            let bound = Some(Object::Pod(new.clone()));
+            self.move_all(&ASSIGNED_POD_ADD, None, bound, None, now);
             self.handled(&ASSIGNED_POD_ADD.label(), began);
+            if was_assumed && let Some(assumed) = change.old {
+                self.assumed_pod_moved(&assumed, &new, now);
+            }
         } else if responsible {
             if was_assumed {
                 if new.is_terminating() && !old.is_terminating() {
                     self.assumed_pod_deleted(&new, now);
+                } else {
+                    self.assumed_pod_updated(old, &new, now);
+                    if let Some(assumed) = change.old {
+                        self.assumed_pod_moved(&assumed, &change.new, now);
+                    }
                 }
             } else {
                 let before = change.old.unwrap_or_else(|| old.clone());
@@ -207,25 +216,55 @@ impl Scheduler {
     /// another one is forgotten at once, and its binding will fail by itself.
     fn assumed_pod_deleted(&mut self, pod: &Arc<Pod>, now: Time) {
         let uid = pod.uid();
-        let Some(binding) = self
+        let binding = self
             .binding_of
             .get(uid)
-            .and_then(|id| self.bindings.get(id))
-        else {
+            .and_then(|id| self.bindings.get(id));
+        let assumed = match binding {
+            Some(binding) if self.io.permits.reject(uid, "", "removed") => {
+                Some(binding.pod().pod.clone())
+            }
             // In a parked cycle: that one notices by itself.
-            return;
+            None if self.parked.as_ref().is_some_and(|p| p.is_about(uid)) => None,
+            // Perhaps it is bound, and nobody was told of that before it went.
+            _ => {
+                let node = self.cache.assumed_on(uid).cloned();
+                node.and_then(|node| self.cache.forget(uid, &node).ok().flatten())
+            }
         };
-        let (assumed, node) = (binding.pod().pod.clone(), binding.node().clone());
-        if !self.io.permits.reject(uid, "", "removed") && self.cache.forget(uid, &node).is_err() {
+        if let Some(assumed) = assumed {
+            let assumed = Some(Object::Pod(assumed));
+            self.move_all(&ASSIGNED_POD_DELETE, assumed, None, None, now);
+        }
+    }
+
+    /// A pod that was placed has changed. Should Permit still turn it down, that may be what it needs.
+    fn assumed_pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>, now: Time) {
+        if self.queue.is_in_flight(new.uid()) {
+            let cx = Context {
+                now,
+                cluster: self.cache.cluster(),
+                features: &self.features,
+            };
+            self.queue.update(&cx, old, new);
+        }
+    }
+
+    /// A pod that counts on a node is not what it was there: others may be helped by that. kube-scheduler misses this
+    /// until the pod is seen bound, and then sees only a new pod.
+    fn assumed_pod_moved(&mut self, assumed: &Arc<Pod>, now_there: &Arc<Pod>, now: Time) {
+        let before = || Some(Object::Pod(assumed.clone()));
+        if assumed.spec.node_name != now_there.spec.node_name {
+            self.move_all(&ASSIGNED_POD_DELETE, before(), None, None, now);
             return;
         }
-        self.move_all(
-            &ASSIGNED_POD_DELETE,
-            Some(Object::Pod(assumed)),
-            None,
-            None,
-            now,
-        );
+        for event in pod_update_events(assumed, now_there, &self.features) {
+            // Nobody is helped by a status.
+            if event.action != ActionType::UPDATE {
+                let after = Some(Object::Pod(now_there.clone()));
+                self.move_all(&event, before(), after, None, now);
+            }
+        }
     }
 
     /// The node of a nomination is free again, or free for others.

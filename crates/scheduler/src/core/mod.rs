@@ -285,7 +285,6 @@ impl Scheduler {
     ///
     /// # Errors
     /// What does not agree.
-    #[cfg(any(test, debug_assertions))]
     pub fn check(&self) -> Result<(), String> {
         self.cache.check()?;
         self.queue.check()?;

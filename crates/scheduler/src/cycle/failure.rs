@@ -49,7 +49,6 @@ pub(crate) struct Returning {
 }
 
 impl Returning {
-    #[cfg(any(test, debug_assertions))]
     pub(crate) fn is_about(&self, uid: &str) -> bool {
         self.info.pod.uid().as_str() == uid
     }

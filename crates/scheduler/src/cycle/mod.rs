@@ -122,7 +122,6 @@ pub(crate) struct Placed {
 }
 
 impl Parked {
-    #[cfg(any(test, debug_assertions))]
     pub(crate) fn is_about(&self, uid: &str) -> bool {
         self.attempt.pod.pod.uid().as_str() == uid
     }

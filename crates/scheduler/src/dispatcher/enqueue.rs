@@ -237,7 +237,9 @@ impl Dispatcher {
         let Some(first) = object.waiting.first() else {
             return;
         };
-        if !object.is_needless(&first.call) {
+        // An attempt that may have been carried out has written what the object need not show yet.
+        let unclear = first.unclear && first.call_type() == CallType::StatusPatch;
+        if unclear || !object.is_needless(&first.call) {
             return;
         }
         // A binding that is done is no failure, whoever carried it out.

@@ -286,7 +286,6 @@ impl Dispatcher {
     ///
     /// # Errors
     /// What does not agree.
-    #[cfg(any(test, debug_assertions))]
     pub fn check(&self) -> Result<(), String> {
         use object::Place;
         let mut tracked = 0;

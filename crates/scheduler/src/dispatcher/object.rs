@@ -160,12 +160,15 @@ impl Object {
         }
     }
 
-    /// The call as it is to be sent: only what changes something. `None` when nothing does.
-    pub(super) fn cut(&self, call: &ApiCall) -> Option<ApiCall> {
+    /// The call as it is to be sent: only what changes something. `None` when nothing does. After an attempt that may
+    /// have been carried out nobody knows what a status patch changes, and all of it is sent.
+    pub(super) fn cut(&self, entry: &Entry) -> Option<ApiCall> {
+        let call = &entry.call;
         let Some(stored) = &self.stored else {
             return Some(call.clone());
         };
         match StatusChange::of(call) {
+            Some(_) if entry.unclear => Some(call.clone()),
             None => (!self.is_done(call)).then(|| call.clone()),
             Some(change) => {
                 let rest = change.cut_to(&Base::new(stored, &self.written))?;

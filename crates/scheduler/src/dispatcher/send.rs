@@ -25,7 +25,7 @@ impl Dispatcher {
             }
             let mut entry = object.waiting.remove(0);
             self.pending[entry.call_type() as usize] -= 1;
-            let Some(call) = object.cut(&entry.call) else {
+            let Some(call) = object.cut(&entry) else {
                 // Nothing to do any more: as good as done.
                 self.end(entry, Ok(()), None, now);
                 self.place(at, None);
