@@ -8,6 +8,7 @@
 
 mod binding;
 pub mod cache;
+pub mod config;
 mod core;
 mod cycle;
 pub mod dispatcher;

@@ -1,0 +1,154 @@
+//! What is wrong with a configuration: every problem with its place and, where there is one, the way out.
+
+use serde_json::Value;
+use std::fmt;
+
+/// So many problems are listed; more are counted.
+const ERRORS_MAX: usize = 100;
+/// A value is shown by so many characters of it.
+const SHOWN_CHARS_MAX: usize = 80;
+
+/// One problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The field, such as `profiles[1].plugins.score.enabled[0]`; empty for the document as a whole.
+    pub path: String,
+    /// What is wrong there, in kube-scheduler's words where it has some.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is wrong with a configuration; at least one problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors {
+    /// Where the configuration is from, such as the name of its file.
+    pub source_name: String,
+    /// The problems, in the order of the document as far as they have one.
+    pub errors: Vec<ConfigError>,
+    /// How many more there are.
+    pub left_out: usize,
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.errors.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{}: {error}", self.source_name)?;
+        }
+        if self.left_out > 0 {
+            write!(f, "\n{}: and {} more", self.source_name, self.left_out)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Collects problems.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    errors: Vec<ConfigError>,
+    left_out: usize,
+}
+
+impl Problems {
+    /// Something is wrong at `path`.
+    pub(super) fn add(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.push(path.into(), message.into(), None);
+    }
+
+    /// The same, with a way out.
+    pub(super) fn add_with_hint(
+        &mut self,
+        path: impl Into<String>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.push(path.into(), message.into(), Some(hint.into()));
+    }
+
+    fn push(&mut self, path: String, message: String, hint: Option<String>) {
+        if self.errors.len() >= ERRORS_MAX {
+            self.left_out += 1;
+            return;
+        }
+        self.errors.push(ConfigError {
+            path,
+            message,
+            hint,
+        });
+    }
+
+    /// The value at `path` cannot be used.
+    pub(super) fn invalid(
+        &mut self,
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        why: impl fmt::Display,
+    ) {
+        let value = show(&value.into());
+        self.add(path, format!("Invalid value: {value}: {why}"));
+    }
+
+    /// There must be a value at `path`.
+    pub(super) fn required(&mut self, path: impl Into<String>) {
+        self.add(path, "Required value");
+    }
+
+    /// The value at `path` stands somewhere else already.
+    pub(super) fn duplicate(&mut self, path: impl Into<String>, value: &str) {
+        let value = show(&value.into());
+        self.add(path, format!("Duplicate value: {value}"));
+    }
+
+    /// Whether something is wrong at `path` or, with `below`, anywhere below it.
+    pub(super) fn has(&self, path: &str, below: bool) -> bool {
+        self.errors
+            .iter()
+            .any(|e| e.path == path || (below && e.path.starts_with(path)))
+    }
+
+    /// Whether this very problem is known.
+    pub(super) fn knows(&self, path: &str, message: &str) -> bool {
+        self.errors
+            .iter()
+            .any(|e| e.path == path && e.message == message)
+    }
+
+    /// `value`, unless something is wrong.
+    pub(super) fn or<T>(self, source_name: &str, value: T) -> Result<T, ConfigErrors> {
+        if self.errors.is_empty() {
+            return Ok(value);
+        }
+        Err(ConfigErrors {
+            source_name: source_name.to_owned(),
+            errors: self.errors,
+            left_out: self.left_out,
+        })
+    }
+}
+
+/// A value as a message shows it: its JSON, cut when it is long.
+pub(super) fn show(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

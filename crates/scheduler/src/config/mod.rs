@@ -1,0 +1,245 @@
+//! `KubeSchedulerConfiguration` (`kubescheduler.config.k8s.io/v1`): text in, a checked configuration or every
+//! problem out.
+//!
+//! ```text
+//! text ──parse_text──▶ value ──decode──▶ Config ──validate──▶ ──check (plugins)──▶ Config
+//!            │                  │                    │                  │
+//!            └──────────────────┴──── ConfigErrors ──┴──────────────────┘
+//! ```
+//!
+//! - [`load`] does all of it, [`parse`] all but asking the plugins. Without a file there is [`Config::new`], to be
+//!   followed by [`Config::check`].
+//! - [`Config::set_options`] hands it to the core, [`Config::profile_specs`] the profiles alone.
+//! - [`Config::to_yaml`] writes it out with everything filled in.
+//!
+//! Reading goes on after a problem, so that all of them are listed, each with its path. Plugins judge their own
+//! arguments: their factories are called, the arguments of disabled plugins included.
+//!
+//! Other than kube-scheduler: every node is scored unless `percentageOfNodesToScore` is given (0 is kube-scheduler's
+//! own choice), and all arguments are checked up front, those of NodeResourcesFit too.
+//!
+//! **Architecture invariants:** no I/O, no environment; files that the configuration names are not opened here.
+
+mod args;
+mod check;
+mod decode;
+mod duration;
+mod error;
+mod extender;
+mod profile;
+#[cfg(test)]
+mod tests;
+mod validate;
+mod value;
+mod write;
+
+pub use duration::{DurationError, GoDuration};
+pub use error::{ConfigError, ConfigErrors};
+pub use extender::{Extender, ExtenderTls, ManagedResource};
+pub use profile::ProfileConfig;
+
+use crate::core::SchedulerOptions;
+use crate::profile::ProfileSpec;
+use berth_api::Duration;
+use berth_framework::FeatureGates;
+use berth_framework::registry::Registry;
+use error::Problems;
+
+/// The group of the configuration.
+const API_GROUP: &str = "kubescheduler.config.k8s.io/";
+/// The version of the configuration.
+pub const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
+/// The kind of the configuration.
+pub const KIND: &str = "KubeSchedulerConfiguration";
+
+/// A configuration with everything that was left out filled in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// How many threads a pass over the nodes may use.
+    pub parallelism: i32,
+    /// Who of several schedulers is at work.
+    pub leader_election: LeaderElection,
+    /// How the API server is spoken to.
+    pub client_connection: ClientConnection,
+    /// Whether profiles of the process are served.
+    pub enable_profiling: bool,
+    /// Whether profiles of locks are served.
+    pub enable_contention_profiling: bool,
+    /// For the profiles that do not say themselves; see [`ProfileSpec::percentage_of_nodes_to_score`].
+    pub percentage_of_nodes_to_score: Option<i32>,
+    /// The backoff after the first failure.
+    pub pod_initial_backoff_seconds: i64,
+    /// The longest backoff.
+    pub pod_max_backoff_seconds: i64,
+    /// The profiles; at least one.
+    pub profiles: Vec<ProfileConfig>,
+    /// Webhooks that take part in scheduling.
+    pub extenders: Vec<Extender>,
+    /// Whether nothing is watched before this scheduler is at work.
+    pub delay_cache_until_active: bool,
+    features: FeatureGates,
+}
+
+/// Who of several schedulers is at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaderElection {
+    /// Whether there is an election at all.
+    pub leader_elect: bool,
+    /// How long the others wait after the leader was last heard of.
+    pub lease_duration: GoDuration,
+    /// How long the leader tries to be heard before it gives up.
+    pub renew_deadline: GoDuration,
+    /// How long everybody waits between two tries.
+    pub retry_period: GoDuration,
+    /// The kind of object that they meet at; `leases`.
+    pub resource_lock: String,
+    /// Its namespace.
+    pub resource_namespace: String,
+    /// Its name.
+    pub resource_name: String,
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        Self {
+            leader_elect: true,
+            lease_duration: GoDuration::from_secs(15),
+            renew_deadline: GoDuration::from_secs(10),
+            retry_period: GoDuration::from_secs(2),
+            resource_lock: "leases".to_owned(),
+            resource_namespace: "kube-system".to_owned(),
+            resource_name: "kube-scheduler".to_owned(),
+        }
+    }
+}
+
+/// How the API server is spoken to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientConnection {
+    /// The kubeconfig file; empty: none is named.
+    pub kubeconfig: String,
+    /// What is accepted; empty: what is sent.
+    pub accept_content_types: String,
+    /// What is sent.
+    pub content_type: String,
+    /// How many requests a second are sent over time; negative: as many as there are.
+    pub qps: f32,
+    /// How many are sent at once.
+    pub burst: i32,
+}
+
+impl Default for ClientConnection {
+    fn default() -> Self {
+        Self {
+            kubeconfig: String::new(),
+            accept_content_types: String::new(),
+            content_type: "application/vnd.kubernetes.protobuf".to_owned(),
+            qps: 50.0,
+            burst: 100,
+        }
+    }
+}
+
+/// Reads and validates a configuration without asking the plugins. `source_name` is where the text is from, such as
+/// the name of its file.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse(
+    text: &str,
+    source_name: &str,
+    features: FeatureGates,
+) -> Result<Config, ConfigErrors> {
+    read(text, source_name, features, None, |_| {})
+}
+
+/// Reads a configuration and checks all of it, the plugins and their arguments too. `adjust` may change it before
+/// it is validated: flags that go before the file.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load(
+    text: &str,
+    source_name: &str,
+    features: FeatureGates,
+    registry: &Registry,
+    adjust: impl FnOnce(&mut Config),
+) -> Result<Config, ConfigErrors> {
+    read(text, source_name, features, Some(registry), adjust)
+}
+
+fn read(
+    text: &str,
+    source_name: &str,
+    features: FeatureGates,
+    registry: Option<&Registry>,
+    adjust: impl FnOnce(&mut Config),
+) -> Result<Config, ConfigErrors> {
+    let document = value::parse_text(text).map_err(|error| ConfigErrors {
+        source_name: source_name.to_owned(),
+        errors: vec![error],
+        left_out: 0,
+    })?;
+    let mut problems = Problems::default();
+    // Without a configuration there is a problem.
+    let mut config = match decode::decode(&document, features, &mut problems) {
+        Some(config) => config,
+        None => return problems.or(source_name, Config::new(features)),
+    };
+    adjust(&mut config);
+    config.find_problems(registry, &mut problems);
+    problems.or(source_name, config)
+}
+
+impl Config {
+    /// The configuration of somebody who says nothing.
+    pub fn new(features: FeatureGates) -> Self {
+        Self {
+            parallelism: 16,
+            leader_election: LeaderElection::default(),
+            client_connection: ClientConnection::default(),
+            enable_profiling: true,
+            enable_contention_profiling: true,
+            percentage_of_nodes_to_score: None,
+            pod_initial_backoff_seconds: 1,
+            pod_max_backoff_seconds: 10,
+            profiles: vec![ProfileConfig::new(&features)],
+            extenders: Vec::new(),
+            delay_cache_until_active: false,
+            features,
+        }
+    }
+
+    /// Checks a configuration that was made or changed by hand. `source_name` is where it is from, such as
+    /// `the command line`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn check(&self, source_name: &str, registry: &Registry) -> Result<(), ConfigErrors> {
+        let mut problems = Problems::default();
+        self.find_problems(Some(registry), &mut problems);
+        problems.or(source_name, ())
+    }
+
+    fn find_problems(&self, registry: Option<&Registry>, problems: &mut Problems) {
+        validate::validate(self, problems);
+        if let Some(registry) = registry {
+            check::check(&self.profiles, registry, &self.features, problems);
+        }
+    }
+
+    /// The profiles as the core takes them, with the arguments of their plugins complete.
+    pub fn profile_specs(&self) -> Vec<ProfileSpec> {
+        self.profiles.iter().map(ProfileConfig::spec).collect()
+    }
+
+    /// Sets what the configuration says of the core: profiles, share of nodes, backoffs, feature gates.
+    pub fn set_options(&self, options: &mut SchedulerOptions) {
+        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        options.features = self.features;
+        options.profiles = self.profile_specs();
+        options.percentage_of_nodes_to_score = self.percentage_of_nodes_to_score;
+        options.pod_initial_backoff = seconds(self.pod_initial_backoff_seconds);
+        options.pod_max_backoff = seconds(self.pod_max_backoff_seconds);
+    }
+}

@@ -1,0 +1,177 @@
+//! Profiles: from their fields to what the core builds them from.
+
+use super::args::{check_envelope, complete, has_kind};
+use super::error::Problems;
+use super::value::Object;
+use crate::profile::{
+    EnabledPlugin, PluginConfig, PluginSet, PluginSets, Point, ProfileSpec, default_plugins, merge,
+};
+use berth_framework::FeatureGates;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The points for the placement of pod groups. Berth has no plugins for them.
+pub(super) const PLACEMENT_POINTS: [&str; 2] = ["placementGenerate", "placementScore"];
+
+/// One profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProfileConfig {
+    /// Pods name their scheduler by this.
+    pub scheduler_name: String,
+    /// How many per cent of the nodes are looked for, when it is not as in the whole configuration.
+    pub percentage_of_nodes_to_score: Option<i32>,
+    /// What is wanted beside, or instead of, the default plugins, as it was written.
+    pub plugins: PluginSets,
+    /// The arguments of plugins: first those that were given, in their order, with every default filled in; then
+    /// the defaults of every other enabled plugin that takes arguments.
+    pub plugin_config: Vec<PluginConfig>,
+    /// How many of them were given.
+    pub(super) given_args: usize,
+    /// What is disabled for the placement of pod groups: kept to be written out.
+    pub(super) placement_disabled: [Vec<String>; 2],
+}
+
+impl ProfileConfig {
+    /// The default profile.
+    pub(super) fn new(features: &FeatureGates) -> Self {
+        let mut profile = Self {
+            scheduler_name: ProfileSpec::DEFAULT_SCHEDULER_NAME.to_owned(),
+            percentage_of_nodes_to_score: None,
+            plugins: PluginSets::default(),
+            plugin_config: Vec::new(),
+            given_args: 0,
+            placement_disabled: Default::default(),
+        };
+        profile.add_default_args(features);
+        profile
+    }
+
+    /// Reads one. A name that is not given stays empty.
+    pub(super) fn decode(
+        mut at: Object<'_>,
+        features: &FeatureGates,
+        problems: &mut Problems,
+    ) -> Self {
+        let mut profile = Self {
+            scheduler_name: at.string("schedulerName", problems).unwrap_or_default(),
+            percentage_of_nodes_to_score: at.i32("percentageOfNodesToScore", problems),
+            plugins: PluginSets::default(),
+            plugin_config: Vec::new(),
+            given_args: 0,
+            placement_disabled: Default::default(),
+        };
+        if let Some(plugins) = at.object("plugins", problems) {
+            profile.decode_plugins(plugins, problems);
+        }
+        let in_tree = default_plugins(features).multi_point.enabled;
+        for mut at in at.objects("pluginConfig", problems) {
+            let name = match at.string("name", problems) {
+                Some(name) if !name.is_empty() => name,
+                _ => {
+                    problems.required(at.path("name"));
+                    String::new()
+                }
+            };
+            let given = at.get("args").unwrap_or(&Value::Null);
+            let in_tree = in_tree.iter().any(|plugin| plugin.name == name);
+            check_envelope(&name, in_tree, given, &at.path("args"), problems);
+            at.close(problems);
+            let args = complete(&name, given, features);
+            profile.plugin_config.push(PluginConfig { name, args });
+        }
+        at.close(problems);
+        profile.given_args = profile.plugin_config.len();
+        profile.add_default_args(features);
+        profile
+    }
+
+    fn decode_plugins(&mut self, mut at: Object<'_>, problems: &mut Problems) {
+        let mut set = |at: &mut Object<'_>, field| {
+            let set = at.object(field, problems)?;
+            Some((set.path("enabled"), decode_set(set, problems)))
+        };
+        for point in Point::ALL {
+            if let Some((_, set)) = set(&mut at, point.field()) {
+                self.plugins.points.insert(point, set);
+            }
+        }
+        if let Some((_, set)) = set(&mut at, "multiPoint") {
+            self.plugins.multi_point = set;
+        }
+        let mut placement = Vec::new();
+        for (field, disabled) in PLACEMENT_POINTS
+            .into_iter()
+            .zip(&mut self.placement_disabled)
+        {
+            if let Some((path, set)) = set(&mut at, field) {
+                *disabled = set.disabled;
+                placement.extend((0..set.enabled.len()).map(|i| format!("{path}[{i}]")));
+            }
+        }
+        for path in placement {
+            let message = "Forbidden: Berth does not place pod groups by plugins";
+            problems.add_with_hint(path, message, "leave it out");
+        }
+        at.close(problems);
+    }
+
+    /// Appends the default arguments of every plugin that is enabled and was given none, by name (F-33).
+    fn add_default_args(&mut self, features: &FeatureGates) {
+        let sets = self.merged(features);
+        let enabled: BTreeSet<&str> = sets
+            .points
+            .values()
+            .chain([&sets.multi_point])
+            .flat_map(|set| &set.enabled)
+            .map(|plugin| plugin.name.as_str())
+            .collect();
+        for name in enabled {
+            if has_kind(name) && !self.plugin_config.iter().any(|c| c.name == name) {
+                self.plugin_config.push(PluginConfig {
+                    name: name.to_owned(),
+                    args: complete(name, &Value::Null, features),
+                });
+            }
+        }
+    }
+
+    /// The plugins with the default ones merged in (F-32).
+    pub(super) fn merged(&self, features: &FeatureGates) -> PluginSets {
+        merge(&default_plugins(features), &self.plugins)
+    }
+
+    /// The same for the core, which merges in those default plugins that it has.
+    pub(super) fn spec(&self) -> ProfileSpec {
+        ProfileSpec {
+            scheduler_name: self.scheduler_name.clone(),
+            percentage_of_nodes_to_score: self.percentage_of_nodes_to_score,
+            plugins: self.plugins.clone(),
+            plugin_config: self.plugin_config.clone(),
+        }
+    }
+}
+
+fn decode_set(mut at: Object<'_>, problems: &mut Problems) -> PluginSet {
+    let mut plugins = |field| -> Vec<EnabledPlugin> {
+        at.objects(field, problems)
+            .into_iter()
+            .map(|at| decode_plugin(at, problems))
+            .collect()
+    };
+    let enabled = plugins("enabled");
+    let disabled = plugins("disabled").into_iter().map(|p| p.name).collect();
+    at.close(problems);
+    PluginSet { enabled, disabled }
+}
+
+fn decode_plugin(mut at: Object<'_>, problems: &mut Problems) -> EnabledPlugin {
+    let plugin = EnabledPlugin {
+        name: at.string("name", problems).unwrap_or_default(),
+        weight: at.i32("weight", problems).map(i64::from),
+    };
+    if plugin.name.is_empty() && !problems.has(&at.path("name"), false) {
+        problems.required(at.path("name"));
+    }
+    at.close(problems);
+    plugin
+}

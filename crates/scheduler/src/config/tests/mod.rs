@@ -1,0 +1,41 @@
+//! Configurations as users see them: what they come to, and what is said of those that cannot be.
+
+mod arbitrary;
+mod plugins;
+mod reading;
+mod validation;
+mod written;
+
+use super::*;
+use serde_json::{Value, json};
+
+/// A configuration with these fields beside `apiVersion` and `kind`.
+fn text(fields: &Value) -> String {
+    let mut document = json!({"apiVersion": API_VERSION, "kind": KIND});
+    for (name, value) in fields.as_object().expect("fields") {
+        document[name] = value.clone();
+    }
+    document.to_string()
+}
+
+/// The configuration with these fields.
+fn config(fields: &Value) -> Config {
+    parse(&text(fields), "F", FeatureGates::default()).unwrap_or_else(|e| panic!("{fields}: {e}"))
+}
+
+/// What is wrong with a text, a problem a line.
+fn problems_of_text(text: &str) -> Vec<String> {
+    match parse(text, "F", FeatureGates::default()) {
+        Ok(_) => Vec::new(),
+        Err(errors) => {
+            assert_eq!(errors.source_name, "F");
+            assert!(!errors.errors.is_empty(), "an error has a problem: {text}");
+            errors.errors.iter().map(ToString::to_string).collect()
+        }
+    }
+}
+
+/// What is wrong with a configuration of these fields.
+fn problems(fields: &Value) -> Vec<String> {
+    problems_of_text(&text(fields))
+}

@@ -1,0 +1,125 @@
+//! A configuration written out in full, as `--write-config-to` does.
+
+use super::profile::{PLACEMENT_POINTS, ProfileConfig};
+use super::{API_VERSION, Config, KIND};
+use crate::profile::{PluginConfig, PluginSet, Point};
+use berth_framework::FeatureGates;
+use serde_json::{Map, Value, json};
+
+impl Config {
+    /// The configuration with everything that was left out filled in, as YAML.
+    pub fn to_yaml(&self) -> String {
+        let value = self.to_value();
+        // JSON is YAML too, should the writer ever refuse a value.
+        serde_saphyr::to_string(&value).unwrap_or_else(|_| format!("{value:#}\n"))
+    }
+
+    /// The same as a value, such as `/configz` shows.
+    ///
+    /// `percentageOfNodesToScore` is written as 0 when it was not given, as kube-scheduler does.
+    pub fn to_value(&self) -> Value {
+        let election = &self.leader_election;
+        let connection = &self.client_connection;
+        let profiles: Vec<Value> = self
+            .profiles
+            .iter()
+            .map(|profile| profile.to_value(&self.features))
+            .collect();
+        let mut value = json!({
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "parallelism": self.parallelism,
+            "leaderElection": {
+                "leaderElect": election.leader_elect,
+                "leaseDuration": election.lease_duration.to_string(),
+                "renewDeadline": election.renew_deadline.to_string(),
+                "retryPeriod": election.retry_period.to_string(),
+                "resourceLock": election.resource_lock,
+                "resourceNamespace": election.resource_namespace,
+                "resourceName": election.resource_name,
+            },
+            "clientConnection": {
+                "kubeconfig": connection.kubeconfig,
+                "acceptContentTypes": connection.accept_content_types,
+                "contentType": connection.content_type,
+                "qps": number(connection.qps),
+                "burst": connection.burst,
+            },
+            "enableProfiling": self.enable_profiling,
+            "enableContentionProfiling": self.enable_contention_profiling,
+            "percentageOfNodesToScore": self.percentage_of_nodes_to_score.unwrap_or(0),
+            "podInitialBackoffSeconds": self.pod_initial_backoff_seconds,
+            "podMaxBackoffSeconds": self.pod_max_backoff_seconds,
+            "profiles": profiles,
+        });
+        if !self.extenders.is_empty() {
+            value["extenders"] = self.extenders.iter().map(|e| e.to_value()).collect();
+        }
+        if self.delay_cache_until_active {
+            value["delayCacheUntilActive"] = json!(true);
+        }
+        value
+    }
+}
+
+impl ProfileConfig {
+    fn to_value(&self, features: &FeatureGates) -> Value {
+        let sets = self.merged(features);
+        let mut plugins = Map::new();
+        let nothing = PluginSet::default();
+        for point in Point::ALL {
+            let set = sets.point(point).unwrap_or(&nothing);
+            plugins.insert(point.field().to_owned(), set_value(set));
+        }
+        plugins.insert("multiPoint".to_owned(), set_value(&sets.multi_point));
+        for (field, disabled) in PLACEMENT_POINTS.into_iter().zip(&self.placement_disabled) {
+            let set = PluginSet {
+                enabled: Vec::new(),
+                disabled: disabled.clone(),
+            };
+            plugins.insert(field.to_owned(), set_value(&set));
+        }
+        let config: Vec<Value> = self.plugin_config.iter().map(config_value).collect();
+        let mut value = json!({
+            "schedulerName": self.scheduler_name,
+            "plugins": plugins,
+            "pluginConfig": config,
+        });
+        if let Some(percentage) = self.percentage_of_nodes_to_score {
+            value["percentageOfNodesToScore"] = json!(percentage);
+        }
+        value
+    }
+}
+
+fn config_value(config: &PluginConfig) -> Value {
+    let mut value = json!({"name": config.name});
+    if !config.args.is_null() {
+        value["args"] = config.args.clone();
+    }
+    value
+}
+
+fn set_value(set: &PluginSet) -> Value {
+    let plugin = |name: &str, weight: i64| json!({"name": name, "weight": weight});
+    let enabled = set.enabled.iter();
+    let enabled: Vec<Value> = enabled
+        .map(|e| plugin(&e.name, e.weight.unwrap_or(0)))
+        .collect();
+    let disabled: Vec<Value> = set.disabled.iter().map(|name| plugin(name, 0)).collect();
+    let mut value = json!({});
+    for (field, plugins) in [("enabled", enabled), ("disabled", disabled)] {
+        if !plugins.is_empty() {
+            value[field] = Value::Array(plugins);
+        }
+    }
+    value
+}
+
+/// A number of 32 bits in as few digits as it takes: 50 and 0.1, not 50.0 and 0.10000000149.
+fn number(number: f32) -> Value {
+    number
+        .to_string()
+        .parse::<serde_json::Number>()
+        .map_or(Value::Null, Value::Number)
+}
