@@ -4,7 +4,7 @@ use super::Scheduler;
 use super::io::LogLevel;
 use crate::dispatcher::Finished;
 use crate::metrics::Metric;
-use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport};
+use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport, SCHEDULING_GATED};
 use berth_api::{Duration, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
@@ -59,6 +59,9 @@ impl Scheduler {
             // The newer call carries the report on; if that one fails, the report has failed.
             self.reporting.insert(by, pod.clone());
         }
+        if result.is_ok() && reported.is_some() {
+            self.publish_report(&call);
+        }
         if let Err(error) = &result
             && !error.kind.is_dropped()
         {
@@ -76,6 +79,37 @@ impl Scheduler {
         }
     }
 
+    /// A report has been written into the pod's status: an event tells the same. It is not published before,
+    /// so that a rejection that passes in time writes nothing at all.
+    fn publish_report(&mut self, call: &ApiCall) {
+        let ApiCall::PatchPodStatus {
+            pod,
+            condition: Some(condition),
+            ..
+        } = call
+        else {
+            return;
+        };
+        // A cycle may have had its say meanwhile, and has published that itself.
+        let reason = match condition.reason.as_str() {
+            NOT_READY_FOR_SCHEDULING => NOT_READY_FOR_SCHEDULING,
+            SCHEDULING_GATED => SCHEDULING_GATED,
+            _ => return,
+        };
+        let Some(stored) = self.cache.stored(&pod.uid) else {
+            return;
+        };
+        let event = PodEvent {
+            regarding: pod.clone(),
+            related: None,
+            kind: EventKind::Warning,
+            reason,
+            action: "Scheduling",
+            note: super::text::note(&condition.message),
+        };
+        self.io.publish(event, &stored.spec.scheduler_name);
+    }
+
     /// Tells users what PreEnqueue plugins say of pods (KEP-5501). Returns whether there was something to tell.
     pub(super) fn report_pre_enqueue(&mut self, now: Time) -> bool {
         let reports = self.queue.take_pre_enqueue_reports();
@@ -87,28 +121,17 @@ impl Scheduler {
                     pod: object,
                     message,
                     ..
-                } => {
-                    let event = PodEvent {
-                        regarding: pod.clone(),
-                        related: None,
-                        kind: EventKind::Warning,
-                        reason: NOT_READY_FOR_SCHEDULING,
-                        action: "Scheduling",
-                        note: super::text::note(message),
-                    };
-                    self.io.publish(event, &object.spec.scheduler_name);
-                    ApiCall::PatchPodStatus {
-                        pod: pod.clone(),
-                        condition: Some(ConditionPatch::of(
-                            object,
-                            "PodScheduled",
-                            "False",
-                            report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING),
-                            message,
-                        )),
-                        nominated_node: None,
-                    }
-                }
+                } => ApiCall::PatchPodStatus {
+                    pod: pod.clone(),
+                    condition: Some(ConditionPatch::of(
+                        object,
+                        "PodScheduled",
+                        "False",
+                        report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING),
+                        message,
+                    )),
+                    nominated_node: None,
+                },
                 PreEnqueueReport::Passed { .. } => ApiCall::ClearPreEnqueueStatus {
                     pod: pod.clone(),
                     nominated_node: None,

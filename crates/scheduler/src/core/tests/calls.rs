@@ -50,6 +50,7 @@ fn a_rejection_that_passes_in_time_is_not_written() {
     w.change("p", |p| p.label("open", "yes"));
     w.advance(Duration::from_secs(60));
     assert_eq!(w.calls_text(), NONE);
+    assert_eq!(w.events_text(), NONE);
     assert_eq!(w.attempt(), "on n1");
     assert_eq!(w.calls_text(), ["bind p n1"]);
     assert_eq!(w.core.dispatcher().counts().sent, 1);

@@ -339,13 +339,14 @@ fn what_pre_enqueue_says_is_reported() {
     w.applied(node("n1").object());
     w.pod(pod("p"));
     assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
-    assert_eq!(w.events_text(), ["Warning NotReadyForScheduling shut"]);
     w.advance(berth_api::Duration::from_secs(6));
     assert_eq!(
         w.calls_text(),
         ["patch p PodScheduled=False NotReadyForScheduling: shut"]
     );
+    assert!(w.events.is_empty(), "not before the status is written");
     w.answer_all();
+    assert_eq!(w.events_text(), ["Warning NotReadyForScheduling shut"]);
     w.change("p", |p| p.label("open", "yes"));
     assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
     w.advance(berth_api::Duration::from_secs(6));
