@@ -116,6 +116,9 @@ pub(crate) struct ApiserverArgs {
 /// Options of the scheduling core.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CoreArgs {
+    /// A KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1), as kube-scheduler takes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Switch features on or off, as Name=true,Other=false
     #[arg(long, value_name = "GATES", default_value = "")]
     pub(crate) feature_gates: String,

@@ -7,8 +7,9 @@ use crate::{serve, signal};
 use berth_client::{ConnectOptions, connect};
 use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
+use berth_scheduler::config::{self, Config};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
@@ -24,8 +25,12 @@ fn user_agent() -> String {
 pub(crate) async fn run(args: SchedulerArgs, registry: Registry) -> Result<(), Failure> {
     let options = options(&args.core, registry)?;
     let listener = serve::bind(args.metrics).await?;
-    let mut scheduling =
-        Scheduling::start(args.kubeconfig, args.master, &options, listener).await?;
+    // The command line goes before the configuration.
+    let named = &options.config.client_connection.kubeconfig;
+    let kubeconfig = args
+        .kubeconfig
+        .or_else(|| (!named.is_empty()).then(|| PathBuf::from(named)));
+    let mut scheduling = Scheduling::start(kubeconfig, args.master, &options, listener).await?;
     println!("scheduling  {}", scheduling.server);
     println!("metrics     http://{}/metrics", scheduling.metrics);
     println!();
@@ -51,11 +56,42 @@ pub(crate) fn options(args: &CoreArgs, registry: Registry) -> Result<RunOptions,
     let seed = args.seed.unwrap_or_else(|| {
         u64::try_from(berth_client::events::now().as_nanos()).unwrap_or_default()
     });
+    let config = match &args.config {
+        Some(path) => read_config(path, features, &registry)?,
+        None => {
+            let config = Config::new(features);
+            config
+                .check("the default configuration", &registry)
+                .map_err(Failure::usage)?;
+            config
+        }
+    };
     Ok(RunOptions {
-        features,
+        config,
         seed,
         registry,
     })
+}
+
+/// Reads a configuration file and checks all of it, the plugins' arguments too.
+fn read_config(
+    path: &Path,
+    features: FeatureGates,
+    registry: &Registry,
+) -> Result<Config, Failure> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        Failure::Usage(format!(
+            "failed to read configuration {shown}: {e}; give another file with --config FILE"
+        ))
+    })?;
+    let config = config::load(&text, &shown, features, registry, |_| {}).map_err(Failure::usage)?;
+    if !config.extenders.is_empty() {
+        return Err(Failure::Usage(format!(
+            "{shown}: extenders: Berth does not call extenders yet; remove them, or write a plugin"
+        )));
+    }
+    Ok(config)
 }
 
 /// A scheduler that runs, with its metrics served.

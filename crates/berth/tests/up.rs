@@ -6,8 +6,7 @@
 mod e2e;
 
 use berth_client::request::{self, PODS, Resource};
-use berth_client::{ConnectOptions, Transport, connect};
-use e2e::{Cluster, PATIENCE, Scratch, eventually};
+use e2e::{Api, Cluster, PATIENCE, Scratch, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -54,45 +53,6 @@ spec:
   containers:
   - {name: c, image: 'registry.example/c:1', resources: {requests: {cpu: 1k}}}
 ";
-
-/// A client with a runtime of its own.
-struct Api {
-    transport: Transport,
-    runtime: tokio::runtime::Runtime,
-}
-
-impl Api {
-    fn of(cluster: &Cluster) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime starts");
-        let transport = runtime
-            .block_on(connect(&ConnectOptions {
-                kubeconfig: Some(cluster.kubeconfig()),
-                user_agent: "berth-test".into(),
-                ..ConnectOptions::default()
-            }))
-            .expect("the kubeconfig can be used");
-        Self { transport, runtime }
-    }
-
-    fn send(&self, request: &request::ApiRequest) -> Value {
-        self.runtime
-            .block_on(self.transport.request(request))
-            .unwrap_or_else(|e| panic!("{}: {e}", request.describe()))
-    }
-
-    fn pods(&self) -> Vec<Value> {
-        let list = self.send(&request::list(PODS, "", 500, ""));
-        list["items"].as_array().cloned().unwrap_or_default()
-    }
-
-    fn pod(&self, name: &str) -> Value {
-        self.send(&request::get(PODS, "default", name))
-    }
-}
 
 fn scheduled(pod: &Value) -> Value {
     let conditions = pod["status"]["conditions"].as_array();

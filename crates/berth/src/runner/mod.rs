@@ -9,9 +9,9 @@ use crate::exit::Failure;
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher};
 use berth_framework::registry::Registry;
-use berth_framework::{
-    FeatureGates, call::CallId, call::CallResult, stage::JobId, stage::JobResult,
-};
+use berth_framework::{call::CallId, call::CallResult, stage::JobId, stage::JobResult};
+use berth_scheduler::config::Config;
+use berth_scheduler::dispatcher::DispatcherOptions;
 use berth_scheduler::evaluator::Stopwatch;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use std::sync::Arc;
@@ -42,8 +42,8 @@ enum Input {
 /// How a scheduler is run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunOptions {
-    /// The feature gates.
-    pub(crate) features: FeatureGates,
+    /// Profiles, backoffs, feature gates and the rest of the configuration.
+    pub(crate) config: Config,
     /// The seed of every random choice.
     pub(crate) seed: u64,
     /// The plugins that a profile may name.
@@ -64,17 +64,17 @@ impl Runner {
     /// # Errors
     /// When the profiles are wrong or no thread can be had.
     pub(crate) fn start(transport: &Transport, options: &RunOptions) -> Result<Self, Failure> {
-        let scheduler = Scheduler::new(
-            SchedulerOptions {
-                features: options.features,
-                seed: options.seed,
-                stopwatch: Box::new(SinceStart(Instant::now())),
-                ..SchedulerOptions::default()
-            },
-            &options.registry,
-            events::now(),
-        )
-        .map_err(Failure::usage)?;
+        let mut core = SchedulerOptions {
+            seed: options.seed,
+            dispatcher: DispatcherOptions::for_parallelism(
+                usize::try_from(options.config.parallelism).unwrap_or(1),
+            ),
+            stopwatch: Box::new(SinceStart(Instant::now())),
+            ..SchedulerOptions::default()
+        };
+        options.config.set_options(&mut core);
+        let scheduler =
+            Scheduler::new(core, &options.registry, events::now()).map_err(Failure::usage)?;
         let (inputs, queue) = mpsc::channel(INPUTS_MAX);
         let ready = Arc::new(AtomicBool::new(false));
         let publisher = EventPublisher::start(transport.clone(), instance());

@@ -3,6 +3,8 @@
 // Which of these a test uses differs.
 #![allow(dead_code)]
 
+use berth_client::request::{self, PODS};
+use berth_client::{ConnectOptions, Transport, connect};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -217,5 +219,50 @@ impl Kubectl {
     /// Applies a manifest.
     pub(crate) fn apply(&self, manifest: &Path) -> String {
         self.ok(&["apply", "-f", &manifest.display().to_string()])
+    }
+}
+
+/// A client with a runtime of its own.
+pub(crate) struct Api {
+    /// The connection.
+    pub(crate) transport: Transport,
+    /// What drives it.
+    pub(crate) runtime: tokio::runtime::Runtime,
+}
+
+impl Api {
+    /// Connects to a cluster.
+    pub(crate) fn of(cluster: &Cluster) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime starts");
+        let transport = runtime
+            .block_on(connect(&ConnectOptions {
+                kubeconfig: Some(cluster.kubeconfig()),
+                user_agent: "berth-test".into(),
+                ..ConnectOptions::default()
+            }))
+            .expect("the kubeconfig can be used");
+        Self { transport, runtime }
+    }
+
+    /// Sends a request that must succeed.
+    pub(crate) fn send(&self, request: &request::ApiRequest) -> Value {
+        self.runtime
+            .block_on(self.transport.request(request))
+            .unwrap_or_else(|e| panic!("{}: {e}", request.describe()))
+    }
+
+    /// All pods.
+    pub(crate) fn pods(&self) -> Vec<Value> {
+        let list = self.send(&request::list(PODS, "", 500, ""));
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// One pod of the default namespace.
+    pub(crate) fn pod(&self, name: &str) -> Value {
+        self.send(&request::get(PODS, "default", name))
     }
 }
