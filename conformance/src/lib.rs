@@ -2,6 +2,9 @@
 //!
 //! Each family of vectors has a module that reads a file, replays every case and returns a [`report::Report`].
 
+// Replaying reads files and, for HTTP, runs a server: this crate is no part of the core.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 pub mod cluster;
 pub mod decisions;
 pub mod hints;

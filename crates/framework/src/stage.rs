@@ -6,9 +6,9 @@
 use crate::call::{ApiCall, CallId, CallResult, PodEvent};
 use crate::cluster::Cluster;
 use crate::features::FeatureGates;
-use crate::status::Status;
 use crate::pod_info::PodInfo;
-use berth_api::{Str, Time};
+use crate::status::Status;
+use berth_api::{Duration, Str, Time};
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
@@ -69,6 +69,24 @@ pub enum Wake {
     Job(JobResult),
     /// The deadline has passed.
     Deadline,
+}
+
+impl Wake {
+    /// What the job that was waited for has left behind; see [`StageContext::wait_for_job`].
+    ///
+    /// # Errors
+    /// Why there is nothing: the job failed, or has not come to an end in time.
+    pub fn into_value<T: Any>(self) -> Result<T, String> {
+        match self {
+            Self::Job(Ok(value)) => match value.downcast() {
+                Ok(value) => Ok(*value),
+                Err(_) => Err("the job left a value of another type behind".to_owned()),
+            },
+            Self::Job(Err(error)) => Err(error),
+            Self::Deadline => Err("the job took too long".to_owned()),
+            Self::Call(_) => Err("an API call ended, not the job".to_owned()),
+        }
+    }
 }
 
 impl fmt::Debug for Wake {
@@ -134,4 +152,63 @@ pub struct StageContext<'a> {
     pub features: &'a FeatureGates,
     /// Where calls and jobs go.
     pub outbox: &'a mut dyn Outbox,
+}
+
+impl StageContext<'_> {
+    /// Hands a job to the edge and waits for it, at most `limit` from now. What it leaves behind is read with
+    /// [`Wake::into_value`]. A job that is late is not stopped: let it limit itself, too.
+    pub fn wait_for_job<T: Any + Send>(
+        &mut self,
+        limit: Duration,
+        job: impl Future<Output = Result<T, String>> + Send + 'static,
+    ) -> Step {
+        let job = self.outbox.job(Box::pin(async move {
+            let value: Box<dyn Any + Send> = Box::new(job.await?);
+            Ok(value)
+        }));
+        Step::Wait(Wait {
+            on: WaitOn::Job(job),
+            deadline: self.now + limit,
+        })
+    }
+
+    /// Hands a job to the edge and does not wait for it: for clearing up, where nothing is left to decide.
+    pub fn start_job(&mut self, job: impl Future<Output = ()> + Send + 'static) {
+        self.outbox.job(Box::pin(async move {
+            job.await;
+            let nothing: Box<dyn Any + Send> = Box::new(());
+            Ok(nothing)
+        }));
+    }
+
+    /// Hands an API call to the dispatcher and waits for it, at most `limit` from now.
+    pub fn wait_for_call(&mut self, limit: Duration, call: ApiCall) -> Step {
+        Step::Wait(Wait {
+            on: WaitOn::Call(self.outbox.call(call)),
+            deadline: self.now + limit,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_leaves_its_value_or_a_reason() {
+        for (wake, expected) in [
+            (Wake::Job(Ok(Box::new(7_u32))), Ok(7)),
+            (
+                Wake::Job(Ok(Box::new("text"))),
+                Err("the job left a value of another type behind"),
+            ),
+            (Wake::Job(Err("refused".to_owned())), Err("refused")),
+            (Wake::Deadline, Err("the job took too long")),
+            (Wake::Call(Ok(())), Err("an API call ended, not the job")),
+        ] {
+            let told = format!("{wake:?}");
+            let got = wake.into_value::<u32>();
+            assert_eq!(got, expected.map_err(str::to_owned), "{told}");
+        }
+    }
 }
