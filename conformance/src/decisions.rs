@@ -73,7 +73,7 @@ fn check(case: &Case, registry: &Registry) -> Result<Outcome, String> {
     let mut cluster = cluster::build(&case.objects)?;
     let spec = match &case.config {
         None => ProfileSpec::default(),
-        Some(config) => config::profile(config, &pod.spec.scheduler_name)?,
+        Some(config) => config::profile(config, &pod.spec.scheduler_name, registry, features)?,
     };
     let profile = Profile::build(&spec, registry, &features)
         .map_err(|errors| format!("the profile is refused: {errors:?}"))?;
