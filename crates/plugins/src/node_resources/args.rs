@@ -186,7 +186,10 @@ fn strategy_of(kind: &str, ratio: Option<WireRatio>, problems: &mut Problems) ->
     ];
     if kind == "RequestedToCapacityRatio" {
         let Some(ratio) = ratio else {
-            problems.required(PATH, "the strategy RequestedToCapacityRatio needs a shape");
+            problems.required(
+                PATH,
+                "must be specified when type is RequestedToCapacityRatio",
+            );
             return Strategy::default();
         };
         let points = ratio.shape.unwrap_or_default();
@@ -196,7 +199,7 @@ fn strategy_of(kind: &str, ratio: Option<WireRatio>, problems: &mut Problems) ->
     if ratio.is_some() {
         problems.forbidden(
             PATH,
-            "only the strategy RequestedToCapacityRatio may have it",
+            "must be nil when type is not RequestedToCapacityRatio",
         );
     }
     match kind {
@@ -330,7 +333,7 @@ mod tests {
             (
                 strategy(json!({"type": "RequestedToCapacityRatio"})),
                 vec![
-                    "scoringStrategy.requestedToCapacityRatio: Required value: the strategy RequestedToCapacityRatio needs a shape",
+                    "scoringStrategy.requestedToCapacityRatio: Required value: must be specified when type is RequestedToCapacityRatio",
                 ],
             ),
             (
@@ -346,7 +349,7 @@ mod tests {
                     json!({"type": "MostAllocated", "requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 0}]}}),
                 ),
                 vec![
-                    "scoringStrategy.requestedToCapacityRatio: Forbidden: only the strategy RequestedToCapacityRatio may have it",
+                    "scoringStrategy.requestedToCapacityRatio: Forbidden: must be nil when type is not RequestedToCapacityRatio",
                 ],
             ),
             (

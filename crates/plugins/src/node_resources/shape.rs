@@ -42,7 +42,7 @@ impl Shape {
                 problems.invalid(
                     path,
                     point.utilization,
-                    "must be greater than in the point before",
+                    "values must be sorted in increasing order",
                 );
             }
             previous = Some(point.utilization);
@@ -134,7 +134,7 @@ mod tests {
             ),
             (
                 vec![(0, 0), (0, 1)],
-                "shape[1].utilization: Invalid value: 0: must be greater than in the point before",
+                "shape[1].utilization: Invalid value: 0: values must be sorted in increasing order",
             ),
             (
                 vec![(-1, 0)],

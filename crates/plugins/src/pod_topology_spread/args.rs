@@ -56,13 +56,13 @@ impl PodTopologySpreadArgs {
             "" | "System" => true,
             "List" => false,
             other => {
-                problems.unsupported("defaultingType", other, &["System", "List"]);
+                problems.unsupported("defaultingType", other, &["List", "System"]);
                 false
             }
         };
         if system_defaulted && !constraints.is_empty() {
-            let why = "when .defaultingType is System, .defaultConstraints must be empty";
-            problems.invalid("defaultingType", "System", why);
+            let why = "when .defaultConstraints are not empty";
+            problems.invalid("defaultingType", "\"System\"", why);
         }
         check(&constraints, &mut problems);
         problems.or(if system_defaulted {
@@ -194,7 +194,7 @@ mod tests {
             (
                 json!({"defaultConstraints": [good]}),
                 Some(
-                    "defaultingType: Invalid value: System: when .defaultingType is System, .defaultConstraints must be empty",
+                    "defaultingType: Invalid value: \"System\": when .defaultConstraints are not empty",
                 ),
             ),
             (
