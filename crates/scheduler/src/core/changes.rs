@@ -81,7 +81,7 @@ impl Scheduler {
     // --- pods ----------------------------------------------------------------------------------------------
 
     /// Whether one of the profiles schedules the pod.
-    fn is_responsible(&self, pod: &Pod) -> bool {
+    pub(super) fn is_responsible(&self, pod: &Pod) -> bool {
         self.profiles.get(&pod.spec.scheduler_name).is_some()
     }
 

@@ -8,6 +8,7 @@
 //! the same seed give the same outputs, so any failure can be run again.
 
 mod changes;
+mod effects;
 mod explain;
 mod io;
 mod numbers;
@@ -197,7 +198,7 @@ impl Scheduler {
         };
         self.queue.run_due(&cx);
         for uid in self.io.dispatcher.expire(now) {
-            self.show_writes(&uid);
+            self.show_writes(&uid, now);
         }
         self.settle(now);
     }

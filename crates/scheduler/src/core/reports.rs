@@ -20,13 +20,8 @@ impl Scheduler {
             if let Some(stored) = self.cache.stored(&uid) {
                 self.io.dispatcher.sync(stored, now);
             }
-            self.show_writes(&uid);
+            self.show_writes(&uid, now);
         }
-    }
-
-    /// From now on everybody sees the pod with what our calls make of it.
-    pub(super) fn show_writes(&mut self, uid: &str) {
-        self.cache.set_writes(uid, self.io.dispatcher.writes(uid));
     }
 
     /// A call has ended: whoever waits for it goes on.
@@ -39,7 +34,7 @@ impl Scheduler {
             took,
             carried_on_by,
         } = finished;
-        self.show_writes(&call.pod().uid);
+        self.show_writes(&call.pod().uid, now);
         if let Some(took) = took {
             let labels = [
                 call.call_type(),

@@ -115,7 +115,9 @@ impl Scheduler {
         generation: u64,
         now: Time,
     ) -> Option<Status> {
-        if !self.cache.is_assumed(placed.pod.pod.uid()) {
+        let uid = placed.pod.pod.uid();
+        let stored = self.cache.stored(uid);
+        if !self.cache.is_assumed(uid) || stored.is_none_or(|pod| pod.is_terminating()) {
             return Some(Status::error(
                 "the pod is gone, or was bound by somebody else",
             ));
