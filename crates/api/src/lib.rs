@@ -6,6 +6,7 @@
 //! **Architecture invariant:** no I/O, no clock, no randomness. Nothing here panics on input.
 
 mod field_error;
+pub mod go_duration;
 pub mod labels;
 pub mod meta;
 pub mod names;
@@ -24,6 +25,7 @@ pub mod taint;
 pub mod time;
 pub mod workload;
 
+pub use go_duration::{GoDuration, GoDurationError};
 pub use labels::Labels;
 pub use meta::{ObjectMeta, OwnerReference};
 pub use namespace::Namespace;

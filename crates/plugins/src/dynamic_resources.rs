@@ -4,6 +4,10 @@
 //! says so: binding it without its devices would break it. So it is with an extended resource that a node does not
 //! offer itself and a device class stands for.
 
+mod args;
+
+pub use args::DynamicResourcesArgs;
+
 use crate::change::{is_same_pod, pods};
 use crate::extended_resources::{class_of, may_need_devices};
 use berth_api::requests::{Options, pod_resources};

@@ -2,7 +2,7 @@
 
 use crate::default_binder::{self, DefaultBinder};
 use crate::default_preemption::{self, DefaultPreemption, DefaultPreemptionArgs};
-use crate::dynamic_resources::{self, DynamicResources};
+use crate::dynamic_resources::{self, DynamicResources, DynamicResourcesArgs};
 use crate::image_locality::{self, ImageLocality};
 use crate::inter_pod_affinity::{self, InterPodAffinity, InterPodAffinityArgs};
 use crate::node_affinity::{self, NodeAffinity, NodeAffinityArgs};
@@ -132,7 +132,8 @@ const IN_TREE: &[(&str, Make)] = &[
             .events()
             .build())
     }),
-    (dynamic_resources::NAME, |_| {
+    (dynamic_resources::NAME, |cx| {
+        DynamicResourcesArgs::decode(cx)?;
         Ok(Extensions::of(DynamicResources)
             .pre_filter()
             .filter()

@@ -5,8 +5,8 @@
 //! the plugin.
 
 use super::API_VERSION;
-use super::duration::GoDuration;
 use super::error::Problems;
+use berth_api::GoDuration;
 use berth_framework::{Feature, FeatureGates};
 use serde_json::{Map, Value, json};
 

@@ -1,11 +1,11 @@
 //! The document as a whole: what it is, and the fields at its top.
 
-use super::duration::GoDuration;
 use super::error::Problems;
 use super::extender::Extender;
 use super::profile::ProfileConfig;
 use super::value::Object;
 use super::{API_GROUP, API_VERSION, ClientConnection, Config, KIND, LeaderElection};
+use berth_api::GoDuration;
 use berth_framework::FeatureGates;
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
 //! Extenders: webhooks that take part in scheduling, as they are configured.
 
-use super::duration::GoDuration;
 use super::error::Problems;
 use super::value::Object;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use berth_api::GoDuration;
 use berth_api::names::{is_extended_resource_name, label_key};
 use serde_json::{Map, Value, json};
 use std::fmt;

@@ -23,7 +23,6 @@
 mod args;
 mod check;
 mod decode;
-mod duration;
 mod error;
 mod extender;
 mod profile;
@@ -33,14 +32,14 @@ mod validate;
 mod value;
 mod write;
 
-pub use duration::{DurationError, GoDuration};
 pub use error::{ConfigError, ConfigErrors};
 pub use extender::{Extender, ExtenderTls, ManagedResource};
 pub use profile::ProfileConfig;
 
 use crate::core::SchedulerOptions;
+use crate::dispatcher::DispatcherOptions;
 use crate::profile::ProfileSpec;
-use berth_api::Duration;
+use berth_api::{Duration, GoDuration};
 use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
 use error::Problems;
@@ -233,7 +232,7 @@ impl Config {
         self.profiles.iter().map(ProfileConfig::spec).collect()
     }
 
-    /// Sets what the configuration says of the core: profiles, share of nodes, backoffs, feature gates.
+    /// Sets what the configuration says of the core: profiles, share of nodes, backoffs, calls at once, feature gates.
     pub fn set_options(&self, options: &mut SchedulerOptions) {
         let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         options.features = self.features;
@@ -241,5 +240,9 @@ impl Config {
         options.percentage_of_nodes_to_score = self.percentage_of_nodes_to_score;
         options.pod_initial_backoff = seconds(self.pod_initial_backoff_seconds);
         options.pod_max_backoff = seconds(self.pod_max_backoff_seconds);
+        let parallelism = usize::try_from(self.parallelism).unwrap_or(1);
+        let sized = DispatcherOptions::for_parallelism(parallelism);
+        options.dispatcher.in_flight_max = sized.in_flight_max;
+        options.dispatcher.lanes = sized.lanes;
     }
 }

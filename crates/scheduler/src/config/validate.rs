@@ -1,10 +1,10 @@
 //! What a configuration must keep to, whatever plugins there are (F-34).
 
-use super::duration::GoDuration;
 use super::error::{Problems, show};
 use super::profile::ProfileConfig;
 use super::{API_VERSION, Config, LeaderElection, extender};
 use crate::profile::{PluginConfig, PluginSet, Point};
+use berth_api::GoDuration;
 use serde_json::{Value, json};
 
 /// Plugins of earlier versions.

@@ -3,9 +3,9 @@
 //! Fields are read one by one instead of through a derived decoder, so that one bad field does not hide the next
 //! and every problem can say where it is.
 
-use super::duration::GoDuration;
 use super::error::{ConfigError, Problems, show};
 use crate::profile::closest;
+use berth_api::GoDuration;
 use serde_json::{Map, Value};
 
 /// A configuration may be so long.

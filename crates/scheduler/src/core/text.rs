@@ -1,6 +1,6 @@
 //! Texts as Go writes them, where people compare them.
 
-use berth_api::Duration;
+use berth_api::{Duration, GoDuration};
 
 /// The longest note of an event, in bytes.
 const NOTE_BYTES_MAX: usize = 1024;
@@ -19,36 +19,7 @@ pub(crate) fn note(message: &str) -> String {
 
 /// A duration as Go prints it: `1h2m3.5s`, `15m0s`, `250ms`, `0s`.
 pub(crate) fn go_duration(duration: Duration) -> String {
-    let nanos = duration.as_nanos();
-    let fraction = |unit: u128| {
-        let text = format!(
-            "{}.{:0width$}",
-            nanos / unit,
-            nanos % unit,
-            width = unit.ilog10() as usize
-        );
-        let text = text.trim_end_matches('0').trim_end_matches('.');
-        text.to_owned()
-    };
-    match nanos {
-        0 => return "0s".to_owned(),
-        1..1_000 => return format!("{nanos}ns"),
-        1_000..1_000_000 => return format!("{}µs", fraction(1_000)),
-        1_000_000..1_000_000_000 => return format!("{}ms", fraction(1_000_000)),
-        _ => {}
-    }
-    let seconds = duration.as_secs();
-    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-    let rest = Duration::new(seconds % 60, duration.subsec_nanos());
-    let rest = format!("{}.{:09}", rest.as_secs(), rest.subsec_nanos());
-    let rest = rest.trim_end_matches('0').trim_end_matches('.');
-    if hours > 0 {
-        format!("{hours}h{minutes}m{rest}s")
-    } else if minutes > 0 {
-        format!("{minutes}m{rest}s")
-    } else {
-        format!("{rest}s")
-    }
+    GoDuration::from(duration).to_string()
 }
 
 #[cfg(test)]

@@ -121,6 +121,7 @@ extenders:
     assert_eq!(options.percentage_of_nodes_to_score, Some(40));
     assert_eq!(options.pod_initial_backoff.as_secs(), 2);
     assert_eq!(options.pod_max_backoff.as_secs(), 20);
+    assert_eq!(options.dispatcher.in_flight_max, 64);
     let names: Vec<&str> = options
         .profiles
         .iter()

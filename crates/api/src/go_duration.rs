@@ -1,7 +1,6 @@
 //! Durations as Go writes and reads them: `1h30m`, `15s`, `2.5ms`.
 
-use crate::core::text::go_duration;
-use berth_api::Duration;
+use crate::time::Duration;
 use std::fmt;
 use std::str::FromStr;
 
@@ -41,18 +40,59 @@ impl GoDuration {
     }
 }
 
+impl From<Duration> for GoDuration {
+    /// A span of more than 292 years counts as so many.
+    fn from(duration: Duration) -> Self {
+        Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < 0 {
             f.write_str("-")?;
         }
-        f.write_str(&go_duration(Duration::from_nanos(self.0.unsigned_abs())))
+        f.write_str(&print(Duration::from_nanos(self.0.unsigned_abs())))
+    }
+}
+
+/// As Go prints it: the greatest unit that fits, hours and minutes beside the seconds, no zeros at the end.
+fn print(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let fraction = |unit: u128| {
+        let text = format!(
+            "{}.{:0width$}",
+            nanos / unit,
+            nanos % unit,
+            width = unit.ilog10() as usize
+        );
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        text.to_owned()
+    };
+    match nanos {
+        0 => return "0s".to_owned(),
+        1..1_000 => return format!("{nanos}ns"),
+        1_000..1_000_000 => return format!("{}µs", fraction(1_000)),
+        1_000_000..1_000_000_000 => return format!("{}ms", fraction(1_000_000)),
+        _ => {}
+    }
+    let seconds = duration.as_secs();
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let rest = Duration::new(seconds % 60, duration.subsec_nanos());
+    let rest = format!("{}.{:09}", rest.as_secs(), rest.subsec_nanos());
+    let rest = rest.trim_end_matches('0').trim_end_matches('.');
+    if hours > 0 {
+        format!("{hours}h{minutes}m{rest}s")
+    } else if minutes > 0 {
+        format!("{minutes}m{rest}s")
+    } else {
+        format!("{rest}s")
     }
 }
 
 /// Why a text is no duration, in Go's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DurationError {
+pub enum GoDurationError {
     /// Not a duration, or one that is too long to count.
     #[error("time: invalid duration {0:?}")]
     Invalid(String),
@@ -65,10 +105,10 @@ pub enum DurationError {
 }
 
 impl FromStr for GoDuration {
-    type Err = DurationError;
+    type Err = GoDurationError;
 
-    fn from_str(text: &str) -> Result<Self, DurationError> {
-        let invalid = || DurationError::Invalid(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, GoDurationError> {
+        let invalid = || GoDurationError::Invalid(text.to_owned());
         let (negative, mut rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -94,12 +134,12 @@ impl FromStr for GoDuration {
                 .unwrap_or(after.len());
             let (unit, after) = after.split_at(end);
             if unit.is_empty() {
-                return Err(DurationError::NoUnit(text.to_owned()));
+                return Err(GoDurationError::NoUnit(text.to_owned()));
             }
             let (_, scale) = UNITS
                 .into_iter()
                 .find(|(name, _)| *name == unit)
-                .ok_or_else(|| DurationError::UnknownUnit(unit.to_owned(), text.to_owned()))?;
+                .ok_or_else(|| GoDurationError::UnknownUnit(unit.to_owned(), text.to_owned()))?;
             let amount = amount(whole, fraction, scale).ok_or_else(invalid)?;
             nanos = nanos.checked_add(amount).ok_or_else(invalid)?;
             rest = after;
