@@ -8,6 +8,7 @@ use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport, SCHEDULIN
 use berth_api::{Duration, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::plugin::Context;
 use berth_framework::stage::Wake;
 
 /// How long a report of PreEnqueue is held back: most gates open within it (KEP-5501).
@@ -65,6 +66,9 @@ impl Scheduler {
                 LogLevel::Error,
                 format!("Error updating pod {pod} ({}): {error}", call.call_type()),
             );
+            if let ApiCall::DeletePod { pod, .. } = &call {
+                self.eviction_failed(pod, now);
+            }
             if let Some(pod) = reported {
                 self.queue.pre_enqueue_report_failed(&pod);
             }
@@ -72,6 +76,27 @@ impl Scheduler {
         if let Some(returning) = self.returning.remove(&id) {
             self.return_to_queue(returning, now);
         }
+    }
+
+    /// A victim stays: whoever was promised its node is tried again at once, as no event will say so (P-20).
+    fn eviction_failed(&mut self, victim: &PodRef, now: Time) {
+        let Some(node) = self
+            .cache
+            .stored(&victim.uid)
+            .map(|p| p.spec.node_name.clone())
+        else {
+            return;
+        };
+        let promised = self.queue.nominator().pods_on(&node).iter();
+        let pods: Vec<_> = promised
+            .filter_map(|info| self.cache.effective(info.pod.uid()).cloned())
+            .collect();
+        let cx = Context {
+            now,
+            cluster: self.cache.cluster(),
+            features: &self.features,
+        };
+        self.queue.activate(&cx, &pods);
     }
 
     /// A report has been written into the pod's status: an event tells the same. It is not published before,

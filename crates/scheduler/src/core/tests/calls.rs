@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
+use crate::queue::QueuedIn;
 use berth_api::{Duration, Time};
-use berth_framework::call::{CallError, CallErrorKind, CallId};
+use berth_framework::call::{CallError, CallErrorKind, CallId, ConditionPatch, PodRef};
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
@@ -133,6 +134,52 @@ fn a_nomination_is_seen_from_the_start() {
         Some(String::new()),
         "somebody must have overwritten it"
     );
+}
+
+/// P-20: nothing else would tell the pod that its victim stays.
+#[test]
+fn a_failed_eviction_wakes_whoever_was_promised_the_node() {
+    let preempt = || {
+        fake("Preempt").post_filter(|cx, _, _, _| {
+            let victim = cx.dry_run.cluster().pods.get("uid-victim").cloned();
+            if let Some(victim) = victim {
+                cx.outbox.call(ApiCall::DeletePod {
+                    pod: PodRef::of(&victim),
+                    condition: ConditionPatch::of(
+                        &victim,
+                        "DisruptionTarget",
+                        "True",
+                        "PreemptionByScheduler",
+                        "",
+                    ),
+                });
+            }
+            PostFilterStep::Done(PostFilterResult {
+                status: Status::success(),
+                nominating: Nominating::Set("n1".into()),
+            })
+        })
+    };
+    for (refusal, place) in [
+        (Some("an admission webhook says no"), QueuedIn::Active),
+        // The deletion is an event, and the plugin hears of it.
+        (None, QueuedIn::Backoff),
+    ] {
+        let mut w = world([fits(), preempt()]);
+        w.applied(node("n1").capacity("1", "1Gi", "10").object());
+        w.pod(pod("victim").on("n1").request("cpu", "1"));
+        w.pod(pod("vip").priority(5).request("cpu", "1"));
+        w.attempt();
+        assert_eq!(w.place_of("vip"), Some(QueuedIn::Unschedulable));
+        let at = w
+            .calls
+            .iter()
+            .position(|(_, call)| matches!(call, ApiCall::DeletePod { .. }))
+            .expect("the victim is to go");
+        w.calls.swap(0, at);
+        w.answer(refusal);
+        assert_eq!(w.place_of("vip"), Some(place), "{refusal:?}");
+    }
 }
 
 /// A call whose answer is that it was needless is not waited for.
