@@ -35,11 +35,15 @@ impl Scheduler {
         let nominating = Nominating::Set(node.clone());
         self.queue.add_nominated_pod(&cx, after, &nominating);
         if !before.status.nominated_node_name.is_empty() {
-            // Others may have its room now (C-52).
-            let (uid, priority) = (after.uid().clone(), after.priority());
-            let affected = move |pod: &Pod| pod.priority() <= priority && *pod.uid() != uid;
-            self.placement_freed(before, Some(&affected), now);
+            self.promise_ended(before, now);
         }
+    }
+
+    /// A pod needs the room that it was promised no more: others of no more importance may have it.
+    pub(crate) fn promise_ended(&mut self, nominee: &Arc<Pod>, now: Time) {
+        let (uid, priority) = (nominee.uid().clone(), nominee.priority());
+        let affected = move |pod: &Pod| pod.priority() <= priority && *pod.uid() != uid;
+        self.placement_freed(nominee, Some(&affected), now);
     }
 
     /// A pod that we were about to delete lives on. Should it have been dropped meanwhile, it is tried again.

@@ -27,7 +27,13 @@ impl Scheduler {
                 return Some(self.fail(attempt, failure, now));
             }
         };
-        self.queue.delete_nominated_pod(pod.pod.uid());
+        let uid = pod.pod.uid();
+        let promised = self.queue.nominator().node_of(uid);
+        let is_elsewhere = promised.is_some_and(|promised| *promised != node);
+        self.queue.delete_nominated_pod(uid);
+        if is_elsewhere {
+            self.promise_ended(&attempt.pod.pod, now);
+        }
         self.run_reserve(attempt, Placed { pod, node }, 0, None, now)
     }
 
@@ -99,7 +105,15 @@ impl Scheduler {
         wake: Wake,
         now: Time,
     ) {
-        if let Some(status) = self.no_longer_fits(&mut attempt, &placed, generation, now) {
+        if let Some(mut status) = self.no_longer_fits(&mut attempt, &placed, generation, now) {
+            if status.is_rejected() {
+                // Nobody has asked the other nodes: this is no verdict on the pod, which is tried again soon.
+                status = Status::error(format!(
+                    "node {:?} does not fit any more: {}",
+                    placed.node.as_str(),
+                    status.message()
+                ));
+            }
             self.give_up_placement(attempt, &placed, status, now);
             return;
         }
