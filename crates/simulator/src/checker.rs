@@ -8,7 +8,7 @@ use crate::rules::{Forbids, forbids};
 use crate::shapes::HOLD;
 use crate::world::{WatchEvent, World};
 use berth_api::{Node, Pod, Str};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -60,6 +60,8 @@ pub enum Violation {
         pod: Str,
         /// A node where it fits.
         node: Str,
+        /// Where the scheduler has it.
+        whereabouts: String,
     },
     /// The scheduler holds a place for a pod, though everything has come to rest and the pod is not there.
     Unresolved {
@@ -135,9 +137,13 @@ impl fmt::Display for Violation {
             Self::NeedlessPreemption { victim, reason } => {
                 write!(f, "pod {victim} is deleted to make room: {reason}")
             }
-            Self::Lost { pod, node } => write!(
+            Self::Lost {
+                pod,
+                node,
+                whereabouts,
+            } => write!(
                 f,
-                "pod {pod} fits on node {node} and nobody tries it (the periodic flush is off)"
+                "pod {pod} fits on node {node} and is left in {whereabouts} (the periodic flush is off)"
             ),
             Self::Unresolved { what } => write!(f, "at rest there is still {what}"),
             Self::StatusWrong {
@@ -181,6 +187,10 @@ pub struct Checker {
     pods: BTreeMap<Str, Arc<Pod>>,
     /// By UID.
     placed: BTreeMap<Str, Placement>,
+    /// By UID, the node on which the scheduler keeps room free for a pod.
+    nominated: BTreeMap<Str, Str>,
+    /// UIDs of pods that the scheduler deletes to make room, until it is told so or gives it up.
+    victims: BTreeSet<Str>,
     decisions: u64,
 }
 
@@ -219,6 +229,9 @@ impl Checker {
     }
 
     fn told_pod(&mut self, pod: &Arc<Pod>) {
+        if pod.is_terminating() {
+            self.victims.remove(pod.uid());
+        }
         let replaced = self
             .pods
             .values()
@@ -306,16 +319,7 @@ impl Checker {
         let Some(object) = self.nodes.get(node) else {
             return Err(misplaced("there is no such node"));
         };
-        let neighbours: Vec<&Pod> = self
-            .pods
-            .values()
-            .filter(|other| other.uid() != uid && !other.is_terminal())
-            .filter(|other| {
-                let chosen = self.placed.get(other.uid()).map(|p| &p.node);
-                *chosen.unwrap_or(&other.spec.node_name) == *node
-            })
-            .map(|other| &**other)
-            .collect();
+        let neighbours: Vec<&Pod> = self.neighbours(pod, node).collect();
         match forbids(pod, object, &neighbours) {
             Some(Forbids::Rule(rule)) => return Err(misplaced(rule)),
             Some(Forbids::Lacks(resource)) => {
@@ -381,11 +385,57 @@ impl Checker {
         };
     }
 
+    /// The nodes on which the scheduler keeps room free, by the UID of the pod that it is for.
+    pub fn keeps_free(&mut self, nominated: impl IntoIterator<Item = (Str, Str)>) {
+        self.nominated = nominated.into_iter().collect();
+    }
+
+    /// The pods that are or are to be on a node, `pod` itself aside.
+    fn neighbours<'a>(&'a self, pod: &'a Pod, node: &'a str) -> impl Iterator<Item = &'a Pod> {
+        self.pods
+            .values()
+            .map(|other| &**other)
+            .filter(|other| other.uid() != pod.uid() && !other.is_terminal())
+            .filter(move |other| {
+                let chosen = self.placed.get(other.uid()).map(|p| &p.node);
+                chosen.unwrap_or(&other.spec.node_name).as_str() == node
+            })
+    }
+
+    /// The pods, no less important than `pod`, for which a node may be kept free.
+    fn nominees<'a>(&'a self, pod: &'a Pod, node: &'a str) -> impl Iterator<Item = &'a Pod> {
+        self.waiting_pods()
+            .map(|other| &**other)
+            .filter(|other| other.uid() != pod.uid() && other.priority() >= pod.priority())
+            .filter(move |other| {
+                let kept = self.nominated.get(other.uid()).map(Str::as_str);
+                !self.placed.contains_key(other.uid()) && kept == Some(node)
+            })
+    }
+
+    /// The pods that the scheduler may delete to make room.
+    pub fn living_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values().filter(|pod| !pod.is_terminating())
+    }
+
+    /// The scheduler does not delete a pod after all.
+    pub fn spared(&mut self, uid: &str) {
+        self.victims.remove(uid);
+    }
+
     /// The scheduler deletes a pod to make room for the one that it has just failed to place, if that is known.
+    /// Whether that is news.
     ///
     /// # Errors
     /// When the other pod is not more important, or fits somewhere without that.
-    pub fn preempted(&self, victim: &str, preemptor: Option<&str>) -> Result<(), Violation> {
+    pub fn preempts(&mut self, victim: &Str, preemptor: Option<&str>) -> Result<bool, Violation> {
+        if !self.victims.insert(victim.clone()) {
+            return Ok(false);
+        }
+        self.check_need(victim, preemptor).map(|()| true)
+    }
+
+    fn check_need(&self, victim: &str, preemptor: Option<&str>) -> Result<(), Violation> {
         let (Some(victim), Some(preemptor)) = (
             self.pods.get(victim),
             preemptor.and_then(|uid| self.pods.get(uid)),
@@ -405,17 +455,10 @@ impl Checker {
             ));
         }
         let fits = self.nodes.values().find(|node| {
-            let neighbours: Vec<&Pod> = self
-                .pods
-                .values()
-                .filter(|other| other.uid() != preemptor.uid() && !other.is_terminal())
-                .filter(|other| {
-                    let chosen = self.placed.get(other.uid()).map(|p| &p.node);
-                    chosen.unwrap_or(&other.spec.node_name) == node.name()
-                })
-                .map(|other| &**other)
-                .collect();
-            forbids(preemptor, node, &neighbours).is_none()
+            let there: Vec<&Pod> = self.neighbours(preemptor, node.name()).collect();
+            let announced = self.nominees(preemptor, node.name());
+            let all: Vec<&Pod> = there.iter().copied().chain(announced).collect();
+            forbids(preemptor, node, &there).is_none() && forbids(preemptor, node, &all).is_none()
         });
         match fits {
             Some(node) => needless(format!(
@@ -428,12 +471,20 @@ impl Checker {
     }
 }
 
-/// Judges the world once everything has come to rest: `reports_holds` tells whether the scheduler writes into the
-/// status of a pod that its PreEnqueue plugins keep it out.
+/// Which statuses can be expected.
+#[derive(Debug, Default)]
+pub struct Statuses {
+    /// Whether a pod's status tells that a PreEnqueue plugin keeps it out.
+    pub holds: bool,
+    /// UIDs of pods whose status the API would not take.
+    pub missing: BTreeSet<Str>,
+}
+
+/// Judges the world once everything has come to rest.
 ///
 /// # Errors
 /// The first pod that was lost or whose status is wrong.
-pub fn check_rest(world: &World, reports_holds: bool) -> Result<(), Violation> {
+pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
     for pod in world.pods().values().filter(|pod| !pod.is_terminal()) {
         let condition = pod.condition("PodScheduled");
         let says = |status: &str, reason: &str| {
@@ -465,7 +516,8 @@ pub fn check_rest(world: &World, reports_holds: bool) -> Result<(), Violation> {
         if pod.labels().contains_key(HOLD) {
             // A pod that a cycle has found unschedulable goes on saying so.
             let told = says("False", "NotReadyForScheduling") || says("False", "Unschedulable");
-            if reports_holds && !(told && explains) {
+            let expected = statuses.holds && !statuses.missing.contains(pod.uid());
+            if expected && !(told && explains) {
                 return wrong("False NotReadyForScheduling");
             }
             continue;
@@ -477,14 +529,29 @@ pub fn check_rest(world: &World, reports_holds: bool) -> Result<(), Violation> {
                 .filter(|other| other.spec.node_name == *node.name() && !other.is_terminal())
                 .map(|other| &**other)
                 .collect();
-            if forbids(pod, node, &neighbours).is_none() {
+            // A place that is kept free for a pod stays so while that one is on hold.
+            let kept_free_for = world.pods().values().filter(|other| {
+                !other.is_assigned()
+                    && other.uid() != pod.uid()
+                    && other.status.nominated_node_name == *node.name()
+                    && other.priority() >= pod.priority()
+                    && other.labels().contains_key(HOLD)
+            });
+            let all: Vec<&Pod> = neighbours
+                .iter()
+                .copied()
+                .chain(kept_free_for.map(|other| &**other))
+                .collect();
+            if forbids(pod, node, &neighbours).is_none() && forbids(pod, node, &all).is_none() {
                 return Err(Violation::Lost {
                     pod: pod.name().clone(),
                     node: node.name().clone(),
+                    whereabouts: String::new(),
                 });
             }
         }
-        if !says("False", "Unschedulable") || !explains {
+        let told = says("False", "Unschedulable") && explains;
+        if !told && !statuses.missing.contains(pod.uid()) {
             return wrong("False Unschedulable with a message");
         }
     }

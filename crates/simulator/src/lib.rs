@@ -19,6 +19,6 @@ pub mod world;
 
 pub use api::{Api, FaithfulApi};
 pub use checker::Violation;
-pub use run::{Failure, Subject, Tally, run};
+pub use run::{Failure, Listener, Subject, Tally, run, tell};
 pub use script::{Answer, Script, Step, Watched};
 pub use shrink::{Shrunk, shrink};

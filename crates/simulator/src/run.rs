@@ -1,19 +1,19 @@
 //! One run: a scheduler in its world, step by step, under the eyes of the checker.
 
 use crate::api::{Api, FaithfulApi, answer};
-use crate::checker::{Checker, Violation, check_rest};
+use crate::checker::{Checker, Statuses, Violation, check_rest};
 use crate::plugins::{HOLDS, Holds, STAGES, Stages};
 use crate::script::{Answer, Script, Step, Watched, node_name, pod_name};
 use crate::shapes::{HOLD, SLOW, Slow, tolerate};
-use crate::world::{WatchEvent, World};
-use berth_api::{Duration, Kind, Object, Str, Time};
+use crate::world::{NAMESPACE, WatchEvent, World};
+use berth_api::{Duration, Kind, Object, Pod, Str, Time};
 use berth_framework::call::{ApiCall, CallId};
 use berth_framework::registry::{AlreadyRegistered, Registry};
 use berth_framework::stage::JobId;
 use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::profile::{EnabledPlugin, ProfileSpec};
 use berth_scheduler::{ClusterChange, CycleResult, Outcome, Outputs, Scheduler, SchedulerOptions};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What is judged: the scheduler's plugins and how they are set up, and the API it talks to.
@@ -100,18 +100,40 @@ const QUIET: Duration = Duration::from_secs(40);
 const ROUNDS_MAX: u64 = 4000;
 /// So long that it never ends: without the periodic flush, only events bring pods back.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// A status that the API did not take so many times in a row is given up until the pod is tried again.
+const STATUS_TRIES: u32 = 4;
 /// How many pods are tried in a round on the way to rest.
 const TRIES_MAX: usize = 200;
+
+/// Hears what happens in a run, line by line.
+pub type Listener<'a> = &'a mut dyn FnMut(&str);
 
 /// Runs a script.
 ///
 /// # Errors
 /// The first violation.
 pub fn run(subject: &Subject, script: &Script) -> Result<Tally, Failure> {
+    run_with(subject, script, None)
+}
+
+/// Runs a script and tells what happens: steps, what the scheduler is told, what it chooses and calls.
+///
+/// # Errors
+/// The first violation.
+pub fn tell(subject: &Subject, script: &Script, listener: Listener<'_>) -> Result<Tally, Failure> {
+    run_with(subject, script, Some(listener))
+}
+
+fn run_with(
+    subject: &Subject,
+    script: &Script,
+    listener: Option<Listener<'_>>,
+) -> Result<Tally, Failure> {
     let mut step = 0;
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let mut run = Run::new(subject, script)?;
+        let mut run = Run::new(subject, script, listener)?;
         for at in &script.steps {
+            run.say(|| format!("--- {at}"));
             run.step(at)?;
             run.check_books()?;
             step += 1;
@@ -132,8 +154,9 @@ pub fn run(subject: &Subject, script: &Script) -> Result<Tally, Failure> {
     Err(Failure { step, violation })
 }
 
-struct Run<'a> {
+struct Run<'a, 'l> {
     subject: &'a Subject,
+    listener: Option<Listener<'l>>,
     features: FeatureGates,
     world: World,
     checker: Checker,
@@ -141,6 +164,8 @@ struct Run<'a> {
     now: Time,
     calls: Vec<(CallId, ApiCall)>,
     jobs: Vec<JobId>,
+    /// By UID, how often in a row the API would not take the status of a pod.
+    refused: BTreeMap<Str, u32>,
     seed: u64,
     tally: Tally,
 }
@@ -171,12 +196,41 @@ fn change_of(event: &WatchEvent) -> ClusterChange {
     }
 }
 
-impl<'a> Run<'a> {
-    fn new(subject: &'a Subject, script: &Script) -> Result<Self, Violation> {
+/// A call in a line.
+fn in_short(call: &ApiCall) -> String {
+    let pod = &call.pod().name;
+    match call {
+        ApiCall::BindPod { node, .. } => format!("bind {pod} to {node}"),
+        ApiCall::PatchPodStatus {
+            condition,
+            nominated_node,
+            ..
+        } => {
+            let mut text = format!("patch {pod}");
+            if let Some(c) = condition {
+                text += &format!(" {}={} {}: {}", c.kind, c.status, c.reason, c.message);
+            }
+            if let Some(node) = nominated_node {
+                text += &format!(" nominated {:?}", node.as_str());
+            }
+            text
+        }
+        ApiCall::ClearPreEnqueueStatus { .. } => format!("clear the status of {pod}"),
+        ApiCall::DeletePod { .. } => format!("delete {pod}"),
+    }
+}
+
+impl<'a, 'l> Run<'a, 'l> {
+    fn new(
+        subject: &'a Subject,
+        script: &Script,
+        listener: Option<Listener<'l>>,
+    ) -> Result<Self, Violation> {
         let now = Time::from_secs(1_000_000);
         let (features, seed) = (script.features, script.seed);
         Ok(Self {
             subject,
+            listener,
             features,
             world: World::default(),
             checker: Checker::default(),
@@ -184,9 +238,16 @@ impl<'a> Run<'a> {
             now,
             calls: Vec::new(),
             jobs: Vec::new(),
+            refused: BTreeMap::new(),
             seed,
             tally: Tally::default(),
         })
+    }
+
+    fn say(&mut self, what: impl FnOnce() -> String) {
+        if let Some(listener) = &mut self.listener {
+            listener(&what());
+        }
     }
 
     // --- steps ---------------------------------------------------------------------------------------------
@@ -296,6 +357,7 @@ impl<'a> Run<'a> {
     }
 
     fn tell(&mut self, event: &WatchEvent) -> Result<(), Violation> {
+        self.say(|| format!("told: {event}"));
         self.checker.told(event);
         self.scheduler.apply(change_of(event), self.now);
         self.after_input(None)
@@ -325,9 +387,17 @@ impl<'a> Run<'a> {
         let (id, call) = self.calls.remove(at % self.calls.len());
         let result = answer(&*self.subject.api, &mut self.world, &call, how, self.now);
         self.tally.faults += u64::from(how != Answer::Honest);
+        self.say(|| match &result {
+            Ok(()) => format!("answered: {}: done", in_short(&call)),
+            Err(error) => format!("answered: {}: {error}", in_short(&call)),
+        });
         if let ApiCall::BindPod { pod, node } = &call {
             self.checker.bind_answered(&pod.uid, node, result.is_ok());
             self.tally.bindings += u64::from(result.is_ok());
+        } else if how == Answer::Honest {
+            self.refused.remove(&call.pod().uid);
+        } else {
+            *self.refused.entry(call.pod().uid.clone()).or_default() += 1;
         }
         self.scheduler.complete(id, result, self.now);
         self.after_input(None)
@@ -361,6 +431,9 @@ impl<'a> Run<'a> {
         };
         self.after_input(failed.as_ref())?;
         let tried = matches!(outcome, Outcome::Done { .. });
+        if tried {
+            self.say(|| format!("tried: {outcome:?}"));
+        }
         self.tally.attempts += u64::from(tried);
         Ok(tried)
     }
@@ -391,21 +464,51 @@ impl<'a> Run<'a> {
     /// Looks at what the scheduler has done with its last input: choices, calls, jobs. `failed` is the pod for which
     /// it has just found no node.
     fn after_input(&mut self, failed: Option<&Str>) -> Result<(), Violation> {
-        self.judge_choices()?;
         let Outputs { calls, jobs, .. } = self.scheduler.take_outputs(self.now);
+        // First, as it was decided before its victims gave their places up.
+        self.judge_preemption(failed)?;
+        self.judge_choices()?;
         for (id, call) in calls {
             self.tally.calls += 1;
+            self.say(|| format!("called: {}", in_short(&call)));
             match &call {
                 ApiCall::BindPod { pod, node } => self.checker.bind_sent(&pod.uid, node)?,
-                ApiCall::DeletePod { pod, .. } => {
-                    self.tally.preemptions += 1;
-                    self.checker.preempted(&pod.uid, failed.map(Str::as_str))?;
-                }
-                ApiCall::PatchPodStatus { .. } | ApiCall::ClearPreEnqueueStatus { .. } => {}
+                ApiCall::DeletePod { .. }
+                | ApiCall::PatchPodStatus { .. }
+                | ApiCall::ClearPreEnqueueStatus { .. } => {}
             }
             self.calls.push((id, call));
         }
         self.jobs.extend(jobs.into_iter().map(|(id, _)| id));
+        let nominator = self.scheduler.queue().nominator();
+        let nominated = nominator.nodes().flat_map(|node| {
+            let pods = nominator.pods_on(node).iter();
+            pods.map(|info| (info.pod.uid().clone(), node.clone()))
+        });
+        self.checker.keeps_free(nominated);
+        Ok(())
+    }
+
+    /// A pod that is being deleted for the scheduler but not for the API: it makes room for another one.
+    fn judge_preemption(&mut self, failed: Option<&Str>) -> Result<(), Violation> {
+        let cache = self.scheduler.cache();
+        let dying = |pod: &Pod| cache.effective(pod.uid()).is_some_and(|p| p.is_terminating());
+        let (victims, spared): (Vec<Str>, Vec<Str>) = {
+            let uids = |dies: bool| {
+                let pods = self.checker.living_pods().filter(|pod| dying(pod) == dies);
+                pods.map(|pod| pod.uid().clone()).collect()
+            };
+            (uids(true), uids(false))
+        };
+        for uid in &spared {
+            self.checker.spared(uid);
+        }
+        for uid in &victims {
+            if self.checker.preempts(uid, failed.map(Str::as_str))? {
+                self.tally.preemptions += 1;
+                self.say(|| format!("preempted: {uid}"));
+            }
+        }
         Ok(())
     }
 
@@ -421,7 +524,7 @@ impl<'a> Run<'a> {
         let chosen: Vec<(Str, Str)> = self
             .checker
             .waiting_pods()
-            .filter(|pod| cache.is_assumed(pod.uid()))
+            .filter(|pod| !pod.is_terminating() && cache.is_assumed(pod.uid()))
             .filter_map(|pod| Some((pod.uid(), &cache.effective(pod.uid())?.spec.node_name)))
             .filter(|(uid, node)| self.checker.placement(uid) != Some(*node))
             .map(|(uid, node)| (uid.clone(), node.clone()))
@@ -429,7 +532,11 @@ impl<'a> Run<'a> {
         for uid in &given_up {
             self.checker.gave_up(uid);
         }
+        for uid in &given_up {
+            self.say(|| format!("given up: the place of {uid}"));
+        }
         for (uid, node) in &chosen {
+            self.say(|| format!("chosen: {node} for {uid}"));
             self.checker.decided(uid, node)?;
         }
         Ok(())
@@ -452,12 +559,16 @@ impl<'a> Run<'a> {
         let waits_for_calls = !self.features.enabled(Feature::SchedulerAsyncAPICalls);
         let may_be_held = self.scheduler.bindings_in_flight() > 0
             || (waits_for_calls && !self.scheduler.dispatcher().is_empty());
+        // A pod that the scheduler is about to delete need not be tried.
+        let cache = self.scheduler.cache();
+        let is_being_deleted = |uid: &Str| cache.effective(uid).is_some_and(|p| p.is_terminating());
         for pod in self.checker.waiting_pods() {
             let uid = pod.uid();
             let somewhere = queued.contains(uid)
                 || queue.is_in_flight(uid)
                 || self.checker.placement(uid).is_some()
-                || pod.is_terminating();
+                || pod.is_terminating()
+                || is_being_deleted(uid);
             if !somewhere && !may_be_held {
                 let text = format!(
                     "pod {} is neither queued nor in flight nor placed",
@@ -473,6 +584,7 @@ impl<'a> Run<'a> {
 
     /// Faults stop, everything is delivered and answered, time passes; then the world must be as it should be.
     fn come_to_rest(&mut self) -> Result<(), Violation> {
+        self.say(|| "--- faults stop".to_owned());
         self.world.reap();
         self.world.collect_garbage();
         // Calls from before, which no fault can touch any more, may still come to something.
@@ -505,7 +617,9 @@ impl<'a> Run<'a> {
             let second = Duration::from_secs(1);
             let wake = self.scheduler.next_wake(self.now);
             let wait = wake.map_or(second, |at| at.since(self.now)).min(second);
-            self.now = self.now + wait.max(Duration::from_millis(1));
+            let wait = wait.max(Duration::from_millis(1));
+            self.say(|| format!("--- {} ms pass", wait.as_millis()));
+            self.now = self.now + wait;
         }
         self.check_rest()
     }
@@ -513,6 +627,8 @@ impl<'a> Run<'a> {
     /// One round on the way to rest. Whether anything is going on.
     fn round(&mut self) -> Result<bool, Violation> {
         let version = self.world.version();
+        // The kubelets let go of what is being deleted.
+        self.world.reap();
         self.scheduler.tick(self.now);
         self.after_input(None)?;
         for kind in [Watched::Nodes, Watched::Pods] {
@@ -566,9 +682,33 @@ impl<'a> Run<'a> {
                 });
             }
         }
-        check_rest(
-            &self.world,
-            self.features.enabled(Feature::SchedulerPreEnqueuePodStatus),
-        )
+        let statuses = Statuses {
+            holds: self.features.enabled(Feature::SchedulerPreEnqueuePodStatus),
+            missing: self
+                .refused
+                .iter()
+                .filter(|(_, times)| **times >= STATUS_TRIES)
+                .map(|(uid, _)| uid.clone())
+                .collect(),
+        };
+        check_rest(&self.world, &statuses).map_err(|violation| match violation {
+            Violation::Lost { pod, node, .. } => Violation::Lost {
+                whereabouts: self.whereabouts(&pod),
+                pod,
+                node,
+            },
+            other => other,
+        })
+    }
+
+    /// Where the scheduler has a pod.
+    fn whereabouts(&self, name: &str) -> String {
+        match self.scheduler.queue().get(NAMESPACE, name) {
+            Some((place, info)) => {
+                let rejectors: Vec<&str> = info.rejectors().map(Str::as_str).collect();
+                format!("{place:?} pods, rejected by {rejectors:?}")
+            }
+            None => "no queue".to_owned(),
+        }
     }
 }

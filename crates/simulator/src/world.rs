@@ -5,6 +5,7 @@
 use berth_api::pod::{PodCondition, SchedulingGate};
 use berth_api::{Node, Pod, Str, Time, Toleration};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 
 /// A change of one object, as a watch delivers it.
@@ -18,6 +19,29 @@ pub enum WatchEvent {
     NodeApplied(Arc<Node>),
     /// A node is gone; its last state.
     NodeDeleted(Arc<Node>),
+}
+
+impl fmt::Display for WatchEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PodApplied(pod) => {
+                write!(f, "pod {} ({})", pod.name(), pod.uid())?;
+                if pod.is_assigned() {
+                    write!(f, " on {}", pod.spec.node_name)?;
+                }
+                if !pod.status.nominated_node_name.is_empty() {
+                    write!(f, " nominated to {}", pod.status.nominated_node_name)?;
+                }
+                if let Some(c) = pod.condition("PodScheduled") {
+                    write!(f, " scheduled={} {}", c.status, c.reason)?;
+                }
+                Ok(())
+            }
+            Self::PodDeleted(pod) => write!(f, "pod {} ({}) is gone", pod.name(), pod.uid()),
+            Self::NodeApplied(node) => write!(f, "node {}", node.name()),
+            Self::NodeDeleted(node) => write!(f, "node {} is gone", node.name()),
+        }
+    }
 }
 
 /// Why the API refused a call. The names are those of HTTP.
