@@ -4,6 +4,7 @@
 use berth_framework::registry::FactoryContext;
 use berth_framework::{Feature, FeatureGates};
 use berth_plugins::default_preemption::DefaultPreemptionArgs;
+use berth_plugins::dynamic_resources::DynamicResourcesArgs;
 use berth_plugins::inter_pod_affinity::InterPodAffinityArgs;
 use berth_plugins::node_resources::{BalancedAllocationArgs, FitArgs};
 use berth_plugins::pod_topology_spread::PodTopologySpreadArgs;
@@ -82,6 +83,11 @@ fn plugins_and_configuration_have_the_same_defaults() {
     same!("NodeResourcesFit", FitArgs);
     same!("PodTopologySpread", PodTopologySpreadArgs);
     same!("VolumeBinding", VolumeBindingArgs);
+    let timeouts = |args: &Value| {
+        let features = &features;
+        DynamicResourcesArgs::decode(&FactoryContext { args, features })
+    };
+    assert_eq!(timeouts(args("DynamicResources")), timeouts(&Value::Null));
     // Partial arguments are completed alike.
     for given in [
         json!({"scoringStrategy": {"type": "MostAllocated"}}),
@@ -229,6 +235,14 @@ fn plugins_judge_their_arguments() {
                  \"DoNotSchedule\", \"ScheduleAnyway\"",
                 ".defaultConstraints[0].labelSelector: Forbidden: constraint must not define a selector, as they \
                  deduced for each pod",
+            ],
+        ),
+        (
+            "DynamicResources",
+            json!({"filterTimeout": "-1s", "bindingTimeout": "1ms"}),
+            &[
+                ".filterTimeout: Invalid value: \"-1s\": must be zero or positive",
+                ".bindingTimeout: Invalid value: \"1ms\": must be at least 1 second",
             ],
         ),
         (
