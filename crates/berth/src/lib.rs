@@ -18,6 +18,7 @@ mod runner;
 mod scheduler;
 mod serve;
 mod signal;
+mod simulate;
 mod up;
 
 use berth_framework::registry::{
@@ -26,6 +27,7 @@ use berth_framework::registry::{
 use clap::Parser;
 use cli::{Cli, Command};
 use exit::Failure;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -67,8 +69,11 @@ impl Berth {
         let cli = Cli::parse();
         tracing_subscriber::fmt()
             .with_env_filter(
-                EnvFilter::try_from_env("BERTH_LOG").unwrap_or_else(|_| EnvFilter::new("warn")),
+                // The client library repeats as errors what we tell as warnings.
+                EnvFilter::try_from_env("BERTH_LOG")
+                    .unwrap_or_else(|_| EnvFilter::new("warn,kube_client=off")),
             )
+            .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr)
             .init();
         let result = match cli.command {
@@ -77,7 +82,7 @@ impl Berth {
             Command::Apiserver(args) => run(apiserver::run(args)),
             Command::Conformance(args) => conformance::run(&args),
             Command::Perf(args) => perf::run(&args),
-            Command::Simulate(_) => Ok(()),
+            Command::Simulate(args) => simulate::run(&args),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
