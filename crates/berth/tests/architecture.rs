@@ -38,7 +38,7 @@ const FORBIDDEN_IN_CORE: [&str; 16] = [
 ];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 10] = [
+const DIRECTIONS: [(&str, &[&str]); 11] = [
     ("berth-api", &[]),
     ("berth-framework", &["berth-api"]),
     ("berth-plugins", &["berth-api", "berth-framework"]),
@@ -86,6 +86,10 @@ const DIRECTIONS: [(&str, &[&str]); 10] = [
             "berth-perf",
             "berth-conformance",
         ],
+    ),
+    (
+        "custom-scheduler",
+        &["berth-api", "berth-framework", "berth"],
     ),
 ];
 

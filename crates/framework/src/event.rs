@@ -282,6 +282,17 @@ impl<'a> Change<'a> {
         Some(self.new?.as_pod()?)
     }
 
+    /// Whether the change is about this very pod: the one that is asked about, or an earlier version of it.
+    pub fn is_about(&self, pod: &Pod) -> bool {
+        let changed = self.new_pod().or_else(|| self.old_pod());
+        changed.is_some_and(|changed| changed.uid() == pod.uid())
+    }
+
+    /// The namespace after the change, if the object is a namespace.
+    pub fn new_namespace(&self) -> Option<&'a berth_api::Namespace> {
+        Some(self.new?.as_namespace()?)
+    }
+
     /// The node before the change, if the object is a node.
     pub fn old_node(&self) -> Option<&'a berth_api::Node> {
         Some(self.old?.as_node()?)
@@ -317,6 +328,8 @@ pub struct EventRegistration {
     pub event: ClusterEvent,
     /// Decides per pod; without one the answer is [`Hint::Queue`].
     pub hint: Option<HintFn>,
+    /// Asked when `hint` says Skip: what kube-scheduler's hint misses, kept apart so that `hint` answers as that one.
+    pub supplement: Option<HintFn>,
     /// Narrows the pods that are asked.
     pub pre_queueing_hint: Option<PreQueueingHintFn>,
 }
@@ -327,6 +340,7 @@ impl EventRegistration {
         Self {
             event: ClusterEvent::new(resource, action),
             hint: None,
+            supplement: None,
             pre_queueing_hint: None,
         }
     }
@@ -340,8 +354,32 @@ impl EventRegistration {
         Self {
             event: ClusterEvent::new(resource, action),
             hint: Some(Arc::new(hint)),
+            supplement: None,
             pre_queueing_hint: None,
         }
+    }
+
+    /// Adds what the hint misses; see [`EventRegistration::supplement`].
+    #[must_use]
+    pub fn supplemented_by(
+        mut self,
+        supplement: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.supplement = Some(Arc::new(supplement));
+        self
+    }
+}
+
+impl EventRegistration {
+    /// Asks only the pods that `narrow` names for each event (KEP-6132). Whoever is not named is not woken, so it must
+    /// never leave out a pod that the event can help.
+    #[must_use]
+    pub fn narrowed_by(
+        mut self,
+        narrow: impl Fn(&Cluster, Change<'_>) -> Result<Narrowed, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.pre_queueing_hint = Some(Arc::new(narrow));
+        self
     }
 }
 

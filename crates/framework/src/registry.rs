@@ -5,6 +5,8 @@ use crate::plugin::{
     Bind, EnqueueExtensions, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue,
     PreFilter, PreScore, QueueSort, Reserve, Score,
 };
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -129,9 +131,48 @@ points! {
 #[derive(Debug)]
 pub struct FactoryContext<'a> {
     /// The plugin's arguments as JSON; `null` when there are none.
-    pub args: &'a serde_json::Value,
+    pub args: &'a Value,
     /// The feature gates.
     pub features: &'a FeatureGates,
+}
+
+impl FactoryContext<'_> {
+    /// Reads the arguments into a type of the plugin's own; see [`decode_args`].
+    ///
+    /// # Errors
+    /// When they do not fit the type.
+    pub fn decode_args<T: DeserializeOwned>(&self, kind: &str) -> Result<T, ArgsError> {
+        decode_args(self.args, kind)
+    }
+}
+
+/// Reads the arguments of a plugin; `null` and `{}` are the defaults. `apiVersion` and `kind` may be there, as in a
+/// configuration file. A type with `deny_unknown_fields` makes any other field that it does not know an error.
+///
+/// # Errors
+/// When the arguments are of another kind or do not fit the type.
+pub fn decode_args<T: DeserializeOwned>(args: &Value, kind: &str) -> Result<T, ArgsError> {
+    let mut fields = match args {
+        Value::Null => serde_json::Map::new(),
+        Value::Object(fields) => fields.clone(),
+        other => {
+            return Err(ArgsError::at(
+                "",
+                format!("{kind} must be an object, not {other}"),
+            ));
+        }
+    };
+    fields.remove("apiVersion");
+    if let Some(given) = fields.remove("kind")
+        && given != kind
+    {
+        return Err(ArgsError::at(
+            "kind",
+            format!("is {given}, expected \"{kind}\""),
+        ));
+    }
+    serde_json::from_value(Value::Object(fields))
+        .map_err(|error| ArgsError::at("", format!("cannot read {kind}: {error}")))
 }
 
 /// Why a plugin could not be made: one entry per problem.

@@ -400,7 +400,11 @@ impl NodeTable {
             ),
         ] {
             if counts {
-                *count = if sign > 0 { *count + 1 } else { count.saturating_sub(1) };
+                *count = if sign > 0 {
+                    *count + 1
+                } else {
+                    count.saturating_sub(1)
+                };
             }
         }
         self.for_each_resource(&pod.requests, |column, amount| {

@@ -1,5 +1,5 @@
-//! Builders of pods and nodes, and a plugin made of closures: for tests and benches, behind the feature
-//! `test-builders`.
+//! For tests and benches, behind the feature `test-builders`: builders of pods and nodes, a small world to ask a
+//! plugin in, and a plugin made of closures.
 //!
 //! ```
 //! use berth_framework::testing::{node, pod};
@@ -13,6 +13,8 @@
 
 mod fake;
 mod objects;
+mod world;
 
 pub use fake::{FakePlugin, fake};
 pub use objects::{NodeBuilder, PodBuilder, node, pod};
+pub use world::{Recorder, World};

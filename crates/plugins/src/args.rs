@@ -1,35 +1,8 @@
 //! Reading the arguments of a plugin: strictly, with every problem named by its path.
 
 use berth_framework::registry::ArgsError;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+pub(crate) use berth_framework::registry::decode_args as decode;
 use std::fmt::Display;
-
-/// Reads arguments; `null` and `{}` are the defaults. `apiVersion` and `kind` may be there, as in a configuration
-/// file; any other field that `T` does not know is an error.
-pub(crate) fn decode<T: DeserializeOwned>(args: &Value, kind: &str) -> Result<T, ArgsError> {
-    let mut fields = match args {
-        Value::Null => serde_json::Map::new(),
-        Value::Object(fields) => fields.clone(),
-        other => {
-            return Err(ArgsError::at(
-                "",
-                format!("{kind} must be an object, not {other}"),
-            ));
-        }
-    };
-    fields.remove("apiVersion");
-    if let Some(given) = fields.remove("kind")
-        && given != kind
-    {
-        return Err(ArgsError::at(
-            "kind",
-            format!("is {given}, expected \"{kind}\""),
-        ));
-    }
-    serde_json::from_value(Value::Object(fields))
-        .map_err(|error| ArgsError::at("", format!("cannot read {kind}: {error}")))
-}
 
 /// Collects what is wrong with some arguments, so that a user sees all of it at once.
 #[derive(Debug, Default)]
@@ -94,7 +67,7 @@ impl Problems {
 mod tests {
     use super::*;
     use serde::Deserialize;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[derive(Debug, Deserialize, PartialEq)]
     #[serde(deny_unknown_fields)]

@@ -1,0 +1,205 @@
+//! A small world to ask a plugin in: some nodes and pods, a time, and somebody who remembers what it wants done.
+
+use super::{NodeBuilder, PodBuilder};
+use crate::call::{ApiCall, CallId, PodEvent};
+use crate::cluster::Cluster;
+use crate::event::{Change, ClusterEvent, Hint};
+use crate::features::FeatureGates;
+use crate::plugin::{Context, EnqueueExtensions, Filter, Score};
+use crate::pod_info::PodInfo;
+use crate::stage::{Job, JobId, Outbox, StageContext};
+use crate::state::CycleState;
+use crate::status::Status;
+use crate::table::{NodeView, Slot};
+use berth_api::{Labels, Namespace, Object, Pod, Str, Time};
+use std::fmt;
+use std::sync::Arc;
+
+/// Nodes, pods and whatever else a plugin reads.
+///
+/// ```
+/// use berth_framework::testing::{World, node, pod};
+/// let world = World::default()
+///     .node(node("n1").label("zone", "a"))
+///     .pod(pod("placed").on("n1"))
+///     .namespace("default", [("team", "search")]);
+/// assert_eq!(world.cluster.namespace_labels("default").get("team"), Some("search"));
+/// ```
+#[derive(Debug, Default)]
+pub struct World {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The feature gates.
+    pub features: FeatureGates,
+    /// The time.
+    pub now: Time,
+    /// In the order in which they were added.
+    slots: Vec<Slot>,
+}
+
+impl World {
+    /// With one more node.
+    #[must_use]
+    pub fn node(mut self, node: NodeBuilder) -> Self {
+        self.slots.push(self.cluster.nodes.set_node(node.arc()));
+        self
+    }
+
+    /// With one more pod; one that has a node counts there.
+    #[must_use]
+    pub fn pod(mut self, pod: PodBuilder) -> Self {
+        let info = pod.info();
+        let pod = info.pod.clone();
+        self.cluster.pods.insert(pod.uid().clone(), pod.clone());
+        if pod.is_assigned() {
+            self.cluster.nodes.add_pod(&pod.spec.node_name, info);
+        }
+        self
+    }
+
+    /// With one more namespace.
+    #[must_use]
+    pub fn namespace<'l>(
+        mut self,
+        name: &str,
+        labels: impl IntoIterator<Item = (&'l str, &'l str)>,
+    ) -> Self {
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = name.into();
+        namespace.metadata.labels = Labels::from_pairs(labels);
+        self.cluster
+            .namespaces
+            .insert(name.into(), Arc::new(namespace));
+        self
+    }
+
+    /// What a plugin may read while it decides.
+    pub fn context(&self) -> Context<'_> {
+        Context {
+            now: self.now,
+            cluster: &self.cluster,
+            features: &self.features,
+        }
+    }
+
+    /// What a plugin may use in Reserve, Permit, PreBind and Bind.
+    pub fn stage<'a>(&'a self, outbox: &'a mut dyn Outbox) -> StageContext<'a> {
+        StageContext {
+            now: self.now,
+            cluster: &self.cluster,
+            features: &self.features,
+            outbox,
+        }
+    }
+
+    fn views(&self) -> impl Iterator<Item = NodeView<'_>> {
+        let nodes = &self.cluster.nodes;
+        self.slots.iter().filter_map(|slot| nodes.get(*slot))
+    }
+
+    /// What Filter says of each node, in the order in which they were added.
+    pub fn filter(&self, plugin: &impl Filter, state: &CycleState, pod: &PodInfo) -> Vec<Status> {
+        let cx = self.context();
+        self.views()
+            .map(|node| plugin.filter(&cx, state, pod, node))
+            .collect()
+    }
+
+    /// The normalised score of each node, in the order in which they were added.
+    ///
+    /// # Errors
+    /// The first status that is no success.
+    pub fn scores(
+        &self,
+        plugin: &impl Score,
+        state: &CycleState,
+        pod: &PodInfo,
+    ) -> Result<Vec<i64>, Status> {
+        let cx = self.context();
+        let mut scores = Vec::with_capacity(self.slots.len());
+        for node in self.views() {
+            scores.push((node.slot(), plugin.score(&cx, state, pod, node)?));
+        }
+        let status = plugin.normalize(&cx, state, pod, &mut scores);
+        if !status.is_success() {
+            return Err(status);
+        }
+        Ok(scores.into_iter().map(|(_, score)| score).collect())
+    }
+
+    /// What the plugin says of a pending pod when an event comes; `None` when it has not registered for it. As in the
+    /// queue, one registration that says [`Hint::Queue`] is enough.
+    ///
+    /// # Errors
+    /// What a hint complains of.
+    pub fn hint(
+        &self,
+        plugin: impl EnqueueExtensions,
+        event: &ClusterEvent,
+        pod: &Pod,
+        (old, new): (Option<Object>, Option<Object>),
+    ) -> Result<Option<Hint>, String> {
+        let change = Change {
+            old: old.as_ref(),
+            new: new.as_ref(),
+        };
+        let mut answer = None;
+        for registration in Arc::new(plugin).events(&self.features) {
+            if !registration.event.matches(event) {
+                continue;
+            }
+            let hint = match &registration.hint {
+                Some(hint) => hint(&self.cluster, pod, change)?,
+                None => Hint::Queue,
+            };
+            if answer != Some(Hint::Queue) {
+                answer = Some(hint);
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// An outbox that remembers everything.
+#[derive(Default)]
+pub struct Recorder {
+    /// The calls, in order; a call's id is its place.
+    pub calls: Vec<ApiCall>,
+    /// The jobs, in order; a job's id is its place. A test may run them.
+    pub jobs: Vec<Job>,
+    /// The events, in order.
+    pub events: Vec<PodEvent>,
+    /// The pods to be tried at once, as namespace and name.
+    pub activated: Vec<(Str, Str)>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder")
+            .field("calls", &self.calls)
+            .field("jobs", &self.jobs.len())
+            .field("events", &self.events)
+            .field("activated", &self.activated)
+            .finish()
+    }
+}
+
+impl Outbox for Recorder {
+    fn call(&mut self, call: ApiCall) -> CallId {
+        self.calls.push(call);
+        CallId(self.calls.len() as u64 - 1)
+    }
+
+    fn job(&mut self, job: Job) -> JobId {
+        self.jobs.push(job);
+        JobId(self.jobs.len() as u64 - 1)
+    }
+
+    fn publish(&mut self, event: PodEvent) {
+        self.events.push(event);
+    }
+
+    fn activate(&mut self, namespace: &Str, name: &Str) {
+        self.activated.push((namespace.clone(), name.clone()));
+    }
+}

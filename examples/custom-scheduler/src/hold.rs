@@ -1,0 +1,216 @@
+//! Keeps a pod out of the queue while somebody holds it, and says why.
+//!
+//! ```text
+//! pod with example.com/hold=budget                      → not queued: held for "budget"
+//! the same, its namespace with example.com/released=budget → queued
+//! ```
+
+use berth_api::{Kind, Pod, Str};
+use berth_framework::event::{
+    ActionType, Change, EventRegistration, EventResource, Hint, Narrowed,
+};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
+use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
+use berth_framework::{Cluster, FeatureGates, Status};
+use std::sync::Arc;
+
+/// The plugin's name.
+pub const NAME: &str = "Hold";
+
+/// The label of a pod that is held; its value says what for.
+pub const HOLD: &str = "example.com/hold";
+/// The label of a namespace that lets the pods go that are held for this.
+pub const RELEASED: &str = "example.com/released";
+
+/// Makes the plugin.
+///
+/// # Errors
+/// When it is given arguments: there are none.
+pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct HoldArgs {}
+    let HoldArgs {} = cx.decode_args("HoldArgs")?;
+    Ok(Extensions::of(Hold).pre_enqueue().events().build())
+}
+
+/// Keeps held pods out of the queue.
+#[derive(Debug, Default)]
+pub struct Hold;
+
+/// What the pod is held for, unless it has been released.
+fn held_for<'p>(cluster: &Cluster, pod: &'p Pod) -> Option<&'p str> {
+    let reason = pod.labels().get(HOLD)?;
+    let released = cluster.namespace_labels(pod.namespace());
+    (released.get(RELEASED) != Some(reason)).then_some(reason)
+}
+
+impl Plugin for Hold {
+    fn name(&self) -> &str {
+        NAME
+    }
+}
+
+impl PreEnqueue for Hold {
+    fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
+        match held_for(cx.cluster, pod) {
+            None => Status::success(),
+            Some(reason) => Status::unresolvable(format!("held for {reason:?}")),
+        }
+    }
+}
+
+impl EnqueueExtensions for Hold {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![
+            // The pod itself loses its label. No other pod needs to be asked.
+            EventRegistration::with_hint(
+                EventResource::Pod,
+                ActionType::UPDATE_POD_LABEL,
+                |cluster, pod, change| {
+                    let released = change
+                        .new_pod()
+                        .is_some_and(|new| held_for(cluster, new).is_none());
+                    Ok(if change.is_about(pod) && released {
+                        Hint::Queue
+                    } else {
+                        Hint::Skip
+                    })
+                },
+            )
+            .narrowed_by(|_cluster, change| Ok(Narrowed::Pods(pod_of(change)))),
+            // Its namespace lets it go.
+            EventRegistration::with_hint(
+                EventResource::of_kind(Kind::Namespace),
+                ActionType::ADD | ActionType::UPDATE,
+                |cluster, pod, change| {
+                    let namespace = change.new_namespace().ok_or("expected a namespace")?;
+                    let is_its_own = namespace.metadata.name == *pod.namespace();
+                    let released = held_for(cluster, pod).is_none();
+                    Ok(if is_its_own && released {
+                        Hint::Queue
+                    } else {
+                        Hint::Skip
+                    })
+                },
+            ),
+        ]
+    }
+}
+
+/// The namespace and name of the pod that has changed.
+fn pod_of(change: Change<'_>) -> Vec<(Str, Str)> {
+    let pod = change.new_pod().or_else(|| change.old_pod());
+    pod.map(|pod| (pod.namespace().clone(), pod.name().clone()))
+        .into_iter()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_framework::ClusterEvent;
+    use berth_framework::testing::{World, pod};
+
+    #[test]
+    fn a_pod_is_held_until_its_reason_is_released() {
+        for (case, label, released, told) in [
+            ("not held", None, "budget", None),
+            ("held", Some("budget"), "", Some("held for \"budget\"")),
+            ("released", Some("budget"), "budget", None),
+            (
+                "another reason is released",
+                Some("freeze"),
+                "budget",
+                Some("held for \"freeze\""),
+            ),
+        ] {
+            let world = World::default().namespace("default", [(RELEASED, released)]);
+            let mut pod = pod("p");
+            if let Some(reason) = label {
+                pod = pod.label(HOLD, reason);
+            }
+            let status = Hold.pre_enqueue(&world.context(), &pod.build());
+            assert_eq!(status.is_success(), told.is_none(), "{case}");
+            assert_eq!(status.message(), told.unwrap_or_default(), "{case}");
+        }
+    }
+
+    #[test]
+    fn what_releases_a_pod_wakes_it() {
+        let relabelled = ClusterEvent::new(EventResource::Pod, ActionType::UPDATE_POD_LABEL);
+        let namespace = EventResource::of_kind(Kind::Namespace);
+        let namespace = ClusterEvent::new(namespace, ActionType::UPDATE);
+        let closed = || World::default().namespace("default", []);
+        let open = || World::default().namespace("default", [(RELEASED, "budget")]);
+        let held = |name: &str| pod(name).label(HOLD, "budget");
+        for (case, world, event, new, expected) in [
+            (
+                "its label goes",
+                closed(),
+                &relabelled,
+                pod("p").object(),
+                Hint::Queue,
+            ),
+            (
+                "another pod's goes",
+                closed(),
+                &relabelled,
+                pod("q").object(),
+                Hint::Skip,
+            ),
+            (
+                "another label changes",
+                closed(),
+                &relabelled,
+                held("p").label("app", "web").object(),
+                Hint::Skip,
+            ),
+            (
+                "its namespace lets go",
+                open(),
+                &namespace,
+                namespace_of(&open(), "default"),
+                Hint::Queue,
+            ),
+            (
+                "its namespace changes otherwise",
+                closed(),
+                &namespace,
+                namespace_of(&closed(), "default"),
+                Hint::Skip,
+            ),
+            (
+                "another namespace changes",
+                open().namespace("other", []),
+                &namespace,
+                namespace_of(&open().namespace("other", []), "other"),
+                Hint::Skip,
+            ),
+        ] {
+            let waiting = held("p").build();
+            let change = (Some(held("p").object()), Some(new));
+            let hint = world.hint(Hold, event, &waiting, change);
+            assert_eq!(hint, Ok(Some(expected)), "{case}");
+        }
+    }
+
+    fn namespace_of(world: &World, name: &str) -> berth_api::Object {
+        berth_api::Object::Namespace(world.cluster.namespaces[name].clone())
+    }
+
+    /// KEP-6132: a label of one pod concerns no other.
+    #[test]
+    fn a_label_of_a_pod_concerns_that_pod_alone() {
+        let registrations = Arc::new(Hold).events(&FeatureGates::default());
+        let narrow = registrations[0].pre_queueing_hint.as_ref();
+        let new = pod("p").object();
+        let change = Change {
+            old: None,
+            new: Some(&new),
+        };
+        let narrowed = narrow.map(|narrow| narrow(&Cluster::default(), change));
+        let only = vec![("default".into(), "p".into())];
+        assert_eq!(narrowed, Some(Ok(Narrowed::Pods(only))));
+    }
+}
