@@ -1,13 +1,14 @@
 //! A small HTTPS client for a server of this process: what tests and replays speak through.
 //!
-//! One connection for each request, HTTP/1.1, nothing clever: what it sees is what came over the wire.
+//! One connection for each request, nothing clever: what it sees is what came over the wire.
 
 use crate::RunningServer;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub struct Loopback {
     address: SocketAddr,
     connector: TlsConnector,
     token: String,
+    http2: bool,
 }
 
 /// A request.
@@ -126,7 +128,17 @@ impl Loopback {
             address: server.addr(),
             connector: TlsConnector::from(Arc::new(config)),
             token: server.admin_token().to_owned(),
+            http2: false,
         })
+    }
+
+    /// The same client speaking HTTP/2, as kubectl does, instead of HTTP/1.1.
+    #[must_use]
+    pub fn over_http2(self) -> Self {
+        Self {
+            http2: true,
+            ..self
+        }
     }
 
     /// Sends a request and reads the whole answer.
@@ -171,21 +183,18 @@ impl Loopback {
             .connect(name, stream)
             .await
             .map_err(|e| fail(e.to_string()))?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|e| fail(e.to_string()))?;
-        tokio::spawn(async move {
-            // The request learns of a broken connection by itself.
-            let _ = connection.await;
-        });
         let method = match ask.method.as_str() {
             "" => Method::GET,
             method => Method::from_bytes(method.as_bytes()).map_err(|e| fail(e.to_string()))?,
         };
-        let mut request = Request::builder()
-            .method(method)
-            .uri(ask.path.as_str())
-            .header("host", self.address.to_string());
+        let mut request = Request::builder().method(method);
+        request = if self.http2 {
+            request.uri(format!("https://{}{}", self.address, ask.path))
+        } else {
+            request
+                .uri(ask.path.as_str())
+                .header("host", self.address.to_string())
+        };
         let token = ask.token.as_deref().unwrap_or(&self.token);
         if !token.is_empty() {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -198,11 +207,22 @@ impl Loopback {
         let request = request
             .body(Full::new(Bytes::from(ask.body.clone())))
             .map_err(|e| fail(e.to_string()))?;
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|e| fail(e.to_string()))?;
-        let (parts, body) = response.into_parts();
+        let io = TokioIo::new(stream);
+        // The connections run on their own; a request learns by itself that one broke.
+        let response = if self.http2 {
+            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io)
+                .await
+                .map_err(|e| fail(e.to_string()))?;
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        } else {
+            let (mut sender, connection) = http1::handshake(io)
+                .await
+                .map_err(|e| fail(e.to_string()))?;
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        };
+        let (parts, body) = response.map_err(|e| fail(e.to_string()))?.into_parts();
         Ok((parts.status, parts.headers, body))
     }
 }

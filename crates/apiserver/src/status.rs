@@ -277,6 +277,11 @@ impl ApiError {
         })
     }
 
+    /// 501: the server knows what is meant and does not do it.
+    pub fn not_implemented(message: impl Into<String>) -> Self {
+        Self::new(501, "NotImplemented", message).about(Details::default())
+    }
+
     /// 504: the client asked for a revision that has not been written yet.
     pub fn resource_version_too_large(requested: u64, current: u64) -> Self {
         Self::new(

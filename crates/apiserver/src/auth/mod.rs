@@ -1,6 +1,6 @@
 //! Who sends a request: the bearer of the administrator's token, or nobody in particular.
 
-use crate::status::ApiError;
+use crate::status::{ApiError, Subject};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
@@ -67,8 +67,24 @@ impl Authenticator {
     /// Who sends a request for `path`.
     ///
     /// # Errors
-    /// 401 for a token that is not known, and for none where one is needed.
+    /// 401 for a token that is not known, and for none where one is needed; 403 for a request in the name of
+    /// somebody else, which would otherwise be done with the rights of its sender.
     pub fn authenticate(&self, headers: &HeaderMap, path: &str) -> Result<User, ApiError> {
+        let user = self.sender(headers, path)?;
+        match impersonated(headers) {
+            None => Ok(user),
+            Some(name) => Err(ApiError::forbidden(
+                Subject {
+                    group: "",
+                    resource: "users",
+                    name: &name,
+                },
+                "impersonation is not supported by this control plane",
+            )),
+        }
+    }
+
+    fn sender(&self, headers: &HeaderMap, path: &str) -> Result<User, ApiError> {
         let Some(given) = headers.get(AUTHORIZATION) else {
             return if is_open(path) {
                 Ok(User::anonymous())
@@ -84,6 +100,14 @@ impl Authenticator {
             .and_then(|(_, token)| self.user_of_token(token.trim()))
             .ok_or_else(ApiError::unauthorized)
     }
+}
+
+/// In whose name a request is to be done, where that is not its sender's.
+fn impersonated(headers: &HeaderMap) -> Option<String> {
+    let (_, value) = headers
+        .iter()
+        .find(|(name, _)| name.as_str().starts_with("impersonate-"))?;
+    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
 fn is_open(path: &str) -> bool {
@@ -109,6 +133,23 @@ fn is_same_secret(given: &str, secret: &str) -> bool {
 mod tests {
     use super::*;
     use http::HeaderValue;
+
+    #[test]
+    fn nobody_acts_in_the_name_of_somebody_else() {
+        let authenticator = Authenticator::new("secret".to_owned());
+        let cases = [
+            ("impersonate-user", "Bearer secret", 403),
+            ("impersonate-group", "Bearer secret", 403),
+            ("impersonate-user", "Bearer wrong", 401),
+        ];
+        for (header, given, code) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, HeaderValue::from_static(given));
+            headers.insert(header, HeaderValue::from_static("bob"));
+            let refused = authenticator.authenticate(&headers, "/api/v1/pods").err();
+            assert_eq!(refused.map(|e| e.code), Some(code), "{header} {given}");
+        }
+    }
 
     #[test]
     fn only_the_token_opens_what_is_not_open_to_all() {

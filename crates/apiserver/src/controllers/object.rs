@@ -78,7 +78,7 @@ pub(crate) const DEPLOYMENT: Kind = Kind {
 
 /// Namespace and name of an object within its kind; the namespace is empty for cluster-scoped kinds.
 /// Clones share the text.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// The namespace, or empty.
     pub(crate) namespace: Arc<str>,
@@ -98,6 +98,13 @@ impl Key {
     /// The key of an object.
     pub(crate) fn of(object: &Value) -> Self {
         Self::new(namespace(object), name(object))
+    }
+}
+
+impl fmt::Debug for Key {
+    /// As people write it: logs show keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -265,8 +265,7 @@ impl Api {
                     .map(pending),
                 Step::MarkAndRemove(marked) => self
                     .store
-                    .replace(store, &key, revision, marked.clone())
-                    .and_then(|v| self.store.delete(store, &key, v.revision(), marked))
+                    .replace_and_delete(store, &key, revision, marked)
                     .map(gone),
                 Step::Remove => {
                     let last = Value::clone(current.object());

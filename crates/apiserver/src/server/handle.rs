@@ -24,6 +24,9 @@ use tokio::time::timeout;
 pub(super) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// A body arrives within this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// So much of a body that nobody wants is taken in, for this long.
+const DRAIN_BYTES_MAX: usize = 16 * 1024 * 1024;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A response carries so many warnings, each of this length, at most.
 const WARNINGS_MAX: usize = 50;
 const WARNING_BYTES_MAX: usize = 1_024;
@@ -34,9 +37,9 @@ pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; chars
 pub(super) type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A request whose sender is known.
-pub(super) struct Received {
+pub(super) struct Received<'a> {
     pub(super) parts: Parts,
-    pub(super) body: Incoming,
+    pub(super) body: &'a mut Incoming,
     pub(super) user: User,
 }
 
@@ -46,7 +49,9 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<AnswerBody>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = guarded(&method, &path, respond(&state, request)).await;
+    let (parts, mut body) = request.into_parts();
+    let response = guarded(&method, &path, respond(&state, parts, &mut body)).await;
+    drain(body).await;
     state.limits.count(&method, response.status().as_u16());
     Ok(response)
 }
@@ -76,9 +81,9 @@ async fn guarded(
 
 async fn respond(
     state: &Arc<State>,
-    request: Request<Incoming>,
+    parts: Parts,
+    body: &mut Incoming,
 ) -> Result<Response<AnswerBody>, ApiError> {
-    let (parts, body) = request.into_parts();
     let path = parts.uri.path();
     let user = state.authenticator.authenticate(&parts.headers, path)?;
     let Some(segments) = route::segments(path) else {
@@ -87,6 +92,7 @@ async fn respond(
     let received = Received { parts, body, user };
     match route::route(&segments) {
         Route::Resource(target) => resources::serve(state, &target, received).await,
+        Route::InPod(pod) => Err(resources::no_containers(state, &pod)),
         Route::UnknownResource => Err(ApiError::no_such_resource()),
         Route::NotFound => Ok(not_found()),
         Route::Other => nonresource::serve(state, &segments, received),
@@ -97,7 +103,7 @@ async fn respond(
 ///
 /// # Errors
 /// 413 when it is too large, 400 when it does not arrive.
-pub(super) async fn read(body: Incoming) -> Result<Bytes, ApiError> {
+pub(super) async fn read(body: &mut Incoming) -> Result<Bytes, ApiError> {
     let read = Limited::new(body, BODY_BYTES_MAX).collect();
     match timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
@@ -111,6 +117,25 @@ pub(super) async fn read(body: Incoming) -> Result<Bytes, ApiError> {
             "the body of the request did not arrive in time",
         )),
     }
+}
+
+/// Takes in what a request that was refused early left unread. An HTTP/2 stream that is answered before its body is
+/// taken in is reset, and the client may never see the answer.
+async fn drain(mut body: impl hyper::body::Body<Data = Bytes> + Unpin) {
+    if body.is_end_stream() {
+        return;
+    }
+    let rest = async {
+        let mut left = DRAIN_BYTES_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            match left.checked_sub(bytes) {
+                Some(fewer) => left = fewer,
+                None => return,
+            }
+        }
+    };
+    let _ = timeout(DRAIN_TIMEOUT, rest).await;
 }
 
 /// A response of these bytes.
@@ -212,6 +237,33 @@ fn warn(response: &mut Response<AnswerBody>, warnings: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::{StreamExt, stream};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_nobody_wants_is_taken_in_within_limits() {
+        // (frames of a MiB each, what follows them, how many are taken)
+        let silence = || stream::pending().left_stream();
+        let end = || stream::empty().right_stream();
+        let cases = [
+            (0, end(), 0),
+            (3, end(), 3),
+            (1_000, end(), 17),
+            (3, silence(), 3),
+        ];
+        for (frames, rest, expect) in cases {
+            let mut taken = 0;
+            let counted = stream::iter(0..frames).inspect(|_| taken += 1).map(|_| {
+                let mebibyte = Bytes::from(vec![0; 1024 * 1024]);
+                Ok::<_, Infallible>(Frame::data(mebibyte))
+            });
+            let begun = tokio::time::Instant::now();
+            drain(StreamBody::new(counted.chain(rest))).await;
+            assert!(begun.elapsed() <= DRAIN_TIMEOUT, "{frames}");
+            assert_eq!(taken, expect, "{frames}");
+        }
+    }
 
     #[tokio::test]
     async fn a_panic_is_an_answer() {

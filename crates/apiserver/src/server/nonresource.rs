@@ -19,7 +19,7 @@ const GIT_VERSION: &str = concat!("v1.36.2+berth-", env!("CARGO_PKG_VERSION"));
 pub(super) fn serve(
     state: &State,
     segments: &[String],
-    received: Received,
+    received: Received<'_>,
 ) -> Result<Response<AnswerBody>, ApiError> {
     let parts = received.parts;
     if parts.method != Method::GET && parts.method != Method::HEAD {

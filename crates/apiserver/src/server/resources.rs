@@ -4,7 +4,7 @@ use super::State;
 use super::encode::{self, View};
 use super::handle::{self, AnswerBody, JSON, Received, formatted};
 use super::negotiate::{self, Answer};
-use super::route::{Query, Target};
+use super::route::{InPod, Query, Target};
 use crate::field::ErrorType;
 use crate::patch::PatchType;
 use crate::registry::{
@@ -44,7 +44,7 @@ struct Request<'a> {
 pub(super) async fn serve(
     state: &Arc<State>,
     target: &Target,
-    received: Received,
+    received: Received<'_>,
 ) -> Result<Response<AnswerBody>, ApiError> {
     let query = Query::parse(received.parts.uri.query())?;
     let include = Include::parse(query.get("includeObject"))?;
@@ -125,6 +125,20 @@ fn allow_sub(target: &Target, sub: Option<Sub>, verb: Verb) -> Result<(), ApiErr
         Some(sub) if sub.verbs().contains(&verb) => Ok(()),
         Some(_) => Err(ApiError::method_not_allowed()),
         None => allow(target, verb),
+    }
+}
+
+/// Why nothing can be asked of the containers of a pod: there are none.
+pub(super) fn no_containers(state: &State, pod: &InPod) -> ApiError {
+    let Some(pods) = registry::find("", "pods") else {
+        return ApiError::no_such_resource();
+    };
+    match state.api.get(pods, &pod.namespace, &pod.name) {
+        Ok(_) => ApiError::not_implemented(format!(
+            "pods/{} is not served: pods of this cluster are simulated, no container runs",
+            pod.sub
+        )),
+        Err(missing) => missing,
     }
 }
 
@@ -234,7 +248,7 @@ impl Request<'_> {
         formatted(200, self.answer, bytes, &[])
     }
 
-    async fn create(&self, received: Received) -> Result<Response<AnswerBody>, ApiError> {
+    async fn create(&self, received: Received<'_>) -> Result<Response<AnswerBody>, ApiError> {
         let options = self.write_options()?;
         let body = handle::read(received.body).await?;
         let body = self.body(&body)?;

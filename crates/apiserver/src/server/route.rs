@@ -8,6 +8,8 @@ use crate::status::ApiError;
 pub(super) enum Route {
     /// Objects of a resource, or one of them.
     Resource(Target),
+    /// Something of the containers of a pod.
+    InPod(InPod),
     /// A resource or subresource that is not served, within a group version that is.
     UnknownResource,
     /// Nothing that is known.
@@ -24,6 +26,17 @@ pub(super) struct Target {
     pub(super) name: Option<String>,
     pub(super) sub: Option<Sub>,
 }
+
+/// A subresource of a pod that leads into its containers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InPod {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) sub: &'static str,
+}
+
+/// The subresources of a pod that need containers which really run.
+const IN_POD: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
@@ -71,6 +84,16 @@ pub(super) fn route(segments: &[String]) -> Route {
     let Some(resource) = registry::find(group, plural).filter(|r| r.version == version) else {
         return Route::UnknownResource;
     };
+    if let (Some(namespace), Some(name), Some(sub)) = (&namespace, &name, sub)
+        && resource.kind == "Pod"
+        && let Some(sub) = IN_POD.into_iter().find(|s| *s == sub)
+    {
+        return Route::InPod(InPod {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            sub,
+        });
+    }
     let sub = match sub.map(|s| resource.subresource(s)) {
         None => None,
         Some(Some(sub)) => Some(sub),
@@ -240,6 +263,14 @@ mod tests {
             ("/api/v1/pods/p", Some(Route::UnknownResource)),
             (
                 "/api/v1/namespaces/a/pods/p/log",
+                Some(Route::InPod(InPod {
+                    namespace: "a".to_owned(),
+                    name: "p".to_owned(),
+                    sub: "log",
+                })),
+            ),
+            (
+                "/api/v1/namespaces/a/pods/p/evil",
                 Some(Route::UnknownResource),
             ),
             ("/apis/example.com/v1/things", Some(Route::NotFound)),

@@ -263,7 +263,7 @@ impl Store {
             let key: Arc<str> = key.into();
             let version = stamp(object, revision());
             table.live.insert(Arc::clone(&key), Arc::clone(&version));
-            Ok(Event::new(EventKind::Created, key, version, None))
+            Ok([Event::new(EventKind::Created, key, version, None)])
         })
     }
 
@@ -288,7 +288,7 @@ impl Store {
             let (key, old) = (Arc::clone(key), Arc::clone(old));
             let version = stamp(object, revision());
             table.live.insert(Arc::clone(&key), Arc::clone(&version));
-            Ok(Event::new(EventKind::Updated, key, version, Some(old)))
+            Ok([Event::new(EventKind::Updated, key, version, Some(old))])
         })
     }
 
@@ -313,24 +313,59 @@ impl Store {
             let (key, old) = (Arc::clone(key), Arc::clone(old));
             table.live.remove(&key);
             let version = stamp(last, revision());
-            Ok(Event::new(EventKind::Deleted, key, version, Some(old)))
+            Ok([Event::new(EventKind::Deleted, key, version, Some(old))])
         })
     }
 
-    /// Runs one write under the lock of its kind. A revision is drawn only when the write goes through, so
-    /// that the counter never runs ahead of what is stored.
-    fn write(
+    /// Replaces the version `expected` of an object and removes it. Watchers see both steps, but nobody can come
+    /// between them.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::Modified`] when the object has another revision.
+    pub fn replace_and_delete(
         &self,
         kind: usize,
-        change: impl FnOnce(&mut Table, &dyn Fn() -> u64) -> Result<Event, StoreError>,
+        key: &str,
+        expected: u64,
+        last: Value,
+    ) -> Result<Arc<Version>, StoreError> {
+        self.write(kind, |table, revision| {
+            let Some((key, old)) = table.live.get_key_value(key) else {
+                return Err(StoreError::NotFound);
+            };
+            if old.revision != expected {
+                return Err(StoreError::Modified);
+            }
+            let (key, old) = (Arc::clone(key), Arc::clone(old));
+            table.live.remove(&key);
+            let replaced = stamp(last.clone(), revision());
+            let removed = stamp(last, revision());
+            let before = Some(Arc::clone(&replaced));
+            Ok([
+                Event::new(EventKind::Updated, Arc::clone(&key), replaced, Some(old)),
+                Event::new(EventKind::Deleted, key, removed, before),
+            ])
+        })
+    }
+
+    /// Runs one write under the lock of its kind and returns the version that it ends with. A revision is drawn only
+    /// when the write goes through, so that the counter never runs ahead of what is stored.
+    fn write<const EVENTS: usize>(
+        &self,
+        kind: usize,
+        change: impl FnOnce(&mut Table, &dyn Fn() -> u64) -> Result<[Event; EVENTS], StoreError>,
     ) -> Result<Arc<Version>, StoreError> {
         let store = self.kinds.get(kind).ok_or(StoreError::NotFound)?;
         let (version, newest) = {
             let mut table = store.table.write().unwrap_or_else(PoisonError::into_inner);
             let draw = || self.revision.fetch_add(1, Ordering::SeqCst) + 1;
-            let event = change(&mut table, &draw)?;
-            let version = Arc::clone(&event.version);
-            (version, table.history.append(event, &self.limits))
+            let mut last = None;
+            for event in change(&mut table, &draw)? {
+                let version = Arc::clone(&event.version);
+                last = Some((version, table.history.append(event, &self.limits)));
+            }
+            // A write without an event has not found what it was to change.
+            last.ok_or(StoreError::NotFound)?
         };
         store.newest.send_modify(|n| *n = newest.max(*n));
         self.written.send_modify(|r| *r = version.revision.max(*r));

@@ -214,3 +214,63 @@ async fn metrics_count_objects_and_requests() {
         assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");
     }
 }
+
+#[tokio::test]
+async fn a_refusal_reaches_whoever_is_still_sending() {
+    let cluster = Cluster::start().await;
+    let large = vec![b'x'; 4 * 1024 * 1024];
+    let small = b"{}".to_vec();
+    // (method, path, token, body, code)
+    let cases = [
+        ("POST", PODS, Some("bad"), &small, 401),
+        ("POST", PODS, Some("bad"), &large, 401),
+        ("PUT", PODS, None, &small, 405),
+        (
+            "POST",
+            "/api/v1/namespaces/default/widgets",
+            None,
+            &small,
+            404,
+        ),
+        ("POST", PODS, None, &large, 413),
+    ];
+    let clients = [cluster.client.clone(), cluster.client.clone().over_http2()];
+    for (client, protocol) in clients.iter().zip(["HTTP/1.1", "HTTP/2"]) {
+        for (method, path, token, body, code) in cases {
+            let ask = Ask {
+                method: method.to_owned(),
+                path: path.to_owned(),
+                content_type: "application/json".to_owned(),
+                body: body.clone(),
+                token: token.map(str::to_owned),
+                ..Ask::default()
+            };
+            let case = format!("{method} {path}, {} bytes, {protocol}", body.len());
+            match client.ask(&ask).await {
+                Ok(reply) => {
+                    assert_eq!(reply.status, code, "{case}");
+                    assert_eq!(reply.json()["code"], code, "{case}");
+                }
+                Err(error) => panic!("{case}: {error}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_can_be_asked_of_the_containers_of_a_simulated_pod() {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, &pod("a")).await;
+    for sub in ["log", "exec", "attach", "portforward"] {
+        let reply = cluster.get(&format!("{PODS}/a/{sub}")).await;
+        assert_eq!(reply.status, 501, "{sub}");
+        assert_eq!(
+            text(&reply.json(), "/message"),
+            format!(
+                "pods/{sub} is not served: pods of this cluster are simulated, no container runs"
+            )
+        );
+        let reply = cluster.get(&format!("{PODS}/b/{sub}")).await;
+        assert_eq!(text(&reply.json(), "/message"), "pods \"b\" not found");
+    }
+}

@@ -25,7 +25,7 @@ use std::time::Duration;
 const BURST: usize = 500;
 /// A reconcile looks at all pods of its replica set. So that it does not do so for each change of many pods, it
 /// waits for further changes, the longer the more pods there are: about ten times as long as it takes …
-const PAUSE_PER_POD: Duration = Duration::from_micros(20);
+const PAUSE_PER_POD: Duration = Duration::from_micros(100);
 /// … and never longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 

@@ -406,8 +406,9 @@ fn work<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>, key: &C::Ke
         Ok(Ok(())) => cx.queue.forget(key),
         Ok(Err(error)) => {
             let delay = cx.queue.retry(key.clone(), Instant::now());
-            if error.is_conflict() {
-                debug!(controller = controller.name(), ?key, %error, ?delay, "somebody wrote first");
+            // Somebody else wrote or deleted first: nothing anybody need know of.
+            if error.is_conflict() || error.is_not_found() {
+                debug!(controller = controller.name(), ?key, %error, ?delay, "the view was late");
             } else {
                 warn!(controller = controller.name(), ?key, %error, ?delay, "will try again");
             }
