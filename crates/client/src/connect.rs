@@ -1,5 +1,6 @@
 //! Finds the cluster: a kubeconfig, or the service account of the pod this runs in.
 
+use crate::error::chain;
 use crate::{ConnectError, Transport};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use std::path::PathBuf;
@@ -46,27 +47,14 @@ pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError
     // in the transport.
     config.read_timeout = None;
     config.connect_timeout = Some(Duration::from_secs(10));
+    // Whoever sends a request knows whether, when and how often to send it again.
+    config.default_retry = false;
     let server = config.cluster_url.to_string();
     let client = kube::Client::try_from(config).map_err(|e| ConnectError::Client {
         server: server.clone(),
         reason: chain(&e),
     })?;
     Ok(Transport::new(client, server, options.user_agent.clone()))
-}
-
-/// An error with its causes: the outermost alone often says nothing.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -84,6 +84,26 @@ impl ApiError {
         self.code() == Some(410)
     }
 
+    /// Whether the wanted version is newer than any the server has: it is not the server, or not the data, that the
+    /// version came from.
+    pub fn is_version_too_large(&self) -> bool {
+        match self {
+            Self::Status { code, message, .. } => {
+                *code == 504 && message.starts_with("Too large resource version")
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing gets through to the server, or nothing in our name.
+    pub fn is_out_of_reach(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => *code == 401,
+            Self::Timeout { .. } | Self::Transport(_) => true,
+            Self::Decode { .. } => false,
+        }
+    }
+
     /// Whether the same request may succeed a little later.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -92,6 +112,21 @@ impl ApiError {
             Self::Decode { .. } => false,
         }
     }
+}
+
+/// An error with its causes: the outermost alone often says nothing.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
 }
 
 /// The part of a `Status` that is read.

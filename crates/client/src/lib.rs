@@ -10,6 +10,7 @@
 pub mod connect;
 pub mod error;
 pub mod events;
+mod reach;
 pub mod reflector;
 pub mod request;
 pub mod transport;

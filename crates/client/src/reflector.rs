@@ -59,6 +59,7 @@ pub async fn follow<T, D>(
     let mut pause = Backoff::default();
     let mut version: Option<String> = None;
     let mut told_missing = false;
+    let mut told_error = String::new();
     while !updates.is_closed() {
         let from = match &version {
             Some(version) => version.clone(),
@@ -81,7 +82,14 @@ pub async fn follow<T, D>(
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(kind = followed.resource.plural, %error, "failed to list; trying again");
+                    let text = error.to_string();
+                    // The transport says for all kinds that nothing gets through.
+                    if error.is_out_of_reach() || told_error == text {
+                        tracing::debug!(kind = followed.resource.plural, %error, "failed to list; trying again");
+                    } else {
+                        tracing::warn!(kind = followed.resource.plural, %error, "failed to list; trying again");
+                        told_error = text;
+                    }
                     pause.wait().await;
                     continue;
                 }
@@ -107,7 +115,7 @@ pub async fn follow<T, D>(
 enum Ended {
     /// In good order; the next one goes on from here.
     At(String),
-    /// The server has forgotten the version: list again.
+    /// The server has forgotten the version, or never had it: list again.
     Expired,
     /// It broke; the next one goes on from here.
     Broken(String, ApiError),
@@ -224,7 +232,7 @@ async fn watch<T>(
     );
     let mut lines = match transport.stream(&request).await {
         Ok(lines) => lines,
-        Err(error) if error.is_expired() => return Ended::Expired,
+        Err(error) if is_to_list_anew(&error) => return Ended::Expired,
         Err(error) => return Ended::Broken(from, error),
     };
     let mut at = from;
@@ -256,7 +264,7 @@ async fn watch<T>(
         if parsed.kind == "ERROR" {
             let status: StatusBody = serde_json::from_slice(json).unwrap_or_default();
             let error = status.into_error(500);
-            return if error.is_expired() {
+            return if is_to_list_anew(&error) {
                 Ended::Expired
             } else {
                 Ended::Broken(at, error)
@@ -277,6 +285,11 @@ async fn watch<T>(
             at = version.metadata.resource_version;
         }
     }
+}
+
+/// Whether a watch can never go on from its version: too old, or of another server's, whose data were set back.
+fn is_to_list_anew(error: &ApiError) -> bool {
+    error.is_expired() || error.is_version_too_large()
 }
 
 /// Pauses that double, with jitter so that many clients do not come back together.
@@ -313,5 +326,112 @@ impl Backoff {
 
     fn reset(&mut self) {
         self.next = BACKOFF.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConnectOptions, connect};
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Answers each connection with the next of these codes and bodies, and then no more. Returns the paths asked for.
+    async fn serve(listener: TcpListener, answers: Vec<(u16, Value)>) -> Vec<String> {
+        let mut asked = Vec::new();
+        for (code, body) in answers {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.expect("a request"));
+            }
+            let head = String::from_utf8_lossy(&head).into_owned();
+            asked.push(head.split(' ').nth(1).unwrap_or_default().to_owned());
+            let body = body.to_string();
+            let answer = format!(
+                "HTTP/1.1 {code} x\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream
+                .write_all(answer.as_bytes())
+                .await
+                .expect("a client that listens");
+        }
+        asked
+    }
+
+    fn list(version: &str, name: &str) -> (u16, Value) {
+        let items = [json!({"metadata": {"name": name}})];
+        let list = json!({"metadata": {"resourceVersion": version}, "items": items});
+        (200, list)
+    }
+
+    fn status(code: u16, message: &str) -> (u16, Value) {
+        (
+            code,
+            json!({"kind": "Status", "code": code, "message": message}),
+        )
+    }
+
+    #[tokio::test]
+    async fn a_version_that_the_server_cannot_go_on_from_means_a_new_list() {
+        for (code, message) in [
+            (410, "too old resource version: 90 (95)"),
+            (504, "Too large resource version: 90, current: 7"),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let kubeconfig =
+                std::env::temp_dir().join(format!("berth-reflector-{}-{code}", std::process::id()));
+            let server = format!("http://{}", listener.local_addr().expect("an address"));
+            let config = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "c",
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "c", "user": {}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+            });
+            std::fs::write(&kubeconfig, config.to_string()).expect("a temporary file");
+            let transport = connect(&ConnectOptions {
+                kubeconfig: Some(kubeconfig.clone()),
+                ..ConnectOptions::default()
+            })
+            .await
+            .expect("a client");
+            let _ = std::fs::remove_file(&kubeconfig);
+            let answers = vec![list("90", "a"), status(code, message), list("7", "b")];
+            let served = tokio::spawn(serve(listener, answers));
+            let (updates, mut told) = mpsc::channel(8);
+            let followed = Followed {
+                resource: Resource {
+                    group: "",
+                    version: "v1",
+                    plural: "pods",
+                },
+                field_selector: "",
+                optional: false,
+            };
+            let name = |json: &[u8]| {
+                serde_json::from_slice::<Version>(json).map(|object| object.metadata.name)
+            };
+            let following = tokio::spawn(follow(transport, followed, name, updates));
+            let patience = Duration::from_secs(20);
+            for name in ["a", "b"] {
+                let update = timeout(patience, told.recv())
+                    .await
+                    .expect("an update in time");
+                assert_eq!(
+                    update,
+                    Some(Update::Replaced(vec![name.to_owned()])),
+                    "{code}"
+                );
+            }
+            let asked = timeout(patience, served)
+                .await
+                .expect("requests in time")
+                .expect("no panic");
+            let watches: Vec<bool> = asked.iter().map(|path| path.contains("watch=")).collect();
+            assert_eq!(watches, [false, true, false], "{asked:?}");
+            following.abort();
+        }
     }
 }

@@ -1,12 +1,14 @@
 //! Sends requests. Every request has a deadline, every line of a stream a greatest length.
 
 use crate::ApiError;
-use crate::error::StatusBody;
+use crate::error::{StatusBody, chain};
+use crate::reach::Reach;
 use crate::request::ApiRequest;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -23,6 +25,7 @@ pub struct Transport {
     client: kube::Client,
     server: String,
     user_agent: String,
+    reach: Arc<Reach>,
 }
 
 impl Transport {
@@ -31,6 +34,7 @@ impl Transport {
             client,
             server,
             user_agent,
+            reach: Arc::default(),
         }
     }
 
@@ -68,11 +72,7 @@ impl Transport {
             let response = self.send(request).await?;
             collect(response.into_body(), ANSWER_BYTES_MAX).await
         };
-        timeout(REQUEST_TIMEOUT, exchange)
-            .await
-            .unwrap_or(Err(ApiError::Timeout {
-                seconds: REQUEST_TIMEOUT.as_secs(),
-            }))
+        self.within_reach(exchange).await
     }
 
     /// Sends a request whose answer is a stream of lines.
@@ -80,17 +80,27 @@ impl Transport {
     /// # Errors
     /// The server's refusal, a broken connection, or no answer in time.
     pub async fn stream(&self, request: &ApiRequest) -> Result<Lines, ApiError> {
-        let response = timeout(REQUEST_TIMEOUT, self.send(request))
-            .await
-            .unwrap_or(Err(ApiError::Timeout {
-                seconds: REQUEST_TIMEOUT.as_secs(),
-            }))?;
+        let response = self.within_reach(self.send(request)).await?;
         Ok(Lines {
             body: response.into_body(),
             buffer: BytesMut::new(),
             searched: 0,
             ended: false,
         })
+    }
+
+    /// Gives an exchange its deadline, and says so when nothing gets through.
+    async fn within_reach<T>(
+        &self,
+        exchange: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let result = timeout(REQUEST_TIMEOUT, exchange)
+            .await
+            .unwrap_or(Err(ApiError::Timeout {
+                seconds: REQUEST_TIMEOUT.as_secs(),
+            }));
+        self.reach.note(&self.server, &result);
+        result
     }
 
     async fn send(&self, request: &ApiRequest) -> Result<http::Response<Body>, ApiError> {
@@ -109,7 +119,7 @@ impl Transport {
             .client
             .send(built)
             .await
-            .map_err(|e| ApiError::Transport(e.to_string()))?;
+            .map_err(|e| ApiError::Transport(chain(&e)))?;
         let code = response.status();
         if code.is_success() {
             return Ok(response);
@@ -140,7 +150,7 @@ impl Transport {
 async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     let mut collected = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| ApiError::Transport(e.to_string()))?;
+        let frame = frame.map_err(|e| ApiError::Transport(chain(&e)))?;
         if let Ok(data) = frame.into_data() {
             if collected.len() + data.len() > bytes_max {
                 return Err(ApiError::Transport(format!(
@@ -196,7 +206,7 @@ impl Lines {
             match self.body.frame().await {
                 None => self.ended = true,
                 Some(frame) => {
-                    let frame = frame.map_err(|e| ApiError::Transport(e.to_string()))?;
+                    let frame = frame.map_err(|e| ApiError::Transport(chain(&e)))?;
                     if let Ok(data) = frame.into_data() {
                         self.buffer.extend_from_slice(&data);
                     }

@@ -1,0 +1,115 @@
+//! Whether the API can be reached: said once for all who use a connection, not by each of them at each try.
+
+use crate::ApiError;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// That the API is out of reach is said again after this long.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Since when nothing has come through.
+    lost: Option<Instant>,
+    /// When that was said last.
+    told: Option<Instant>,
+}
+
+/// What there is to say.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    /// Nothing comes through, for so long already.
+    Lost(Duration),
+    /// It works again, after so long.
+    Back(Duration),
+}
+
+impl Reach {
+    /// Takes note of how an exchange with the server went.
+    pub(crate) fn note<T>(&self, server: &str, result: &Result<T, ApiError>) {
+        let error = result.as_ref().err().filter(|e| e.is_out_of_reach());
+        let news = self
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .note(error.is_some(), Instant::now());
+        match (news, error) {
+            (Some(News::Lost(since)), Some(error)) => {
+                let hint = match error.code() {
+                    Some(_) => {
+                        "the server refuses our credentials: does the kubeconfig belong to it?"
+                    }
+                    None => "is it running, and does the kubeconfig belong to it?",
+                };
+                let since = since.as_secs();
+                tracing::warn!(server, %error, since_seconds = since, "failed to reach the API server, trying on; {hint}");
+            }
+            (Some(News::Back(after)), _) => {
+                let after = after.as_secs();
+                tracing::warn!(
+                    server,
+                    after_seconds = after,
+                    "the API server is within reach again"
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+impl State {
+    fn note(&mut self, failed: bool, now: Instant) -> Option<News> {
+        if failed {
+            let lost = *self.lost.get_or_insert(now);
+            let is_due = self
+                .told
+                .is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY);
+            return is_due.then(|| {
+                self.told = Some(now);
+                News::Lost(now.saturating_duration_since(lost))
+            });
+        }
+        let lost = self.lost.take()?;
+        // Only who was told that it was lost wants to know that it is back.
+        (self.told? >= lost).then(|| News::Back(now.saturating_duration_since(lost)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_told_when_it_begins_now_and_then_and_when_it_ends() {
+        let begin = Instant::now();
+        let seconds = Duration::from_secs;
+        // (second, failed, news)
+        let cases = [
+            (0, false, None),
+            (1, true, Some(News::Lost(seconds(0)))),
+            (2, true, None),
+            (30, true, None),
+            (31, true, Some(News::Lost(seconds(30)))),
+            (32, false, Some(News::Back(seconds(31)))),
+            (33, false, None),
+            // What comes and goes is not told each time.
+            (34, true, None),
+            (35, false, None),
+            (70, true, Some(News::Lost(seconds(0)))),
+        ];
+        let mut state = State::default();
+        for (second, failed, news) in cases {
+            assert_eq!(
+                state.note(failed, begin + seconds(second)),
+                news,
+                "{second}"
+            );
+        }
+    }
+}
