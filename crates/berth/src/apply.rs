@@ -4,12 +4,13 @@ use crate::exit::Failure;
 use crate::manifest::Document;
 use berth_apiserver::access::{Access, KindInfo};
 
-/// Creates every object, or replaces it where it is there already.
+/// Creates every object, or replaces it where it is there already. Returns kind and name of each.
 ///
 /// # Errors
 /// Names the file, the document, the object and what is wrong with it.
-pub(crate) fn apply(api: &dyn Access, documents: &[Document]) -> Result<(), Failure> {
+pub(crate) fn apply(api: &dyn Access, documents: &[Document]) -> Result<Vec<String>, Failure> {
     let kinds = api.kinds();
+    let mut applied = Vec::with_capacity(documents.len());
     for document in documents {
         let kind = served(&kinds, document)?;
         let mut object = document.object.clone();
@@ -31,7 +32,7 @@ pub(crate) fn apply(api: &dyn Access, documents: &[Document]) -> Result<(), Fail
             }
             answer => answer,
         };
-        written.map_err(|error| {
+        let written = written.map_err(|error| {
             Failure::Usage(format!(
                 "failed to apply {} {} ({}): {error}",
                 document.kind(),
@@ -39,8 +40,11 @@ pub(crate) fn apply(api: &dyn Access, documents: &[Document]) -> Result<(), Fail
                 document.place
             ))
         })?;
+        // A generated name is known only now.
+        let name = written["metadata"]["name"].as_str().unwrap_or_default();
+        applied.push(format!("{} {name}", document.kind()));
     }
-    Ok(())
+    Ok(applied)
 }
 
 fn served<'a>(kinds: &'a [KindInfo], document: &Document) -> Result<&'a KindInfo, Failure> {

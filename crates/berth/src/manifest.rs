@@ -3,6 +3,7 @@
 use crate::exit::Failure;
 use berth_apiserver::schema;
 use serde_json::Value;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The largest manifest file, in bytes.
@@ -48,16 +49,22 @@ pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<Document>, Failure> {
 
 fn read(file: &Path, documents: &mut Vec<Document>) -> Result<(), Failure> {
     let shown = file.display();
-    let unreadable =
-        |e: std::io::Error| Failure::Usage(format!("failed to read manifest {shown}: {e}"));
-    let size = std::fs::metadata(file).map_err(unreadable)?.len();
-    if size > FILE_BYTES_MAX {
+    let unreadable = |e: std::io::Error| {
+        Failure::Usage(format!(
+            "failed to read manifest {shown}: {e}; nothing was started"
+        ))
+    };
+    // No more is taken in than is wanted, whatever the file claims to be: a pipe has no size.
+    let mut text = String::new();
+    std::fs::File::open(file)
+        .and_then(|opened| opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(unreadable)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
         return Err(Failure::Usage(format!(
-            "failed to read manifest {shown}: {size} bytes, more than the {FILE_BYTES_MAX} that are read at once; \
-             split the file"
+            "failed to read manifest {shown}: more than the {FILE_BYTES_MAX} bytes that are read at once; split the \
+             file"
         )));
     }
-    let text = std::fs::read_to_string(file).map_err(unreadable)?;
     for (index, text) in split(&text).into_iter().enumerate() {
         let place = format!("{shown}, document {}", index + 1);
         let malformed = |reason: String| {

@@ -25,11 +25,18 @@ pub(crate) trait Probe: Send + Sync + 'static {
     fn metrics(&self) -> impl Future<Output = Option<String>> + Send;
 }
 
-/// Takes the address.
+/// Takes the address, which must be on loopback: anybody who reaches it may read.
 ///
 /// # Errors
 /// When it is taken or may not be used; the error says what to do.
 pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, Failure> {
+    if !addr.ip().is_loopback() {
+        return Err(Failure::Usage(format!(
+            "--metrics {addr}: health and metrics are served without authentication and so only on loopback; \
+             give 127.0.0.1:{}",
+            addr.port()
+        )));
+    }
     TcpListener::bind(addr).await.map_err(|e| {
         Failure::Environment(format!(
             "failed to serve metrics on {addr}: {e}; free the port or give another one with --metrics ADDR \
@@ -112,4 +119,29 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
         header::HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_loopback_is_served() {
+        for (addr, is_fine) in [
+            ("127.0.0.1:0", true),
+            ("127.0.0.2:0", true),
+            ("0.0.0.0:0", false),
+            ("[::]:0", false),
+            ("192.0.2.1:0", false),
+        ] {
+            let bound = bind(addr.parse().expect("an address")).await;
+            match bound {
+                Ok(_) => assert!(is_fine, "{addr}"),
+                Err(Failure::Usage(text)) => {
+                    assert!(!is_fine && text.contains("127.0.0.1:0"), "{addr}: {text}");
+                }
+                Err(other) => panic!("{addr}: {other:?}"),
+            }
+        }
+    }
 }

@@ -3,15 +3,26 @@
 use crate::exit::Failure;
 use std::time::Duration;
 
-/// How long a clean stop may take before the process ends anyway.
-pub(crate) const STOP_PATIENCE: Duration = Duration::from_millis(1_800);
+/// How long a clean stop may take before what is left over is not waited for any more.
+pub(crate) const STOP_PATIENCE: Duration = Duration::from_millis(1_600);
+/// The process ends this long after it was asked to, whatever still runs: a blocked thread, memory being given back.
+const END_AFTER: Duration = Duration::from_millis(1_800);
 
-/// Resolves when somebody asks the process to stop.
+/// Resolves when somebody asks the process to stop, which then ends within two seconds.
 ///
 /// # Errors
 /// When the signals cannot be heard.
-#[cfg(unix)]
 pub(crate) async fn stop_requested() -> Result<&'static str, Failure> {
+    let why = signalled().await?;
+    std::thread::spawn(|| {
+        std::thread::sleep(END_AFTER);
+        std::process::exit(0);
+    });
+    Ok(why)
+}
+
+#[cfg(unix)]
+async fn signalled() -> Result<&'static str, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind| {
         signal(kind).map_err(|e| Failure::Environment(format!("failed to listen for signals: {e}")))
@@ -24,12 +35,8 @@ pub(crate) async fn stop_requested() -> Result<&'static str, Failure> {
     }
 }
 
-/// Resolves when somebody asks the process to stop.
-///
-/// # Errors
-/// When the signal cannot be heard.
 #[cfg(not(unix))]
-pub(crate) async fn stop_requested() -> Result<&'static str, Failure> {
+async fn signalled() -> Result<&'static str, Failure> {
     tokio::signal::ctrl_c()
         .await
         .map(|()| "interrupted")

@@ -28,7 +28,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     .await?;
     let kubeconfig = &args.control_plane.kubeconfig;
     let mut scheduling = Scheduling::start(Some(kubeconfig.clone()), None, &core, listener).await?;
-    apply::apply(&*plane.server().api(), &documents)?;
+    let applied = apply::apply(&*plane.server().api(), &documents)?;
 
     println!("API server  {}", plane.server().url());
     println!("nodes       {nodes}, simulated");
@@ -37,8 +37,8 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
         scheduling.metrics
     );
     println!("storage     in memory: everything is gone when berth stops");
-    for document in &documents {
-        println!("applied     {} {}", document.kind(), document.name());
+    for object in &applied {
+        println!("applied     {object}");
     }
     println!();
     println!("In another terminal:");
