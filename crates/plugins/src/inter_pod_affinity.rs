@@ -69,12 +69,14 @@ impl EnqueueExtensions for InterPodAffinity {
                 EventResource::Pod,
                 ActionType::ADD | ActionType::UPDATE_POD_LABEL | ActionType::DELETE,
                 |_, pod, change| hints::after_pod_change(pod, &change),
-            ),
+            )
+            .supplemented_by(|cluster, pod, change| hints::missed_of_pods(cluster, pod, &change)),
             EventRegistration::with_hint(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
                 |_, pod, change| hints::after_node_change(pod, &change),
-            ),
+            )
+            .supplemented_by(|_, _, _| hints::missed_of_nodes()),
         ]
     }
 }

@@ -1,10 +1,11 @@
 //! Which changes may help a pod that was turned down.
 //!
-//! As upstream, namespaces are not looked up here, and a deleted pod must match every one of several anti-affinity
-//! terms to count. The queue makes up for what is missed by that.
+//! As upstream, namespaces are not looked up by the hints, a pod must match every one of several terms to count, and
+//! nodes help no pod that the terms of others keep away. The supplements make up for what is missed by that.
 
 use crate::change::{is_assigned_or_nominated, is_same_pod, nodes, pods};
 use berth_api::{Labels, Pod};
+use berth_framework::Cluster;
 use berth_framework::event::{Change, Hint};
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms};
 
@@ -74,4 +75,135 @@ pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, 
         }
     };
     Ok(if helps { Hint::Queue } else { Hint::Skip })
+}
+
+/// What the hint misses of pods: one of several terms is met or freed, or only in namespaces that are looked up.
+pub(super) fn missed_of_pods(
+    cluster: &Cluster,
+    pod: &Pod,
+    change: &Change<'_>,
+) -> Result<Hint, String> {
+    let (old, new) = pods(change)?;
+    let labels_of = |namespace: &str| cluster.namespace_labels(namespace);
+    let any_match = |terms: &[AffinityTerm], of: &Pod, other: &Pod| {
+        is_assigned_or_nominated(other)
+            && terms
+                .iter()
+                .any(|term| term.matches(of, || labels_of(of.namespace())))
+    };
+    let terms = parsed(pod)?;
+    let (near, far) = (&terms.required_affinity, &terms.required_anti_affinity);
+    let comes = new.is_some_and(|new| any_match(near, new, new));
+    let goes = match old {
+        Some(old) => {
+            any_match(far, old, old)
+                || (new.is_none() && any_match(&parsed(old)?.required_anti_affinity, pod, old))
+        }
+        None => false,
+    };
+    Ok(if comes || goes {
+        Hint::Queue
+    } else {
+        Hint::Skip
+    })
+}
+
+/// What the hint misses of nodes: away from the pods whose terms keep it away, a pod may find room on any new node.
+pub(super) fn missed_of_nodes() -> Result<Hint, String> {
+    Ok(Hint::Queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, full_pod};
+    use berth_api::Object;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn labelled(app: &str, node: &str, affinity: Value) -> Object {
+        let pod = json!({"metadata": {"labels": {"app": app}}, "spec": {"nodeName": node, "affinity": affinity}});
+        Object::Pod(Arc::new(full_pod(app, pod)))
+    }
+
+    fn terms(kind: &str, apps: &[&str]) -> Value {
+        let terms: Vec<Value> = apps
+            .iter()
+            .map(|app| json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "zone"}))
+            .collect();
+        json!({kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+    }
+
+    #[test]
+    fn supplements_wake_whom_the_hints_miss() {
+        let world = World::new();
+        let (near, far) = ("podAffinity", "podAntiAffinity");
+        let plain = || Value::Null;
+        let on = |app: &str| labelled(app, "n1", plain());
+        for (situation, affinity, old, new, hint, supplement) in [
+            (
+                "one of two is gone",
+                terms(far, &["a", "b"]),
+                Some(on("a")),
+                None,
+                Hint::Skip,
+                Hint::Queue,
+            ),
+            (
+                "another one is gone",
+                terms(far, &["a", "b"]),
+                Some(on("c")),
+                None,
+                Hint::Skip,
+                Hint::Skip,
+            ),
+            (
+                "one of two has come",
+                terms(near, &["a", "b"]),
+                None,
+                Some(on("b")),
+                Hint::Skip,
+                Hint::Queue,
+            ),
+            (
+                "another one has come",
+                terms(near, &["a", "b"]),
+                None,
+                Some(on("c")),
+                Hint::Skip,
+                Hint::Skip,
+            ),
+            (
+                "one that is nowhere has come",
+                terms(near, &["a", "b"]),
+                None,
+                Some(labelled("a", "", plain())),
+                Hint::Skip,
+                Hint::Skip,
+            ),
+            (
+                "one of the terms that kept it away is gone",
+                plain(),
+                Some(labelled("x", "n1", terms(far, &["waiting", "z"]))),
+                None,
+                Hint::Skip,
+                Hint::Queue,
+            ),
+        ] {
+            let spec =
+                json!({"metadata": {"labels": {"app": "waiting"}}, "spec": {"affinity": affinity}});
+            let waiting = full_pod("waiting", spec);
+            let change = Change {
+                old: old.as_ref(),
+                new: new.as_ref(),
+            };
+            assert_eq!(after_pod_change(&waiting, &change), Ok(hint), "{situation}");
+            let cluster = world.context().cluster;
+            assert_eq!(
+                missed_of_pods(cluster, &waiting, &change),
+                Ok(supplement),
+                "{situation}"
+            );
+        }
+    }
 }

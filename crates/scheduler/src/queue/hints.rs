@@ -6,7 +6,7 @@ use super::hooks::{Matched, Profile};
 use super::metrics::QueueMetrics;
 use super::notice::{Notice, Notices};
 use berth_api::Str;
-use berth_framework::event::Change;
+use berth_framework::event::{Change, HintFn};
 use berth_framework::{Cluster, Hint};
 use smallvec::SmallVec;
 
@@ -17,21 +17,28 @@ pub enum HintOutcome {
     Queue,
     /// It is not.
     Skip,
-    /// The hint failed, which counts as the former.
+    /// The hint failed, which counts as the first.
     Error,
+    /// The hint says that it is not, and is known to miss this; see
+    /// [`EventRegistration::supplement`](berth_framework::event::EventRegistration::supplement).
+    Supplemented,
 }
 
 impl HintOutcome {
-    pub(super) const ALL: [Self; 3] = [Self::Queue, Self::Skip, Self::Error];
+    pub(super) const ALL: [Self; 4] = [Self::Queue, Self::Skip, Self::Error, Self::Supplemented];
 
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Queue => "Queue",
             Self::Skip => "QueueSkip",
             Self::Error => "Error",
+            Self::Supplemented => "QueueSupplemented",
         }
     }
 }
+
+/// How often hints answered what.
+pub(super) type HintCounts = [u64; HintOutcome::ALL.len()];
 
 /// What a PreQueueingHint answered, as the `result` label of its metric has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,14 +73,14 @@ pub(super) enum Strategy {
 
 /// How often each plugin's hints answered what, for one event.
 #[derive(Debug, Default)]
-pub(super) struct Tally(SmallVec<[(Str, [u64; 3]); 4]>);
+pub(super) struct Tally(SmallVec<[(Str, HintCounts); 4]>);
 
 impl Tally {
     fn count(&mut self, plugin: &Str, outcome: HintOutcome) {
         let at = match self.0.iter().position(|(name, _)| name == plugin) {
             Some(at) => at,
             None => {
-                self.0.push((plugin.clone(), [0; 3]));
+                self.0.push((plugin.clone(), HintCounts::default()));
                 self.0.len() - 1
             }
         };
@@ -142,11 +149,13 @@ impl Question<'_> {
             if !info.is_rejected_by(plugin) || !self.is_asked(at, id) {
                 continue;
             }
-            let answer = match &registration.on.hint {
-                None => Ok(Hint::Queue),
-                Some(hint) => hint(self.cluster, &info.pod, self.change),
-            };
+            let ask = |hint: &HintFn| hint(self.cluster, &info.pod, self.change);
+            let answer = registration.on.hint.as_ref().map_or(Ok(Hint::Queue), ask);
+            let supplement = registration.on.supplement.as_ref();
             match answer {
+                Ok(Hint::Skip) if supplement.map(ask) == Some(Ok(Hint::Queue)) => {
+                    tally.count(plugin, HintOutcome::Supplemented);
+                }
                 Ok(Hint::Skip) => {
                     tally.count(plugin, HintOutcome::Skip);
                     continue;

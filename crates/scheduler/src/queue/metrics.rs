@@ -1,7 +1,7 @@
 //! What the queue counts (spec section 7: the metrics of the queue). Durations are not here: the core has no clock.
 
 use super::entry::QueuedIn;
-use super::hints::{HintOutcome, NarrowingResult};
+use super::hints::{HintCounts, HintOutcome, NarrowingResult};
 use berth_api::Str;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub struct QueueMetrics {
     incoming: FxHashMap<Str, [u64; 3]>,
     unschedulable: FxHashMap<Str, FxHashMap<Str, i64>>,
     inflight: FxHashMap<Str, i64>,
-    hints: FxHashMap<(Str, Str), [u64; 3]>,
+    hints: FxHashMap<(Str, Str), HintCounts>,
     narrowings: FxHashMap<Str, [u64; 2]>,
     /// How often the log of events for pods in flight was full and collapsed into one entry.
     pub event_log_collapses_total: u64,
@@ -52,7 +52,7 @@ impl QueueMetrics {
         }
     }
 
-    pub(super) fn hints(&mut self, plugin: &Str, event: &Str, counts: [u64; 3]) {
+    pub(super) fn hints(&mut self, plugin: &Str, event: &Str, counts: HintCounts) {
         let sums = self
             .hints
             .entry((plugin.clone(), event.clone()))
