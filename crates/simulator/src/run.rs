@@ -14,6 +14,7 @@ use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::profile::{EnabledPlugin, ProfileSpec};
 use berth_scheduler::{ClusterChange, CycleResult, Outcome, Outputs, Scheduler, SchedulerOptions};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// What is judged: the scheduler's plugins and how they are set up, and the API it talks to.
@@ -92,6 +93,12 @@ pub struct Failure {
     pub step: usize,
     /// What was wrong.
     pub violation: Violation,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}: {}", self.step, self.violation)
+    }
 }
 
 /// How long the scheduler may be left alone before it has come to rest: longer than any backoff and delay.
@@ -492,7 +499,11 @@ impl<'a, 'l> Run<'a, 'l> {
     /// A pod that is being deleted for the scheduler but not for the API: it makes room for another one.
     fn judge_preemption(&mut self, failed: Option<&Str>) -> Result<(), Violation> {
         let cache = self.scheduler.cache();
-        let dying = |pod: &Pod| cache.effective(pod.uid()).is_some_and(|p| p.is_terminating());
+        let dying = |pod: &Pod| {
+            cache
+                .effective(pod.uid())
+                .is_some_and(|p| p.is_terminating())
+        };
         let (victims, spared): (Vec<Str>, Vec<Str>) = {
             let uids = |dies: bool| {
                 let pods = self.checker.living_pods().filter(|pod| dying(pod) == dies);

@@ -3,6 +3,7 @@
 
 use crate::run::{Failure, Subject, run};
 use crate::script::Script;
+use std::fmt;
 
 /// A script that fails, and how.
 #[derive(Debug, Clone)]
@@ -13,6 +14,20 @@ pub struct Shrunk {
     pub failure: Failure,
     /// How many runs it took to find.
     pub runs: usize,
+}
+
+/// The script and what it shows, a line each.
+impl fmt::Display for Shrunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let features = self.script.unusual_features();
+        if !features.is_empty() {
+            writeln!(f, "  with {features}")?;
+        }
+        for step in &self.script.steps {
+            writeln!(f, "  {step}")?;
+        }
+        write!(f, "{}", self.failure.violation)
+    }
 }
 
 /// Finds a short script that shows the same kind of violation as `script` does, within `runs_max` runs.

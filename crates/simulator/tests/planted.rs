@@ -1,0 +1,362 @@
+//! Planted bugs: the checker must see each of them, and the shortest script must still show it. The bugs are put in from
+//! outside, as plugins and as an API, never in the product.
+
+use berth_api::{Str, Time};
+use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
+use berth_framework::event::{EventRegistration, Hint};
+use berth_framework::plugin::{
+    Bind, Context, EnqueueExtensions, Filter, Plugin, PostFilter, PostFilterContext,
+    PostFilterResult, PreEnqueue, PreFilter, PreFilterResult,
+};
+use berth_framework::plugin::{NodeStatuses, Nominating};
+use berth_framework::registry::{Extensions, FactoryContext, Registry};
+use berth_framework::stage::{StageContext, Step};
+use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
+use berth_simulator::world::{Refusal, World};
+use berth_simulator::{Api, FaithfulApi, Script, Shrunk, Subject, run, shrink};
+use std::sync::Arc;
+
+/// How many seeds a bug may hide in, and their steps.
+const SEEDS: u64 = 200;
+const STEPS: usize = 400;
+
+/// Finds a seed that shows the bug, checks that it is seen as what it is, and returns the shortest script.
+fn found(subject: &Subject, faults: bool, kinds: &[&str]) -> Shrunk {
+    for seed in 0..SEEDS {
+        let script = Script::draw(seed, STEPS, faults);
+        if let Err(failure) = run(subject, &script) {
+            let kind = failure.violation.kind();
+            assert!(
+                kinds.contains(&kind),
+                "expected {kinds:?}, seed {seed}: {failure}"
+            );
+            let shrunk = shrink(subject, &script, &failure, 1_000);
+            let again = run(subject, &shrunk.script);
+            assert_eq!(
+                again,
+                Err(shrunk.failure.clone()),
+                "the short script shows it, too"
+            );
+            assert_eq!(shrunk.failure.violation.kind(), kind);
+            assert!(
+                shrunk.script.steps.len() <= 60,
+                "the script is still long:\n{shrunk}"
+            );
+            return shrunk;
+        }
+    }
+    panic!("nobody has seen the planted bug in {SEEDS} seeds: expected {kinds:?}");
+}
+
+/// The in-tree plugins with one of them changed.
+fn with(
+    name: &'static str,
+    change: impl Fn(Extensions) -> Extensions + Send + Sync + 'static,
+) -> Subject {
+    let mut subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
+    let original = subject.registry.clone();
+    let change = Arc::new(change);
+    subject.registry = Registry::default();
+    for plugin in original.names() {
+        let Some(factory) = original.get(plugin).cloned() else {
+            continue;
+        };
+        let (is_it, change) = (plugin == name, change.clone());
+        let make = move |cx: &FactoryContext<'_>| {
+            let made = factory(cx)?;
+            Ok(if is_it { change(made) } else { made })
+        };
+        subject
+            .registry
+            .register(plugin, make)
+            .unwrap_or_else(|e| panic!("{e}"));
+    }
+    subject
+}
+
+/// Takes the place of an in-tree plugin.
+struct Impostor {
+    name: &'static str,
+    inner: Extensions,
+}
+
+impl Plugin for Impostor {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+// --- a lost wake-up ------------------------------------------------------------------------------------------
+
+impl EnqueueExtensions for Impostor {
+    fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
+        let events = self.inner.events.clone();
+        let mut registrations = events.map(|e| e.events(features)).unwrap_or_default();
+        for registration in &mut registrations {
+            registration.hint = Some(Arc::new(|_, _, _| Ok(Hint::Skip)));
+        }
+        registrations
+    }
+}
+
+#[test]
+fn a_hint_that_wrongly_says_skip_loses_pods() {
+    let subject = with("NodeResourcesFit", |inner| {
+        let name = "NodeResourcesFit";
+        let events = Extensions::of(Impostor {
+            name,
+            inner: inner.clone(),
+        })
+        .events()
+        .build()
+        .events;
+        Extensions { events, ..inner }
+    });
+    let shrunk = found(&subject, false, &["lost pod"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(
+        text.contains("NodeResourcesFit"),
+        "it says where the pod is: {text}"
+    );
+}
+
+// --- an overcommit -------------------------------------------------------------------------------------------
+
+impl PreFilter for Impostor {
+    fn pre_filter(&self, _: &Context<'_>, _: &mut CycleState, _: &PodInfo) -> PreFilterResult {
+        PreFilterResult::Skip
+    }
+}
+
+impl Filter for Impostor {
+    fn filter(&self, _: &Context<'_>, _: &CycleState, _: &PodInfo, _: NodeView<'_>) -> Status {
+        Status::success()
+    }
+}
+
+#[test]
+fn a_filter_that_ignores_requests_overcommits() {
+    let subject = with("NodeResourcesFit", |inner| {
+        let name = "NodeResourcesFit";
+        let blind = Extensions::of(Impostor {
+            name,
+            inner: inner.clone(),
+        })
+        .pre_filter()
+        .filter()
+        .build();
+        Extensions {
+            pre_filter: blind.pre_filter,
+            filter: blind.filter,
+            ..inner
+        }
+    });
+    let shrunk = found(&subject, false, &["overcommit"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(text.contains("one too many on node"), "{text}");
+}
+
+#[test]
+fn a_filter_that_ignores_taints_misplaces() {
+    let subject = with("TaintToleration", |inner| {
+        let name = "TaintToleration";
+        let blind = Extensions::of(Impostor {
+            name,
+            inner: inner.clone(),
+        })
+        .filter()
+        .build();
+        Extensions {
+            filter: blind.filter,
+            ..inner
+        }
+    });
+    let shrunk = found(&subject, false, &["misplaced"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(text.contains("a taint is not tolerated"), "{text}");
+}
+
+// --- a bypassed gate -----------------------------------------------------------------------------------------
+
+impl PreEnqueue for Impostor {
+    fn pre_enqueue(&self, _: &Context<'_>, _: &berth_api::Pod) -> Status {
+        Status::success()
+    }
+}
+
+#[test]
+fn without_the_plugin_of_gates_gates_are_bypassed() {
+    let subject = with("SchedulingGates", |inner| {
+        let name = "SchedulingGates";
+        Extensions::of(Impostor { name, inner })
+            .pre_enqueue()
+            .build()
+    });
+    found(&subject, false, &["bypassed gate"]);
+}
+
+// --- bindings ------------------------------------------------------------------------------------------------
+
+/// What a faulty Bind plugin does.
+#[derive(Clone, Copy)]
+enum BindBug {
+    /// It says that the pod is bound and calls nobody.
+    Nothing,
+    /// It binds to another node than the chosen one.
+    Elsewhere,
+    /// It does not wait for the answer.
+    Hasty,
+}
+
+struct FaultyBinder(BindBug);
+
+impl Plugin for FaultyBinder {
+    fn name(&self) -> &str {
+        "DefaultBinder"
+    }
+}
+
+impl Bind for FaultyBinder {
+    fn bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        _: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step {
+        let node = match self.0 {
+            BindBug::Nothing => return Step::success(),
+            BindBug::Hasty => node.clone(),
+            BindBug::Elsewhere => {
+                let other = cx
+                    .cluster
+                    .nodes
+                    .iter()
+                    .map(|n| n.name())
+                    .find(|n| *n != node);
+                other.unwrap_or(node).clone()
+            }
+        };
+        let pod = PodRef::of(&pod.pod);
+        cx.outbox.call(ApiCall::BindPod { pod, node });
+        match self.0 {
+            BindBug::Hasty => Step::Done(Status::error("I have no patience")),
+            _ => Step::success(),
+        }
+    }
+}
+
+fn with_binder(bug: BindBug) -> Subject {
+    with("DefaultBinder", move |_| {
+        Extensions::of(FaultyBinder(bug)).bind().build()
+    })
+}
+
+#[test]
+fn a_second_binding_while_the_first_is_under_way_is_a_double_bind() {
+    found(&with_binder(BindBug::Hasty), false, &["double bind"]);
+}
+
+#[test]
+fn a_binding_to_another_node_is_a_double_bind() {
+    found(&with_binder(BindBug::Elsewhere), false, &["double bind"]);
+}
+
+#[test]
+fn a_binding_that_nobody_sends_loses_the_pod() {
+    found(
+        &with_binder(BindBug::Nothing),
+        false,
+        &["unresolved", "lost pod"],
+    );
+}
+
+// --- preemption ----------------------------------------------------------------------------------------------
+
+struct Bully;
+
+impl Plugin for Bully {
+    fn name(&self) -> &str {
+        "DefaultPreemption"
+    }
+}
+
+impl PostFilter for Bully {
+    /// Evicts the first pod it sees, whatever that helps.
+    fn post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        _: &NodeStatuses,
+    ) -> PostFilterResult {
+        let cluster = cx.dry_run.cluster();
+        let victim = cluster.nodes.iter().flat_map(|node| node.pods()).next();
+        if let Some(victim) = victim.map(|victim| victim.pod.clone()) {
+            let condition = ConditionPatch::of(
+                &victim,
+                "DisruptionTarget",
+                "True",
+                "PreemptionByScheduler",
+                "",
+            );
+            cx.outbox.call(ApiCall::DeletePod {
+                pod: PodRef::of(&victim),
+                condition,
+            });
+        }
+        PostFilterResult {
+            status: Status::unschedulable(format!("no room for {}", pod.pod.name())),
+            nominating: Nominating::Keep,
+        }
+    }
+}
+
+#[test]
+fn evicting_pods_of_no_less_importance_is_needless() {
+    let subject = with("DefaultPreemption", |_| {
+        Extensions::of(Bully).post_filter().build()
+    });
+    let shrunk = found(&subject, false, &["needless preemption"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(text.contains("no less important"), "{text}");
+}
+
+// --- statuses ------------------------------------------------------------------------------------------------
+
+/// An API that says that statuses are written and writes none.
+struct ForgetfulApi;
+
+impl Api for ForgetfulApi {
+    fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
+        match call {
+            ApiCall::PatchPodStatus { .. } | ApiCall::ClearPreEnqueueStatus { .. } => Ok(()),
+            call => FaithfulApi.carry_out(world, call, now),
+        }
+    }
+}
+
+/// An API that says that pods are bound and binds none.
+struct LyingApi;
+
+impl Api for LyingApi {
+    fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
+        match call {
+            ApiCall::BindPod { .. } => Ok(()),
+            call => FaithfulApi.carry_out(world, call, now),
+        }
+    }
+}
+
+#[test]
+fn a_status_that_is_not_written_is_wrong() {
+    let mut subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
+    subject.api = Arc::new(ForgetfulApi);
+    found(&subject, false, &["wrong status"]);
+}
+
+#[test]
+fn a_pod_that_is_not_bound_in_spite_of_the_answer_is_unresolved() {
+    let mut subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
+    subject.api = Arc::new(LyingApi);
+    found(&subject, false, &["unresolved"]);
+}
