@@ -330,8 +330,6 @@ pub struct EventRegistration {
     pub hint: Option<HintFn>,
     /// Asked when `hint` says Skip: what kube-scheduler's hint misses, kept apart so that `hint` answers as that one.
     pub supplement: Option<HintFn>,
-    /// Asked when `hint` says Skip: what kube-scheduler's hint misses, kept apart so that `hint` answers as that one.
-    pub supplement: Option<HintFn>,
     /// Narrows the pods that are asked.
     pub pre_queueing_hint: Option<PreQueueingHintFn>,
 }
