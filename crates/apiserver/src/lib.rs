@@ -31,4 +31,4 @@ pub mod table;
 pub mod validation;
 mod watch;
 
-pub use server::{RunningServer, Server, ServerOptions, StartError};
+pub use server::{RunningServer, Server, ServerMetrics, ServerOptions, StartError};

@@ -3,7 +3,23 @@
 use crate::cli::ApiserverArgs;
 use crate::control_plane::{ControlPlane, Options};
 use crate::exit::Failure;
+use crate::serve::{self, Probe};
 use crate::signal;
+use berth_apiserver::ServerMetrics;
+use std::sync::Arc;
+
+/// What the plain endpoints tell of the API server: once it runs it is ready.
+struct ServerProbe(ServerMetrics);
+
+impl Probe for ServerProbe {
+    fn ready(&self) -> bool {
+        true
+    }
+
+    async fn metrics(&self) -> Option<String> {
+        Some(self.0.text())
+    }
+}
 
 /// Runs until asked to stop.
 ///
@@ -15,9 +31,14 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
         admission: args.admission,
         nodes: args.control_plane.nodes.unwrap_or(0),
     };
+    let listener = serve::bind(args.metrics).await?;
+    let metrics = serve::address(&listener)?;
     let plane = ControlPlane::start(&args.control_plane, options).await?;
+    let probe = ServerProbe(plane.server().metrics());
+    tokio::spawn(serve::serve(listener, Arc::new(probe)));
     println!("API server  {}", plane.server().url());
     println!("kubeconfig  {}", args.control_plane.kubeconfig.display());
+    println!("metrics     http://{metrics}/metrics");
     println!("storage     in memory: everything is gone when berth stops");
     println!();
     println!(

@@ -111,6 +111,9 @@ pub(crate) struct ApiserverArgs {
     /// Run the admission plugins that only matter with controllers and kubelets (ServiceAccount, TaintNodesByCondition)
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) admission: Switch,
+    /// Address for plain /healthz and /metrics, on loopback; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10252")]
+    pub(crate) metrics: SocketAddr,
 }
 
 /// Options of the scheduling core.

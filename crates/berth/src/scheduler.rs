@@ -122,9 +122,7 @@ impl Scheduling {
         })
         .await
         .map_err(Failure::environment)?;
-        let metrics = listener
-            .local_addr()
-            .map_err(|e| Failure::Environment(format!("failed to serve metrics: {e}")))?;
+        let metrics = serve::address(&listener)?;
         let runner = Runner::start(&transport, options)?;
         tokio::spawn(serve::serve(listener, Arc::new(runner.probe())));
         Ok(Self {

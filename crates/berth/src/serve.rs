@@ -1,4 +1,4 @@
-//! Plain HTTP on loopback: `/healthz`, `/livez`, `/readyz` and `/metrics` of the scheduler.
+//! Plain HTTP on loopback: `/healthz`, `/livez`, `/readyz` and `/metrics` of the scheduler or the API server.
 
 use crate::exit::Failure;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ const CONNECTIONS_MAX: usize = 64;
 
 /// What is served.
 pub(crate) trait Probe: Send + Sync + 'static {
-    /// Whether the scheduler has seen the whole cluster and goes on.
+    /// Whether the scheduler has seen the whole cluster and goes on, or the API server answers.
     fn ready(&self) -> bool;
     /// The metrics, in the Prometheus text format.
     fn metrics(&self) -> impl Future<Output = Option<String>> + Send;
@@ -43,6 +43,16 @@ pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, Failure> {
              (port 0 takes a free one)"
         ))
     })
+}
+
+/// Where a listener listens.
+///
+/// # Errors
+/// When the system does not say.
+pub(crate) fn address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+    listener
+        .local_addr()
+        .map_err(|e| Failure::Environment(format!("failed to serve metrics: {e}")))
 }
 
 /// Serves until the process ends.

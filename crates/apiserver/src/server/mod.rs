@@ -124,8 +124,20 @@ pub struct RunningServer {
     authenticator: Authenticator,
     api: Arc<Api>,
     access: Arc<InProcess>,
+    metrics: ServerMetrics,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
+}
+
+/// The server's numbers, to be read while it runs. Cloning shares.
+#[derive(Debug, Clone)]
+pub struct ServerMetrics(Arc<State>);
+
+impl ServerMetrics {
+    /// The numbers as they are now, in the text format of Prometheus.
+    pub fn text(&self) -> String {
+        nonresource::metrics_text(&self.0)
+    }
 }
 
 /// What every request needs.
@@ -203,6 +215,7 @@ impl Server {
             options.event_ttl,
             stopping.clone(),
         ));
+        let metrics = ServerMetrics(Arc::clone(&state));
         let accepting = tokio::spawn(connection::accept(
             listener,
             identity.acceptor,
@@ -216,6 +229,7 @@ impl Server {
             authenticator,
             api,
             access,
+            metrics,
             stop,
             accepting,
         })
@@ -254,6 +268,11 @@ impl RunningServer {
     /// The objects, for the controllers and kubelets of this process.
     pub fn api(&self) -> Arc<dyn Access> {
         Arc::<InProcess>::clone(&self.access)
+    }
+
+    /// The server's numbers.
+    pub fn metrics(&self) -> ServerMetrics {
+        self.metrics.clone()
     }
 
     /// The newest revision of the store.

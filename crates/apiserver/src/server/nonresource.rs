@@ -112,6 +112,15 @@ fn paths() -> Value {
 }
 
 fn metrics(state: &State) -> Response<AnswerBody> {
+    response(
+        StatusCode::OK,
+        HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+        Bytes::from(metrics_text(state)),
+    )
+}
+
+/// The metrics in the text format of Prometheus.
+pub(super) fn metrics_text(state: &State) -> String {
     let mut out = String::new();
     state.limits.write_metrics(&mut out);
     // Writing to a string does not fail.
@@ -142,9 +151,5 @@ fn metrics(state: &State) -> Response<AnswerBody> {
          berth_apiserver_revision {}",
         state.api.revision()
     );
-    response(
-        StatusCode::OK,
-        HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
-        Bytes::from(out),
-    )
+    out
 }

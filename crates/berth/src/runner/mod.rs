@@ -11,7 +11,6 @@ use berth_client::events::{self, EventPublisher};
 use berth_framework::registry::Registry;
 use berth_framework::{call::CallId, call::CallResult, stage::JobId, stage::JobResult};
 use berth_scheduler::config::Config;
-use berth_scheduler::dispatcher::DispatcherOptions;
 use berth_scheduler::evaluator::Stopwatch;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use std::sync::Arc;
@@ -66,9 +65,6 @@ impl Runner {
     pub(crate) fn start(transport: &Transport, options: &RunOptions) -> Result<Self, Failure> {
         let mut core = SchedulerOptions {
             seed: options.seed,
-            dispatcher: DispatcherOptions::for_parallelism(
-                usize::try_from(options.config.parallelism).unwrap_or(1),
-            ),
             stopwatch: Box::new(SinceStart(Instant::now())),
             ..SchedulerOptions::default()
         };
