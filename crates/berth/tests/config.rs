@@ -8,6 +8,9 @@ mod e2e;
 use e2e::{Cluster, Scratch, eventually};
 use std::process::Command;
 
+/// The command under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_berth");
+
 /// Fills one node before the next, where the default spreads.
 const PACKING: &str = "\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -67,7 +70,7 @@ fn everything_that_is_wrong_is_told_by_path() {
         .replace("weight: 1", "weight: 101");
     let config = scratch.file("config.yaml", &text).display().to_string();
     let kubeconfig = scratch.path("kubeconfig").display().to_string();
-    let output = Command::new(env!("CARGO_BIN_EXE_berth"))
+    let output = Command::new(BINARY)
         .args(["up", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
         .args(["--kubeconfig", &kubeconfig, "--config", &config])
         .output()

@@ -8,6 +8,9 @@ mod e2e;
 use e2e::{Cluster, Kubectl, eventually};
 use std::collections::BTreeMap;
 
+/// The command under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_berth");
+
 /// The example of the Pod Scheduling Readiness page, with two gates.
 const GATED: &str = "\
 apiVersion: v1

@@ -6,25 +6,21 @@
 mod e2e;
 
 use berth_client::request::{self, PODS, Resource};
-use e2e::{Api, Cluster, PATIENCE, Scratch, eventually};
+use e2e::{Api, Cluster, Scratch, eventually, scheduled};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::time::Duration;
+
+/// The command under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_berth");
 
 const DEPLOYMENTS: Resource = Resource {
     group: "apps",
     version: "v1",
     plural: "deployments",
 };
-const EVENTS: Resource = Resource {
-    group: "",
-    version: "v1",
-    plural: "events",
-};
-
 const MANIFEST: &str = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -53,16 +49,6 @@ spec:
   containers:
   - {name: c, image: 'registry.example/c:1', resources: {requests: {cpu: 1k}}}
 ";
-
-fn scheduled(pod: &Value) -> Value {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .find(|c| c["type"] == "PodScheduled")
-        .cloned()
-        .unwrap_or_default()
-}
 
 #[test]
 fn manifests_run_gates_hold_and_reasons_are_told() {
@@ -126,14 +112,7 @@ fn manifests_run_gates_hold_and_reasons_are_told() {
     );
     assert_eq!(condition["observedGeneration"], 1);
     eventually("the events tell the same", || {
-        let events = api.send(&request::list(EVENTS, "", 500, ""));
-        let told = |object: &str, reason: &str| {
-            let events = events["items"].as_array();
-            events
-                .into_iter()
-                .flatten()
-                .find(|e| e["involvedObject"]["name"] == object && e["reason"] == reason)
-        };
+        let told = |object, reason| api.event(object, reason);
         let failed = told("huge", "FailedScheduling")?;
         told("gated", "Scheduled")?;
         assert!(
@@ -144,14 +123,8 @@ fn manifests_run_gates_hold_and_reasons_are_told() {
     });
 
     // Health and metrics are served in plain text.
-    let address = cluster.greeted("http://127.0.0.1:");
-    let address = address
-        .trim_start_matches("http://")
-        .split('/')
-        .next()
-        .unwrap_or_default();
-    assert!(http_get(address, "/healthz").ends_with("ok"));
-    let metrics = http_get(address, "/metrics");
+    assert!(cluster.http_get("/healthz").ends_with("ok"));
+    let metrics = cluster.http_get("/metrics");
     for line in [
         "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"} 13",
         "scheduler_pending_pods{queue=\"unschedulable\"} 1",
@@ -178,25 +151,8 @@ fn ctrl_c_stops_cleanly() {
     assert_eq!(code, Some(0));
 }
 
-fn http_get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("the metrics port answers");
-    stream
-        .set_read_timeout(Some(PATIENCE))
-        .expect("a timeout can be set");
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )
-    .expect("the request is sent");
-    let mut answer = String::new();
-    stream
-        .read_to_string(&mut answer)
-        .expect("the answer is text");
-    answer
-}
-
 fn berth(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_berth"))
+    Command::new(BINARY)
         .args(args)
         .output()
         .expect("berth runs")

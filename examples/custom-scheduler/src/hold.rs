@@ -63,15 +63,15 @@ impl PreEnqueue for Hold {
 impl EnqueueExtensions for Hold {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
-            // The pod itself loses its label. No other pod needs to be asked.
+            // The pod itself is released, or held for something else: then it has to say so. No other pod needs to
+            // be asked.
             EventRegistration::with_hint(
                 EventResource::Pod,
                 ActionType::UPDATE_POD_LABEL,
-                |cluster, pod, change| {
-                    let released = change
-                        .new_pod()
-                        .is_some_and(|new| held_for(cluster, new).is_none());
-                    Ok(if change.is_about(pod) && released {
+                |_cluster, pod, change| {
+                    let before = change.old_pod().and_then(|old| old.labels().get(HOLD));
+                    let after = change.new_pod().and_then(|new| new.labels().get(HOLD));
+                    Ok(if change.is_about(pod) && before != after {
                         Hint::Queue
                     } else {
                         Hint::Skip
@@ -158,6 +158,13 @@ mod tests {
                 &relabelled,
                 pod("q").object(),
                 Hint::Skip,
+            ),
+            (
+                "it is held for something else",
+                closed(),
+                &relabelled,
+                pod("p").label(HOLD, "freeze").object(),
+                Hint::Queue,
             ),
             (
                 "another label changes",

@@ -1,12 +1,16 @@
 //! A cluster of its own for each test: `berth up` as a child process, and the tools that talk to it.
+//!
+//! A test that uses this says which binary it means in a constant `BINARY` of its own: `berth`, or one that has its
+//! subcommands and more plugins.
 
 // Which of these a test uses differs.
 #![allow(dead_code)]
 
-use berth_client::request::{self, PODS};
+use berth_client::request::{self, PODS, Resource};
 use berth_client::{ConnectOptions, Transport, connect};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +19,13 @@ use std::time::{Duration, Instant};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause between two looks at something that is awaited.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Events as `kubectl describe` sees them.
+const EVENTS: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "events",
+};
 
 /// A directory that goes away with the test.
 pub(crate) struct Scratch(PathBuf);
@@ -60,7 +71,7 @@ impl Cluster {
     /// Starts a cluster with these further arguments and waits until it says that it is ready.
     pub(crate) fn up(name: &str, args: &[&str]) -> Self {
         let scratch = Scratch::new(name);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_berth"))
+        let mut child = Command::new(crate::BINARY)
             .arg("up")
             .args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
             .arg("--kubeconfig")
@@ -109,6 +120,38 @@ impl Cluster {
             .find(|word| word.starts_with(prefix))
             .unwrap_or_else(|| panic!("no {prefix} in:\n{}", self.greeting))
             .to_owned()
+    }
+
+    /// What the scheduler serves at a path, head included: `/metrics`, `/healthz`.
+    pub(crate) fn http_get(&self, path: &str) -> String {
+        let address = self.greeted("http://127.0.0.1:");
+        let address = address.trim_start_matches("http://");
+        let address = address.split('/').next().unwrap_or_default();
+        let mut stream = TcpStream::connect(address).expect("the metrics port answers");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a timeout can be set");
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        )
+        .expect("the request is sent");
+        let mut answer = String::new();
+        stream
+            .read_to_string(&mut answer)
+            .expect("the answer is text");
+        answer
+    }
+
+    /// The sum of a metric over all series whose labels contain `label`; zero when there is none.
+    pub(crate) fn metric(&self, name: &str, label: &str) -> f64 {
+        let metrics = self.http_get("/metrics");
+        let series = metrics.lines().filter_map(|line| {
+            let (labels, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+            let wanted = labels.is_empty() || labels.starts_with('{');
+            (wanted && labels.contains(label)).then(|| value.parse::<f64>().ok())?
+        });
+        series.sum()
     }
 
     /// Asks it to stop with a signal and returns how long that took and its exit code.
@@ -265,4 +308,23 @@ impl Api {
     pub(crate) fn pod(&self, name: &str) -> Value {
         self.send(&request::get(PODS, "default", name))
     }
+
+    /// An event about an object of the default namespace, by its reason.
+    pub(crate) fn event(&self, object: &str, reason: &str) -> Option<Value> {
+        let events = self.send(&request::list(EVENTS, "", 500, ""));
+        let events = events["items"].as_array()?;
+        let about = |e: &&Value| e["involvedObject"]["name"] == object && e["reason"] == reason;
+        events.iter().find(about).cloned()
+    }
+}
+
+/// The PodScheduled condition of a pod; null when it has none.
+pub(crate) fn scheduled(pod: &Value) -> Value {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .find(|c| c["type"] == "PodScheduled")
+        .cloned()
+        .unwrap_or_default()
 }
