@@ -77,15 +77,48 @@ impl Api {
         options: &WriteOptions,
     ) -> Result<Arc<Version>, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
+        adopt_namespace(resource, namespace, &mut object)?;
+        resource.strategy().default(&mut object);
+        self.admit_create(resource.stored_as(), namespace, &mut object)?;
+        let add = |object: Value| {
+            let key = resource.key(namespace, meta(&object, "name"));
+            if !options.dry_run {
+                self.store.create(store, &key, object)
+            } else if self.store.get(store, &key).is_none() {
+                Ok(Version::unstored(object))
+            } else {
+                Err(StoreError::Exists)
+            }
+        };
+        let Some(base) = self.fill_in_metadata(&mut object) else {
+            let name = meta(&object, "name").to_owned();
+            let object = self.prepare_create(resource, namespace, object)?;
+            return add(object).map_err(|_| ApiError::already_exists(resource.subject(&name)));
+        };
+        let mut name = String::new();
+        for _ in 0..GENERATE_ATTEMPTS_MAX {
+            // The name comes first: other fields may be made from it.
+            name = self.new_name(&base);
+            let mut named = object.clone();
+            meta_mut(&mut named).insert("name".to_owned(), name.clone().into());
+            let named = self.prepare_create(resource, namespace, named)?;
+            if let Ok(version) = add(named) {
+                return Ok(version);
+            }
+        }
+        Err(ApiError::generated_name_taken(resource.subject(&name)))
+    }
+
+    /// An object with its name, as it is going to be stored.
+    fn prepare_create(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+    ) -> Result<Value, ApiError> {
         let rules = resource.stored_as();
         let strategy = resource.strategy();
-        adopt_namespace(resource, namespace, &mut object)?;
-        strategy.default(&mut object);
-        self.admit_create(rules, namespace, &mut object)?;
-
-        let generate = self.fill_in_metadata(&mut object);
-        let cx = self.context(namespace);
-        strategy.prepare_for_create(&mut object, &cx);
+        strategy.prepare_for_create(&mut object, &self.context(namespace));
         if rules.resource == gr("", "namespaces") {
             namespaces::prepare_for_create(&mut object);
         }
@@ -93,47 +126,18 @@ impl Api {
             Generation::Unset => meta_mut(&mut object).remove("generation"),
             _ => meta_mut(&mut object).insert("generation".to_owned(), 1.into()),
         };
-
-        for _ in 0..GENERATE_ATTEMPTS_MAX {
-            if let Some(base) = &generate {
-                let name = self.new_name(base);
-                meta_mut(&mut object).insert("name".to_owned(), name.into());
-            }
-            let mut errors = metadata::validate_create(
-                &object,
-                resource.namespaced,
-                metadata::NameRule::of(rules.resource),
-            );
-            errors.extend(strategy.validate(&object));
-            let name = meta(&object, "name").to_owned();
-            if !errors.is_empty() {
-                return Err(ApiError::invalid(resource.kind_subject(&name), &errors));
-            }
-            complete(rules, &mut object);
-            let key = resource.key(namespace, &name);
-            let taken = if options.dry_run {
-                if self.store.get(store, &key).is_none() {
-                    return Ok(Version::unstored(object));
-                }
-                true
-            } else if generate.is_some() {
-                match self.store.create(store, &key, object.clone()) {
-                    Ok(version) => return Ok(version),
-                    Err(_) => true,
-                }
-            } else {
-                return self
-                    .store
-                    .create(store, &key, object)
-                    .map_err(|_| ApiError::already_exists(resource.subject(&name)));
-            };
-            if taken && generate.is_none() {
-                return Err(ApiError::already_exists(resource.subject(&name)));
-            }
+        let mut errors = metadata::validate_create(
+            &object,
+            resource.namespaced,
+            metadata::NameRule::of(rules.resource),
+        );
+        errors.extend(strategy.validate(&object));
+        if !errors.is_empty() {
+            let subject = resource.kind_subject(meta(&object, "name"));
+            return Err(ApiError::invalid(subject, &errors));
         }
-        Err(ApiError::generated_name_taken(
-            resource.subject(meta(&object, "name")),
-        ))
+        complete(rules, &mut object);
+        Ok(object)
     }
 
     /// Sets what the server alone decides. Returns what a name is to be generated from.

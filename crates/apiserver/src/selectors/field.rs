@@ -1,6 +1,7 @@
 //! Field selectors: `spec.nodeName=n1,status.phase!=Failed`, over the fields that a kind offers.
 
 use crate::registry::Resource;
+use berth_api::selector::{self, FieldTerm, SelectorError};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -24,8 +25,7 @@ pub struct FieldSelector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Term {
     field: Selectable,
-    equal: bool,
-    value: String,
+    term: FieldTerm,
 }
 
 impl FieldSelector {
@@ -34,25 +34,16 @@ impl FieldSelector {
     /// # Errors
     /// What upstream says of it.
     pub fn parse(resource: &Resource, text: &str) -> Result<Self, String> {
-        let mut terms = Vec::new();
-        for part in split(text) {
-            if part.is_empty() {
-                continue;
-            }
-            let Some((label, equal, value)) = split_term(part) else {
-                return Err(format!(
-                    "invalid selector: '{text}'; can't understand '{part}'"
-                ));
-            };
-            let value = unescape(value)?;
-            let field = resource.selectable(label)?;
-            terms.push(Term {
-                field,
-                equal,
-                value,
-            });
-        }
-        Ok(Self { terms })
+        let parsed: selector::FieldSelector =
+            text.parse().map_err(|e: SelectorError| e.to_string())?;
+        let terms = parsed.terms().iter().map(|term| {
+            let field = resource.selectable(&term.field)?;
+            let term = term.clone();
+            Ok(Term { field, term })
+        });
+        Ok(Self {
+            terms: terms.collect::<Result<_, String>>()?,
+        })
     }
 
     /// Whether every object matches.
@@ -69,7 +60,7 @@ impl FieldSelector {
                 Some(Value::Number(n)) => Cow::Owned(n.to_string()),
                 _ => Cow::Borrowed(term.field.absent),
             };
-            (value == term.value) == term.equal
+            term.term.matches(&value)
         })
     }
 
@@ -77,71 +68,9 @@ impl FieldSelector {
     pub fn required(&self, label: &str) -> Option<&str> {
         self.terms
             .iter()
-            .find(|t| t.equal && t.field.label == label)
-            .map(|t| t.value.as_str())
+            .find(|t| !t.term.negated && t.field.label == label)
+            .map(|t| t.term.value.as_str())
     }
-}
-
-/// Splits at commas that no backslash precedes.
-fn split(text: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let mut start = 0;
-    let mut escaped = false;
-    for (i, c) in text.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            ',' => {
-                parts.push(&text[start..i]);
-                start = i + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&text[start..]);
-    parts
-}
-
-fn split_term(term: &str) -> Option<(&str, bool, &str)> {
-    // A `!` that no `=` follows belongs to the label.
-    term.char_indices().find_map(|(at, _)| {
-        let (label, rest) = term.split_at(at);
-        if let Some(value) = rest.strip_prefix("!=") {
-            return Some((label, false, value));
-        }
-        let value = rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?;
-        Some((label, true, value))
-    })
-}
-
-fn unescape(value: &str) -> Result<String, String> {
-    let mut out = String::with_capacity(value.len());
-    let mut chars = value.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => match chars.next() {
-                Some(c @ ('\\' | ',' | '=')) => out.push(c),
-                Some(c) => {
-                    return Err(format!(
-                        "invalid field selector: invalid escape sequence in value: \"\\\\{c}\""
-                    ));
-                }
-                None => {
-                    return Err(
-                        "invalid field selector: invalid escape sequence in value: \"\\\\\""
-                            .to_owned(),
-                    );
-                }
-            },
-            ',' | '=' => {
-                return Err(format!(
-                    "invalid field selector: unescaped character in value: {c}"
-                ));
-            }
-            c => out.push(c),
-        }
-    }
-    Ok(out)
 }
 
 #[cfg(test)]

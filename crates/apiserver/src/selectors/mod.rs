@@ -1,21 +1,30 @@
 //! Label and field selectors of lists and watches.
 
 pub mod field;
-pub mod label;
 
 use crate::registry::Resource;
 use crate::status::ApiError;
+use berth_api::selector::{Selector, SelectorError};
 use field::FieldSelector;
-use label::LabelSelector;
 use serde_json::Value;
 
 /// What a list or watch is narrowed to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selectors {
     /// By labels.
-    pub labels: LabelSelector,
+    pub labels: Selector,
     /// By fields.
     pub fields: FieldSelector,
+}
+
+impl Default for Selectors {
+    /// Everything.
+    fn default() -> Self {
+        Self {
+            labels: Selector::everything(),
+            fields: FieldSelector::default(),
+        }
+    }
 }
 
 impl Selectors {
@@ -25,18 +34,66 @@ impl Selectors {
     /// 400 with upstream's words.
     pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, ApiError> {
         Ok(Self {
-            labels: LabelSelector::parse(labels).map_err(ApiError::bad_request)?,
+            labels: labels
+                .parse()
+                .map_err(|e: SelectorError| ApiError::bad_request(e.to_string()))?,
             fields: FieldSelector::parse(resource, fields).map_err(ApiError::bad_request)?,
         })
     }
 
     /// Whether every object matches.
     pub fn is_everything(&self) -> bool {
-        self.labels.is_everything() && self.fields.is_everything()
+        self.labels.is_empty() && self.fields.is_everything()
     }
 
     /// Whether this object matches.
     pub fn matches(&self, object: &Value) -> bool {
-        self.fields.matches(object) && self.labels.matches(object.pointer("/metadata/labels"))
+        let labels = object.pointer("/metadata/labels");
+        self.fields.matches(object) && self.labels.matches_with(|key| labels?.get(key)?.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry;
+    use serde_json::json;
+
+    #[test]
+    fn labels_and_fields_must_both_match() {
+        let pods = registry::find("", "pods").expect("pods are served");
+        let object = json!({
+            "metadata": {"name": "a", "labels": {"app": "web", "tier": "1"}},
+            "status": {"phase": "Running"},
+        });
+        let bare = json!({"metadata": {"name": "b"}});
+        // (labels, fields, matches the object, matches one without labels)
+        let cases = [
+            ("", "", true, true),
+            ("app", "", true, false),
+            ("!app", "", false, true),
+            ("app in (db, web),tier>0", "", true, false),
+            ("app!=web", "", false, true),
+            ("app=web", "metadata.name=a", true, false),
+            ("app=web", "status.phase=Failed", false, false),
+        ];
+        for (labels, fields, first, second) in cases {
+            let Ok(selectors) = Selectors::parse(pods, labels, fields) else {
+                panic!("{labels:?} {fields:?} can be parsed");
+            };
+            assert_eq!(selectors.matches(&object), first, "{labels:?} {fields:?}");
+            assert_eq!(selectors.matches(&bare), second, "{labels:?} {fields:?}");
+            let is_everything = labels.is_empty() && fields.is_empty();
+            assert_eq!(selectors.is_everything(), is_everything);
+        }
+        let refused = Selectors::parse(pods, "app inn (x)", "").err();
+        assert_eq!(
+            refused.map(|e| (e.code, e.message)),
+            Some((
+                400,
+                "unable to parse requirement: found 'inn', expected: in, notin, =, ==, !=, gt, lt"
+                    .to_owned()
+            ))
+        );
     }
 }

@@ -1,40 +1,22 @@
 //! The formats of names, keys, values, ports and addresses, with Kubernetes' own messages.
 //!
-//! Each function returns one message per broken rule; none means that the value is fine.
+//! Each function returns one message per broken rule; none means that the value is fine. What the scheduler checks
+//! too comes from `berth_api::names`.
 
+use berth_api::names::DNS_SUBDOMAIN_LEN_MAX;
+pub(crate) use berth_api::names::{
+    dns1035_label as dns_1035_label, dns1123_label as dns_label,
+    dns1123_subdomain as dns_subdomain, label_key as qualified_name, label_value,
+};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-const QUALIFIED_NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
-end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-
-const DNS_LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
-and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-'[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-
-const DNS_SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
-'-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 const DNS_SUBDOMAIN_UNDERSCORE_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
 characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used \
 for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 
-const DNS_1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with \
-an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
-validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-
-const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', \
-'_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', \
-regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-
-/// Longest label of a domain name, in bytes.
-const LABEL_BYTES_MAX: usize = 63;
-/// Longest domain name, in bytes.
-const SUBDOMAIN_BYTES_MAX: usize = 253;
-
+/// Lengths are counted in bytes, whatever the API calls them.
 fn too_long(bytes_max: usize) -> String {
-    format!("must be no more than {bytes_max} bytes")
+    format!("must be no more than {bytes_max} characters")
 }
 
 /// "must be between … and …, inclusive".
@@ -60,61 +42,11 @@ fn matches_shape(
     }
 }
 
-fn is_dns_label_shape(value: &str) -> bool {
-    matches_shape(
-        value,
-        is_lower_alphanumeric,
-        |b| is_lower_alphanumeric(b) || b == b'-',
-        is_lower_alphanumeric,
-    )
-}
-
-fn is_dns_subdomain_shape(value: &str) -> bool {
-    value.split('.').all(is_dns_label_shape)
-}
-
-fn is_name_shape(value: &str) -> bool {
-    matches_shape(
-        value,
-        |b| b.is_ascii_alphanumeric(),
-        |b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'),
-        |b| b.is_ascii_alphanumeric(),
-    )
-}
-
-/// A label of a domain name (RFC 1123), such as the name of a container.
-pub(crate) fn dns_label(value: &str) -> Vec<String> {
-    let mut messages = Vec::new();
-    if value.len() > LABEL_BYTES_MAX {
-        messages.push(too_long(LABEL_BYTES_MAX));
-    }
-    if !is_dns_label_shape(value) {
-        messages.push(if is_dns_subdomain_shape(value) {
-            "must not contain dots".to_owned()
-        } else {
-            DNS_LABEL_RULE.to_owned()
-        });
-    }
-    messages
-}
-
-/// A domain name (RFC 1123), such as the name of a pod.
-pub(crate) fn dns_subdomain(value: &str) -> Vec<String> {
-    let mut messages = Vec::new();
-    if value.len() > SUBDOMAIN_BYTES_MAX {
-        messages.push(too_long(SUBDOMAIN_BYTES_MAX));
-    }
-    if !is_dns_subdomain_shape(value) {
-        messages.push(DNS_SUBDOMAIN_RULE.to_owned());
-    }
-    messages
-}
-
 /// A domain name whose labels may hold underscores, as in DNS search paths.
 pub(crate) fn dns_subdomain_with_underscore(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
-    if value.len() > SUBDOMAIN_BYTES_MAX {
-        messages.push(too_long(SUBDOMAIN_BYTES_MAX));
+    if value.len() > DNS_SUBDOMAIN_LEN_MAX {
+        messages.push(too_long(DNS_SUBDOMAIN_LEN_MAX));
     }
     let fits = value.split('.').all(|label| {
         matches_shape(
@@ -126,24 +58,6 @@ pub(crate) fn dns_subdomain_with_underscore(value: &str) -> Vec<String> {
     });
     if !fits {
         messages.push(DNS_SUBDOMAIN_UNDERSCORE_RULE.to_owned());
-    }
-    messages
-}
-
-/// A label of a domain name (RFC 1035), such as the name of a service.
-pub(crate) fn dns_1035_label(value: &str) -> Vec<String> {
-    let mut messages = Vec::new();
-    if value.len() > LABEL_BYTES_MAX {
-        messages.push(too_long(LABEL_BYTES_MAX));
-    }
-    let fits = matches_shape(
-        value,
-        |b| b.is_ascii_lowercase(),
-        |b| is_lower_alphanumeric(b) || b == b'-',
-        is_lower_alphanumeric,
-    );
-    if !fits {
-        messages.push(DNS_1035_RULE.to_owned());
     }
     messages
 }
@@ -160,59 +74,11 @@ pub(crate) fn path_segment(value: &str, prefix: bool) -> Vec<String> {
         .collect()
 }
 
-/// `[prefix/]name`: keys of labels and annotations, resource names, gates, condition types.
-pub(crate) fn qualified_name(value: &str) -> Vec<String> {
-    let mut messages = Vec::new();
-    let mut parts = value.split('/');
-    let (first, second, more) = (parts.next().unwrap_or(""), parts.next(), parts.next());
-    let name = match (second, more) {
-        (None, _) => first,
-        (Some(name), None) => {
-            if first.is_empty() {
-                messages.push("prefix part must be non-empty".to_owned());
-            } else {
-                messages.extend(
-                    dns_subdomain(first)
-                        .into_iter()
-                        .map(|m| format!("prefix part {m}")),
-                );
-            }
-            name
-        }
-        (Some(_), Some(_)) => {
-            return vec![format!(
-                "a valid label key {QUALIFIED_NAME_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
-        }
-    };
-    if name.is_empty() {
-        messages.push("name part must be non-empty".to_owned());
-    } else if name.len() > LABEL_BYTES_MAX {
-        messages.push(format!("name part {}", too_long(LABEL_BYTES_MAX)));
-    }
-    if !is_name_shape(name) {
-        messages.push(format!("name part {QUALIFIED_NAME_RULE}"));
-    }
-    messages
-}
-
-/// The value of a label.
-pub(crate) fn label_value(value: &str) -> Vec<String> {
-    let mut messages = Vec::new();
-    if value.len() > LABEL_BYTES_MAX {
-        messages.push(too_long(LABEL_BYTES_MAX));
-    }
-    if !value.is_empty() && !is_name_shape(value) {
-        messages.push(LABEL_VALUE_RULE.to_owned());
-    }
-    messages
-}
-
 /// A key of a config map or secret.
 pub(crate) fn config_key(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
-    if value.len() > SUBDOMAIN_BYTES_MAX {
-        messages.push(too_long(SUBDOMAIN_BYTES_MAX));
+    if value.len() > DNS_SUBDOMAIN_LEN_MAX {
+        messages.push(too_long(DNS_SUBDOMAIN_LEN_MAX));
     }
     let fits = !value.is_empty()
         && value
@@ -464,6 +330,24 @@ mod tests {
             ["name part must be no more than 63 bytes"]
         );
         assert_eq!(dns_label("a.b"), ["must not contain dots"]);
+    }
+
+    #[test]
+    fn what_is_too_long_is_counted_in_the_words_of_each_rule() {
+        type Rule = fn(&str) -> Vec<String>;
+        let cases: [(Rule, usize, &str); 6] = [
+            (dns_label, 63, "characters"),
+            (dns_subdomain, 253, "characters"),
+            (dns_1035_label, 63, "characters"),
+            (config_key, 253, "characters"),
+            (port_name, 15, "characters"),
+            (label_value, 63, "bytes"),
+        ];
+        for (rule, max, unit) in cases {
+            assert_eq!(rule(&"a".repeat(max)), [""; 0], "{max} {unit}");
+            let message = format!("must be no more than {max} {unit}");
+            assert_eq!(rule(&"a".repeat(max + 1)), [message]);
+        }
     }
 
     #[test]

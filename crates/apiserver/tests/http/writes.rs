@@ -461,3 +461,25 @@ async fn reviews_are_answered_and_not_stored() {
     assert_eq!(*at(&bad, "/status/authenticated"), Value::Null);
     assert_eq!(cluster.get(path).await.status, 405);
 }
+
+#[tokio::test]
+async fn what_is_made_from_a_name_is_made_from_a_generated_one_too() {
+    let cluster = Cluster::start().await;
+    let job = json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"generateName": "j-"},
+        "spec": {"template": {"spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "registry.example/a:1"}],
+        }}},
+    });
+    let created = cluster
+        .create("/apis/batch/v1/namespaces/default/jobs", &job)
+        .await;
+    let name = text(&created, "/metadata/name");
+    assert!(name.starts_with("j-") && name.len() == 7, "{name}");
+    let labels = at(&created, "/spec/template/metadata/labels");
+    assert_eq!(labels["job-name"], name);
+    assert_eq!(labels["batch.kubernetes.io/job-name"], name);
+}
