@@ -69,18 +69,24 @@ impl Core {
                 return;
             }
             let now = events::now();
-            let mut idle = true;
-            if self.missing.is_empty() && self.scheduler.has_pod_to_try() {
+            let idle;
+            if self.has_pod_to_try() {
                 let outcome = self.scheduler.schedule_one(now);
                 idle = !matches!(outcome, Outcome::Done { .. });
             } else {
                 self.scheduler.tick(now);
+                // Somebody's backoff may be over.
+                idle = !self.has_pod_to_try();
             }
             self.hand_on(now);
             if idle && self.sleep().await == Next::Stop {
                 return;
             }
         }
+    }
+
+    fn has_pod_to_try(&self) -> bool {
+        self.missing.is_empty() && self.scheduler.has_pod_to_try()
     }
 
     /// Takes in what waits, up to a limit.

@@ -4,6 +4,7 @@ use crate::e2e::PATIENCE;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 /// A service on a port of its own. Its thread ends with the test's process.
 pub(crate) struct AdmissionServer {
@@ -14,6 +15,7 @@ pub(crate) struct AdmissionServer {
 /// A request that waits for its answer.
 pub(crate) struct Asked {
     line: String,
+    at: Instant,
     stream: TcpStream,
 }
 
@@ -29,7 +31,8 @@ impl AdmissionServer {
                 line.push_str(&lines.next().unwrap_or_default());
                 // The rest of the head; there is no body.
                 while lines.next().is_some_and(|header| !header.is_empty()) {}
-                if sender.send(Asked { line, stream }).is_err() {
+                let at = Instant::now();
+                if sender.send(Asked { line, at, stream }).is_err() {
                     return;
                 }
             }
@@ -52,6 +55,11 @@ impl Asked {
     /// Method and path.
     pub(crate) fn line(&self) -> &str {
         self.line.trim_end_matches(" HTTP/1.1")
+    }
+
+    /// When it came.
+    pub(crate) fn at(&self) -> Instant {
+        self.at
     }
 
     pub(crate) fn answer(mut self, status: &str, text: &str) {
