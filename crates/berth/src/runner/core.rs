@@ -69,15 +69,13 @@ impl Core {
                 return;
             }
             let now = events::now();
-            let idle;
-            if self.has_pod_to_try() {
-                let outcome = self.scheduler.schedule_one(now);
-                idle = !matches!(outcome, Outcome::Done { .. });
+            let idle = if self.has_pod_to_try() {
+                !matches!(self.scheduler.schedule_one(now), Outcome::Done { .. })
             } else {
                 self.scheduler.tick(now);
                 // Somebody's backoff may be over.
-                idle = !self.has_pod_to_try();
-            }
+                !self.has_pod_to_try()
+            };
             self.hand_on(now);
             if idle && self.sleep().await == Next::Stop {
                 return;
