@@ -103,6 +103,8 @@ impl fmt::Display for Failure {
 
 /// How long the scheduler may be left alone before it has come to rest: longer than any backoff and delay.
 const QUIET: Duration = Duration::from_secs(40);
+/// How long a watch may keep an event back. Longer than this, it would be taken for broken.
+const LAG_MAX: Duration = Duration::from_secs(20);
 /// How many rounds it may take to come to rest.
 const ROUNDS_MAX: u64 = 4000;
 /// So long that it never ends: without the periodic flush, only events bring pods back.
@@ -169,8 +171,12 @@ struct Run<'a, 'l> {
     checker: Checker,
     scheduler: Scheduler,
     now: Time,
+    /// When each watch, of pods and of nodes, had last delivered everything.
+    up_to_date: [Time; 2],
     calls: Vec<(CallId, ApiCall)>,
     jobs: Vec<JobId>,
+    /// UIDs of pods whose binding was carried out though the scheduler was told that it was not.
+    untold: BTreeSet<Str>,
     /// By UID, how often in a row the API would not take the status of a pod.
     refused: BTreeMap<Str, u32>,
     seed: u64,
@@ -243,8 +249,10 @@ impl<'a, 'l> Run<'a, 'l> {
             checker: Checker::default(),
             scheduler: start(subject, features, seed, now)?,
             now,
+            up_to_date: [now; 2],
             calls: Vec::new(),
             jobs: Vec::new(),
+            untold: BTreeSet::new(),
             refused: BTreeMap::new(),
             seed,
             tally: Tally::default(),
@@ -280,6 +288,7 @@ impl<'a, 'l> Run<'a, 'l> {
                 self.now = self.now + *span;
                 self.scheduler.tick(self.now);
                 self.after_input(None)?;
+                self.deliver_late()?;
             }
             Step::Schedule(count) => {
                 for _ in 0..*count {
@@ -363,6 +372,19 @@ impl<'a, 'l> Run<'a, 'l> {
         }
     }
 
+    /// A watch lags, but not for ever.
+    fn deliver_late(&mut self) -> Result<(), Violation> {
+        for (at, kind) in [Watched::Pods, Watched::Nodes].into_iter().enumerate() {
+            if self.world.undelivered_of(kind == Watched::Pods) == 0 {
+                self.up_to_date[at] = self.now;
+            } else if self.now.since(self.up_to_date[at]) > LAG_MAX {
+                while self.deliver(kind)? {}
+                self.up_to_date[at] = self.now;
+            }
+        }
+        Ok(())
+    }
+
     fn tell(&mut self, event: &WatchEvent) -> Result<(), Violation> {
         self.say(|| format!("told: {event}"));
         self.checker.told(event);
@@ -401,6 +423,9 @@ impl<'a, 'l> Run<'a, 'l> {
         if let ApiCall::BindPod { pod, node } = &call {
             self.checker.bind_answered(&pod.uid, node, result.is_ok());
             self.tally.bindings += u64::from(result.is_ok());
+            if how == Answer::TimeoutAfter {
+                self.untold.insert(pod.uid.clone());
+            }
         } else if how == Answer::Honest {
             self.refused.remove(&call.pod().uid);
         } else {
@@ -602,7 +627,7 @@ impl<'a, 'l> Run<'a, 'l> {
         while !self.calls.is_empty() {
             self.answer(0, Answer::Honest)?;
         }
-        self.world.kubelets_report();
+        self.world.kubelets_report(|_| true);
         // Nobody allows what the simulator's Permit holds back: users give up on it.
         let held_back: Vec<Str> = self
             .world
@@ -638,8 +663,11 @@ impl<'a, 'l> Run<'a, 'l> {
     /// One round on the way to rest. Whether anything is going on.
     fn round(&mut self) -> Result<bool, Violation> {
         let version = self.world.version();
-        // The kubelets let go of what is being deleted.
+        // The kubelets let go of what is being deleted. Where the scheduler was never told that a binding was carried
+        // out, it may say that it failed, and the kubelet has the last word.
         self.world.reap();
+        let untold = &self.untold;
+        self.world.kubelets_report(|pod| untold.contains(pod.uid()));
         self.scheduler.tick(self.now);
         self.after_input(None)?;
         for kind in [Watched::Nodes, Watched::Pods] {

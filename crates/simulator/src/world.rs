@@ -189,10 +189,11 @@ impl World {
         });
     }
 
-    /// The kubelets say of every pod on their nodes that it is scheduled, as they do all the time.
-    pub fn kubelets_report(&mut self) {
+    /// The kubelets say of these pods on their nodes that they are scheduled, as kubelets do.
+    pub fn kubelets_report(&mut self, which: impl Fn(&Pod) -> bool) {
         let theirs = self.pods.values().filter(|pod| {
             self.nodes.contains_key(&pod.spec.node_name)
+                && which(pod)
                 && pod
                     .condition("PodScheduled")
                     .is_none_or(|c| c.status != "True")
@@ -389,6 +390,16 @@ impl World {
     /// How many events have not been delivered.
     pub fn undelivered(&self) -> usize {
         self.pod_stream.len() + self.node_stream.len()
+    }
+
+    /// How many events of one watch have not been delivered: that of the pods or that of the nodes.
+    pub fn undelivered_of(&self, pods: bool) -> usize {
+        let stream = if pods {
+            &self.pod_stream
+        } else {
+            &self.node_stream
+        };
+        stream.len()
     }
 
     /// The pods' watch breaks: what was not delivered never will be, the present state is listed.

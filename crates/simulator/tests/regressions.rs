@@ -1,0 +1,193 @@
+//! Scripts that once showed a violation, as the simulator shrank them. None may show one again.
+
+use berth_api::{Duration, TaintEffect};
+use berth_framework::FeatureGates;
+use berth_simulator::shapes::{NodeChange, NodeShape, PodShape, Slow};
+use berth_simulator::{Answer, Script, Step, Subject, Watched, run};
+
+fn node(cpu_milli: i64) -> NodeShape {
+    NodeShape {
+        cpu_milli,
+        memory_mebibytes: 4096,
+        pods: 110,
+        ..NodeShape::default()
+    }
+}
+
+fn pod(cpu_milli: i64) -> PodShape {
+    PodShape {
+        cpu_milli,
+        ..PodShape::default()
+    }
+}
+
+fn slow(slow: Slow) -> PodShape {
+    PodShape {
+        slow: Some(slow),
+        ..pod(100)
+    }
+}
+
+fn app(app: &'static str) -> PodShape {
+    PodShape {
+        app: Some(app),
+        ..pod(100)
+    }
+}
+
+fn apart_from(app: &'static str) -> PodShape {
+    PodShape {
+        apart_from: Some(app),
+        priority: 100,
+        ..pod(100)
+    }
+}
+
+#[test]
+fn what_was_found_once_is_mended() {
+    use Step::{
+        Advance, Answer as Answered, ChangeNode, CreateNode, CreatePod, DeletePod, Deliver,
+        Relabel, Relist, Schedule,
+    };
+    let pods = |n| Deliver(Watched::Pods, n);
+    let nodes = |n| Deliver(Watched::Nodes, n);
+    let millis = Duration::from_millis;
+    let honest = |n| Answered(0, n, Answer::Honest);
+    let scripts: [(&str, Vec<Step>); 7] = [
+        (
+            "a pod that was bound and deleted between two lists keeps no place",
+            vec![
+                CreateNode(0, node(1000)),
+                nodes(1),
+                CreatePod(1, pod(1000)),
+                pods(1),
+                Schedule(1),
+                honest(1),
+                DeletePod(1),
+                Relist(Watched::Pods),
+                CreatePod(2, pod(1000)),
+            ],
+        ),
+        (
+            "others see the new label of a placed pod",
+            vec![
+                CreateNode(0, node(1000)),
+                nodes(1),
+                CreatePod(1, app("green")),
+                pods(1),
+                Schedule(1),
+                Relabel(1, "red"),
+                CreatePod(2, apart_from("red")),
+                pods(2),
+                Schedule(1),
+            ],
+        ),
+        (
+            "what a pod that Permit holds back was waiting for is noted",
+            vec![
+                CreateNode(0, node(1000)),
+                nodes(1),
+                Advance(millis(2000)),
+                CreatePod(1, slow(Slow::Permit)),
+                pods(1),
+                Schedule(1),
+                Step::Slow(1, None),
+                pods(1),
+                Advance(millis(5000)),
+            ],
+        ),
+        (
+            "a pod whose node changed under a parked cycle is tried elsewhere",
+            vec![
+                CreateNode(0, node(1000)),
+                CreateNode(1, node(500)),
+                nodes(2),
+                CreatePod(1, slow(Slow::Reserve)),
+                pods(1),
+                Schedule(1),
+                ChangeNode(0, NodeChange::Taint("maintenance", TaintEffect::NoExecute)),
+                ChangeNode(1, NodeChange::Cpu(4000)),
+            ],
+        ),
+        (
+            "a new node helps a pod that another one's terms keep away",
+            vec![
+                CreateNode(0, node(1000)),
+                nodes(1),
+                CreatePod(1, apart_from("green")),
+                CreatePod(2, app("green")),
+                pods(2),
+                Schedule(2),
+                CreateNode(1, node(1000)),
+            ],
+        ),
+        (
+            "a nomination that may have been written is taken back in full",
+            vec![
+                CreateNode(0, node(500)),
+                nodes(1),
+                CreatePod(
+                    1,
+                    PodShape {
+                        cpu_milli: 500,
+                        ..slow(Slow::Job)
+                    },
+                ),
+                pods(1),
+                Schedule(1),
+                CreatePod(2, pod(100)),
+                Answered(0, 1, Answer::TimeoutAfter),
+                CreatePod(
+                    3,
+                    PodShape {
+                        priority: 10,
+                        ..slow(Slow::Timer)
+                    },
+                ),
+                Advance(millis(5000)),
+            ],
+        ),
+        (
+            "an eviction that fails brings its victim back",
+            vec![
+                CreateNode(0, node(1000)),
+                nodes(1),
+                CreatePod(1, pod(1000)),
+                pods(1),
+                Schedule(1),
+                CreatePod(
+                    2,
+                    PodShape {
+                        priority: 100,
+                        ..pod(500)
+                    },
+                ),
+                pods(1),
+                Answered(0, 1, Answer::TimeoutBefore),
+                Schedule(1),
+                Schedule(1),
+                Answered(0, 2, Answer::ServerError),
+                Advance(millis(11_000)),
+                Schedule(2),
+                Answered(0, 3, Answer::ServerError),
+                Advance(millis(11_000)),
+                Schedule(2),
+                DeletePod(2),
+            ],
+        ),
+    ];
+    let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
+    for (what, steps) in scripts {
+        for seed in 0..3 {
+            let (features, steps) = (FeatureGates::default(), steps.clone());
+            let script = Script {
+                seed,
+                features,
+                steps,
+            };
+            if let Err(failure) = run(&subject, &script) {
+                panic!("{what}: {failure}");
+            }
+        }
+    }
+}
