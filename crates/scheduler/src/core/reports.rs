@@ -7,7 +7,7 @@ use crate::metrics::Metric;
 use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport, SCHEDULING_GATED};
 use berth_api::{Duration, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::Context;
 use berth_framework::stage::Wake;
 
@@ -62,8 +62,13 @@ impl Scheduler {
             && !error.kind.is_dropped()
         {
             let pod = call.pod();
+            let level = match error.kind {
+                // The pod went, or is another one by now: there is nothing left to write.
+                CallErrorKind::NotFound | CallErrorKind::Conflict => LogLevel::Debug,
+                _ => LogLevel::Error,
+            };
             self.io.log(
-                LogLevel::Error,
+                level,
                 format!("Error updating pod {pod} ({}): {error}", call.call_type()),
             );
             if let ApiCall::DeletePod { pod, .. } = &call {

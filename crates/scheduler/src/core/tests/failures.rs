@@ -1,8 +1,10 @@
 //! What becomes of pods whose attempt fails: PostFilter, Reserve, Permit, and the failure handler (5.5, 5.6, 5.8).
 
 use super::*;
+use crate::LogLevel;
 use crate::queue::QueuedIn;
 use berth_api::Duration;
+use berth_framework::call::CallErrorKind;
 use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
 use berth_framework::stage::Step;
 use berth_framework::testing::{FakePlugin, fake, node, pod};
@@ -281,6 +283,27 @@ fn without_async_calls_a_pod_returns_after_its_status_call() {
     w.answer_all();
     w.advance(Duration::from_secs(3));
     assert_eq!(w.attempt(), "on n2");
+}
+
+/// A pod that goes while its status is being written is no trouble that anybody need look at.
+#[test]
+fn only_writes_that_should_have_worked_are_errors_in_the_log() {
+    let cases = [
+        (CallErrorKind::NotFound, LogLevel::Debug),
+        (CallErrorKind::Refused, LogLevel::Error),
+    ];
+    for (kind, level) in cases {
+        let mut w = world([fits()]);
+        w.applied(node("n1").capacity("1", "1Gi", "10").object());
+        w.pod(pod("big").request("cpu", "2"));
+        w.attempt();
+        w.fail(kind);
+        let line = w
+            .log
+            .iter()
+            .find(|l| l.message.contains("Error updating pod"));
+        assert_eq!(line.map(|l| l.level), Some(level), "{kind:?}");
+    }
 }
 
 /// C-48, edge cases 222 to 225. The pod changes while its cycle is parked.

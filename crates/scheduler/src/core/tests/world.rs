@@ -197,6 +197,16 @@ impl World {
         call
     }
 
+    /// Answers the next call with an error of this kind.
+    pub(super) fn fail(&mut self, kind: CallErrorKind) {
+        assert!(!self.calls.is_empty(), "there is no call to answer");
+        let (id, _) = self.calls.remove(0);
+        let message = format!("{kind:?}");
+        self.core
+            .complete(id, Err(CallError { kind, message }), self.now);
+        self.take();
+    }
+
     /// Answers all calls with success until there is none.
     pub(super) fn answer_all(&mut self) -> &mut Self {
         while !self.calls.is_empty() {
