@@ -4,9 +4,9 @@ use crate::exit::Failure;
 use std::time::Duration;
 
 /// How long a clean stop may take before what is left over is not waited for any more.
-pub(crate) const STOP_PATIENCE: Duration = Duration::from_millis(1_600);
+pub(crate) const STOP_PATIENCE: Duration = Duration::from_millis(1_500);
 /// The process ends this long after it was asked to, whatever still runs: a blocked thread, memory being given back.
-const END_AFTER: Duration = Duration::from_millis(1_800);
+const END_AFTER: Duration = Duration::from_millis(1_600);
 
 /// Resolves when somebody asks the process to stop, which then ends within two seconds.
 ///
