@@ -168,10 +168,7 @@ impl Run<'_> {
                 .filter(|(_, status)| !status.is_success())
                 .cloned()
                 .collect();
-            let statuses = NodeStatuses {
-                by_node: answers,
-                ..NodeStatuses::new()
-            };
+            let statuses: NodeStatuses = answers;
             self.post_filter(&mut evaluation, &statuses)
         });
         Ok(())

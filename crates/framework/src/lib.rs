@@ -12,12 +12,14 @@ pub mod call;
 pub mod cluster;
 pub mod event;
 pub mod features;
+pub mod keep;
 pub mod plugin;
 pub mod pod_info;
 pub mod registry;
 pub mod stage;
 pub mod state;
 pub mod status;
+pub mod statuses;
 pub mod table;
 #[cfg(feature = "test-builders")]
 pub mod testing;

@@ -9,10 +9,11 @@ use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
 use crate::stage::{Outbox, StageContext, Step, Wait, Wake};
 use crate::state::CycleState;
-use crate::status::{Code, Status};
+use crate::status::Status;
 use crate::table::{NodeView, Slot};
+
+pub use crate::statuses::NodeStatuses;
 use berth_api::{Duration, Pod, Str, Time};
-use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// The greatest score of a node after normalisation.
@@ -131,51 +132,28 @@ pub trait Filter: Plugin {
         pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status;
-}
 
-/// What each node answered. Nodes that are not listed have the `absent` status.
-#[derive(Debug, Clone, Default)]
-pub struct NodeStatuses {
-    /// By node.
-    pub by_node: FxHashMap<Slot, Status>,
-    /// Of every other node.
-    pub absent: Status,
-}
-
-impl NodeStatuses {
-    /// No node listed; the others `UnschedulableAndUnresolvable` without a reason.
-    pub fn new() -> Self {
-        Self {
-            by_node: FxHashMap::default(),
-            absent: Status::new(Code::UnschedulableAndUnresolvable, []),
-        }
-    }
-
-    /// The status of a node.
-    pub fn get(&self, slot: Slot) -> &Status {
-        self.by_node.get(&slot).unwrap_or(&self.absent)
-    }
-
-    /// How many of `nodes` nodes gave each reason, as `<count> <reason>`, sorted as text.
-    pub fn histogram(&self, nodes: usize) -> Vec<String> {
-        let mut counts: FxHashMap<&str, usize> = FxHashMap::default();
-        for status in self.by_node.values() {
-            for reason in status.reasons() {
-                *counts.entry(reason).or_default() += 1;
+    /// The same for several nodes: takes those that are turned down out of `nodes`, and tells `reject` why. Asks
+    /// about one after another unless the plugin knows better; the answers must be the same.
+    fn filter_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &mut Vec<Slot>,
+        reject: &mut dyn FnMut(Slot, Status),
+    ) {
+        nodes.retain(|slot| {
+            let Some(view) = cx.cluster.nodes.get(*slot) else {
+                return false;
+            };
+            let status = self.filter(cx, state, pod, view);
+            let fits = status.is_success();
+            if !fits {
+                reject(*slot, status);
             }
-        }
-        let absent = nodes.saturating_sub(self.by_node.len());
-        if absent > 0 {
-            for reason in self.absent.reasons() {
-                *counts.entry(reason).or_default() += absent;
-            }
-        }
-        let mut lines: Vec<String> = counts
-            .into_iter()
-            .map(|(reason, count)| format!("{count} {reason}"))
-            .collect();
-        lines.sort_unstable();
-        lines
+            fits
+        });
     }
 }
 
@@ -299,6 +277,28 @@ pub trait Score: Plugin {
         pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Result<i64, Status>;
+
+    /// The raw scores of several nodes, added to `scores` in their order. Asks about one after another unless the
+    /// plugin knows better; the answers must be the same.
+    ///
+    /// # Errors
+    /// A status that fails the cycle.
+    fn score_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &[Slot],
+        scores: &mut Vec<i64>,
+    ) -> Result<(), Status> {
+        for slot in nodes {
+            let Some(view) = cx.cluster.nodes.get(*slot) else {
+                return Err(Status::error("the node is gone"));
+            };
+            scores.push(self.score(cx, state, pod, view)?);
+        }
+        Ok(())
+    }
 
     /// Brings the raw scores of all feasible nodes into 0 to [`MAX_NODE_SCORE`]; they stay as they are unless
     /// the plugin says otherwise.

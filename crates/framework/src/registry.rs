@@ -1,6 +1,7 @@
 //! How plugins become known: by name, with a factory that reads their arguments.
 
 use crate::features::FeatureGates;
+use crate::keep::{Domains, Keep};
 use crate::plugin::{
     Bind, EnqueueExtensions, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue,
     PreFilter, PreScore, QueueSort, Reserve, Score,
@@ -46,6 +47,10 @@ pub struct Extensions {
     pub post_bind: Option<Arc<dyn PostBind>>,
     /// The events that may help the pods it rejected.
     pub events: Option<Arc<dyn EnqueueExtensions>>,
+    /// Which of its answers about nodes may be kept.
+    pub keep: Option<Arc<dyn Keep>>,
+    /// Its ledgers, if its answers go by topology domains.
+    pub domains: Option<Arc<dyn Domains>>,
 }
 
 impl Extensions {
@@ -69,6 +74,8 @@ impl Extensions {
                 bind: None,
                 post_bind: None,
                 events: None,
+                keep: None,
+                domains: None,
             },
         }
     }
@@ -92,7 +99,7 @@ macro_rules! points {
     ($($field:ident: $point:ident),* $(,)?) => {
         impl<P: Plugin> ExtensionsBuilder<P> {
             $(
-                #[doc = concat!("Takes part in ", stringify!($point), ".")]
+                #[doc = concat!("Takes part in `", stringify!($point), "`.")]
                 #[must_use]
                 pub fn $field(mut self) -> Self
                 where
@@ -125,6 +132,8 @@ points! {
     bind: Bind,
     post_bind: PostBind,
     events: EnqueueExtensions,
+    keep: Keep,
+    domains: Domains,
 }
 
 /// What a factory gets.

@@ -3,16 +3,19 @@
 //! Nobody copies this table before a cycle: one thread owns it, so the cache *is* the snapshot. Where somebody
 //! wants to know what would be ([`NodeTable::begin`]), changes are made in place, written down, and taken back.
 
+mod log;
 mod order;
 mod row;
 mod view;
 
+pub use log::TableChange;
 pub use order::zone_key;
 pub use view::{ImageState, NodeView};
 
 use crate::pod_info::PodInfo;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_api::{Node, Resources, Str};
+use log::ChangeLog;
 use order::ZoneOrder;
 use row::Row;
 use rustc_hash::FxHashMap;
@@ -76,8 +79,16 @@ struct ImageSummary {
 #[derive(Debug)]
 enum Undo {
     Mark,
-    Added { slot: Slot, uid: Str },
-    Removed { slot: Slot, pod: Arc<PodInfo> },
+    Added {
+        slot: Slot,
+        uid: Str,
+        generation: u64,
+    },
+    Removed {
+        slot: Slot,
+        pod: Arc<PodInfo>,
+        generation: u64,
+    },
 }
 
 /// Why a pod could not be taken off a node.
@@ -108,6 +119,8 @@ pub struct NodeTable {
     journal: Vec<Undo>,
     marks: usize,
     generation: u64,
+    log: ChangeLog,
+    images_version: u64,
 }
 
 impl Default for NodeTable {
@@ -128,6 +141,8 @@ impl Default for NodeTable {
             journal: Vec::new(),
             marks: 0,
             generation: 0,
+            log: ChangeLog::default(),
+            images_version: 0,
         };
         for name in [CPU, MEMORY, EPHEMERAL_STORAGE, PODS] {
             table.resource(&Str::new(name));
@@ -183,8 +198,13 @@ impl NodeTable {
         self.columns[ResourceId::PODS.index()].allocatable[slot.index()] = allocatable.pods;
         let row = &mut self.rows[slot.index()];
         row.allocatable_scalars = allocatable.scalars.iter().map(|(n, _)| n.clone()).collect();
+        let same_images = old
+            .as_ref()
+            .is_some_and(|old| old.status.images == node.status.images);
+        self.images_version += u64::from(!same_images);
         row.node = Some(node);
         self.touch(slot);
+        self.log.push(TableChange::Node(slot));
         slot
     }
 
@@ -196,6 +216,8 @@ impl NodeTable {
         );
         let slot = *self.by_name.get(name)?;
         let node = self.rows[slot.index()].node.take()?;
+        self.images_version += 1;
+        self.log.push(TableChange::Node(slot));
         self.forget_images(&node);
         self.order.remove(&zone_key(node.labels()), slot);
         for column in &mut self.columns {
@@ -279,6 +301,32 @@ impl NodeTable {
         self.row(slot).map_or(0, |row| row.generation)
     }
 
+    /// Where the log of changes ends now; changes from here on are those of
+    /// [`NodeTable::changes_since`]. What is only supposed is no change.
+    pub fn changes_end(&self) -> u64 {
+        self.log.end()
+    }
+
+    /// The changes since the log ended at `since`, in order; `None` when they go back too far to be known.
+    pub fn changes_since(&self, since: u64) -> Option<impl Iterator<Item = &TableChange>> {
+        self.log.since(since)
+    }
+
+    /// Whether something is only supposed at the moment.
+    pub fn is_supposing(&self) -> bool {
+        self.marks > 0
+    }
+
+    /// Changes whenever a node comes or goes, or has other images than before.
+    pub fn images_version(&self) -> u64 {
+        self.images_version
+    }
+
+    /// Whether any node has an image.
+    pub fn has_image(&self, name: &str) -> bool {
+        self.images.contains_key(name)
+    }
+
     // --- resources -----------------------------------------------------------------------------------------
 
     /// The column of a resource, if any node or pod has named it.
@@ -344,7 +392,10 @@ impl NodeTable {
             self.journal.push(Undo::Added {
                 slot,
                 uid: pod.pod.uid().clone(),
+                generation: self.rows[slot.index()].generation,
             });
+        } else {
+            self.log.push(TableChange::Came(slot, pod.clone()));
         }
         self.book(slot, &pod, 1);
         self.rows[slot.index()].push_pod(pod);
@@ -366,15 +417,19 @@ impl NodeTable {
 
     /// Stops counting a pod on the node of a slot; `None` when it is not counted there.
     pub fn remove_pod_at(&mut self, slot: Slot, uid: &str) -> Option<Arc<PodInfo>> {
-        let pod = self.rows.get_mut(slot.index())?.take_pod(uid)?;
+        let row = self.rows.get_mut(slot.index())?;
+        let generation = row.generation;
+        let pod = row.take_pod(uid)?;
         self.book(slot, &pod, -1);
         self.touch(slot);
         if self.marks > 0 {
             self.journal.push(Undo::Removed {
                 slot,
                 pod: pod.clone(),
+                generation,
             });
         } else {
+            self.log.push(TableChange::Went(slot, pod.clone()));
             self.release_if_empty(slot);
         }
         Some(pod)
@@ -434,16 +489,25 @@ impl NodeTable {
                     self.marks -= 1;
                     return;
                 }
-                Undo::Added { slot, uid } => {
+                // A node is as it was, so it has not changed.
+                Undo::Added {
+                    slot,
+                    uid,
+                    generation,
+                } => {
                     if let Some(pod) = self.rows[slot.index()].take_pod(&uid) {
                         self.book(slot, &pod, -1);
-                        self.touch(slot);
                     }
+                    self.rows[slot.index()].generation = generation;
                 }
-                Undo::Removed { slot, pod } => {
+                Undo::Removed {
+                    slot,
+                    pod,
+                    generation,
+                } => {
                     self.book(slot, &pod, 1);
                     self.rows[slot.index()].push_pod(pod);
-                    self.touch(slot);
+                    self.rows[slot.index()].generation = generation;
                 }
             }
         }

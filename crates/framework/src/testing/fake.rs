@@ -159,6 +159,8 @@ impl FakePlugin {
             bind: point!(bind),
             post_bind: point!(post_bind),
             events: point!(events),
+            keep: None,
+            domains: None,
         }
     }
 }

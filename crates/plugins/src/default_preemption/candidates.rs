@@ -25,10 +25,11 @@ pub(super) struct Found {
     pub(super) statuses: NodeStatuses,
 }
 
-/// Where the search begins: another node for every pod, the same for a pod each time, so that a run can be repeated.
-fn offset(pod: &PodInfo, nodes: usize) -> usize {
+/// Where the search begins: anywhere, for every pod and each time anew (P-8). Drawn from the pod and the time, so that
+/// a run can be repeated.
+fn offset(pod: &PodInfo, nodes: usize, now: Time) -> usize {
     let mut hasher = FxHasher::default();
-    pod.pod.uid().hash(&mut hasher);
+    (pod.pod.uid(), now.as_nanos()).hash(&mut hasher);
     usize::try_from(hasher.finish() % nodes.max(1) as u64).unwrap_or(0)
 }
 
@@ -52,11 +53,9 @@ pub(super) fn find(
         .filter(|(slot, _)| statuses.get(*slot).code() == Code::Unschedulable)
         .collect();
     let wanted = args.candidates(potential.len());
-    let start = offset(pod, potential.len());
-    let mut why_not = NodeStatuses {
-        absent: Status::unresolvable(REASON_NOT_HELPFUL),
-        ..NodeStatuses::new()
-    };
+    let start = offset(pod, potential.len(), now);
+    let mut why_not = NodeStatuses::new();
+    why_not.absent = Status::unresolvable(REASON_NOT_HELPFUL);
     let (mut within, mut violating) = (Vec::new(), Vec::new());
     let mut errors = Vec::new();
     for (node, name) in potential[start..].iter().chain(&potential[..start]) {
@@ -82,7 +81,7 @@ pub(super) fn find(
                 }
             }
             Err(status) if status.is_rejected() => {
-                why_not.by_node.insert(*node, status);
+                why_not.insert(*node, status);
             }
             Err(status) => errors.push(status.message()),
         }

@@ -82,7 +82,7 @@ impl<'a> Trial<'a> {
     fn statuses(&self) -> NodeStatuses {
         let mut statuses = NodeStatuses::new();
         for view in self.world.cluster.nodes.iter() {
-            statuses.by_node.insert(view.slot(), self.check(view));
+            statuses.insert(view.slot(), self.check(view));
         }
         statuses
     }
@@ -268,9 +268,10 @@ fn preempt(mut world: World, preemptor: Pod, args: Value, nominated: Vec<Pod>) -
     };
     let result = plugin.post_filter(&mut cx, &pod, &before);
     let after = trial.statuses();
-    for (node, status) in &before.by_node {
-        assert_eq!(status, after.get(*node), "the cluster is as before");
-    }
+    before.each(|node, status| {
+        assert_eq!(status, after.get(node), "the cluster is as before");
+        std::ops::ControlFlow::Continue(())
+    });
     Outcome { result, calls }
 }
 

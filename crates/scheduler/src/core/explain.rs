@@ -4,12 +4,15 @@ use crate::evaluator::FitError;
 use berth_api::{Str, Time};
 use berth_framework::{Cluster, Code};
 use indexmap::IndexMap;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxBuildHasher;
+use std::ops::ControlFlow;
 
 /// How many pods are remembered; the one that failed longest ago is forgotten first.
 const PODS_MAX: usize = 16 * 1024;
 /// How many nodes are named per reason.
 const NODES_MAX: usize = 5;
+/// How many nodes are looked at for those names.
+const LOOKED_AT_MAX: usize = 256;
 
 /// Nodes that turned a pod down for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,32 +73,58 @@ impl Explanations {
 
 /// What the nodes said, summed up.
 pub(crate) fn reasons(error: &FitError, cluster: &Cluster) -> Vec<Reason> {
-    let mut sums: FxHashMap<(&str, &str), Reason> = FxHashMap::default();
-    for (slot, status) in &error.diagnosis.statuses.by_node {
-        let name = cluster.nodes.get(*slot).map(|view| view.name().clone());
+    let statuses = &error.diagnosis.statuses;
+    let mut sums: Vec<Reason> = Vec::new();
+    statuses.totals(|status, nodes| {
         let plugin = status.plugin().map_or("", Str::as_str);
         for text in status.reasons() {
-            let sum = sums.entry((plugin, text)).or_insert_with(|| Reason {
-                plugin: Str::new(plugin),
-                text: text.to_string(),
-                preemption_may_help: status.code() == Code::Unschedulable,
-                nodes: 0,
-                examples: Vec::new(),
-            });
-            sum.nodes += 1;
-            if let Some(name) = &name {
-                let at = sum.examples.partition_point(|other| other < name);
-                if at < NODES_MAX {
-                    sum.examples.insert(at, name.clone());
-                    sum.examples.truncate(NODES_MAX);
-                }
+            match sums
+                .iter_mut()
+                .find(|r| r.plugin == *plugin && r.text == *text)
+            {
+                Some(sum) => sum.nodes += nodes,
+                None => sums.push(Reason {
+                    plugin: Str::new(plugin),
+                    text: text.to_string(),
+                    preemption_may_help: status.code() == Code::Unschedulable,
+                    nodes,
+                    examples: Vec::new(),
+                }),
             }
         }
+    });
+    let mut looked_at = 0;
+    statuses.each(|slot, status| {
+        let name = cluster.nodes.get(slot).map(|view| view.name());
+        let plugin = status.plugin().map_or("", Str::as_str);
+        for text in status.reasons() {
+            let sum = sums
+                .iter_mut()
+                .find(|r| r.plugin == *plugin && r.text == *text);
+            if let (Some(sum), Some(name)) = (sum, name)
+                && sum.examples.len() < NODES_MAX
+            {
+                sum.examples.push(name.clone());
+            }
+        }
+        looked_at += 1;
+        let is_enough = looked_at >= LOOKED_AT_MAX
+            || sums
+                .iter()
+                .all(|sum| sum.examples.len() >= NODES_MAX.min(sum.nodes));
+        if is_enough {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    for sum in &mut sums {
+        sum.examples.sort_unstable();
     }
-    let mut reasons: Vec<Reason> = sums.into_values().collect();
+    let mut reasons = sums;
     let absent = error
         .nodes
-        .saturating_sub(error.diagnosis.statuses.by_node.len());
+        .saturating_sub(error.diagnosis.statuses.listed());
     let status = &error.diagnosis.statuses.absent;
     if absent > 0 {
         reasons.extend(status.reasons().iter().map(|text| Reason {

@@ -53,7 +53,7 @@ impl Diagnosis {
     /// Notes what a node answered.
     pub(crate) fn reject(&mut self, node: Slot, status: Status) {
         self.add_plugin_of(&status);
-        self.statuses.by_node.insert(node, status);
+        self.statuses.insert(node, status);
     }
 }
 

@@ -9,6 +9,7 @@ use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFi
 use berth_framework::stage::Step;
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{Feature, FeatureGates, Status};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -399,11 +400,12 @@ fn post_filter_can_try_what_would_be() {
     let seen = tried.clone();
     let preempt = fake("Preempt").post_filter(move |cx, _, statuses, _| {
         let dry = &mut *cx.dry_run;
-        let node = *statuses
-            .by_node
-            .keys()
-            .next()
-            .expect("one node has answered");
+        let mut first = None;
+        statuses.each(|node, _| {
+            first = Some(node);
+            ControlFlow::Break(())
+        });
+        let node = first.expect("one node has answered");
         let victims: Vec<_> = dry
             .cluster()
             .nodes

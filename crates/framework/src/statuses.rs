@@ -1,0 +1,149 @@
+//! What the nodes answered about one pod.
+
+use crate::status::{Code, Status};
+use crate::table::Slot;
+use rustc_hash::FxHashMap;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Answers that somebody keeps, by node: what [`NodeStatuses`] may be made of instead of a map.
+pub trait KeptStatuses: Send + Sync + fmt::Debug {
+    /// The answer of a node, if it has one.
+    fn get(&self, node: Slot) -> Option<&Status>;
+    /// How many nodes have answered.
+    fn len(&self) -> usize;
+    /// Whether none has.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Every node with its answer, in slot order, until the visitor breaks off.
+    fn each(&self, visit: &mut dyn FnMut(Slot, &Status) -> ControlFlow<()>);
+    /// Every different answer with how many nodes gave it, at least one; an answer may come more than once.
+    fn totals(&self, visit: &mut dyn FnMut(&Status, usize));
+}
+
+/// What each node answered. Nodes that are not listed have the `absent` status.
+#[derive(Debug, Clone)]
+pub struct NodeStatuses {
+    listed: Listed,
+    /// Of every other node.
+    pub absent: Status,
+}
+
+#[derive(Debug, Clone)]
+enum Listed {
+    Own(FxHashMap<Slot, Status>),
+    Kept(Arc<dyn KeptStatuses>),
+}
+
+impl Default for NodeStatuses {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FromIterator<(Slot, Status)> for NodeStatuses {
+    fn from_iter<I: IntoIterator<Item = (Slot, Status)>>(answers: I) -> Self {
+        Self {
+            listed: Listed::Own(answers.into_iter().collect()),
+            ..Self::new()
+        }
+    }
+}
+
+impl NodeStatuses {
+    /// No node listed; the others `UnschedulableAndUnresolvable` without a reason.
+    pub fn new() -> Self {
+        Self {
+            listed: Listed::Own(FxHashMap::default()),
+            absent: Status::new(Code::UnschedulableAndUnresolvable, []),
+        }
+    }
+
+    /// Answers that somebody keeps; the other nodes as in [`NodeStatuses::new`].
+    pub fn kept(statuses: Arc<dyn KeptStatuses>) -> Self {
+        Self {
+            listed: Listed::Kept(statuses),
+            ..Self::new()
+        }
+    }
+
+    /// Lists a node with its answer.
+    pub fn insert(&mut self, node: Slot, status: Status) {
+        if let Listed::Kept(kept) = &self.listed {
+            let mut own = FxHashMap::default();
+            kept.each(&mut |node, status| {
+                own.insert(node, status.clone());
+                ControlFlow::Continue(())
+            });
+            self.listed = Listed::Own(own);
+        }
+        if let Listed::Own(own) = &mut self.listed {
+            own.insert(node, status);
+        }
+    }
+
+    /// The status of a node.
+    pub fn get(&self, node: Slot) -> &Status {
+        match &self.listed {
+            Listed::Own(own) => own.get(&node),
+            Listed::Kept(kept) => kept.get(node),
+        }
+        .unwrap_or(&self.absent)
+    }
+
+    /// How many nodes are listed.
+    pub fn listed(&self) -> usize {
+        match &self.listed {
+            Listed::Own(own) => own.len(),
+            Listed::Kept(kept) => kept.len(),
+        }
+    }
+
+    /// Every listed node with its answer, in no particular order, until the visitor breaks off.
+    pub fn each(&self, mut visit: impl FnMut(Slot, &Status) -> ControlFlow<()>) {
+        match &self.listed {
+            Listed::Own(own) => {
+                let _ = own
+                    .iter()
+                    .try_for_each(|(node, status)| visit(*node, status));
+            }
+            Listed::Kept(kept) => kept.each(&mut visit),
+        }
+    }
+
+    /// The different answers of listed nodes with how many gave each; an answer may come more than once.
+    pub fn totals(&self, mut visit: impl FnMut(&Status, usize)) {
+        match &self.listed {
+            Listed::Own(own) => own.values().for_each(|status| visit(status, 1)),
+            Listed::Kept(kept) => kept.totals(&mut visit),
+        }
+    }
+
+    /// How many of `nodes` nodes gave each reason, as `<count> <reason>`, sorted as text.
+    pub fn histogram(&self, nodes: usize) -> Vec<String> {
+        let mut counts: FxHashMap<String, usize> = FxHashMap::default();
+        let mut count = |status: &Status, nodes: usize| {
+            for reason in status.reasons() {
+                match counts.get_mut(reason.as_ref()) {
+                    Some(count) => *count += nodes,
+                    None => {
+                        counts.insert(reason.to_string(), nodes);
+                    }
+                }
+            }
+        };
+        self.totals(&mut count);
+        let absent = nodes.saturating_sub(self.listed());
+        if absent > 0 {
+            count(&self.absent, absent);
+        }
+        let mut lines: Vec<String> = counts
+            .into_iter()
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        lines.sort_unstable();
+        lines
+    }
+}

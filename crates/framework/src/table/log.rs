@@ -1,0 +1,81 @@
+//! The last changes of the table, for whoever keeps something that follows from it.
+
+use super::Slot;
+use crate::pod_info::PodInfo;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How many changes are remembered. Whoever has missed more looks at everything anew.
+const CHANGES_MAX: usize = 16 * 1024;
+
+/// A change of the table.
+#[derive(Debug, Clone)]
+pub enum TableChange {
+    /// A node has come, gone or changed.
+    Node(Slot),
+    /// A pod has come to a node, which need not be known.
+    Came(Slot, Arc<PodInfo>),
+    /// A pod has gone from a node, which need not be known.
+    Went(Slot, Arc<PodInfo>),
+}
+
+impl TableChange {
+    /// The place of the change.
+    pub fn slot(&self) -> Slot {
+        match self {
+            Self::Node(slot) | Self::Came(slot, _) | Self::Went(slot, _) => *slot,
+        }
+    }
+}
+
+/// Changes, numbered without a gap.
+#[derive(Debug, Default)]
+pub(super) struct ChangeLog {
+    /// The number of the first one that is remembered.
+    first: u64,
+    changes: VecDeque<TableChange>,
+}
+
+impl ChangeLog {
+    pub(super) fn push(&mut self, change: TableChange) {
+        if self.changes.len() >= CHANGES_MAX {
+            self.changes.pop_front();
+            self.first += 1;
+        }
+        self.changes.push_back(change);
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.changes.len() as u64
+    }
+
+    pub(super) fn since(&self, since: u64) -> Option<impl Iterator<Item = &TableChange>> {
+        let skipped = usize::try_from(since.checked_sub(self.first)?).ok()?;
+        (skipped <= self.changes.len()).then(|| self.changes.range(skipped..))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_back_too_far_is_not_known() {
+        let mut log = ChangeLog::default();
+        let slots = |log: &ChangeLog, since| -> Option<Vec<usize>> {
+            Some(log.since(since)?.map(|c| c.slot().index()).collect())
+        };
+        assert_eq!(slots(&log, 0), Some(vec![]));
+        assert_eq!(slots(&log, 1), None);
+        for slot in 0..3 {
+            log.push(TableChange::Node(Slot(slot)));
+        }
+        assert_eq!(log.end(), 3);
+        assert_eq!(slots(&log, 1), Some(vec![1, 2]));
+        for slot in 3..CHANGES_MAX as u32 + 1 {
+            log.push(TableChange::Node(Slot(slot)));
+        }
+        assert_eq!(slots(&log, 0), None);
+        assert_eq!(slots(&log, CHANGES_MAX as u64), Some(vec![CHANGES_MAX]));
+    }
+}
