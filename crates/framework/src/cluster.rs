@@ -6,7 +6,7 @@ use berth_api::{
     PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet,
     ReplicationController, Service, StatefulSet, StorageClass, Str, VolumeAttachment,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// Cluster-scoped objects of one kind, by name.
@@ -99,6 +99,9 @@ pub struct Cluster {
     pub volume_attachments: ByName<VolumeAttachment>,
     /// Classes of devices by name.
     pub device_classes: ByName<DeviceClass>,
+    /// Pods, by UID, whose victims have not all been told to go yet; see
+    /// [`Outbox::start_preemption`](crate::stage::Outbox::start_preemption).
+    pub preempting: FxHashSet<Str>,
 }
 
 macro_rules! stores {

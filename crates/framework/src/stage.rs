@@ -3,11 +3,14 @@
 //! Nothing here blocks. A step that cannot finish says what it waits for; the cycle is parked and resumed with
 //! what came of it.
 
-use crate::call::{ApiCall, CallId, CallResult, PodEvent};
+use crate::call::{
+    ApiCall, CallId, CallResult, ConditionPatch, ObjectName, PodEvent, PodRef,
+};
 use crate::cluster::Cluster;
 use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
 use crate::status::Status;
+use crate::storage::StorageWrite;
 use berth_api::{Duration, Str, Time};
 use std::any::Any;
 use std::fmt;
@@ -42,7 +45,7 @@ impl Step {
 }
 
 /// What a step waits for. Every wait has a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
     /// What it waits for.
     pub on: WaitOn,
@@ -51,12 +54,15 @@ pub struct Wait {
 }
 
 /// What a step can wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitOn {
     /// The result of an API call.
     Call(CallId),
     /// The result of a job.
     Job(JobId),
+    /// A change of one of these objects: it is new, changed or gone, or looks different because what was assumed of
+    /// it has been taken back.
+    Objects(Vec<ObjectName>),
     /// The deadline alone.
     Timer,
 }
@@ -67,6 +73,8 @@ pub enum Wake {
     Call(CallResult),
     /// The job has ended.
     Job(JobResult),
+    /// One of the objects has changed.
+    Object,
     /// The deadline has passed.
     Deadline,
 }
@@ -85,6 +93,7 @@ impl Wake {
             Self::Job(Err(error)) => Err(error),
             Self::Deadline => Err("the job took too long".to_owned()),
             Self::Call(_) => Err("an API call ended, not the job".to_owned()),
+            Self::Object => Err("an object changed, the job goes on".to_owned()),
         }
     }
 }
@@ -97,6 +106,7 @@ impl fmt::Debug for Wake {
                 .debug_tuple("Job")
                 .field(&result.as_ref().map(|_| "value"))
                 .finish(),
+            Self::Object => f.write_str("Object"),
             Self::Deadline => f.write_str("Deadline"),
         }
     }
@@ -113,6 +123,49 @@ pub struct WaitingPod {
     pub pending_plugins: Vec<Str>,
 }
 
+/// A victim of a preemption.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Eviction {
+    /// The condition that tells why it goes.
+    pub condition: ConditionPatch,
+    /// What is published, about the victim, when it has been told to go. The note ends with
+    /// [`Eviction::IN_MEMORY`] when that took no call.
+    pub event: PodEvent,
+}
+
+impl Eviction {
+    /// The end of the note about a victim that was only about to be bound, and was stopped in memory.
+    pub const IN_MEMORY: &str = " (in kube-scheduler memory).";
+
+    /// The call that evicts the victim.
+    pub fn call(&self) -> ApiCall {
+        ApiCall::DeletePod {
+            pod: self.event.regarding.clone(),
+            condition: self.condition.clone(),
+        }
+    }
+}
+
+/// Pods that are to go so that another one fits. See [`Outbox::start_preemption`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preemption {
+    /// The pod that room is made for.
+    pub preemptor: PodRef,
+    /// The plugin that makes room.
+    pub plugin: Str,
+    /// The victims, the most important first.
+    pub victims: Vec<Eviction>,
+}
+
+/// Something that a plugin has done and that the metrics tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Observation {
+    /// It has looked for room to make for a pod.
+    PreemptionAttempt,
+    /// It has chosen so many pods that are to go.
+    PreemptionVictims(usize),
+}
+
 /// Takes what a plugin wants done off its hands: API calls, jobs, events, and words about other pods.
 ///
 /// The words about other pods have a default that does nothing, for places where there is no such pod.
@@ -123,6 +176,13 @@ pub trait Outbox {
     fn job(&mut self, job: Job) -> JobId;
     /// Publishes an event.
     fn publish(&mut self, _event: PodEvent) {}
+    /// From the end of this step on, everybody sees the volume or claim as if the write had been made, until the API
+    /// shows a later version than the one that was decided upon, or it is [taken back](Self::take_back). The write
+    /// itself is a [call](Self::call) of its own.
+    fn assume(&mut self, _write: StorageWrite) {}
+    /// The write will not be made, or nobody knows: the object is seen again as the API shows it, and the call is
+    /// dropped if it has not been sent.
+    fn take_back(&mut self, _write: StorageWrite) {}
     /// Makes a pending pod worth a try at once, its backoff notwithstanding, when the cycle has gone well.
     fn activate(&mut self, _namespace: &Str, _name: &Str) {}
     /// The pods that Permit plugins hold back.
@@ -140,6 +200,19 @@ pub trait Outbox {
     fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
         false
     }
+    /// Tells the victims to go, beside the cycle: a pod that is not bound yet is stopped in memory, any other is
+    /// evicted through the API. The last victim is told when all others have been; should one refuse to go, it is
+    /// spared, and the preemptor is tried again. Until all have been told, the preemptor is
+    /// [preempting](Cluster::preempting).
+    fn start_preemption(&mut self, preemption: Preemption) {
+        for victim in &preemption.victims {
+            if !self.preempt(&victim.event.regarding.uid, &preemption.plugin) {
+                self.call(victim.call());
+            }
+        }
+    }
+    /// Has something told by the metrics.
+    fn observe(&mut self, _observation: Observation) {}
 }
 
 /// What a stage may use.
@@ -205,6 +278,7 @@ mod tests {
             (Wake::Job(Err("refused".to_owned())), Err("refused")),
             (Wake::Deadline, Err("the job took too long")),
             (Wake::Call(Ok(())), Err("an API call ended, not the job")),
+            (Wake::Object, Err("an object changed, the job goes on")),
         ] {
             let told = format!("{wake:?}");
             let got = wake.into_value::<u32>();

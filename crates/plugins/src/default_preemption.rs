@@ -9,9 +9,10 @@
 //! - `candidates`: on which nodes that is tried, and which of them is chosen;
 //! - `evict`: how the victims are told to go.
 //!
-//! The cycle does not wait for evictions (feature gate SchedulerAsyncPreemption): victims count as going from the
-//! moment their deletion is handed over, and the pod is not promised a second node meanwhile. Without the gate the
-//! cycle is parked until each deletion has ended.
+//! The cycle does not wait for evictions (feature gate SchedulerAsyncPreemption): the core tells the victims beside it,
+//! and until that is done PreEnqueue keeps the pod out. A victim counts as going from the moment its deletion is
+//! handed over, and the pod is not promised a second node meanwhile. Without the gate the cycle is parked until each
+//! deletion has ended.
 
 mod args;
 mod candidates;
@@ -28,8 +29,8 @@ use berth_framework::plugin::{
     Context, DryRun, EnqueueExtensions, NodeStatuses, Nominating, Plugin, PostFilter,
     PostFilterContext, PostFilterResult, PostFilterStep, PreEnqueue,
 };
-use berth_framework::stage::Wake;
-use berth_framework::{Code, FeatureGates, PodInfo, Status};
+use berth_framework::stage::{Observation, Wake};
+use berth_framework::{Cluster, Code, Feature, FeatureGates, PodInfo, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -41,6 +42,8 @@ const PREFIX: &str = "preemption: ";
 pub const REASON_NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 /// The reason on a node without pods of lower priority.
 pub const REASON_NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+/// Why a pod is kept out while its victims are told to go.
+pub const REASON_PREEMPTING: &str = "waiting for the preemption for this pod to be finished";
 
 /// The type of the condition that tells a victim why it goes.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -74,6 +77,12 @@ fn unschedulable(message: impl std::fmt::Display) -> Status {
     Status::unschedulable(format!("{PREFIX}{message}"))
 }
 
+/// The pod as everybody sees it, with our own writes: on its node it is counted as the API shows it.
+fn as_known<'a>(cluster: &'a Cluster, counted: &'a PodInfo) -> &'a Pod {
+    let known = cluster.pods.get(counted.pod.uid());
+    known.unwrap_or(&counted.pod)
+}
+
 /// Whether the pod is on its way out because room was made.
 fn is_going_for_a_preemptor(pod: &Pod) -> bool {
     pod.is_terminating()
@@ -96,23 +105,26 @@ fn not_eligible(dry_run: &dyn DryRun, pod: &Pod, statuses: &NodeStatuses) -> Opt
     if nominated.is_empty() {
         return None;
     }
-    let node = dry_run.cluster().nodes.node(nominated)?;
+    let cluster = dry_run.cluster();
+    let node = cluster.nodes.node(nominated)?;
     if statuses.get(node.slot()).code() == Code::UnschedulableAndUnresolvable {
         // Nothing that happens there helps: another node may.
         return None;
     }
-    let waits = node
-        .pods()
-        .iter()
-        .any(|other| other.pod.priority() < pod.priority() && is_going_for_a_preemptor(&other.pod));
+    let waits = node.pods().iter().any(|other| {
+        other.pod.priority() < pod.priority() && is_going_for_a_preemptor(as_known(cluster, other))
+    });
     waits.then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
 impl PreEnqueue for DefaultPreemption {
-    /// A preemptor waits until its last victim is gone or going. Here a victim is going from the moment its deletion
-    /// is handed over (every reader sees it so, see `berth-scheduler`), before the preemptor is queued again: there is
-    /// never anything to wait for. Until the victims are gone, PostFilter keeps it from preempting again.
-    fn pre_enqueue(&self, _cx: &Context<'_>, _pod: &Pod) -> Status {
+    /// A preemptor waits until its victims have been told, or the last of them is seen going.
+    fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
+        if cx.features.enabled(Feature::SchedulerAsyncPreemption)
+            && cx.cluster.preempting.contains(pod.uid())
+        {
+            return Status::unresolvable(REASON_PREEMPTING);
+        }
         Status::success()
     }
 }
@@ -140,6 +152,7 @@ impl PostFilter for DefaultPreemption {
         pod: &PodInfo,
         statuses: &NodeStatuses,
     ) -> PostFilterStep {
+        cx.outbox.observe(Observation::PreemptionAttempt);
         if let Some(reason) = not_eligible(cx.dry_run, &pod.pod, statuses) {
             return done(unschedulable(reason), Nominating::Keep);
         }

@@ -7,7 +7,7 @@ use berth_framework::event::{ActionType, Change, ClusterEvent, EventResource, Hi
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
 };
-use berth_framework::stage::{Job, JobId, Outbox, StageContext};
+use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext};
 use berth_framework::{
     ApiCall, CallId, Cluster, Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status,
 };
@@ -384,6 +384,8 @@ pub(crate) fn hint(
 pub(crate) struct Calls {
     pub(crate) made: Vec<ApiCall>,
     pub(crate) events: Vec<PodEvent>,
+    pub(crate) preemptions: Vec<Preemption>,
+    pub(crate) observations: Vec<Observation>,
     /// Whether every pod can be stopped in memory.
     pub(crate) in_memory: bool,
 }
@@ -404,6 +406,14 @@ impl Outbox for Calls {
 
     fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
         self.in_memory
+    }
+
+    fn start_preemption(&mut self, preemption: Preemption) {
+        self.preemptions.push(preemption);
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        self.observations.push(observation);
     }
 }
 

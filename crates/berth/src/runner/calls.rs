@@ -35,16 +35,10 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<(), Ap
         }
         ApiCall::DeletePod { pod, condition } => {
             let patch = status_patch(pod, Some(condition), None, now);
-            match patch_status(transport, pod, &patch).await {
-                // Gone already: so much the better.
-                Err(error) if error.is_not_found() => return Ok(()),
-                answer => answer?,
-            }
+            // One that is not found is gone already; the core is told, as nothing is to be said of it then.
+            patch_status(transport, pod, &patch).await?;
             let delete = request::delete_pod(&pod.namespace, &pod.name, &pod.uid);
-            match transport.execute(&delete).await {
-                Err(error) if error.is_not_found() => Ok(()),
-                answer => answer,
-            }
+            transport.execute(&delete).await
         }
     }
 }

@@ -4,13 +4,12 @@
 //! deleted. Pods of lower priority that were promised the node lose the promise: it will be full.
 
 use super::candidates::Candidate;
-use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, done};
+use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, as_known, done};
 use berth_api::{Duration, Pod, Str};
-use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
-use berth_framework::stage::{Wait, WaitOn, Wake};
-use berth_framework::{ApiCall, CallId, Feature, PodInfo, Slot, Status};
-use std::sync::Arc;
+use berth_framework::stage::{Eviction, Observation, Preemption, Wait, WaitOn, Wake};
+use berth_framework::{ApiCall, Feature, PodInfo, Slot, Status};
 
 /// How long one eviction is waited for. The dispatcher ends every call sooner, so this only bounds the wait.
 const EVICTION_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
@@ -19,47 +18,20 @@ const EVICTION_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 struct Evictions {
     node: Slot,
     name: Str,
+    /// The one that is waited for.
+    current: Option<Eviction>,
     /// The next one last.
-    left: Vec<Arc<PodInfo>>,
+    left: Vec<Eviction>,
 }
 
-fn event(preemptor: &Pod, victim: &Pod, node: &Str, in_memory: bool) -> PodEvent {
-    let suffix = if in_memory {
-        " (in kube-scheduler memory)."
-    } else {
-        ""
-    };
-    PodEvent {
-        regarding: PodRef::of(victim),
-        related: Some(PodRef::of(preemptor)),
-        kind: EventKind::Normal,
-        reason: "Preempted",
-        action: "Preempting",
-        note: format!(
-            "Preempted by pod {} on node {node}{suffix}",
-            preemptor.uid()
-        ),
-    }
-}
-
-/// Evicts one victim. Gives the call, if one is needed.
-fn evict(
-    cx: &mut PostFilterContext<'_>,
-    preemptor: &Pod,
-    victim: &Pod,
-    node: &Str,
-) -> Option<CallId> {
-    if cx.outbox.preempt(victim.uid(), NAME) {
-        cx.outbox.publish(event(preemptor, victim, node, true));
-        return None;
-    }
+/// How the victim is told, and what is said of it (P-17).
+fn eviction(preemptor: &Pod, victim: &Pod, node: &Str) -> Eviction {
     let scheduler = match preemptor.spec.scheduler_name.as_str() {
         "" => "default-scheduler",
         name => name,
     };
     let message = format!("{scheduler}: preempting to accommodate a higher priority pod");
-    let call = cx.outbox.call(ApiCall::DeletePod {
-        pod: PodRef::of(victim),
+    Eviction {
         condition: ConditionPatch::of(
             victim,
             DISRUPTION_TARGET,
@@ -67,12 +39,18 @@ fn evict(
             PREEMPTION_BY_SCHEDULER,
             &message,
         ),
-    });
-    cx.outbox.publish(event(preemptor, victim, node, false));
-    Some(call)
+        event: PodEvent {
+            regarding: PodRef::of(victim),
+            related: Some(PodRef::of(preemptor)),
+            kind: EventKind::Normal,
+            reason: "Preempted",
+            action: "Preempting",
+            note: format!("Preempted by pod {} on node {node}", preemptor.uid()),
+        },
+    }
 }
 
-/// Takes back what was promised to pods of lower priority.
+/// Takes back what was promised to pods of lower priority (P-24).
 fn clear_nominations(cx: &mut PostFilterContext<'_>, preemptor: &Pod, node: Slot) {
     for other in cx.dry_run.nominated_to(node) {
         if other.pod.priority() < preemptor.priority() {
@@ -96,33 +74,53 @@ pub(super) fn start(
         name,
         victims,
     } = candidate;
+    let chosen = Observation::PreemptionVictims(victims.pods.len());
     // Those that go already need not be told again.
-    let live = victims
-        .pods
-        .into_iter()
-        .filter(|victim| !victim.pod.is_terminating());
-    if !cx.features.enabled(Feature::SchedulerAsyncPreemption) {
-        let mut left: Vec<Arc<PodInfo>> = live.collect();
-        left.reverse();
-        return next(cx, pod, Evictions { node, name, left });
+    let mut live = Vec::with_capacity(victims.pods.len());
+    for victim in &victims.pods {
+        let victim = as_known(cx.dry_run.cluster(), victim);
+        if !victim.is_terminating() {
+            live.push(eviction(&pod.pod, victim, &name));
+        }
     }
-    clear_nominations(cx, &pod.pod, node);
-    for victim in live {
-        let _ = evict(cx, &pod.pod, &victim.pod, &name);
+    if !cx.features.enabled(Feature::SchedulerAsyncPreemption) {
+        cx.outbox.observe(chosen);
+        live.reverse();
+        let evictions = Evictions {
+            node,
+            name,
+            current: None,
+            left: live,
+        };
+        return next(cx, pod, evictions);
+    }
+    if !live.is_empty() {
+        cx.outbox.observe(chosen);
+        clear_nominations(cx, &pod.pod, node);
+        cx.outbox.start_preemption(Preemption {
+            preemptor: PodRef::of(&pod.pod),
+            plugin: NAME.into(),
+            victims: live,
+        });
     }
     done(Status::success(), Nominating::Set(name))
 }
 
 fn next(cx: &mut PostFilterContext<'_>, pod: &PodInfo, mut evictions: Evictions) -> PostFilterStep {
     while let Some(victim) = evictions.left.pop() {
-        if let Some(call) = evict(cx, &pod.pod, &victim.pod, &evictions.name) {
-            let deadline = cx.now + EVICTION_WAIT_MAX;
-            cx.dry_run.state().write(Some(evictions));
-            return PostFilterStep::Wait(Wait {
-                on: WaitOn::Call(call),
-                deadline,
-            });
+        if cx.outbox.preempt(&victim.event.regarding.uid, NAME) {
+            let mut event = victim.event;
+            event.note += Eviction::IN_MEMORY;
+            cx.outbox.publish(event);
+            continue;
         }
+        let call = cx.outbox.call(victim.call());
+        evictions.current = Some(victim);
+        cx.dry_run.state().write(Some(evictions));
+        return PostFilterStep::Wait(Wait {
+            on: WaitOn::Call(call),
+            deadline: cx.now + EVICTION_WAIT_MAX,
+        });
     }
     clear_nominations(cx, &pod.pod, evictions.node);
     done(Status::success(), Nominating::Set(evictions.name))
@@ -131,23 +129,30 @@ fn next(cx: &mut PostFilterContext<'_>, pod: &PodInfo, mut evictions: Evictions)
 /// Goes on when an eviction has ended.
 pub(super) fn resume(cx: &mut PostFilterContext<'_>, pod: &PodInfo, wake: Wake) -> PostFilterStep {
     let broken = |text: String| done(Status::error(format!("{PREFIX}{text}")), Nominating::Keep);
+    let kept = cx
+        .dry_run
+        .state()
+        .read_mut::<Option<Evictions>>()
+        .and_then(Option::take);
+    let Some(mut evictions) = kept else {
+        return broken("nothing is being evicted".to_owned());
+    };
     match wake {
-        Wake::Call(Ok(())) => {}
+        Wake::Call(Ok(())) => {
+            if let Some(victim) = evictions.current.take() {
+                cx.outbox.publish(victim.event);
+            }
+        }
+        // It was gone already: nothing is to be said of it.
+        Wake::Call(Err(error))
+            if error.kind == CallErrorKind::NotFound || error.kind.is_dropped() => {}
         Wake::Call(Err(error)) => return broken(error.to_string()),
-        Wake::Deadline | Wake::Job(_) => {
+        Wake::Deadline | Wake::Job(_) | Wake::Object => {
             return broken(format!(
                 "no answer to an eviction within {} s",
                 EVICTION_WAIT_MAX.as_secs()
             ));
         }
     }
-    let kept = cx
-        .dry_run
-        .state()
-        .read_mut::<Option<Evictions>>()
-        .and_then(Option::take);
-    match kept {
-        Some(evictions) => next(cx, pod, evictions),
-        None => broken("nothing is being evicted".to_owned()),
-    }
+    next(cx, pod, evictions)
 }

@@ -134,6 +134,10 @@ impl Scheduler {
         let responsible = self.is_responsible(old);
         let was_assumed = self.cache.is_assumed(new.uid());
         let change = self.cache_pod(&new, now);
+        let preemptors = match new.is_terminating() {
+            true => self.seen_going(new.uid()),
+            false => Vec::new(),
+        };
         if old.is_assigned() {
             for event in pod_update_events(old, &new, &self.features) {
                 let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
@@ -174,6 +178,9 @@ impl Scheduler {
             }
             self.handled("UnschedulablePodUpdate", began);
         }
+        for (preemptor, plugin) in preemptors {
+            self.let_in(&preemptor, &plugin, now);
+        }
     }
 
     /// Takes in how the API shows the pod, with what our calls make of it.
@@ -191,6 +198,7 @@ impl Scheduler {
         let uid = pod.uid();
         let assumed = self.cache.is_assumed(uid);
         self.cache.remove_pod(uid);
+        let preemptors = self.seen_going(uid);
         self.io.dispatcher.forget(uid, now);
         self.explanations.forget(uid);
         if pod.is_assigned() {
@@ -210,6 +218,9 @@ impl Scheduler {
             }
         }
         self.handled(&ASSIGNED_POD_DELETE.label(), began);
+        for (preemptor, plugin) in preemptors {
+            self.let_in(&preemptor, &plugin, now);
+        }
     }
 
     /// A pod that was placed and is not bound yet is gone or about to go: one that is held back is rejected,

@@ -5,7 +5,7 @@ use crate::dispatcher::Dispatcher;
 use berth_api::{Duration, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, PodEvent};
-use berth_framework::stage::{Job, JobId, Outbox, WaitingPod};
+use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
 use std::fmt;
 
 /// How many events and log lines are kept until somebody takes them; further ones are dropped and counted.
@@ -97,6 +97,9 @@ pub(crate) struct Io {
     pub(crate) called: Vec<Str>,
     /// Pods that plugins want tried at once, as namespace and name.
     pub(crate) activations: Vec<(Str, Str)>,
+    /// What is to be begun, each with who reports it.
+    pub(crate) preemptions: Vec<(Preemption, Str)>,
+    pub(crate) observations: Vec<Observation>,
     next_job: u64,
     jobs: Vec<(JobId, Job)>,
     events: Vec<Event>,
@@ -212,5 +215,14 @@ impl Outbox for Effects<'_> {
 
     fn preempt(&mut self, uid: &str, plugin: &str) -> bool {
         self.io.permits.preempt(uid, plugin)
+    }
+
+    fn start_preemption(&mut self, preemption: Preemption) {
+        let reporter = self.reporting_controller.clone();
+        self.io.preemptions.push((preemption, reporter));
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        self.io.observations.push(observation);
     }
 }

@@ -12,6 +12,7 @@ mod effects;
 mod explain;
 mod io;
 mod numbers;
+mod preemptions;
 mod reports;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub use io::{Event, LogLevel, LogLine, Outputs};
 
 pub(crate) use explain::{Explanations, reasons};
 pub(crate) use io::Io;
+pub(crate) use preemptions::Preemptions;
 pub(crate) use waits::{WaitId, Waiter, Waits};
 
 use crate::binding::Binding;
@@ -113,6 +115,8 @@ pub struct Scheduler {
     pub(crate) returning: FxHashMap<CallId, Returning>,
     /// Calls whose failure has to be told to the queue (KEP-5501).
     pub(crate) reporting: FxHashMap<CallId, berth_framework::call::PodRef>,
+    /// Victims that are being told to go.
+    pub(crate) preemptions: Preemptions,
     pub(crate) explanations: Explanations,
     pub(crate) metrics: Metrics,
     pub(crate) stopwatch: Box<dyn Stopwatch>,
@@ -157,6 +161,7 @@ impl Scheduler {
             next_binding: 0,
             returning: FxHashMap::default(),
             reporting: FxHashMap::default(),
+            preemptions: Preemptions::default(),
             explanations: Explanations::default(),
             metrics: Metrics::default(),
             stopwatch: options.stopwatch,
@@ -289,6 +294,7 @@ impl Scheduler {
     pub fn check(&self) -> Result<(), String> {
         self.cache.check()?;
         self.queue.check()?;
+        self.preemptions.check()?;
         if self.bindings.len() != self.binding_of.len() {
             return Err(format!(
                 "{} bindings, {} pods that are being bound",

@@ -8,7 +8,6 @@ use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport, SCHEDULIN
 use berth_api::{Duration, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
-use berth_framework::plugin::Context;
 use berth_framework::stage::Wake;
 
 /// How long a report of PreEnqueue is held back: most gates open within it (KEP-5501).
@@ -17,6 +16,7 @@ const REPORT_DELAY: Duration = Duration::from_secs(5);
 impl Scheduler {
     /// From now on everybody sees the pods as if the calls had succeeded.
     pub(crate) fn note_calls(&mut self, now: Time) {
+        self.start_preemptions(now);
         for uid in std::mem::take(&mut self.io.called) {
             if let Some(stored) = self.cache.stored(&uid) {
                 self.io.dispatcher.sync(stored, now);
@@ -27,7 +27,9 @@ impl Scheduler {
 
     /// A call has ended: whoever waits for it goes on.
     pub(super) fn call_finished(&mut self, finished: Finished, now: Time) {
-        let for_waiter = finished.for_waiter();
+        let (for_waiter, is_done) = (finished.for_waiter(), finished.is_done());
+        self.show_writes(&finished.call.pod().uid, now);
+        self.eviction_ended(&finished, now);
         let Finished {
             id,
             call,
@@ -35,12 +37,8 @@ impl Scheduler {
             took,
             carried_on_by,
         } = finished;
-        self.show_writes(&call.pod().uid, now);
         if let Some(took) = took {
-            let labels = [
-                call.call_type(),
-                if result.is_ok() { "success" } else { "error" },
-            ];
+            let labels = [call.call_type(), if is_done { "success" } else { "error" }];
             self.metrics.count(Metric::AsyncApiCallExecutions, &labels);
             let seconds = took.as_secs_f64();
             self.metrics
@@ -60,6 +58,7 @@ impl Scheduler {
         }
         if let Err(error) = &result
             && !error.kind.is_dropped()
+            && !is_done
         {
             let pod = call.pod();
             let level = match error.kind {
@@ -72,7 +71,7 @@ impl Scheduler {
                 format!("Error updating pod {pod} ({}): {error}", call.call_type()),
             );
             if let ApiCall::DeletePod { pod, .. } = &call {
-                self.eviction_failed(pod, now);
+                self.victim_stays(pod, now);
             }
             if let Some(pod) = reported {
                 self.queue.pre_enqueue_report_failed(&pod);
@@ -83,25 +82,16 @@ impl Scheduler {
         }
     }
 
-    /// A victim stays: whoever was promised its node is tried again at once, as no event will say so (P-20).
-    fn eviction_failed(&mut self, victim: &PodRef, now: Time) {
-        let Some(node) = self
-            .cache
-            .stored(&victim.uid)
-            .map(|p| p.spec.node_name.clone())
-        else {
+    /// A victim stays: whoever else was promised its node is tried again at once, as no event will say so (P-20).
+    fn victim_stays(&mut self, victim: &PodRef, now: Time) {
+        let Some(pod) = self.cache.effective(&victim.uid) else {
             return;
         };
-        let promised = self.queue.nominator().pods_on(&node).iter();
+        let promised = self.queue.nominator().pods_on(&pod.spec.node_name).iter();
         let pods: Vec<_> = promised
             .filter_map(|info| self.cache.effective(info.pod.uid()).cloned())
             .collect();
-        let cx = Context {
-            now,
-            cluster: self.cache.cluster(),
-            features: &self.features,
-        };
-        self.queue.activate(&cx, &pods);
+        self.activate(&pods, now);
     }
 
     /// A report has been written into the pod's status: an event tells the same. It is not published before,

@@ -79,6 +79,18 @@ pub struct Finished {
 }
 
 impl Finished {
+    /// Whether what the call was to bring about has come about, if perhaps by itself: an object that was to be
+    /// deleted may have been gone.
+    pub fn is_done(&self) -> bool {
+        match &self.result {
+            Ok(()) => true,
+            Err(error) => {
+                send::is_deletion_of_nothing(&self.call, error.kind)
+                    || (error.kind.is_dropped() && CallType::of(&self.call) == CallType::Deletion)
+            }
+        }
+    }
+
     /// The result for somebody who waits for the call (D-10). A status patch that was dropped is as good as made:
     /// something newer is on its way. A binding or deletion that was dropped did not happen, and that is an error.
     pub fn for_waiter(&self) -> CallResult {

@@ -82,6 +82,11 @@ impl Dispatcher {
                 self.note_written(at, &entry.call, now);
                 self.end(*entry, Ok(()), None, now);
             }
+            // Gone already: as good as done.
+            Err(error) if is_deletion_of_nothing(&entry.call, error.kind) => {
+                self.note_written(at, &entry.call, now);
+                self.end(*entry, Err(error), None, now);
+            }
             Err(error) => self.failed(at, *entry, error, now),
         }
         // D-14: the next one's turn, at the end of its lane.
@@ -168,11 +173,15 @@ impl Dispatcher {
     }
 }
 
-/// What a result means, given what is known of the object: a deletion of what is gone is done, and so is a binding
-/// that is refused because an earlier attempt was carried out after all.
+/// Whether the answer to a deletion says that the object is gone.
+pub(super) fn is_deletion_of_nothing(call: &ApiCall, kind: CallErrorKind) -> bool {
+    matches!(call, ApiCall::DeletePod { .. }) && kind == CallErrorKind::NotFound
+}
+
+/// What a result means, given what is known of the object: a binding that is refused because an earlier attempt was
+/// carried out after all is done.
 fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
     match (&entry.call, result) {
-        (ApiCall::DeletePod { .. }, Err(error)) if error.kind == CallErrorKind::NotFound => Ok(()),
         (ApiCall::BindPod { .. }, Err(error)) if error.kind == CallErrorKind::Conflict && done => {
             Ok(())
         }

@@ -111,6 +111,10 @@ families! {
         "Number of selected preemption victims";
     PreemptionAttempts: Stable Counter, "scheduler_preemption_attempts_total" []
         "Total preemption attempts in the cluster till now";
+    PreemptionGoroutinesDuration: Alpha exp(0.01, 2.0, 20), "scheduler_preemption_goroutines_duration_seconds" ["result"]
+        "Time from the choice of victims until all of them have been told to go";
+    PreemptionGoroutinesExecutions: Alpha Counter, "scheduler_preemption_goroutines_execution_total" ["result"]
+        "Preemptions that were carried through beside the scheduling loop, by result";
     PendingPods: Stable Gauge, "scheduler_pending_pods" ["queue"]
         "Pods that wait to be scheduled: 'active' may be tried, 'backoff' wait after a failure, 'unschedulable' wait for an event, 'gated' are kept out by a PreEnqueue plugin.";
     InflightEvents: Alpha Gauge, "scheduler_inflight_events" ["event"]

@@ -218,13 +218,19 @@ fn a_binding_that_was_carried_out_after_all_has_succeeded() {
     );
 }
 
-/// A victim that is gone before it is deleted is as good as deleted.
+/// A victim that is gone before it is deleted is as good as deleted; who asked is told all the same.
 #[test]
 fn deleting_what_is_gone_succeeds() {
-    let mut desk = desk();
-    let first = desk.call(delete("p"));
-    let second = desk.call(delete("p"));
-    desk.send();
-    desk.answer_first(error(NotFound));
-    assert_eq!([first, second].map(|id| desk.end_of(id)), ["ok", "ok"]);
+    for (answer, done) in [(NotFound, true), (Refused, false)] {
+        let mut desk = desk();
+        let calls = [desk.call(delete("p")), desk.call(delete("p"))];
+        desk.send();
+        desk.answer_first(error(answer));
+        for call in calls {
+            let finished = &desk.ended[&call];
+            assert_eq!(finished.is_done(), done, "{answer:?}");
+            let kind = finished.result.as_ref().map_err(|e| e.kind);
+            assert_eq!(kind, Err(answer));
+        }
+    }
 }

@@ -1,0 +1,251 @@
+//! Telling victims to go beside the loop: order, events, failures, numbers (P-17, P-20 to P-23).
+
+use super::*;
+use crate::metrics::{Metric, Value};
+use crate::queue::QueuedIn;
+use berth_api::Duration;
+use berth_framework::Status;
+use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
+use berth_framework::stage::{Eviction, Observation, Preemption};
+use berth_framework::testing::{FakePlugin, fake, node, pod};
+
+/// Evicts these pods, in this order, for whoever fits nowhere, once.
+fn preempts(victims: &'static [&'static str]) -> FakePlugin {
+    fake("Preempt").post_filter(move |cx, pod, _, _| {
+        cx.outbox.observe(Observation::PreemptionAttempt);
+        if !pod.pod.status.nominated_node_name.is_empty() {
+            return PostFilterStep::Done(PostFilterResult {
+                status: Status::unschedulable("once is enough"),
+                nominating: Nominating::Keep,
+            });
+        }
+        let cluster = cx.dry_run.cluster();
+        let found = victims.iter().filter_map(|name| {
+            let victim = cluster.pods.get(format!("uid-{name}").as_str())?;
+            Some(Eviction {
+                condition: ConditionPatch::of(victim, "DisruptionTarget", "True", "Because", ""),
+                event: PodEvent {
+                    regarding: PodRef::of(victim),
+                    related: Some(PodRef::of(&pod.pod)),
+                    kind: EventKind::Normal,
+                    reason: "Preempted",
+                    action: "Preempting",
+                    note: format!("{name} goes"),
+                },
+            })
+        });
+        let victims: Vec<Eviction> = found.collect();
+        cx.outbox
+            .observe(Observation::PreemptionVictims(victims.len()));
+        cx.outbox.start_preemption(Preemption {
+            preemptor: PodRef::of(&pod.pod),
+            plugin: "Preempt".into(),
+            victims,
+        });
+        PostFilterStep::Done(PostFilterResult {
+            status: Status::success(),
+            nominating: Nominating::Set("n1".into()),
+        })
+    })
+}
+
+/// A node full of pods a, b and c, and a pod that wants all of it.
+fn full(victims: &'static [&'static str]) -> World {
+    let mut w = world([fits(), preempts(victims)]);
+    w.applied(node("n1").capacity("3", "1Gi", "10").object());
+    for name in ["a", "b", "c"] {
+        w.pod(pod(name).on("n1").request("cpu", "1"));
+    }
+    w.pod(pod("vip").priority(5).request("cpu", "3"));
+    assert!(w.attempt().starts_with("0/1"));
+    w.events.clear();
+    w
+}
+
+fn deletions(w: &World) -> Vec<String> {
+    let calls = w.calls_text().into_iter();
+    calls.filter(|call| call.starts_with("delete")).collect()
+}
+
+/// Answers the deletion of a pod.
+fn deletion_ends(w: &mut World, name: &str, refusal: Option<CallErrorKind>) {
+    let text = format!("delete {name}");
+    let at = w.calls_text().iter().position(|call| *call == text);
+    w.calls.swap(0, at.expect("the deletion is on its way"));
+    match refusal {
+        None => {
+            w.answer(None);
+        }
+        Some(kind) => w.fail(kind),
+    }
+}
+
+fn is_preempting(w: &World) -> bool {
+    w.core.cache().cluster().preempting.contains("uid-vip")
+}
+
+const NONE: [&str; 0] = [];
+
+/// P-17, P-20, P-22: the last victim is told when the others have been, each event follows its deletion, and the
+/// preemptor counts as preempting meanwhile.
+#[test]
+fn the_last_victim_is_told_last() {
+    let mut w = full(&["a", "b", "c"]);
+    assert_eq!(deletions(&w), ["delete a", "delete b"]);
+    assert_eq!(w.events_text(), NONE, "nobody has been told yet");
+    deletion_ends(&mut w, "a", None);
+    assert_eq!(w.events_text(), ["Normal Preempted a goes"]);
+    assert_eq!(deletions(&w), ["delete b"]);
+    assert!(is_preempting(&w));
+    deletion_ends(&mut w, "b", None);
+    assert_eq!(deletions(&w), ["delete c"]);
+    assert!(is_preempting(&w), "the last one is not seen going yet");
+    deletion_ends(&mut w, "c", None);
+    assert_eq!(
+        w.events_text(),
+        ["Normal Preempted b goes", "Normal Preempted c goes"]
+    );
+    assert!(!is_preempting(&w));
+    w.advance(Duration::from_secs(10));
+    assert_eq!(w.attempt(), "on n1");
+}
+
+/// P-17, edge case 241: a victim that is gone already counts as told, and nothing is said of it.
+#[test]
+fn a_victim_that_is_gone_is_no_failure() {
+    let mut w = full(&["a", "b", "c"]);
+    deletion_ends(&mut w, "a", Some(CallErrorKind::NotFound));
+    deletion_ends(&mut w, "b", None);
+    assert_eq!(deletions(&w), ["delete c"]);
+    deletion_ends(&mut w, "c", Some(CallErrorKind::NotFound));
+    assert_eq!(w.events_text(), ["Normal Preempted b goes"]);
+    assert!(!is_preempting(&w));
+    assert_eq!(w.log.len(), 0, "{:?}", w.log);
+    let labels = ["pod_deletion", "success"];
+    assert_eq!(w.metric(Metric::AsyncApiCallExecutions, &labels), 3.0);
+    assert_eq!(
+        w.metric(Metric::PreemptionGoroutinesExecutions, &["success"]),
+        1.0
+    );
+}
+
+/// P-20, edge case 242: when one refuses to go, the last is spared and the preemptor tried again.
+#[test]
+fn a_refusal_spares_the_last_victim() {
+    for (refuses, told, spared) in [("a", vec!["b"], "c"), ("b", vec!["a"], "c")] {
+        let mut w = full(&["a", "b", "c"]);
+        deletion_ends(&mut w, refuses, Some(CallErrorKind::Refused));
+        for name in told {
+            deletion_ends(&mut w, name, None);
+        }
+        assert_eq!(deletions(&w), NONE, "{refuses} refuses: {spared} stays");
+        assert_eq!(w.place_of("vip"), Some(QueuedIn::Active), "{refuses}");
+        assert!(!is_preempting(&w), "{refuses}");
+        let goes = w.events_text();
+        let told = |e: &String| e.ends_with(&format!("{refuses} goes"));
+        assert!(!goes.iter().any(told), "{goes:?}");
+        assert!(
+            w.log.iter().any(|l| l
+                .message
+                .starts_with(&format!("Failed to preempt pod default/{refuses} for"))),
+            "{:?}",
+            w.log
+        );
+        assert_eq!(
+            w.metric(Metric::PreemptionGoroutinesExecutions, &["error"]),
+            1.0
+        );
+    }
+}
+
+/// P-21, edge case 243: a last victim that is seen going is enough, though its deletion has not been answered.
+#[test]
+fn a_last_victim_seen_going_ends_the_wait() {
+    type See = fn(&mut World);
+    let cases: [(&str, See, bool); 4] = [
+        ("nothing", |_| {}, true),
+        ("another one goes", |w| w.deleted("a"), true),
+        ("it is gone", |w| w.deleted("c"), false),
+        (
+            "it is terminating",
+            |w| {
+                let now = w.now;
+                w.change("c", |p| p.deleting(now));
+            },
+            false,
+        ),
+    ];
+    for (situation, see, preempting) in cases {
+        let mut w = full(&["b", "c"]);
+        deletion_ends(&mut w, "b", None);
+        assert_eq!(deletions(&w), ["delete c"], "{situation}");
+        see(&mut w);
+        assert_eq!(is_preempting(&w), preempting, "{situation}");
+        deletion_ends(&mut w, "c", Some(CallErrorKind::NotFound));
+        assert!(!is_preempting(&w), "{situation}");
+    }
+}
+
+/// A preemptor that went away needs nobody's room: its last victim stays.
+#[test]
+fn nobody_goes_for_a_preemptor_that_is_gone() {
+    let mut w = full(&["a", "b"]);
+    w.deleted("vip");
+    deletion_ends(&mut w, "a", None);
+    assert_eq!(deletions(&w), NONE);
+    assert!(!is_preempting(&w));
+}
+
+/// P-17, edge case 245: a victim that is only about to be bound is stopped without a call.
+#[test]
+fn a_victim_that_is_not_bound_is_stopped_in_memory() {
+    let holds = fake("Holds").permit(|_, pod, _| {
+        if pod.pod.name().as_str() == "vip" {
+            PermitResult::Done(Status::success())
+        } else {
+            PermitResult::Wait(Duration::from_secs(60))
+        }
+    });
+    let mut w = world([fits(), holds, preempts(&["a", "b"])]);
+    w.applied(node("n1").capacity("2", "1Gi", "10").object());
+    w.pod(pod("a").on("n1").request("cpu", "1"));
+    w.pod(pod("b").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    w.pod(pod("vip").priority(5).request("cpu", "2"));
+    assert!(w.attempt().starts_with("0/1"));
+    w.events.clear();
+    assert_eq!(deletions(&w), ["delete a"]);
+    deletion_ends(&mut w, "a", None);
+    assert_eq!(deletions(&w), NONE);
+    let events = w.events_text();
+    let expected = ["a goes", "b goes (in kube-scheduler memory)."];
+    for note in expected {
+        let text = format!("Normal Preempted {note}");
+        assert!(events.contains(&text), "{events:?}");
+    }
+    assert!(!is_preempting(&w));
+    assert_eq!(w.on("n1"), Vec::<String>::new());
+}
+
+/// P-1, P-20, P-23: what the metrics tell.
+#[test]
+fn preemptions_are_counted() {
+    let mut w = full(&["a", "b", "c"]);
+    assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 1.0);
+    let metrics = w.core.metrics();
+    let Some(Value::Histogram(victims)) = metrics.get(Metric::PreemptionVictims, &[]) else {
+        panic!("the victims were counted");
+    };
+    assert_eq!((victims.count(), victims.sum), (1, 3.0));
+    w.advance(Duration::from_secs(3));
+    for name in ["a", "b", "c"] {
+        deletion_ends(&mut w, name, None);
+    }
+    let metrics = w.core.metrics();
+    let took = metrics.get(Metric::PreemptionGoroutinesDuration, &["success"]);
+    let Some(Value::Histogram(took)) = took else {
+        panic!("the time was taken");
+    };
+    assert_eq!((took.count(), took.sum), (1, 3.0));
+}
