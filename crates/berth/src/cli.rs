@@ -1,5 +1,6 @@
 //! The command line.
 
+use berth_perf::core::Row;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -204,8 +205,10 @@ pub(crate) struct PerfArgs {
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PerfCommand {
-    /// The scheduling core alone, in a generated cluster
-    #[command(after_help = "Example: berth perf core --nodes 5000 --pods 10000")]
+    /// The scheduling core alone, in generated clusters
+    #[command(
+        after_help = "Example: berth perf core --nodes 5000 --rows unconstrained,hard-spread"
+    )]
     Core(PerfCoreArgs),
 }
 
@@ -223,6 +226,12 @@ pub(crate) struct PerfCoreArgs {
     /// Pods to schedule at each size
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) pods: usize,
+    /// What to measure; all rows when absent
+    #[arg(long, value_name = "ROW", value_delimiter = ',')]
+    pub(crate) rows: Vec<Row>,
+    /// How many of the pods the plain evaluator gets, which is slow; by the size of the cluster when absent
+    #[arg(long, value_name = "N")]
+    pub(crate) plain_pods: Option<usize>,
     /// Seed of the generated cluster
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

@@ -16,54 +16,43 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
 }
 
 fn run_core(args: &PerfCoreArgs) -> Result<(), Failure> {
-    if args.nodes.contains(&0) || args.pods == 0 {
+    if args.nodes.contains(&0) || args.pods == 0 || args.plain_pods == Some(0) {
         return Err(Failure::Usage(
-            "--nodes and --pods must be at least 1: there is nothing to measure".to_owned(),
+            "--nodes, --pods and --plain-pods must be at least 1: there is nothing to measure"
+                .to_owned(),
         ));
     }
-    let bar = ProgressBar::new((args.nodes.len() * args.pods) as u64);
-    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {elapsed}") {
-        bar.set_style(style);
-    }
     let options = core::Options {
+        rows: if args.rows.is_empty() {
+            Row::ALL.to_vec()
+        } else {
+            args.rows.clone()
+        },
         nodes: args.nodes.clone(),
         pods: args.pods,
         seed: args.seed,
+        plain_pods: args.plain_pods,
     };
-    let rows = core::run(&options, |nodes, decisions| {
-        if decisions % 256 == 0 {
-            bar.set_message(format!("{nodes} nodes"));
-            bar.inc(256);
+    let bar = ProgressBar::new(options.decisions() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {elapsed}") {
+        bar.set_style(style);
+    }
+    let mut running = None;
+    let report = core::run(&options, |row, nodes| {
+        if running != Some((row, nodes)) {
+            running = Some((row, nodes));
+            bar.set_message(format!("{row}, {nodes} nodes"));
         }
+        bar.inc(1);
     })
     .map_err(Failure::environment)?;
     bar.finish_and_clear();
     match args.output {
         Output::Json => {
-            let json = serde_json::to_string_pretty(&rows).map_err(Failure::environment)?;
+            let json = serde_json::to_string_pretty(&report).map_err(Failure::environment)?;
             println!("{json}");
         }
-        Output::Text => print_rows(&rows, args.seed),
+        Output::Text => print!("{report}"),
     }
     Ok(())
-}
-
-fn print_rows(rows: &[Row], seed: u64) {
-    println!("unconstrained pods, every node scored, calls answered at once, seed {seed}");
-    println!(
-        "{:>8} {:>8} {:>10} {:>9} {:>12} {:>11} {:>11}",
-        "nodes", "pods", "scheduled", "seconds", "decisions/s", "median µs", "p99 µs"
-    );
-    for row in rows {
-        println!(
-            "{:>8} {:>8} {:>10} {:>9.2} {:>12.0} {:>11.1} {:>11.1}",
-            row.nodes,
-            row.pods,
-            row.scheduled,
-            row.seconds,
-            row.decisions_per_second,
-            row.decision_micros_median,
-            row.decision_micros_p99
-        );
-    }
 }

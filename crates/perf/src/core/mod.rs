@@ -1,0 +1,173 @@
+//! The core alone: no socket, no API server, every call answered at once and shown by a watch at once.
+//!
+//! Each row is run with each evaluator that is asked for, in one run: machines are noisy, ratios are less so. The
+//! plain evaluator goes node by node and gets only a sample of the pods; those decisions must be the same.
+
+mod report;
+mod row;
+mod world;
+
+pub use report::{Figures, Measured, Report};
+pub use row::{Row, UnknownRow};
+
+use berth_scheduler::SchedulerOptions;
+use world::{Run, World};
+
+/// Looks at about so many nodes, pod by pod, with the plain evaluator, when no sample is asked for.
+const PLAIN_NODES_SEEN: usize = 5_000_000;
+/// The smallest sample that is taken unasked.
+const PLAIN_PODS_MIN: usize = 20;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Nodes of each cluster; every row is run at each size.
+    pub nodes: Vec<usize>,
+    /// Pods to schedule in each.
+    pub pods: usize,
+    /// Where all that is random comes from.
+    pub seed: u64,
+    /// How many of the pods the plain evaluator gets; by the size of the cluster when absent.
+    pub plain_pods: Option<usize>,
+}
+
+impl Options {
+    /// The clusters to measure, in order. A row whose size is fixed comes once.
+    fn clusters(&self) -> Vec<(Row, usize)> {
+        let mut clusters = Vec::new();
+        for asked in &self.nodes {
+            for row in &self.rows {
+                let cluster = (*row, row.nodes(*asked));
+                if !clusters.contains(&cluster) {
+                    clusters.push(cluster);
+                }
+            }
+        }
+        clusters
+    }
+
+    fn plain_pods(&self, nodes: usize) -> usize {
+        let sample = self
+            .plain_pods
+            .unwrap_or((PLAIN_NODES_SEEN / nodes.max(1)).max(PLAIN_PODS_MIN));
+        sample.clamp(1, self.pods)
+    }
+
+    /// How many decisions there will be at least.
+    pub fn decisions(&self) -> usize {
+        let of = |(_, nodes): (Row, usize)| self.plain_pods(nodes);
+        self.clusters().into_iter().map(of).sum()
+    }
+}
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum PerfError {
+    /// The default profile cannot be built: a bug.
+    #[error("failed to set up the scheduler: {0}")]
+    Setup(String),
+    /// The core stopped before all pods were dealt with: a bug.
+    #[error(
+        "{row}: the scheduler came to rest with {left} of {pods} pods undecided on {nodes} nodes"
+    )]
+    Stuck {
+        /// The row.
+        row: Row,
+        /// Nodes of the cluster.
+        nodes: usize,
+        /// Pods of the cluster.
+        pods: usize,
+        /// Pods that nobody decided on.
+        left: usize,
+    },
+}
+
+/// Measures each row at each size in turn; `progress` hears of every decision as (row, nodes).
+///
+/// # Errors
+/// When the core does not do its work; nothing that a caller can mend.
+pub fn run(options: &Options, mut progress: impl FnMut(Row, usize)) -> Result<Report, PerfError> {
+    let mut report = Report {
+        seed: options.seed,
+        rows: Vec::new(),
+    };
+    for (row, nodes) in options.clusters() {
+        let pods = options.plain_pods(nodes);
+        let plain = measure(row, nodes, pods, options.seed, &mut progress)?;
+        report.rows.push(Measured {
+            row: row.name(),
+            nodes,
+            existing: row.existing(nodes),
+            plain: Some(Figures::of(plain)),
+        });
+    }
+    Ok(report)
+}
+
+fn measure(
+    row: Row,
+    nodes: usize,
+    pods: usize,
+    seed: u64,
+    progress: &mut impl FnMut(Row, usize),
+) -> Result<Run, PerfError> {
+    let options = SchedulerOptions::default();
+    let world = World::new(row, nodes, pods, seed, options).map_err(PerfError::Setup)?;
+    let run = world.run(row, pods, |_| progress(row, nodes));
+    if run.left > 0 {
+        return Err(PerfError::Stuck {
+            row,
+            nodes,
+            pods,
+            left: run.left,
+        });
+    }
+    Ok(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(rows: &[Row], nodes: &[usize], pods: usize) -> Options {
+        Options {
+            rows: rows.to_vec(),
+            nodes: nodes.to_vec(),
+            pods,
+            seed: 7,
+            plain_pods: Some(pods),
+        }
+    }
+
+    #[test]
+    fn every_pod_is_decided_on_and_full_clusters_say_so() {
+        let options = options(&[Row::Unconstrained], &[1, 20], 200);
+        let mut heard = 0;
+        let report = run(&options, |_, _| heard += 1).expect("the core does its work");
+        assert_eq!(heard, options.decisions());
+        let scheduled = |at: usize| report.rows[at].plain.as_ref().map(|f| f.scheduled);
+        // One node takes 110 pods at most, and fewer when its 4 CPU are gone before.
+        assert!((1..=110).contains(&scheduled(0).unwrap_or(0)), "{report}");
+        assert_eq!(scheduled(1), Some(200));
+    }
+
+    #[test]
+    fn each_row_places_its_pods() {
+        let report = run(&options(Row::ALL, &[60], 80), |_, _| {}).expect("the core does its work");
+        assert_eq!(report.rows.len(), Row::ALL.len());
+        for measured in &report.rows {
+            let plain = measured.plain.as_ref().expect("was asked for");
+            let expected = if measured.row == "unfit" { 0 } else { 80 };
+            assert_eq!(plain.scheduled, expected, "{measured:?}");
+            // Who preempts is tried again.
+            let tries = if measured.row == "preemption" {
+                160
+            } else {
+                80
+            };
+            assert_eq!(plain.decisions, tries, "{measured:?}");
+        }
+    }
+}

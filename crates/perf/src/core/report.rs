@@ -1,0 +1,102 @@
+//! What was measured, and how it is printed.
+
+use super::world::Run;
+use serde::Serialize;
+use std::fmt;
+
+/// What was measured in all.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Where all that is random came from.
+    pub seed: u64,
+    /// The rows, size by size.
+    pub rows: Vec<Measured>,
+}
+
+/// One row at one size.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Measured {
+    /// The row.
+    pub row: &'static str,
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// Pods on them before.
+    pub existing: usize,
+    /// With the plain evaluator, on a sample of the pods.
+    pub plain: Option<Figures>,
+}
+
+/// How one evaluator did.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    /// Decisions.
+    pub decisions: usize,
+    /// Decisions that gave a pod its node.
+    pub scheduled: usize,
+    /// How long the core was at work, from the first decision to the last confirmed binding, in seconds.
+    pub seconds: f64,
+    /// Decisions per second over that time.
+    pub decisions_per_second: f64,
+    /// The median time of a decision, in microseconds.
+    pub decision_micros_median: f64,
+    /// The time that 99 of 100 decisions stay under, in microseconds.
+    pub decision_micros_p99: f64,
+}
+
+impl Figures {
+    pub(super) fn of(run: Run) -> Self {
+        let mut micros = run.micros;
+        micros.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let last = micros.len().saturating_sub(1);
+            let found = micros.get((last as f64 * share) as usize);
+            found.copied().unwrap_or_default()
+        };
+        Self {
+            decisions: micros.len(),
+            scheduled: run.scheduled,
+            seconds: run.seconds,
+            decisions_per_second: micros.len() as f64 / run.seconds.max(f64::EPSILON),
+            decision_micros_median: at(0.5),
+            decision_micros_p99: at(0.99),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "every node scored, calls answered at once and shown by a watch at once, seed {}",
+            self.seed
+        )?;
+        writeln!(
+            f,
+            "{:<20} {:>7} {:>9} {:>9} {:>11} {:>9} {:>9}",
+            "row", "nodes", "decisions", "scheduled", "decisions/s", "median µs", "p99 µs"
+        )?;
+        for row in &self.rows {
+            if let Some(plain) = &row.plain {
+                writeln!(f, "{:<20} {:>7} {plain}", row.row, row.nodes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:>9} {:>9} {:>11.0} {:>9.1} {:>9.1}",
+            self.decisions,
+            self.scheduled,
+            self.decisions_per_second,
+            self.decision_micros_median,
+            self.decision_micros_p99
+        )
+    }
+}

@@ -1,0 +1,339 @@
+//! The rows: what each cluster and its pods look like. They follow the templates of kube-scheduler's own benchmarks
+//! (`test/integration/scheduler_perf`), in a cluster of three zones.
+
+use crate::generate::{self, ZONES};
+use berth_api::{Node, Object, Pod};
+use serde_json::{Value, json};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// How many sets of pods keep away from their own kind: 10,000 pods that each take a node of their own do not fit on
+/// 5,000 nodes, so they come from so many deployments.
+const GROUPS: usize = 4;
+/// How many namespaces the pods of [`Row::NamespaceSelectors`] are in; every other one is meant by their selectors.
+const NAMESPACES: usize = 100;
+/// How many pods of low priority fill a node of [`Row::Preemption`].
+const VICTIMS_PER_NODE: usize = 4;
+/// The nodes of [`Row::Overhead`], whatever was asked for.
+const FEW_NODES: usize = 10;
+
+macro_rules! rows {
+    ($($variant:ident: $name:literal, $doc:literal;)*) => {
+        /// What is measured.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Row {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Row {
+            /// Every row, in the order in which they are printed.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name on the command line.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// What its pods are like.
+            pub fn about(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $doc,)*
+                }
+            }
+        }
+    };
+}
+
+rows! {
+    Unconstrained: "unconstrained", "Pods that fit anywhere.";
+    NodeAffinity: "node-affinity", "Pods that require one of two zones.";
+    HardSpread: "hard-spread", "Pods that must be spread over zones and nodes.";
+    SoftSpread: "soft-spread", "Pods that should be spread over zones and nodes.";
+    PodAffinity: "pod-affinity", "Pods that require to be in the zone of their like.";
+    AntiAffinity: "anti-affinity", "Pods that require a node without their like.";
+    PreferredAffinity: "preferred-affinity", "Pods that prefer the zone of some pods and nodes without others.";
+    NamespaceSelectors: "namespace-selectors", "Required affinity and anti-affinity to pods of selected namespaces.";
+    Mixed: "mixed", "Pods of all these kinds in turn, in a cluster that has some of each.";
+    Different: "different", "Pods of which no two are alike: requests, labels, affinity, spreading.";
+    Preemption: "preemption", "Every node is full of less important pods: each pod must make room.";
+    Unfit: "unfit", "Pods that fit nowhere, for different reasons on different nodes.";
+    Overhead: "overhead", "Pods that fit anywhere on ten large nodes: what a decision costs beside the evaluator.";
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A row that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown row {name:?}; there are {}", Row::ALL.iter().map(|row| row.name()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownRow {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl FromStr for Row {
+    type Err = UnknownRow;
+    fn from_str(name: &str) -> Result<Self, UnknownRow> {
+        let found = Self::ALL.iter().find(|row| row.name() == name);
+        found.copied().ok_or_else(|| UnknownRow {
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl Row {
+    /// How many nodes there are when `asked` were asked for.
+    pub(super) fn nodes(self, asked: usize) -> usize {
+        match self {
+            Self::Overhead => FEW_NODES,
+            _ => asked,
+        }
+    }
+
+    /// Whether a pod is done with when it was decided on once; otherwise when it is bound.
+    pub(super) fn ends_with_decision(self) -> bool {
+        self != Self::Preemption
+    }
+
+    /// The namespaces.
+    pub(super) fn namespaces(self) -> Vec<Object> {
+        let mut all = vec![generate::namespace("default", json!({}))];
+        if self == Self::NamespaceSelectors {
+            all.extend((0..NAMESPACES).map(|at| {
+                let team = if at % 2 == 0 { "devops" } else { "research" };
+                generate::namespace(&namespace_name(at), json!({"team": team}))
+            }));
+        }
+        all
+    }
+
+    /// A node.
+    pub(super) fn node(self, index: usize) -> Arc<Node> {
+        generate::node(index, |node| match self {
+            Self::Overhead => {
+                node["status"]["allocatable"] =
+                    json!({"cpu": "1000000", "memory": "1000Ti", "pods": "1000000"});
+            }
+            Self::Unfit if index.is_multiple_of(10) => {
+                node["spec"]["taints"] =
+                    json!([{"key": "dedicated", "value": "infra", "effect": "NoSchedule"}]);
+            }
+            _ => {}
+        })
+    }
+
+    /// How many pods there are on `nodes` nodes before anything is measured.
+    pub(super) fn existing(self, nodes: usize) -> usize {
+        match self {
+            Self::Preemption => nodes * VICTIMS_PER_NODE,
+            Self::Mixed => nodes,
+            _ => 0,
+        }
+    }
+
+    /// One of those pods, on its node.
+    pub(super) fn existing_pod(self, index: usize, nodes: usize) -> Arc<Pod> {
+        let mut pod = generate::pod_json(EXISTING_FROM + index);
+        match self {
+            Self::Preemption => request(&mut pod, "1", "500Mi"),
+            _ => shape_mixed(&mut pod, index),
+        }
+        pod["spec"]["nodeName"] = format!("node-{}", index % nodes.max(1)).into();
+        pod["status"]["phase"] = "Running".into();
+        pod["status"]["startTime"] = "2026-01-01T00:00:01Z".into();
+        generate::pod_of(&pod)
+    }
+
+    /// A pod to be scheduled.
+    pub(super) fn pod(self, index: usize, rng: &mut fastrand::Rng) -> Arc<Pod> {
+        generate::pod(index, |pod| match self {
+            Self::Unconstrained | Self::Overhead => {
+                let (cpu, memory) =
+                    [("50m", "100Mi"), ("100m", "500Mi"), ("200m", "1Gi")][rng.usize(0..3)];
+                request(pod, cpu, memory);
+            }
+            Self::NodeAffinity => in_zones(pod, &ZONES[..2]),
+            Self::HardSpread => spread(pod, "blue", "DoNotSchedule"),
+            Self::SoftSpread => spread(pod, "blue", "ScheduleAnyway"),
+            Self::PodAffinity => near(pod, "blue", &json!({})),
+            Self::AntiAffinity => apart(pod, &group(index), &json!({})),
+            Self::PreferredAffinity => prefer(pod, "red", &group(index)),
+            Self::NamespaceSelectors => {
+                pod["metadata"]["namespace"] = namespace_name(index % NAMESPACES).into();
+                let teams = json!({"namespaceSelector": {"matchLabels": {"team": "devops"}}});
+                if (index / NAMESPACES).is_multiple_of(2) {
+                    near(pod, "blue", &teams);
+                } else {
+                    apart(pod, &group(index / NAMESPACES / 2), &teams);
+                }
+            }
+            Self::Mixed => shape_mixed(pod, index),
+            Self::Different => shape_different(pod, index),
+            Self::Preemption => {
+                request(pod, "1", "500Mi");
+                pod["spec"]["priority"] = 1000.into();
+            }
+            Self::Unfit => {
+                request(pod, "5", "500Mi");
+                in_zones(pod, &ZONES[..2]);
+            }
+        })
+    }
+}
+
+/// Numbers of pods that exist before start here, so that no name is given twice.
+const EXISTING_FROM: usize = 10_000_000;
+
+fn namespace_name(at: usize) -> String {
+    format!("team-{at}")
+}
+
+fn group(index: usize) -> String {
+    format!("green-{}", index % GROUPS)
+}
+
+fn request(pod: &mut Value, cpu: &str, memory: &str) {
+    let amounts = json!({"cpu": cpu, "memory": memory});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": amounts, "limits": amounts});
+}
+
+fn color(pod: &mut Value, color: &str) -> Value {
+    pod["metadata"]["labels"]["color"] = color.into();
+    selector(color)
+}
+
+fn selector(color: &str) -> Value {
+    json!({"matchLabels": {"color": color}})
+}
+
+fn in_zones(pod: &mut Value, zones: &[&str]) {
+    pod["spec"]["affinity"]["nodeAffinity"] = json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{
+            "matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": zones}],
+        }]},
+    });
+}
+
+fn spread(pod: &mut Value, of: &str, when_unsatisfiable: &str) {
+    let selector = color(pod, of);
+    let constraint = |key: &str, skew: i32| {
+        json!({
+            "maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": when_unsatisfiable,
+            "labelSelector": selector,
+        })
+    };
+    pod["spec"]["topologySpreadConstraints"] = json!([
+        constraint("topology.kubernetes.io/zone", 5),
+        constraint("kubernetes.io/hostname", 1),
+    ]);
+}
+
+/// A term with what `more` adds to it.
+fn term(selector: Value, topology_key: &str, more: &Value) -> Value {
+    let mut term = json!({"labelSelector": selector, "topologyKey": topology_key});
+    if let (Some(term), Some(more)) = (term.as_object_mut(), more.as_object()) {
+        term.extend(more.clone());
+    }
+    term
+}
+
+fn near(pod: &mut Value, of: &str, more: &Value) {
+    let selector = color(pod, of);
+    pod["spec"]["affinity"]["podAffinity"] = json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": [term(selector, "topology.kubernetes.io/zone", more)],
+    });
+}
+
+fn apart(pod: &mut Value, of: &str, more: &Value) {
+    let selector = color(pod, of);
+    pod["spec"]["affinity"]["podAntiAffinity"] = json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": [term(selector, "kubernetes.io/hostname", more)],
+    });
+}
+
+fn prefer(pod: &mut Value, near: &str, apart: &str) {
+    let away = color(pod, apart);
+    let weighted = |weight: i32, selector: Value, key: &str| {
+        json!({
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": weight, "podAffinityTerm": term(selector, key, &json!({}))},
+            ],
+        })
+    };
+    pod["metadata"]["labels"]["tier"] = near.into();
+    let like = json!({"matchLabels": {"tier": near}});
+    pod["spec"]["affinity"] = json!({
+        "podAffinity": weighted(50, like, "topology.kubernetes.io/zone"),
+        "podAntiAffinity": weighted(100, away, "kubernetes.io/hostname"),
+    });
+}
+
+fn shape_mixed(pod: &mut Value, index: usize) {
+    match index % 8 {
+        0 | 1 => {}
+        2 => in_zones(pod, &ZONES[..2]),
+        3 => spread(pod, "orange", "DoNotSchedule"),
+        4 => spread(pod, "violet", "ScheduleAnyway"),
+        5 => near(pod, "blue", &json!({})),
+        6 => apart(pod, &group(index / 8), &json!({})),
+        _ => prefer(pod, "red", "yellow"),
+    }
+}
+
+/// An application of its own for each pod; every constraint comes up in an eighth of them.
+fn shape_different(pod: &mut Value, index: usize) {
+    request(
+        pod,
+        &format!("{}m", 20 + index % 120),
+        &format!("{}Ki", 50_000 + index),
+    );
+    let name = format!("app-{index}");
+    pod["metadata"]["labels"] = json!({"app": name, "pod-template-hash": format!("{index:010x}")});
+    pod["metadata"]["ownerReferences"] = json!([]);
+    let own = format!("{name}-{}", index % 7);
+    match index % 8 {
+        0..=2 => {}
+        3 => in_zones(pod, &[ZONES[index % 3], ZONES[(index + 1) % 3]]),
+        4 => spread(pod, &own, "DoNotSchedule"),
+        5 => spread(pod, &own, "ScheduleAnyway"),
+        6 => apart(pod, &own, &json!({})),
+        _ => prefer(pod, &name, &own),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_found_by_name_and_others_are_told_which_there_are() {
+        for row in Row::ALL {
+            assert_eq!(row.name().parse(), Ok(*row));
+        }
+        let error = "spread".parse::<Row>().expect_err("no such row");
+        assert!(
+            error.to_string().contains("hard-spread, soft-spread"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn no_two_pods_of_the_row_of_different_pods_are_alike() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let pods: Vec<_> = (0..200)
+            .map(|at| Row::Different.pod(at, &mut rng))
+            .collect();
+        for (at, pod) in pods.iter().enumerate() {
+            let alike = |other: &&Arc<Pod>| {
+                other.spec.containers == pod.spec.containers || other.labels() == pod.labels()
+            };
+            assert_eq!(pods[..at].iter().find(alike), None, "{at}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The cluster around the core: it answers every call at once, and shows what came of it as a watch would.
+
+use super::Row;
+use berth_api::pod::PodCondition;
+use berth_api::{Duration, Object, Pod, Str, Time};
+use berth_framework::{ApiCall, CallId};
+use berth_scheduler::evaluator::Stopwatch;
+use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What passes between two decisions by the clock of the core.
+const TICK: Duration = Duration::from_micros(10);
+/// How long nothing may happen by that clock before the core counts as stuck. Longer than any backoff, shorter than
+/// the flush that finds lost pods.
+const QUIET_MAX: Duration = Duration::from_secs(30);
+
+/// Times the extension points as production does.
+struct SinceStart(Instant);
+
+impl Stopwatch for SinceStart {
+    fn nanos(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A scheduler in a generated cluster.
+pub(super) struct World {
+    scheduler: Scheduler,
+    now: Time,
+    pods: HashMap<Str, Arc<Pod>>,
+    /// How long the core was at work since the cluster was set up.
+    seconds: f64,
+    bound: usize,
+    versions: u64,
+}
+
+/// What a run has shown.
+pub(super) struct Run {
+    /// The time of each decision, in microseconds.
+    pub(super) micros: Vec<f64>,
+    /// All that the core did for them, in seconds.
+    pub(super) seconds: f64,
+    /// Pods that got a node.
+    pub(super) scheduled: usize,
+    /// The node of each pod that was placed, in the order of the decisions; empty for those that were turned down.
+    pub(super) nodes: Vec<Str>,
+    /// Pods that nobody decided on.
+    pub(super) left: usize,
+}
+
+impl World {
+    /// Sets up a cluster with `pods` pods that wait.
+    pub(super) fn new(
+        row: Row,
+        nodes: usize,
+        pods: usize,
+        seed: u64,
+        options: SchedulerOptions,
+    ) -> Result<Self, String> {
+        let now = Time::from_secs(1_800_000_000);
+        let options = SchedulerOptions {
+            seed,
+            stopwatch: Box::new(SinceStart(Instant::now())),
+            ..options
+        };
+        let scheduler = Scheduler::new(options, &berth_plugins::in_tree(), now)
+            .map_err(|error| error.to_string())?;
+        let mut world = Self {
+            scheduler,
+            now,
+            pods: HashMap::new(),
+            seconds: 0.0,
+            bound: 0,
+            versions: 0,
+        };
+        for namespace in row.namespaces() {
+            world.show(ClusterChange::Applied(namespace));
+        }
+        for index in 0..nodes {
+            world.show(ClusterChange::Applied(Object::Node(row.node(index))));
+        }
+        for index in 0..row.existing(nodes) {
+            world.add(row.existing_pod(index, nodes));
+        }
+        let mut rng = fastrand::Rng::with_seed(seed);
+        for index in 0..pods {
+            world.add(row.pod(index, &mut rng));
+        }
+        Ok(world)
+    }
+
+    fn add(&mut self, pod: Arc<Pod>) {
+        self.pods.insert(pod.uid().clone(), pod.clone());
+        self.show(ClusterChange::Applied(Object::Pod(pod)));
+    }
+
+    fn show(&mut self, change: ClusterChange) {
+        self.scheduler.apply(change, self.now);
+    }
+
+    /// Lets the core schedule until it is done with `pods` pods; `progress` hears of every decision.
+    pub(super) fn run(mut self, row: Row, pods: usize, mut progress: impl FnMut(usize)) -> Run {
+        let mut run = Run {
+            micros: Vec::with_capacity(pods),
+            seconds: 0.0,
+            scheduled: 0,
+            nodes: Vec::with_capacity(pods),
+            left: 0,
+        };
+        loop {
+            let done = if row.ends_with_decision() {
+                run.micros.len()
+            } else {
+                self.bound
+            };
+            if done >= pods {
+                break;
+            }
+            self.now = self.now + TICK;
+            let decision = Instant::now();
+            let outcome = self.scheduler.schedule_one(self.now);
+            let took = decision.elapsed().as_secs_f64();
+            self.seconds += took;
+            match outcome {
+                Outcome::Done { result, .. } => {
+                    run.micros.push(took * 1e6);
+                    let node = match result {
+                        CycleResult::Placed { node } => node,
+                        _ => Str::default(),
+                    };
+                    run.scheduled += usize::from(!node.is_empty());
+                    run.nodes.push(node);
+                    progress(run.micros.len());
+                }
+                Outcome::Idle { next_wake } => {
+                    let wake = next_wake.filter(|wake| wake.since(self.now) < QUIET_MAX);
+                    let Some(wake) = wake else {
+                        run.left = pods - done;
+                        break;
+                    };
+                    self.now = self.now.max(wake);
+                }
+                Outcome::Parked(wait) => self.now = self.now.max(wait.deadline),
+            }
+            self.answer();
+        }
+        run.seconds = self.seconds;
+        run
+    }
+
+    /// Answers every call. What the watch shows is made while no time is taken.
+    fn answer(&mut self) {
+        loop {
+            let begun = Instant::now();
+            let calls = self.scheduler.take_outputs(self.now).calls;
+            self.seconds += begun.elapsed().as_secs_f64();
+            if calls.is_empty() {
+                return;
+            }
+            let answers: Vec<(CallId, Option<ClusterChange>)> = calls
+                .into_iter()
+                .map(|(id, call)| (id, self.carry_out(call)))
+                .collect();
+            let begun = Instant::now();
+            for (id, change) in answers {
+                self.scheduler.complete(id, Ok(()), self.now);
+                if let Some(change) = change {
+                    self.scheduler.apply(change, self.now);
+                }
+            }
+            self.seconds += begun.elapsed().as_secs_f64();
+        }
+    }
+
+    fn carry_out(&mut self, call: ApiCall) -> Option<ClusterChange> {
+        let uid = call.pod().uid.clone();
+        if let ApiCall::DeletePod { .. } = call {
+            let gone = self.pods.remove(&uid)?;
+            return Some(ClusterChange::Deleted(Object::Pod(gone)));
+        }
+        let stored = self.pods.get_mut(&uid)?;
+        self.versions += 1;
+        let mut pod = Pod::clone(stored);
+        pod.metadata.resource_version = Str::from(format!("9{:09}", self.versions));
+        match call {
+            ApiCall::BindPod { node, .. } => {
+                self.bound += 1;
+                pod.spec.node_name = node;
+                pod.status.nominated_node_name = Str::default();
+                set_condition(&mut pod, "True", "", "");
+            }
+            ApiCall::PatchPodStatus {
+                condition,
+                nominated_node,
+                ..
+            } => {
+                if let Some(patch) = condition {
+                    set_condition(&mut pod, &patch.status, &patch.reason, &patch.message);
+                }
+                if let Some(node) = nominated_node {
+                    pod.status.nominated_node_name = node;
+                }
+            }
+            _ => {}
+        }
+        *stored = Arc::new(pod);
+        Some(ClusterChange::Applied(Object::Pod(stored.clone())))
+    }
+}
+
+/// Sets the pod's PodScheduled condition.
+fn set_condition(pod: &mut Pod, status: &str, reason: &str, message: &str) {
+    pod.status.conditions.retain(|c| c.kind != "PodScheduled");
+    pod.status.conditions.push(PodCondition {
+        kind: "PodScheduled".into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
+        observed_generation: pod.metadata.generation,
+        last_transition_time: None,
+    });
+}
