@@ -1,5 +1,9 @@
 //! Cluster events, and how a plugin says which of them may help a pod that it rejected.
 
+mod index;
+
+pub use index::{EventIndex, Touched, TouchedFn, WaitKey, Waits, WaitsFn};
+
 use crate::cluster::Cluster;
 use berth_api::{Kind, Object, Pod};
 use std::fmt;
@@ -332,6 +336,8 @@ pub struct EventRegistration {
     pub supplement: Option<HintFn>,
     /// Narrows the pods that are asked.
     pub pre_queueing_hint: Option<PreQueueingHintFn>,
+    /// Finds the pods that are asked by what they wait for.
+    pub index: Option<EventIndex>,
 }
 
 impl EventRegistration {
@@ -342,6 +348,7 @@ impl EventRegistration {
             hint: None,
             supplement: None,
             pre_queueing_hint: None,
+            index: None,
         }
     }
 
@@ -356,6 +363,7 @@ impl EventRegistration {
             hint: Some(Arc::new(hint)),
             supplement: None,
             pre_queueing_hint: None,
+            index: None,
         }
     }
 
@@ -381,6 +389,35 @@ impl EventRegistration {
         self.pre_queueing_hint = Some(Arc::new(narrow));
         self
     }
+
+    /// Files each pod under what it waits for, so that an event asks only those that wait for what it touches. Whoever
+    /// is not found is not woken, so a pod that the hint or its supplement would queue must be found; see [`Waits`]
+    /// and [`Touched`].
+    #[must_use]
+    pub fn found_by(
+        mut self,
+        waits: impl Fn(&Pod) -> Waits + Send + Sync + 'static,
+        touched: impl Fn(&Cluster, Change<'_>) -> Touched + Send + Sync + 'static,
+    ) -> Self {
+        self.index = Some(EventIndex {
+            waits: Some(Arc::new(waits)),
+            touched: Arc::new(touched),
+        });
+        self
+    }
+
+    /// As [`EventRegistration::found_by`], where the change alone tells: it touches everything, nobody, or one pod.
+    #[must_use]
+    pub fn touching(
+        mut self,
+        touched: impl Fn(&Cluster, Change<'_>) -> Touched + Send + Sync + 'static,
+    ) -> Self {
+        self.index = Some(EventIndex {
+            waits: None,
+            touched: Arc::new(touched),
+        });
+        self
+    }
 }
 
 impl fmt::Debug for EventRegistration {
@@ -389,6 +426,7 @@ impl fmt::Debug for EventRegistration {
             .field("event", &self.event)
             .field("has_hint", &self.hint.is_some())
             .field("narrows", &self.pre_queueing_hint.is_some())
+            .field("index", &self.index)
             .finish()
     }
 }

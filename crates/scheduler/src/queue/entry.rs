@@ -195,6 +195,11 @@ impl QueuedIn {
 pub(super) struct EntryId(u32);
 
 impl EntryId {
+    /// No entry sorts before it.
+    pub(super) const FIRST: Self = Self(0);
+    /// No entry sorts after it.
+    pub(super) const LAST: Self = Self(u32::MAX);
+
     pub(super) fn new(index: usize) -> Self {
         Self(u32::try_from(index).unwrap_or(u32::MAX))
     }

@@ -1,12 +1,13 @@
 //! What a cluster event and the passing of time do to the pods that wait.
 
 use super::backoff::ORDERING_WINDOW;
-use super::entry::{EntryId, QueuedIn};
-use super::hints::{NarrowingResult, Question, Strategy, Tally};
-use super::hooks::{Matched, ProfileId};
+use super::entry::{Entry, EntryId, QueuedIn};
+use super::hints::{Asked, NarrowingResult, Question, Strategy, Tally};
+use super::hooks::{Matched, ProfileId, Registration};
 use super::notice::Notice;
+use super::wait_index::Drawer;
 use super::{LEFTOVER_FLUSH_PERIOD, SchedulingQueue, label};
-use berth_api::{Duration, Pod, Time};
+use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::event::{Change, Narrowed};
 use berth_framework::plugin::Context;
 use berth_framework::{ClusterEvent, Feature};
@@ -37,9 +38,6 @@ impl Moved {
     }
 }
 
-/// Per registration that hears of an event, the pods to ask, sorted; `None` for all.
-type NarrowedIds = Vec<Option<Vec<EntryId>>>;
-
 impl SchedulingQueue {
     /// Something changed in the cluster: moves the waiting pods that it may help, and remembers it for
     /// the pods in flight. With `pre_check`, only pods that pass it are considered.
@@ -62,7 +60,7 @@ impl SchedulingQueue {
         for profile in profiles {
             let narrowed = match profile {
                 Some(profile) => self.narrow(cx, &matched, profile, change),
-                None => NarrowedIds::new(),
+                None => Vec::new(),
             };
             let heard = profile.map_or(&[][..], |profile| matched.of(profile));
             let gates = matched.plugins.iter().map(|plugin| Some(plugin.as_str()));
@@ -137,91 +135,110 @@ impl SchedulingQueue {
             self.pool.all(gate, profile).for_each(put_to);
             return;
         };
-        for (at, registration) in question.heard.iter().enumerate() {
-            let Some(registration) = known.registrations.get(*registration) else {
+        for (asked, heard) in question.narrowed.iter().zip(question.heard) {
+            let Some((registration, profile_id)) = known.registrations.get(*heard).zip(profile)
+            else {
                 continue;
             };
             let plugin = &registration.plugin;
-            match question.narrowed.get(at) {
-                Some(Some(listed)) => {
-                    let behind = |id: &EntryId| {
-                        entries.get(*id).is_some_and(|entry| {
-                            entry.info.gating_plugin().map(|name| name.as_str()) == gate
-                        })
-                    };
-                    listed.iter().copied().filter(behind).for_each(&mut put_to);
+            let is_meant = |id: &EntryId| waits_for(entries.get(*id), gate, profile_id, plugin);
+            match asked {
+                Asked::All => {
+                    let all = self.pool.rejected_by(gate, profile, plugin);
+                    all.for_each(&mut put_to);
                 }
-                _ => self
-                    .pool
-                    .rejected_by(gate, profile, plugin)
-                    .for_each(&mut put_to),
+                Asked::Listed(listed) => {
+                    let listed = listed.iter().copied();
+                    listed.filter(is_meant).for_each(&mut put_to);
+                }
+                Asked::Waiting(touched) => {
+                    let pod = touched.pod();
+                    let pod =
+                        pod.and_then(|(namespace, name)| self.names.find(namespace, name, entries));
+                    pod.into_iter().filter(is_meant).for_each(&mut put_to);
+                    let drawer = Drawer {
+                        profile: profile_id,
+                        gate,
+                        registration: *heard,
+                    };
+                    self.pool.by_wait.find(drawer, touched, |id| {
+                        if is_meant(&id) {
+                            put_to(id);
+                        }
+                    });
+                }
             }
         }
         self.pool.rejected_by(gate, profile, "").for_each(put_to);
     }
 
-    /// Asks the PreQueueingHints of a profile, each once, which pods the event can help. A plugin that
-    /// has turned down no waiting pod is not asked.
+    /// Whom each registration of a profile that hears of the event asks: those that its PreQueueingHint names (Q-91
+    /// to Q-94), or else those that wait for what the event touches. A plugin that has turned down no waiting pod is
+    /// not asked.
     fn narrow(
         &mut self,
         cx: &Context<'_>,
         matched: &Matched,
         profile: ProfileId,
         change: Change<'_>,
-    ) -> NarrowedIds {
+    ) -> Vec<Asked> {
         let enabled = self
             .config
             .features
-            .enabled(Feature::SchedulerPreQueueingHints);
+            .enabled(Feature::SchedulerPreQueueingHints)
+            && !matched.is_wildcard;
         let Some(known) = self.profiles.get(Some(profile)) else {
-            return NarrowedIds::new();
+            return Vec::new();
         };
-        if !enabled || matched.is_wildcard {
-            return NarrowedIds::new();
-        }
-        let mut narrowed = NarrowedIds::new();
-        for (at, registration) in matched.of(profile).iter().enumerate() {
-            let Some(registration) = known.registrations.get(*registration) else {
+        let mut narrowed = Vec::with_capacity(matched.of(profile).len());
+        for registration in matched.of(profile) {
+            let registration = known
+                .registrations
+                .get(*registration)
+                .filter(|registration| {
+                    enabled && self.pool.has_rejected_by(profile, &registration.plugin)
+                });
+            let Some(Registration { plugin, on }) = registration else {
+                narrowed.push(Asked::All);
                 continue;
             };
-            let Some(narrow) = &registration.on.pre_queueing_hint else {
-                continue;
-            };
-            let plugin = &registration.plugin;
-            if !self.pool.has_rejected_by(profile, plugin) {
-                continue;
-            }
-            let pods = match narrow(cx.cluster, change) {
-                Ok(Narrowed::Pods(pods)) => pods,
-                answer => {
-                    self.metrics.narrowing(plugin, NarrowingResult::AllPods);
-                    if let Err(error) = answer {
+            let named = on.pre_queueing_hint.as_ref().and_then(|narrow| {
+                let (result, named) = match narrow(cx.cluster, change) {
+                    Ok(Narrowed::Pods(pods)) => (NarrowingResult::Narrowed, Some(pods)),
+                    Ok(Narrowed::AllPods) => (NarrowingResult::AllPods, None),
+                    Err(error) => {
                         self.notices.push(|| Notice::PreQueueingHintError {
                             plugin: plugin.clone(),
                             event: matched.label.clone(),
                             error,
                         });
+                        (NarrowingResult::AllPods, None)
                     }
-                    continue;
-                }
-            };
-            self.metrics.narrowing(plugin, NarrowingResult::Narrowed);
-            let mut ids: Vec<EntryId> = pods
-                .iter()
-                .filter_map(|(namespace, name)| {
-                    let id = self.id_of(namespace, name)?;
-                    let entry = self.entries.get(id)?;
-                    let waits = entry.place.is_some_and(QueuedIn::is_unschedulable_pool);
-                    (waits && entry.profile == Some(profile) && entry.info.is_rejected_by(plugin))
-                        .then_some(id)
-                })
-                .collect();
-            ids.sort_unstable();
-            ids.dedup();
-            narrowed.resize(at, None);
-            narrowed.push(Some(ids));
+                };
+                self.metrics.narrowing(plugin, result);
+                named
+            });
+            narrowed.push(match (named, &on.index) {
+                (Some(pods), _) => Asked::Listed(self.waiting_among(&pods)),
+                (None, Some(index)) => match (index.touched)(cx.cluster, change) {
+                    touched if touched.is_everything() => Asked::All,
+                    touched => Asked::Waiting(touched),
+                },
+                (None, None) => Asked::All,
+            });
         }
         narrowed
+    }
+
+    /// The pods among those named, sorted, that wait for an event; each once.
+    fn waiting_among(&self, pods: &[(Str, Str)]) -> Vec<EntryId> {
+        let mut ids: Vec<EntryId> = pods
+            .iter()
+            .filter_map(|(namespace, name)| self.id_of(namespace, name))
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
     }
 
     /// Makes every pod active whose backoff is over. Returns how many became active.
@@ -318,6 +335,16 @@ impl SchedulingQueue {
             });
         Some(backoff.chain(leftover).min()?.max(now))
     }
+}
+
+/// Whether a pod waits behind `gate` (or behind none), turned down by `plugin`.
+fn waits_for(entry: Option<&Entry>, gate: Option<&str>, profile: ProfileId, plugin: &str) -> bool {
+    entry.is_some_and(|entry| {
+        entry.place.is_some_and(QueuedIn::is_unschedulable_pool)
+            && entry.profile == Some(profile)
+            && entry.info.gating_plugin().map(Str::as_str) == gate
+            && entry.info.is_rejected_by(plugin)
+    })
 }
 
 /// The first of the ticks `next`, `next + period`, … that is not before `time`.

@@ -6,7 +6,7 @@ use super::hooks::{Matched, Profile};
 use super::metrics::QueueMetrics;
 use super::notice::{Notice, Notices};
 use berth_api::Str;
-use berth_framework::event::{Change, HintFn};
+use berth_framework::event::{Change, HintFn, Touched};
 use berth_framework::{Cluster, Hint};
 use smallvec::SmallVec;
 
@@ -100,6 +100,18 @@ impl Tally {
     }
 }
 
+/// Whom one registration asks when an event comes.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// Every pod that its plugin turned down.
+    All,
+    /// The pods that its PreQueueingHint named, sorted.
+    Listed(Vec<EntryId>),
+    /// The pods that wait for what the event touches. Those that are found otherwise may be asked, too: the hint says
+    /// Skip.
+    Waiting(Touched),
+}
+
 /// An event as it is put to the pods of one profile.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
@@ -109,8 +121,8 @@ pub(super) struct Question<'a> {
     /// The pods' profile, and which of its registrations hear of the event.
     pub(super) profile: Option<&'a Profile>,
     pub(super) heard: &'a [usize],
-    /// Per entry of `heard`, the pods to ask, sorted; `None` for all.
-    pub(super) narrowed: &'a [Option<Vec<EntryId>>],
+    /// Per entry of `heard`, whom to ask.
+    pub(super) narrowed: &'a [Asked],
 }
 
 impl Question<'_> {
@@ -185,7 +197,7 @@ impl Question<'_> {
     /// whether the hint of the `at`-th registration that hears of the event is put to the pod.
     fn is_asked(&self, at: usize, id: Option<EntryId>) -> bool {
         match (self.narrowed.get(at), id) {
-            (Some(Some(pods)), Some(id)) => pods.binary_search(&id).is_ok(),
+            (Some(Asked::Listed(pods)), Some(id)) => pods.binary_search(&id).is_ok(),
             _ => true,
         }
     }

@@ -2,7 +2,7 @@
 //! turned down.
 
 use berth_api::Str;
-use berth_framework::event::EventRegistration;
+use berth_framework::event::{EventRegistration, WaitsFn};
 use berth_framework::plugin::{PreEnqueue, QueueSort};
 use berth_framework::registry::Extensions;
 use berth_framework::{ActionType, ClusterEvent, EventResource, FeatureGates};
@@ -137,6 +137,15 @@ pub(super) struct Profile {
     pub(super) scheduler_name: Str,
     pub(super) pre_enqueue: Vec<Arc<dyn PreEnqueue>>,
     pub(super) registrations: Vec<Registration>,
+    /// The registrations of each plugin that file pods under what they wait for.
+    indexed: FxHashMap<Str, Vec<(usize, WaitsFn)>>,
+}
+
+impl Profile {
+    /// The registrations of a plugin that file pods, each with what says where.
+    pub(super) fn indexed(&self, plugin: &str) -> &[(usize, WaitsFn)] {
+        self.indexed.get(plugin).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// An event with the registrations that hear of it.
@@ -174,8 +183,12 @@ pub(super) struct Profiles {
 
 impl Profiles {
     /// Takes the profiles. With `implicit_node_taint`, a plugin that hears of new nodes but not of their taints also
-    /// hears of those, and always queues.
-    pub(super) fn new(hooks: Vec<ProfileHooks>, implicit_node_taint: bool) -> Self {
+    /// hears of those, and always queues. Without `with_index`, events ask all pods that a plugin turned down.
+    pub(super) fn new(
+        hooks: Vec<ProfileHooks>,
+        implicit_node_taint: bool,
+        with_index: bool,
+    ) -> Self {
         let mut profiles = Vec::with_capacity(hooks.len());
         let mut by_name = FxHashMap::default();
         for hooks in hooks {
@@ -196,9 +209,12 @@ impl Profiles {
                 .then(|| {
                     EventRegistration::always(EventResource::Node, ActionType::UPDATE_NODE_TAINT)
                 });
-                registrations.extend(own.into_iter().chain(implicit).map(|on| Registration {
-                    plugin: plugin.clone(),
-                    on,
+                registrations.extend(own.into_iter().chain(implicit).map(|mut on| {
+                    on.index = on.index.filter(|_| with_index);
+                    Registration {
+                        plugin: plugin.clone(),
+                        on,
+                    }
                 }));
             }
             let id = ProfileId(u32::try_from(profiles.len()).unwrap_or(u32::MAX));
@@ -206,6 +222,7 @@ impl Profiles {
             profiles.push(Profile {
                 scheduler_name: hooks.scheduler_name,
                 pre_enqueue: hooks.pre_enqueue,
+                indexed: indexed(&registrations),
                 registrations,
             });
         }
@@ -265,6 +282,18 @@ impl Profiles {
         self.matched.insert(event.clone(), matched.clone());
         matched
     }
+}
+
+fn indexed(registrations: &[Registration]) -> FxHashMap<Str, Vec<(usize, WaitsFn)>> {
+    let mut by_plugin: FxHashMap<Str, Vec<(usize, WaitsFn)>> = FxHashMap::default();
+    for (at, registration) in registrations.iter().enumerate() {
+        let index = registration.on.index.as_ref();
+        if let Some(waits) = index.and_then(|index| index.waits.clone()) {
+            let plugin = registration.plugin.clone();
+            by_plugin.entry(plugin).or_default().push((at, waits));
+        }
+    }
+    by_plugin
 }
 
 impl fmt::Debug for Profiles {

@@ -111,7 +111,7 @@ impl SchedulingQueue {
     /// # Errors
     /// What does not agree.
     pub fn check(&self) -> Result<(), String> {
-        let mut links = 0;
+        let (mut links, mut filed) = (0, 0);
         for (id, entry) in self.entries.iter() {
             let pod = entry.info.pod.key();
             let Some(place) = entry.place else {
@@ -143,6 +143,9 @@ impl SchedulingQueue {
                         return Err(format!("{pod} is not indexed under {plugin:?}"));
                     }
                 }
+                let profile = entry.profile.zip(self.profiles.get(entry.profile));
+                let checked = self.pool.by_wait.check(id, profile, &entry.info);
+                filed += checked.map_err(|problem| format!("{pod} {problem}"))?;
             }
         }
         let places: usize = QueuedIn::ALL.iter().map(|p| self.heap(*p).len()).sum();
@@ -150,6 +153,7 @@ impl SchedulingQueue {
             ("names", self.names.len(), self.entries.len()),
             ("places", places, self.entries.len()),
             ("index links", self.pool.links(), links),
+            ("places in the index", self.pool.by_wait.len(), filed),
         ] {
             if count != expected {
                 return Err(format!("{count} {what}, expected {expected}"));

@@ -7,8 +7,9 @@
 //! happens meanwhile is logged, so that no wake-up is lost.
 //!
 //! **Architecture invariants:** no clock (time is an argument), no lock, no I/O, no randomness. A pod is in exactly
-//! one place. An event costs what it affects: pods are found through indexes by gating and rejecting plugin, and by
-//! the lists of PreQueueingHints, never by walking the queue. All memory is bounded by the number of pods.
+//! one place. An event costs what it affects: pods are found through indexes by gating and rejecting plugin, by the
+//! lists of PreQueueingHints, and by what they wait for, never by walking the queue. All memory is bounded by the
+//! number of pods.
 //!
 //! Sources: KEP-3521 (gates), KEP-4247 (queueing hints), KEP-5142 (popping from the backoff queue), KEP-5501
 //! (reports of PreEnqueue), KEP-6132 (PreQueueingHint). Tests name the rules.
@@ -33,6 +34,7 @@ mod pool;
 mod report;
 #[cfg(test)]
 mod tests;
+mod wait_index;
 
 pub use config::QueueConfig;
 pub use entry::{PluginSet, QueuedIn, QueuedPodInfo};
@@ -145,7 +147,11 @@ impl SchedulingQueue {
         let aligned = config.features.enabled(Feature::SchedulerPopFromBackoffQ);
         Self {
             backoff: Backoff::new(&config),
-            profiles: Profiles::new(profiles, config.implicit_node_taint_registrations),
+            profiles: Profiles::new(
+                profiles,
+                config.implicit_node_taint_registrations,
+                config.features.enabled(Feature::SchedulerPreQueueingHints),
+            ),
             sort: sort.filter(|_| sort_key.is_none()),
             sort_key,
             entries: Entries::default(),

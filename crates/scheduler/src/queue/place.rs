@@ -142,7 +142,8 @@ impl SchedulingQueue {
             arrival: entry.arrival,
         };
         if place.is_unschedulable_pool() {
-            self.pool.insert(id, entry.profile, info);
+            let profile = entry.profile.zip(self.profiles.get(entry.profile));
+            self.pool.insert(id, profile, info);
         }
         let order = Order {
             entries: &self.entries,

@@ -1,8 +1,10 @@
-//! The index over pods that wait for an event: by profile and rejecting plugin, and for gated pods by the gating
-//! plugin first, so that an event finds the pods it may help and walks no others.
+//! The indexes over pods that wait for an event: by profile and rejecting plugin, and for gated pods by the gating
+//! plugin first, so that an event finds the pods it may help and walks no others; and, for plugins that say
+//! so, by what a pod waits for ([`WaitIndex`]).
 
 use super::entry::{EntryId, QueuedPodInfo};
-use super::hooks::ProfileId;
+use super::hooks::{Profile, ProfileId};
+use super::wait_index::WaitIndex;
 use berth_api::Str;
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -40,17 +42,26 @@ type ByProfile = FxHashMap<Option<ProfileId>, ByRejector>;
 pub(super) struct Pool {
     waiting: ByProfile,
     gated: FxHashMap<Str, ByProfile>,
+    /// The pods by what they wait for.
+    pub(super) by_wait: WaitIndex,
 }
 
 impl Pool {
     /// Adds a pod, gated or not according to its gating plugin.
-    pub(super) fn insert(&mut self, id: EntryId, profile: Option<ProfileId>, info: &QueuedPodInfo) {
-        self.change(id, profile, info, true);
+    pub(super) fn insert(
+        &mut self,
+        id: EntryId,
+        profile: Option<(ProfileId, &Profile)>,
+        info: &QueuedPodInfo,
+    ) {
+        self.change(id, profile.map(|(profile, _)| profile), info, true);
+        self.by_wait.insert(id, profile, info);
     }
 
     /// Takes a pod out; its plugins must be those with which it was added.
     pub(super) fn remove(&mut self, id: EntryId, profile: Option<ProfileId>, info: &QueuedPodInfo) {
         self.change(id, profile, info, false);
+        self.by_wait.remove(id);
     }
 
     fn change(&mut self, id: EntryId, profile: Option<ProfileId>, info: &QueuedPodInfo, add: bool) {

@@ -1,0 +1,158 @@
+//! The index over waiting pods by what they wait for: from a registration and a key to the pods that an event may
+//! help, in the order of the amounts that they need.
+//!
+//! All keys are in one ordered set, mixed with where they belong (profile, gate, registration), so that a pod costs
+//! a few entries of 24 bytes and a key that nobody waits under costs nothing. Numbers that coincide make an event
+//! look at a pod too many, never at one too few: whoever asks checks that a pod is one of those that it means.
+
+use super::entry::{EntryId, QueuedPodInfo};
+use super::hooks::{Profile, ProfileId};
+use berth_api::Str;
+use berth_framework::event::{Touched, Waits};
+use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+
+/// Under how many keys one registration files a pod; a pod that waits under more waits for anything.
+const KEYS_MAX: usize = 32;
+
+/// Where pods of one registration are filed: their profile, their gate, and the registration's place in the profile.
+#[derive(Debug, Clone, Copy, Hash)]
+pub(super) struct Drawer<'a> {
+    pub(super) profile: ProfileId,
+    pub(super) gate: Option<&'a str>,
+    pub(super) registration: usize,
+}
+
+impl Drawer<'_> {
+    /// The number under which `key` is filed here; without one, that of pods that wait for anything.
+    fn number(self, key: Option<u64>) -> u64 {
+        FxBuildHasher.hash_one((self, key))
+    }
+}
+
+/// One place where a pod is filed: a number and an amount.
+type Place = (u64, i64);
+
+/// Waiting pods by what they wait for.
+#[derive(Debug, Default)]
+pub(super) struct WaitIndex {
+    filed: BTreeSet<(u64, i64, EntryId)>,
+    /// Where each entry is filed, to find it again.
+    places: Vec<Option<Box<[Place]>>>,
+}
+
+impl WaitIndex {
+    /// Files a pod for each indexed registration of the plugins that turned it down.
+    pub(super) fn insert(
+        &mut self,
+        id: EntryId,
+        profile: Option<(ProfileId, &Profile)>,
+        info: &QueuedPodInfo,
+    ) {
+        let places = places(profile, info);
+        if places.is_empty() {
+            return;
+        }
+        for (number, amount) in &places {
+            self.filed.insert((*number, *amount, id));
+        }
+        if self.places.len() <= id.index() {
+            self.places.resize(id.index() + 1, None);
+        }
+        let before = self.places[id.index()].replace(places.into_boxed_slice());
+        debug_assert_eq!(before, None, "a pod is filed once");
+    }
+
+    /// Takes a pod out of every place where it is filed.
+    pub(super) fn remove(&mut self, id: EntryId) {
+        let Some(places) = self.places.get_mut(id.index()).and_then(Option::take) else {
+            return;
+        };
+        for (number, amount) in places {
+            let removed = self.filed.remove(&(number, amount, id));
+            debug_assert!(removed, "a filed pod is found again");
+        }
+    }
+
+    /// Calls `found` for the pods of a drawer that wait under a key that is touched, those of equal keys by amount. A
+    /// pod comes once for each such key.
+    pub(super) fn find(
+        &self,
+        drawer: Drawer<'_>,
+        touched: &Touched,
+        mut found: impl FnMut(EntryId),
+    ) {
+        if !touched.helps_anything() {
+            return;
+        }
+        let anything = (drawer.number(None), i64::MAX);
+        let keys = touched.keys().iter();
+        for (number, up_to) in keys
+            .map(|(key, up_to)| (drawer.number(Some(key.as_u64())), *up_to))
+            .chain([anything])
+        {
+            let range = (number, i64::MIN, EntryId::FIRST)..=(number, up_to, EntryId::LAST);
+            for (_, _, id) in self.filed.range(range) {
+                found(*id);
+            }
+        }
+    }
+
+    /// How often pods are filed.
+    pub(super) fn len(&self) -> usize {
+        self.filed.len()
+    }
+
+    /// Checks that the places of a pod are those that its plugins name now, and that it is found in each.
+    pub(super) fn check(
+        &self,
+        id: EntryId,
+        profile: Option<(ProfileId, &Profile)>,
+        info: &QueuedPodInfo,
+    ) -> Result<usize, String> {
+        let expected = places(profile, info);
+        let known = self.places.get(id.index()).and_then(Option::as_deref);
+        if known.unwrap_or_default() != &expected[..] {
+            return Err(format!("is filed under {known:?}, not under {expected:?}"));
+        }
+        match expected
+            .iter()
+            .find(|(number, amount)| !self.filed.contains(&(*number, *amount, id)))
+        {
+            Some(place) => Err(format!("is not found under {place:?}")),
+            None => Ok(expected.len()),
+        }
+    }
+}
+
+/// Where a pod is to be filed: sorted, each place once.
+fn places(profile: Option<(ProfileId, &Profile)>, info: &QueuedPodInfo) -> SmallVec<[Place; 8]> {
+    let mut places = SmallVec::new();
+    let Some((profile, known)) = profile else {
+        return places;
+    };
+    for plugin in info.rejectors() {
+        for (registration, waits) in known.indexed(plugin) {
+            let drawer = Drawer {
+                profile,
+                gate: info.gating_plugin().map(Str::as_str),
+                registration: *registration,
+            };
+            file(drawer, &waits(&info.pod), &mut places);
+        }
+    }
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+fn file(drawer: Drawer<'_>, waits: &Waits, places: &mut SmallVec<[Place; 8]>) {
+    if waits.is_for_anything() || waits.keys().len() > KEYS_MAX {
+        places.push((drawer.number(None), 0));
+        return;
+    }
+    let keys = waits.keys().iter();
+    places.extend(keys.map(|(key, amount)| (drawer.number(Some(key.as_u64())), *amount)));
+}
