@@ -42,6 +42,16 @@ impl ObjectMeta {
             .iter()
             .find(|owner| owner.controller == Some(true))
     }
+
+    /// Whether this is a newer version of the object than the one with that resource version. Versions of one object
+    /// are numbers that grow; should a server have others, any other one counts as newer.
+    pub fn is_newer_than(&self, resource_version: &str) -> bool {
+        let number = |version: &str| version.parse::<u128>().ok();
+        match (number(&self.resource_version), number(resource_version)) {
+            (Some(mine), Some(other)) => mine > other,
+            _ => *self.resource_version != *resource_version,
+        }
+    }
 }
 
 /// A reference to an owner.
@@ -58,4 +68,27 @@ pub struct OwnerReference {
     pub uid: Str,
     /// Whether the owner manages the object.
     pub controller: Option<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (mine, other, newer) in [
+            ("10", "9", true),
+            ("9", "10", false),
+            ("9", "9", false),
+            ("b", "a", true),
+            ("a", "a", false),
+            ("1", "", true),
+        ] {
+            let meta = ObjectMeta {
+                resource_version: mine.into(),
+                ..ObjectMeta::default()
+            };
+            assert_eq!(meta.is_newer_than(other), newer, "{mine} after {other}");
+        }
+    }
 }

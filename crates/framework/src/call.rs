@@ -1,6 +1,7 @@
 //! The API calls that scheduling makes. They are values: the dispatcher orders them, the edge sends them.
 
-use berth_api::{Pod, Str};
+use crate::storage::StorageWrite;
+use berth_api::{Kind, Object, Pod, Str};
 use std::fmt;
 
 /// Names a call from when it is made until its result is in.
@@ -33,6 +34,54 @@ impl fmt::Display for PodRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
+}
+
+/// The name of an object: there is at most one object of that name at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectName {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; empty for cluster-scoped kinds.
+    pub namespace: Str,
+    /// Its name.
+    pub name: Str,
+}
+
+impl ObjectName {
+    /// The object of that name.
+    pub fn new(kind: Kind, namespace: &Str, name: &Str) -> Self {
+        Self {
+            kind,
+            namespace: namespace.clone(),
+            name: name.clone(),
+        }
+    }
+
+    /// The name of `object`.
+    pub fn of(object: &Object) -> Self {
+        let meta = object.metadata();
+        Self::new(object.kind(), &meta.namespace, &meta.name)
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (_, _, plural) = self.kind.resource();
+        if self.namespace.is_empty() {
+            write!(f, "{plural}/{}", self.name)
+        } else {
+            write!(f, "{plural}/{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// What calls go by: those with equal keys are about one object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ObjectKey {
+    /// The object's kind.
+    pub kind: Kind,
+    /// The object's identity.
+    pub uid: Str,
 }
 
 /// A condition as it is to be written. Times are added by whoever writes it.
@@ -135,16 +184,44 @@ pub enum ApiCall {
         /// The condition that tells why.
         condition: ConditionPatch,
     },
+    /// Writes into a volume or a claim.
+    UpdateStorage(StorageWrite),
 }
 
 impl ApiCall {
-    /// The pod that the call is about.
-    pub fn pod(&self) -> &PodRef {
+    /// The pod that the call is about, if it is about a pod.
+    pub fn pod(&self) -> Option<&PodRef> {
         match self {
             Self::BindPod { pod, .. }
             | Self::PatchPodStatus { pod, .. }
             | Self::ClearPreEnqueueStatus { pod, .. }
-            | Self::DeletePod { pod, .. } => pod,
+            | Self::DeletePod { pod, .. } => Some(pod),
+            Self::UpdateStorage(_) => None,
+        }
+    }
+
+    /// What the call is about.
+    pub fn key(&self) -> ObjectKey {
+        match self {
+            Self::BindPod { pod, .. }
+            | Self::PatchPodStatus { pod, .. }
+            | Self::ClearPreEnqueueStatus { pod, .. }
+            | Self::DeletePod { pod, .. } => ObjectKey {
+                kind: Kind::Pod,
+                uid: pod.uid.clone(),
+            },
+            Self::UpdateStorage(write) => write.key(),
+        }
+    }
+
+    /// The name of what the call is about.
+    pub fn object(&self) -> ObjectName {
+        match self {
+            Self::BindPod { pod, .. }
+            | Self::PatchPodStatus { pod, .. }
+            | Self::ClearPreEnqueueStatus { pod, .. }
+            | Self::DeletePod { pod, .. } => ObjectName::new(Kind::Pod, &pod.namespace, &pod.name),
+            Self::UpdateStorage(write) => write.object.clone(),
         }
     }
 
@@ -154,6 +231,10 @@ impl ApiCall {
             Self::BindPod { .. } => "pod_binding",
             Self::PatchPodStatus { .. } | Self::ClearPreEnqueueStatus { .. } => "pod_status_patch",
             Self::DeletePod { .. } => "pod_deletion",
+            Self::UpdateStorage(write) if write.object.kind == Kind::PersistentVolume => {
+                "persistent_volume_update"
+            }
+            Self::UpdateStorage(_) => "persistent_volume_claim_update",
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod stage;
 pub mod state;
 pub mod status;
 pub mod statuses;
+pub mod storage;
 pub mod table;
 #[cfg(feature = "test-builders")]
 pub mod testing;

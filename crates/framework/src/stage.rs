@@ -3,11 +3,12 @@
 //! Nothing here blocks. A step that cannot finish says what it waits for; the cycle is parked and resumed with
 //! what came of it.
 
-use crate::call::{ApiCall, CallId, CallResult, ConditionPatch, PodEvent, PodRef};
+use crate::call::{ApiCall, CallId, CallResult, ConditionPatch, ObjectName, PodEvent, PodRef};
 use crate::cluster::Cluster;
 use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
 use crate::status::Status;
+use crate::storage::StorageWrite;
 use berth_api::{Duration, Str, Time};
 use std::any::Any;
 use std::fmt;
@@ -42,7 +43,7 @@ impl Step {
 }
 
 /// What a step waits for. Every wait has a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
     /// What it waits for.
     pub on: WaitOn,
@@ -51,12 +52,15 @@ pub struct Wait {
 }
 
 /// What a step can wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitOn {
     /// The result of an API call.
     Call(CallId),
     /// The result of a job.
     Job(JobId),
+    /// A change of one of these objects: it is new, changed or gone, or looks different because what was assumed of
+    /// it has been taken back.
+    Objects(Vec<ObjectName>),
     /// The deadline alone.
     Timer,
 }
@@ -67,6 +71,8 @@ pub enum Wake {
     Call(CallResult),
     /// The job has ended.
     Job(JobResult),
+    /// One of the objects has changed.
+    Object,
     /// The deadline has passed.
     Deadline,
 }
@@ -85,6 +91,7 @@ impl Wake {
             Self::Job(Err(error)) => Err(error),
             Self::Deadline => Err("the job took too long".to_owned()),
             Self::Call(_) => Err("an API call ended, not the job".to_owned()),
+            Self::Object => Err("an object changed, the job goes on".to_owned()),
         }
     }
 }
@@ -97,6 +104,7 @@ impl fmt::Debug for Wake {
                 .debug_tuple("Job")
                 .field(&result.as_ref().map(|_| "value"))
                 .finish(),
+            Self::Object => f.write_str("Object"),
             Self::Deadline => f.write_str("Deadline"),
         }
     }
@@ -166,6 +174,13 @@ pub trait Outbox {
     fn job(&mut self, job: Job) -> JobId;
     /// Publishes an event.
     fn publish(&mut self, _event: PodEvent) {}
+    /// From the end of this step on, everybody sees the volume or claim as if the write had been made, until the API
+    /// shows a later version than the one that was decided upon, or it is [taken back](Self::take_back). The write
+    /// itself is a [call](Self::call) of its own.
+    fn assume(&mut self, _write: StorageWrite) {}
+    /// The write will not be made, or nobody knows: the object is seen again as the API shows it, and the call is
+    /// dropped if it has not been sent.
+    fn take_back(&mut self, _write: StorageWrite) {}
     /// Makes a pending pod worth a try at once, its backoff notwithstanding, when the cycle has gone well.
     fn activate(&mut self, _namespace: &Str, _name: &Str) {}
     /// The pods that Permit plugins hold back.
@@ -261,6 +276,7 @@ mod tests {
             (Wake::Job(Err("refused".to_owned())), Err("refused")),
             (Wake::Deadline, Err("the job took too long")),
             (Wake::Call(Ok(())), Err("an API call ended, not the job")),
+            (Wake::Object, Err("an object changed, the job goes on")),
         ] {
             let told = format!("{wake:?}");
             let got = wake.into_value::<u32>();

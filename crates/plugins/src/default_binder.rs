@@ -54,7 +54,7 @@ impl Bind for DefaultBinder {
         Step::Done(match wake {
             Wake::Call(Ok(())) => Status::success(),
             Wake::Call(Err(error)) => Status::error(error.to_string()),
-            Wake::Deadline | Wake::Job(_) => Status::error(format!(
+            Wake::Deadline | Wake::Job(_) | Wake::Object => Status::error(format!(
                 "binding pod {} to node {node}: no answer within {} s",
                 pod.pod.key(),
                 BIND_WAIT_MAX.as_secs()
@@ -91,7 +91,7 @@ mod tests {
                 node: "n1".into()
             }]
         );
-        assert_eq!(calls.made[0].pod().uid, "p");
+        assert_eq!(calls.made[0].key().uid, "p");
 
         let conflict = CallError {
             kind: CallErrorKind::Conflict,

@@ -3,7 +3,7 @@
 use crate::script::Answer;
 use crate::world::{Refusal, World};
 use berth_api::Time;
-use berth_framework::call::{ApiCall, CallError, CallErrorKind, CallResult};
+use berth_framework::call::{ApiCall, CallError, CallErrorKind, CallResult, PodRef};
 
 /// Carries out calls. Tests put a faulty one in its place.
 pub trait Api: Send + Sync {
@@ -20,7 +20,10 @@ pub struct FaithfulApi;
 
 impl Api for FaithfulApi {
     fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
-        let (name, uid) = (&call.pod().name, &call.pod().uid);
+        // The world has no volumes that could be written.
+        let Some(PodRef { name, uid, .. }) = call.pod() else {
+            return Err(Refusal::NotFound);
+        };
         match call {
             ApiCall::BindPod { node, .. } => world.bind(name, uid, node),
             ApiCall::PatchPodStatus {
@@ -49,6 +52,7 @@ impl Api for FaithfulApi {
                 world.terminate_pod(name, now);
                 Ok(())
             }
+            ApiCall::UpdateStorage(_) => Err(Refusal::NotFound),
         }
     }
 }

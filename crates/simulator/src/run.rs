@@ -205,7 +205,7 @@ fn change_of(event: &WatchEvent) -> ClusterChange {
 
 /// A call in a line.
 fn in_short(call: &ApiCall) -> String {
-    let pod = &call.pod().name;
+    let pod = &call.object().name;
     match call {
         ApiCall::BindPod { node, .. } => format!("bind {pod} to {node}"),
         ApiCall::PatchPodStatus {
@@ -224,6 +224,7 @@ fn in_short(call: &ApiCall) -> String {
         }
         ApiCall::ClearPreEnqueueStatus { .. } => format!("clear the status of {pod}"),
         ApiCall::DeletePod { .. } => format!("delete {pod}"),
+        ApiCall::UpdateStorage(_) => format!("write {pod}"),
     }
 }
 
@@ -421,9 +422,9 @@ impl<'a, 'l> Run<'a, 'l> {
                 self.untold.insert(pod.uid.clone());
             }
         } else if how == Answer::Honest {
-            self.refused.remove(&call.pod().uid);
+            self.refused.remove(&call.key().uid);
         } else {
-            *self.refused.entry(call.pod().uid.clone()).or_default() += 1;
+            *self.refused.entry(call.key().uid).or_default() += 1;
         }
         self.scheduler.complete(id, result, self.now);
         self.after_input(None)
@@ -501,7 +502,8 @@ impl<'a, 'l> Run<'a, 'l> {
                 ApiCall::BindPod { pod, node } => self.checker.bind_sent(&pod.uid, node)?,
                 ApiCall::DeletePod { .. }
                 | ApiCall::PatchPodStatus { .. }
-                | ApiCall::ClearPreEnqueueStatus { .. } => {}
+                | ApiCall::ClearPreEnqueueStatus { .. }
+                | ApiCall::UpdateStorage(_) => {}
             }
             self.calls.push((id, call));
         }

@@ -1,10 +1,13 @@
 //! Carries out the core's API calls, and tells it how they went.
 
+use berth_api::storage::{BOUND_BY_CONTROLLER_ANNOTATION, SELECTED_NODE_ANNOTATION};
 use berth_api::{Str, Time};
+use berth_client::request::Resource;
 use berth_client::{ApiError, Transport, request};
 use berth_framework::call::{
     ApiCall, CallError, CallErrorKind, CallResult, ConditionPatch, PodRef,
 };
+use berth_framework::storage::{StorageChange, StorageWrite};
 use serde_json::{Value, json};
 
 /// Carries out one call. Whether it is worth a retry is for the dispatcher to say.
@@ -40,7 +43,47 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<(), Ap
             let delete = request::delete_pod(&pod.namespace, &pod.name, &pod.uid);
             transport.execute(&delete).await
         }
+        ApiCall::UpdateStorage(write) => {
+            let (group, version, plural) = write.object.kind.resource();
+            let resource = Resource {
+                group,
+                version,
+                plural,
+            };
+            let (namespace, name) = (&write.object.namespace, &write.object.name);
+            let patch = storage_patch(write);
+            let request = request::merge_patch(resource, namespace, name, &patch);
+            transport.execute(&request).await
+        }
     }
+}
+
+/// A JSON merge patch that holds for the version that was decided upon, and for no other object of that name.
+fn storage_patch(write: &StorageWrite) -> Value {
+    let mut patch = json!({
+        "metadata": {"uid": write.uid, "resourceVersion": write.resource_version},
+    });
+    match &write.change {
+        StorageChange::GiveTo {
+            claim,
+            by_controller,
+        } => {
+            patch["spec"] = json!({"claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": claim.namespace,
+                "name": claim.name,
+                "uid": claim.uid,
+            }});
+            if *by_controller {
+                patch["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER_ANNOTATION: "yes"});
+            }
+        }
+        StorageChange::SelectNode(node) => {
+            patch["metadata"]["annotations"] = json!({SELECTED_NODE_ANNOTATION: node});
+        }
+    }
+    patch
 }
 
 async fn patch_status(transport: &Transport, pod: &PodRef, patch: &Value) -> Result<(), ApiError> {
@@ -113,6 +156,7 @@ fn told(error: &ApiError) -> CallError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_api::Kind;
 
     fn pod() -> PodRef {
         PodRef {
@@ -166,6 +210,56 @@ mod tests {
         ] {
             let patch = clear_patch(&pod(), node.as_ref(), Time::EPOCH);
             assert_eq!(patch, json!({"metadata": {"uid": "u"}, "status": status}));
+        }
+    }
+
+    /// Whole objects are never written: what Berth does not know of a volume or claim stays as it is.
+    #[test]
+    fn volumes_and_claims_are_written_in_the_version_that_was_decided_upon() {
+        let object = |kind: Kind, spec: &str| {
+            let json = format!(
+                r#"{{"metadata":{{"name":"x","namespace":"ns","uid":"u","resourceVersion":"7"}},"spec":{spec}}}"#
+            );
+            kind.decode(json.as_bytes()).unwrap()
+        };
+        let claim = object(Kind::PersistentVolumeClaim, "{}");
+        let claim = claim.as_persistent_volume_claim().unwrap();
+        let claim_ref = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "ns", "name": "x", "uid": "u",
+        });
+        let give = |spec: &str| {
+            let volume = object(Kind::PersistentVolume, spec);
+            StorageWrite::give(volume.as_persistent_volume().unwrap(), claim).unwrap()
+        };
+        for (write, expected) in [
+            (
+                StorageWrite::select_node(claim, &"n1".into()).unwrap(),
+                json!({"metadata": {
+                    "uid": "u",
+                    "resourceVersion": "7",
+                    "annotations": {"volume.kubernetes.io/selected-node": "n1"},
+                }}),
+            ),
+            (
+                give("{}"),
+                json!({
+                    "metadata": {
+                        "uid": "u",
+                        "resourceVersion": "7",
+                        "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+                    },
+                    "spec": {"claimRef": claim_ref},
+                }),
+            ),
+            (
+                give(r#"{"claimRef":{"namespace":"ns","name":"x"}}"#),
+                json!({
+                    "metadata": {"uid": "u", "resourceVersion": "7"},
+                    "spec": {"claimRef": claim_ref},
+                }),
+            ),
+        ] {
+            assert_eq!(storage_patch(&write), expected);
         }
     }
 

@@ -147,7 +147,7 @@ pub(super) fn resume(cx: &mut PostFilterContext<'_>, pod: &PodInfo, wake: Wake) 
         Wake::Call(Err(error))
             if error.kind == CallErrorKind::NotFound || error.kind.is_dropped() => {}
         Wake::Call(Err(error)) => return broken(error.to_string()),
-        Wake::Deadline | Wake::Job(_) => {
+        Wake::Deadline | Wake::Job(_) | Wake::Object => {
             return broken(format!(
                 "no answer to an eviction within {} s",
                 EVICTION_WAIT_MAX.as_secs()

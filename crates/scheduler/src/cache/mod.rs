@@ -9,6 +9,7 @@
 //! decisions.
 
 mod node_events;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ pub use node_events::node_update_events;
 
 use crate::dispatcher::Writes;
 use berth_api::{Kind, Node, Object, Pod, Str};
+use berth_framework::storage::StorageWrite;
 use berth_framework::{Cluster, PodInfo};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -88,8 +90,10 @@ pub struct Cache {
     known: FxHashMap<Str, Known>,
     /// UIDs by namespace and name of the stored pods.
     by_name: FxHashMap<(Str, Str), Str>,
-    /// Objects of other kinds, by kind, namespace and name.
+    /// Objects of other kinds, by kind, namespace and name, as the API shows them.
     others: FxHashMap<(Kind, Str, Str), Object>,
+    /// What is assumed of some of them.
+    assumed_writes: FxHashMap<(Kind, Str, Str), StorageWrite>,
     assumed: usize,
 }
 
@@ -358,7 +362,8 @@ impl Cache {
 
     /// Takes the stored object of a kind other than pods and nodes. Returns the one before.
     pub fn set_object(&mut self, object: Object) -> Option<Object> {
-        if !self.cluster.set(&object) {
+        let effective = self.with_assumed_write(&object);
+        if !self.cluster.set(&effective) {
             return None;
         }
         self.others.insert(key_of(&object), object)
@@ -368,6 +373,7 @@ impl Cache {
     pub fn remove_object(&mut self, kind: Kind, namespace: &Str, name: &Str) -> Option<Object> {
         let key = (kind, namespace.clone(), name.clone());
         let object = self.others.remove(&key)?;
+        self.assumed_writes.remove(&key);
         self.cluster.unset(&object);
         Some(object)
     }
@@ -420,6 +426,7 @@ impl Cache {
         if assumed != self.assumed {
             return Err(format!("{assumed} pods are assumed, not {}", self.assumed));
         }
+        self.check_writes()?;
         let on_nodes: usize = self.cluster.nodes.iter().map(|n| n.pods().len()).sum();
         if on_nodes > counted {
             return Err(format!(

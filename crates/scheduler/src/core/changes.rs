@@ -5,6 +5,7 @@ use crate::cache::{PodChange, node_update_events};
 use crate::metrics::Metric;
 use crate::queue::pod_update_events;
 use berth_api::{Kind, Node, Object, Pod, Str, Time};
+use berth_framework::call::ObjectName;
 use berth_framework::event::Change;
 use berth_framework::plugin::Context;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
@@ -31,6 +32,14 @@ const NODE_DELETE: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionT
 
 impl Scheduler {
     pub(super) fn take_in(&mut self, change: ClusterChange, now: Time) {
+        let awaited = match &change {
+            ClusterChange::Applied(object) | ClusterChange::Deleted(object)
+                if self.waits.any_for_objects() =>
+            {
+                Some(ObjectName::of(object))
+            }
+            _ => None,
+        };
         match change {
             ClusterChange::Applied(Object::Pod(pod)) => self.pod_applied(pod, now),
             ClusterChange::Applied(Object::Node(node)) => self.node_applied(node, now),
@@ -42,6 +51,9 @@ impl Scheduler {
                 self.deleted(object.kind(), &metadata.namespace, &metadata.name, now);
             }
             ClusterChange::Replaced(kind, objects) => self.replaced(kind, objects, now),
+        }
+        if let Some(object) = awaited {
+            self.object_changed(&object, now);
         }
     }
 
@@ -69,6 +81,7 @@ impl Scheduler {
         for (namespace, name) in self.cache.names(kind) {
             if !listed.contains(&(&namespace, &name)) {
                 self.deleted(kind, &namespace, &name, now);
+                self.object_changed(&ObjectName::new(kind, &namespace, &name), now);
             }
         }
         for object in objects {
@@ -340,12 +353,16 @@ impl Scheduler {
         let began = self.stopwatch.nanos();
         let kind = object.kind();
         let old = self.cache.set_object(object.clone());
+        self.io.dispatcher.sync_object(&object, now);
         let action = match &old {
             None => ActionType::ADD,
             Some(old) => {
                 let (before, after) = (old.metadata(), object.metadata());
                 if before.resource_version == after.resource_version && before.uid == after.uid {
                     return;
+                }
+                if before.uid != after.uid {
+                    self.io.dispatcher.forget_object(kind, &before.uid, now);
                 }
                 ActionType::UPDATE
             }
@@ -360,6 +377,8 @@ impl Scheduler {
         let Some(object) = self.cache.remove_object(kind, namespace, name) else {
             return;
         };
+        let uid = &object.metadata().uid;
+        self.io.dispatcher.forget_object(kind, uid, now);
         let event = ClusterEvent::new(EventResource::of_kind(kind), ActionType::DELETE);
         self.move_all(&event, Some(object), None, None, now);
         self.handled(&event.label(), began);

@@ -4,8 +4,9 @@ use crate::binding::Permits;
 use crate::dispatcher::Dispatcher;
 use berth_api::{Duration, Str, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::{CallId, PodEvent};
+use berth_framework::call::{CallId, ObjectName, PodEvent};
 use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
+use berth_framework::storage::StorageWrite;
 use std::fmt;
 
 /// How many events and log lines are kept until somebody takes them; further ones are dropped and counted.
@@ -88,6 +89,15 @@ impl fmt::Debug for Outputs {
     }
 }
 
+/// What a plugin says about a write to a volume or claim.
+#[derive(Debug)]
+pub(crate) enum Assumption {
+    /// Everybody is to see it as made.
+    Made(StorageWrite),
+    /// It will not be made.
+    TakenBack(StorageWrite),
+}
+
 /// Everything that goes out of the core, until it is taken.
 #[derive(Default)]
 pub(crate) struct Io {
@@ -95,6 +105,10 @@ pub(crate) struct Io {
     pub(crate) permits: Permits,
     /// Pods about which calls were made that the cache has not been told of yet.
     pub(crate) called: Vec<Str>,
+    /// Volumes and claims about which calls were made.
+    pub(crate) called_objects: Vec<ObjectName>,
+    /// What is to be assumed of volumes and claims, and not any more, in order.
+    pub(crate) assumptions: Vec<Assumption>,
     /// Pods that plugins want tried at once, as namespace and name.
     pub(crate) activations: Vec<(Str, Str)>,
     /// What is to be begun, each with who reports it.
@@ -117,7 +131,10 @@ impl Io {
 
     /// Hands a call to the dispatcher.
     pub(crate) fn call(&mut self, call: ApiCall, delay: Duration, now: Time) -> CallId {
-        self.called.push(call.pod().uid.clone());
+        match call.pod() {
+            Some(pod) => self.called.push(pod.uid.clone()),
+            None => self.called_objects.push(call.object()),
+        }
         self.dispatcher.enqueue(call, delay, now)
     }
 
@@ -195,6 +212,14 @@ impl Outbox for Effects<'_> {
 
     fn publish(&mut self, event: PodEvent) {
         self.io.publish(event, self.reporting_controller);
+    }
+
+    fn assume(&mut self, write: StorageWrite) {
+        self.io.assumptions.push(Assumption::Made(write));
+    }
+
+    fn take_back(&mut self, write: StorageWrite) {
+        self.io.assumptions.push(Assumption::TakenBack(write));
     }
 
     fn activate(&mut self, namespace: &Str, name: &Str) {

@@ -17,6 +17,7 @@ impl Scheduler {
     /// From now on everybody sees the pods as if the calls had succeeded.
     pub(crate) fn note_calls(&mut self, now: Time) {
         self.start_preemptions(now);
+        self.note_assumptions(now);
         for uid in std::mem::take(&mut self.io.called) {
             if let Some(stored) = self.cache.stored(&uid) {
                 self.io.dispatcher.sync(stored, now);
@@ -28,7 +29,9 @@ impl Scheduler {
     /// A call has ended: whoever waits for it goes on.
     pub(super) fn call_finished(&mut self, finished: Finished, now: Time) {
         let (for_waiter, is_done) = (finished.for_waiter(), finished.is_done());
-        self.show_writes(&finished.call.pod().uid, now);
+        if let Some(pod) = finished.call.pod() {
+            self.show_writes(&pod.uid, now);
+        }
         self.eviction_ended(&finished, now);
         let Finished {
             id,
@@ -60,7 +63,6 @@ impl Scheduler {
             && !error.kind.is_dropped()
             && !is_done
         {
-            let pod = call.pod();
             let level = match error.kind {
                 // The pod went, or is another one by now: there is nothing left to write.
                 CallErrorKind::NotFound | CallErrorKind::Conflict => LogLevel::Debug,
@@ -68,7 +70,12 @@ impl Scheduler {
             };
             self.io.log(
                 level,
-                format!("Error updating pod {pod} ({}): {error}", call.call_type()),
+                match call.pod() {
+                    Some(pod) => {
+                        format!("Error updating pod {pod} ({}): {error}", call.call_type())
+                    }
+                    None => format!("Error updating {}: {error}", call.object()),
+                },
             );
             if let ApiCall::DeletePod { pod, .. } = &call {
                 self.victim_stays(pod, now);

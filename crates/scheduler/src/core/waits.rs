@@ -1,7 +1,7 @@
-//! Who waits for what: results of calls and jobs, and the time.
+//! Who waits for what: results of calls and jobs, changes of objects, and the time.
 
 use berth_api::{Str, Time};
-use berth_framework::call::CallId;
+use berth_framework::call::{CallId, ObjectName};
 use berth_framework::stage::{JobId, Wait, WaitOn};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -35,6 +35,8 @@ pub(crate) struct Waits {
     waiting: FxHashMap<WaitId, (Waiter, Wait)>,
     calls: FxHashMap<CallId, WaitId>,
     jobs: FxHashMap<JobId, WaitId>,
+    /// Those that wait for a change of an object, in the order in which they began.
+    objects: FxHashMap<ObjectName, Vec<WaitId>>,
     deadlines: BTreeSet<(Time, WaitId)>,
 }
 
@@ -42,12 +44,17 @@ impl Waits {
     pub(crate) fn add(&mut self, waiter: Waiter, wait: Wait) -> WaitId {
         let id = WaitId(self.next);
         self.next += 1;
-        match wait.on {
+        match &wait.on {
             WaitOn::Call(call) => {
-                self.calls.insert(call, id);
+                self.calls.insert(*call, id);
             }
             WaitOn::Job(job) => {
-                self.jobs.insert(job, id);
+                self.jobs.insert(*job, id);
+            }
+            WaitOn::Objects(objects) => {
+                for object in objects {
+                    self.objects.entry(object.clone()).or_default().push(id);
+                }
             }
             WaitOn::Timer => {}
         }
@@ -60,12 +67,22 @@ impl Waits {
     pub(crate) fn end(&mut self, id: WaitId) -> Option<Waiter> {
         let (waiter, wait) = self.waiting.remove(&id)?;
         self.deadlines.remove(&(wait.deadline, id));
-        match wait.on {
-            WaitOn::Call(call) if self.calls.get(&call) == Some(&id) => {
-                self.calls.remove(&call);
+        match &wait.on {
+            WaitOn::Call(call) if self.calls.get(call) == Some(&id) => {
+                self.calls.remove(call);
             }
-            WaitOn::Job(job) if self.jobs.get(&job) == Some(&id) => {
-                self.jobs.remove(&job);
+            WaitOn::Job(job) if self.jobs.get(job) == Some(&id) => {
+                self.jobs.remove(job);
+            }
+            WaitOn::Objects(objects) => {
+                for object in objects {
+                    if let Some(ids) = self.objects.get_mut(object) {
+                        ids.retain(|other| *other != id);
+                        if ids.is_empty() {
+                            self.objects.remove(object);
+                        }
+                    }
+                }
             }
             _ => {}
         }
@@ -82,6 +99,16 @@ impl Waits {
     pub(crate) fn by_job(&mut self, job: JobId) -> Option<Waiter> {
         let id = *self.jobs.get(&job)?;
         self.end(id)
+    }
+
+    /// Whether somebody waits for a change of some object.
+    pub(crate) fn any_for_objects(&self) -> bool {
+        !self.objects.is_empty()
+    }
+
+    /// The waits for a change of the object. They are not over yet.
+    pub(crate) fn for_object(&self, object: &ObjectName) -> Vec<WaitId> {
+        self.objects.get(object).cloned().unwrap_or_default()
     }
 
     /// The first whose deadline has come; that wait is over.
@@ -122,5 +149,27 @@ mod tests {
         assert_eq!(waits.due(Time::from_secs(8)), Some(Waiter::Cycle));
         assert!(waits.waiting.is_empty());
         assert_eq!(waits.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_wait_for_one_of_several_objects_ends_with_the_first() {
+        let mut waits = Waits::default();
+        let node = |name: &str| ObjectName::new(berth_api::Kind::Node, &"".into(), &name.into());
+        let wait = |names: &[&str]| Wait {
+            on: WaitOn::Objects(names.iter().map(|name| node(name)).collect()),
+            deadline: Time::from_secs(9),
+        };
+        assert!(!waits.any_for_objects());
+        let both = waits.add(Waiter::Bind(1), wait(&["a", "b"]));
+        let one = waits.add(Waiter::Bind(2), wait(&["b"]));
+        assert!(waits.any_for_objects());
+        assert_eq!(waits.for_object(&node("a")), [both]);
+        assert_eq!(waits.for_object(&node("b")), [both, one]);
+        assert_eq!(waits.end(both), Some(Waiter::Bind(1)));
+        assert_eq!(waits.end(both), None);
+        assert_eq!(waits.for_object(&node("a")), []);
+        assert_eq!(waits.for_object(&node("b")), [one]);
+        assert_eq!(waits.due(Time::from_secs(9)), Some(Waiter::Bind(2)));
+        assert!(!waits.any_for_objects());
     }
 }

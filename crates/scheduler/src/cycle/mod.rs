@@ -10,7 +10,9 @@ mod post_filter;
 pub(crate) use failure::{Failure, Returning};
 
 use crate::core::{LogLevel, Scheduler, WaitId};
-use crate::evaluator::{Evaluation, Evaluator, FitError, Found, Placement, Stopwatch};
+use crate::evaluator::{
+    Evaluation, Evaluator, EvaluatorKind, FitError, Found, Placement, Stopwatch,
+};
 use crate::metrics::Metric;
 use crate::profile::Profile;
 use crate::queue::QueuedPodInfo;
@@ -130,7 +132,7 @@ impl Parked {
 impl Scheduler {
     pub(crate) fn run_cycle(&mut self, now: Time) -> Outcome {
         if let Some(parked) = &self.parked {
-            return Outcome::Parked(parked.wait);
+            return Outcome::Parked(parked.wait.clone());
         }
         // While calls pile up, no pod is tried: its calls would be refused.
         let saturated = self.io.dispatcher.is_saturated();
@@ -145,7 +147,7 @@ impl Scheduler {
                 let result = self.place(attempt, now);
                 match (result, &self.parked) {
                     (Some(result), _) => Outcome::Done { pod, result },
-                    (None, Some(parked)) => Outcome::Parked(parked.wait),
+                    (None, Some(parked)) => Outcome::Parked(parked.wait.clone()),
                     // Not parked after all: its wait had ended before it began.
                     (None, None) => Outcome::Done {
                         pod,
@@ -203,9 +205,17 @@ impl Scheduler {
             .percentage_of_nodes_to_score
             .or(self.percentage_of_nodes_to_score);
         let (mut start, mut rng) = (self.start_node, self.rng.clone());
-        let found = self
-            .evaluator(&mut attempt, now)
-            .find(percentage, &mut start, &mut rng);
+        let kind = self.evaluator;
+        let mut keeper = std::mem::take(&mut self.keeper);
+        let mut evaluator = self.evaluator(&mut attempt, now);
+        let found = match kind {
+            EvaluatorKind::Plain => evaluator.find(percentage, &mut start, &mut rng),
+            EvaluatorKind::Incremental | EvaluatorKind::Compared => {
+                let compare = kind == EvaluatorKind::Compared;
+                evaluator.find_with(&mut keeper, compare, percentage, &mut start, &mut rng)
+            }
+        };
+        self.keeper = keeper;
         (self.start_node, self.rng) = (start, rng);
         let tally = std::mem::take(&mut attempt.evaluation.tally);
         self.book(&tally, &attempt.profile);
@@ -271,7 +281,7 @@ impl Scheduler {
 
     fn park(&mut self, mut attempt: Attempt, at: ParkedAt, wait: Wait) {
         attempt.was_parked = true;
-        let id = self.waits.add(crate::core::Waiter::Cycle, wait);
+        let id = self.waits.add(crate::core::Waiter::Cycle, wait.clone());
         self.parked = Some(Box::new(Parked {
             attempt,
             at,

@@ -27,9 +27,10 @@ impl Dispatcher {
             self.end(entry, skipped(text::CLOSED), None, now);
             return id;
         }
-        let Some(at) = self.objects.find(&entry.call.pod().uid) else {
+        let key = entry.call.key();
+        let Some(at) = self.objects.find(key.kind, &key.uid) else {
             if let Some(entry) = self.admit(entry, now) {
-                let at = self.objects.insert(entry.call.pod().uid.clone());
+                let at = self.objects.insert(key);
                 self.set_waiting(at, entry, None);
             }
             return id;
@@ -55,7 +56,10 @@ impl Dispatcher {
             _ if self.tracked > max => (true, "calls"),
             CallType::StatusPatch if entry.delayed => (statuses >= max / 4, "status patches"),
             CallType::StatusPatch => (statuses >= max / 2, "status patches"),
-            CallType::Binding | CallType::Deletion => (false, ""),
+            CallType::Binding
+            | CallType::Deletion
+            | CallType::VolumeUpdate
+            | CallType::ClaimUpdate => (false, ""),
         };
         if !full {
             return Some(entry);
@@ -242,7 +246,7 @@ impl Dispatcher {
         if unclear || !object.is_needless(&first.call) {
             return;
         }
-        // A binding that is done is no failure, whoever carried it out.
+        // A binding or a write that is done is no failure, whoever carried it out.
         let done = object.is_done(&first.call);
         if let Some(entry) = self.take_first(at) {
             let result = if done { Ok(()) } else { skipped(message) };
@@ -256,6 +260,7 @@ fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
     match (old, new) {
         (ApiCall::BindPod { node: old, .. }, ApiCall::BindPod { node: new, .. }) => old == new,
         (ApiCall::DeletePod { .. }, ApiCall::DeletePod { .. }) => true,
+        (ApiCall::UpdateStorage(old), ApiCall::UpdateStorage(new)) => old == new,
         _ => false,
     }
 }
@@ -266,8 +271,8 @@ fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
 /// Why one call cannot do both; the new one stays as it was.
 pub(super) fn carry_on(new: &mut Entry, old: &Entry) -> Result<(), String> {
     let changes = (StatusChange::of(&new.call), StatusChange::of(&old.call));
-    if let (Some(change), Some(earlier)) = changes {
-        new.call = change.after(earlier)?.into_call(new.call.pod().clone());
+    if let ((Some(change), Some(earlier)), Some(pod)) = (changes, new.call.pod()) {
+        new.call = change.after(earlier)?.into_call(pod.clone());
     }
     if old.attempts > 0 {
         // The pause after a failed attempt holds for whatever is sent next.

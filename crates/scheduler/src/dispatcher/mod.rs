@@ -304,7 +304,7 @@ impl Dispatcher {
         let mut pending = [0; CallType::ALL.len()];
         let (mut ready, mut timers, mut expiries, mut in_flight) = (0, 0, 0, 0);
         for (at, object) in self.objects.iter() {
-            let uid = &object.uid;
+            let uid = &object.key.uid;
             for entry in object.waiting.iter().chain(object.in_flight.as_deref()) {
                 tracked += 1 + entry.joined.len();
             }

@@ -3,12 +3,11 @@
 use super::lanes::{Lane, Position};
 use super::status::StatusChange;
 use super::writes::{Base, Writes};
-use berth_api::{Duration, Pod, Str, Time};
+use berth_api::{Duration, Kind, Object as ApiObject, Pod, Str, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::CallId;
+use berth_framework::call::{CallId, ObjectKey};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// The kinds of calls that exclude or merge with each other (D-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,10 +18,20 @@ pub(super) enum CallType {
     Binding,
     /// `pod_deletion`.
     Deletion,
+    /// `persistent_volume_update`.
+    VolumeUpdate,
+    /// `persistent_volume_claim_update`.
+    ClaimUpdate,
 }
 
 impl CallType {
-    pub(super) const ALL: [Self; 3] = [Self::StatusPatch, Self::Binding, Self::Deletion];
+    pub(super) const ALL: [Self; 5] = [
+        Self::StatusPatch,
+        Self::Binding,
+        Self::Deletion,
+        Self::VolumeUpdate,
+        Self::ClaimUpdate,
+    ];
 
     pub(super) fn of(call: &ApiCall) -> Self {
         match call {
@@ -31,6 +40,10 @@ impl CallType {
             }
             ApiCall::BindPod { .. } => Self::Binding,
             ApiCall::DeletePod { .. } => Self::Deletion,
+            ApiCall::UpdateStorage(write) if write.object.kind == Kind::PersistentVolume => {
+                Self::VolumeUpdate
+            }
+            ApiCall::UpdateStorage(_) => Self::ClaimUpdate,
         }
     }
 
@@ -40,13 +53,15 @@ impl CallType {
             Self::StatusPatch => "pod_status_patch",
             Self::Binding => "pod_binding",
             Self::Deletion => "pod_deletion",
+            Self::VolumeUpdate => "persistent_volume_update",
+            Self::ClaimUpdate => "persistent_volume_claim_update",
         }
     }
 
-    /// What a call of a higher relevance makes needless (D-2).
+    /// What a call of a higher relevance makes needless (D-2). Types of different kinds never meet (D-3).
     pub(super) fn relevance(self) -> u8 {
         match self {
-            Self::StatusPatch => 1,
+            Self::StatusPatch | Self::VolumeUpdate | Self::ClaimUpdate => 1,
             Self::Binding => 2,
             Self::Deletion => 3,
         }
@@ -57,6 +72,7 @@ impl CallType {
             Self::StatusPatch => Lane::Status,
             Self::Binding => Lane::Binding,
             Self::Deletion => Lane::Deletion,
+            Self::VolumeUpdate | Self::ClaimUpdate => Lane::Storage,
         }
     }
 }
@@ -112,11 +128,11 @@ pub(super) enum Place {
 }
 
 /// One object. At most one call is on its way; unless calls are kept in order, at most one waits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Object {
-    pub(super) uid: Str,
+    pub(super) key: ObjectKey,
     /// How the API showed it last; unknown until somebody says.
-    pub(super) stored: Option<Arc<Pod>>,
+    pub(super) stored: Option<ApiObject>,
     pub(super) in_flight: Option<Box<Entry>>,
     pub(super) waiting: SmallVec<[Entry; 1]>,
     pub(super) place: Place,
@@ -129,10 +145,24 @@ pub(super) struct Object {
 }
 
 impl Object {
-    pub(super) fn new(uid: Str) -> Self {
+    pub(super) fn new(key: ObjectKey) -> Self {
         Self {
-            uid,
-            ..Self::default()
+            key,
+            stored: None,
+            in_flight: None,
+            waiting: SmallVec::new(),
+            place: Place::Nowhere,
+            written: Writes::NONE,
+            expires: None,
+            gone: false,
+        }
+    }
+
+    /// The pod as the API showed it last.
+    fn stored_pod(&self) -> Option<&Pod> {
+        match &self.stored {
+            Some(ApiObject::Pod(pod)) => Some(pod),
+            _ => None,
         }
     }
 
@@ -143,19 +173,20 @@ impl Object {
 
     /// Whether a call would change nothing, as far as is known (D-8).
     pub(super) fn is_needless(&self, call: &ApiCall) -> bool {
-        let Some(stored) = &self.stored else {
-            return false;
-        };
-        match StatusChange::of(call) {
-            Some(change) => change.has_no_effect(&Base::new(stored, &self.written)),
-            None => self.is_done(call),
+        match (StatusChange::of(call), self.stored_pod()) {
+            (Some(change), Some(stored)) => change.has_no_effect(&Base::new(stored, &self.written)),
+            (Some(_), None) => false,
+            (None, _) => self.is_done(call),
         }
     }
 
-    /// Whether the object shows that a binding was carried out.
+    /// Whether the object shows that a binding or a write of a claim or volume was carried out.
     pub(super) fn is_done(&self, call: &ApiCall) -> bool {
         match (call, &self.stored) {
-            (ApiCall::BindPod { node, .. }, Some(stored)) => stored.spec.node_name == *node,
+            (ApiCall::BindPod { node, .. }, Some(ApiObject::Pod(stored))) => {
+                stored.spec.node_name == *node
+            }
+            (ApiCall::UpdateStorage(write), Some(stored)) => write.is_shown_by(stored),
             _ => false,
         }
     }
@@ -164,16 +195,12 @@ impl Object {
     /// have been carried out nobody knows what a status patch changes, and all of it is sent.
     pub(super) fn cut(&self, entry: &Entry) -> Option<ApiCall> {
         let call = &entry.call;
-        let Some(stored) = &self.stored else {
-            return Some(call.clone());
-        };
-        match StatusChange::of(call) {
-            Some(_) if entry.unclear => Some(call.clone()),
-            None => (!self.is_done(call)).then(|| call.clone()),
-            Some(change) => {
+        match (StatusChange::of(call), call.pod(), self.stored_pod()) {
+            (Some(change), Some(pod), Some(stored)) if !entry.unclear => {
                 let rest = change.cut_to(&Base::new(stored, &self.written))?;
-                Some(rest.into_call(call.pod().clone()))
+                Some(rest.into_call(pod.clone()))
             }
+            _ => (!self.is_done(call)).then(|| call.clone()),
         }
     }
 
@@ -194,12 +221,13 @@ impl Object {
 pub(super) struct Objects {
     slots: Vec<Option<Object>>,
     free: Vec<u32>,
-    by_uid: FxHashMap<Str, u32>,
+    /// By kind and UID.
+    by_key: FxHashMap<Kind, FxHashMap<Str, u32>>,
 }
 
 impl Objects {
-    pub(super) fn find(&self, uid: &str) -> Option<u32> {
-        self.by_uid.get(uid).copied()
+    pub(super) fn find(&self, kind: Kind, uid: &str) -> Option<u32> {
+        self.by_key.get(&kind)?.get(uid).copied()
     }
 
     pub(super) fn get(&self, at: u32) -> Option<&Object> {
@@ -210,8 +238,8 @@ impl Objects {
         self.slots.get_mut(at as usize)?.as_mut()
     }
 
-    pub(super) fn insert(&mut self, uid: Str) -> u32 {
-        let object = Some(Object::new(uid.clone()));
+    pub(super) fn insert(&mut self, key: ObjectKey) -> u32 {
+        let object = Some(Object::new(key.clone()));
         let at = match self.free.pop() {
             Some(at) => {
                 self.slots[at as usize] = object;
@@ -223,13 +251,16 @@ impl Objects {
                 u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
             }
         };
-        self.by_uid.insert(uid, at);
+        let of_kind = self.by_key.entry(key.kind).or_default();
+        of_kind.insert(key.uid, at);
         at
     }
 
     pub(super) fn remove(&mut self, at: u32) {
         if let Some(object) = self.slots.get_mut(at as usize).and_then(Option::take) {
-            self.by_uid.remove(&object.uid);
+            if let Some(of_kind) = self.by_key.get_mut(&object.key.kind) {
+                of_kind.remove(&object.key.uid);
+            }
             self.free.push(at);
         }
     }

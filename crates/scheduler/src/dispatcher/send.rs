@@ -98,7 +98,10 @@ impl Dispatcher {
     fn failed(&mut self, at: u32, mut entry: Entry, error: CallError, now: Time) {
         let policy = match entry.call_type() {
             CallType::StatusPatch => self.options.status_retry,
-            CallType::Binding | CallType::Deletion => self.options.write_retry,
+            CallType::Binding
+            | CallType::Deletion
+            | CallType::VolumeUpdate
+            | CallType::ClaimUpdate => self.options.write_retry,
         };
         let gone = self.objects.get(at).is_none_or(|object| object.gone);
         if gone
@@ -182,7 +185,9 @@ pub(super) fn is_deletion_of_nothing(call: &ApiCall, kind: CallErrorKind) -> boo
 /// carried out after all is done.
 fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
     match (&entry.call, result) {
-        (ApiCall::BindPod { .. }, Err(error)) if error.kind == CallErrorKind::Conflict && done => {
+        (ApiCall::BindPod { .. } | ApiCall::UpdateStorage(_), Err(error))
+            if error.kind == CallErrorKind::Conflict && done =>
+        {
             Ok(())
         }
         (_, result) => result,
@@ -193,8 +198,12 @@ fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
 fn is_passing(entry: &Entry, kind: CallErrorKind) -> bool {
     match kind {
         CallErrorKind::Unavailable | CallErrorKind::Timeout => true,
-        // A binding is refused because the pod has a node. Perhaps ours: an update will tell, soon.
-        CallErrorKind::Conflict => entry.call_type() != CallType::Binding || entry.unclear,
+        // A binding is refused because the pod has a node, and a write to a claim or volume because of a later
+        // version. Perhaps ours: an update will tell, soon.
+        CallErrorKind::Conflict => match entry.call_type() {
+            CallType::StatusPatch | CallType::Deletion => true,
+            CallType::Binding | CallType::VolumeUpdate | CallType::ClaimUpdate => entry.unclear,
+        },
         CallErrorKind::NotFound
         | CallErrorKind::Refused
         | CallErrorKind::Skipped

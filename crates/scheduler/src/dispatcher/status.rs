@@ -41,7 +41,7 @@ impl StatusChange {
                 condition: Some(ConditionChange::Clear),
                 nominated_node: nominated_node.clone(),
             }),
-            ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } => None,
+            ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } | ApiCall::UpdateStorage(_) => None,
         }
     }
 

@@ -2,15 +2,23 @@
 //! D-25).
 
 use super::{Dispatcher, Writes, skipped, text};
-use berth_api::{Pod, Str, Time};
+use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::ApiCall;
+use berth_framework::call::ObjectKey;
 use std::sync::Arc;
 
 impl Dispatcher {
     /// This is how the API shows the pod now. A waiting call that would change nothing any more is dropped, and
     /// writes that the pod shows are forgotten.
     pub fn sync(&mut self, stored: &Arc<Pod>, now: Time) {
-        let Some(at) = self.objects.find(stored.uid()) else {
+        if self.objects.find(Kind::Pod, stored.uid()).is_some() {
+            self.sync_object(&Object::Pod(stored.clone()), now);
+        }
+    }
+
+    /// This is how the API shows an object now, of whatever kind; see [`Dispatcher::sync`].
+    pub fn sync_object(&mut self, stored: &Object, now: Time) {
+        let Some(at) = self.objects.find(stored.kind(), &stored.metadata().uid) else {
             return;
         };
         let Some(object) = self.objects.get_mut(at) else {
@@ -19,7 +27,9 @@ impl Dispatcher {
         // Whoever is shown is there, whatever was said before.
         object.gone = false;
         let known = object.stored.replace(stored.clone()).is_some();
-        object.written.confirm(stored);
+        if let Object::Pod(pod) = stored {
+            object.written.confirm(pod);
+        }
         if object.written.is_empty() {
             self.forget_written(at);
         }
@@ -32,9 +42,10 @@ impl Dispatcher {
         self.tidy(at);
     }
 
-    /// What our calls make of an object and it does not show yet.
+    /// What our calls make of a pod and it does not show yet.
     pub fn writes(&self, uid: &str) -> Writes {
-        let object = self.objects.find(uid).and_then(|at| self.objects.get(at));
+        let at = self.objects.find(Kind::Pod, uid);
+        let object = at.and_then(|at| self.objects.get(at));
         object
             .map(super::object::Object::writes)
             .unwrap_or_default()
@@ -52,7 +63,7 @@ impl Dispatcher {
         Arc::new(pod)
     }
 
-    /// Stops believing in writes that have succeeded long ago and were never seen. Returns the objects that look
+    /// Stops believing in writes that have succeeded long ago and were never seen. Returns the pods that look
     /// different now.
     pub fn expire(&mut self, now: Time) -> Vec<Str> {
         let mut changed = Vec::new();
@@ -61,15 +72,20 @@ impl Dispatcher {
                 break;
             }
             self.forget_written(at);
-            changed.extend(self.objects.get(at).map(|object| object.uid.clone()));
+            changed.extend(self.objects.get(at).map(|object| object.key.uid.clone()));
             self.tidy(at);
         }
         changed
     }
 
-    /// The object is gone: calls that were not sent will not be. What is on its way is not repeated.
+    /// The pod is gone: calls that were not sent will not be. What is on its way is not repeated.
     pub fn forget(&mut self, uid: &str, now: Time) {
-        let Some(at) = self.objects.find(uid) else {
+        self.forget_object(Kind::Pod, uid, now);
+    }
+
+    /// The object is gone, of whatever kind; see [`Dispatcher::forget`].
+    pub fn forget_object(&mut self, kind: Kind, uid: &str, now: Time) {
+        let Some(at) = self.objects.find(kind, uid) else {
             return;
         };
         while let Some(entry) = self.take_first(at) {
@@ -90,8 +106,13 @@ impl Dispatcher {
 
     /// Drops the waiting calls about an object of which `which` is true; what is on its way cannot be cancelled.
     /// Returns how many calls were dropped.
-    pub fn cancel(&mut self, uid: &str, which: impl Fn(&ApiCall) -> bool, now: Time) -> usize {
-        let Some(at) = self.objects.find(uid) else {
+    pub fn cancel(
+        &mut self,
+        object: &ObjectKey,
+        which: impl Fn(&ApiCall) -> bool,
+        now: Time,
+    ) -> usize {
+        let Some(at) = self.objects.find(object.kind, &object.uid) else {
             return 0;
         };
         let mut kept = Vec::new();

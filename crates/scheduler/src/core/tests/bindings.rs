@@ -331,8 +331,13 @@ fn a_pod_can_be_stopped_until_it_is_being_bound() {
         w.pod(pod("bully"));
         w.attempt();
         // The victim's binding, if it has got so far, is answered last.
-        w.calls.sort_by_key(|(_, call)| call.pod().name == "victim");
-        while w.calls.iter().any(|(_, call)| call.pod().name == "bully") {
+        w.calls
+            .sort_by_key(|(_, call)| call.object().name == "victim");
+        while w
+            .calls
+            .iter()
+            .any(|(_, call)| call.object().name == "bully")
+        {
             w.answer(None);
         }
         let events = w.events_text();

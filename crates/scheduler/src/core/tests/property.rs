@@ -135,8 +135,8 @@ fn answer(w: &mut World, ok: bool) {
     let Some((_, call)) = w.calls.first() else {
         return;
     };
-    let stored = w.pods.get(call.pod().name.as_str());
-    let same = stored.filter(|p| *p.uid() == call.pod().uid);
+    let stored = w.pods.get(call.object().name.as_str());
+    let same = stored.filter(|p| *p.uid() == call.key().uid);
     let refusal = match (same, call) {
         (None, _) => Some("not found"),
         (Some(p), ApiCall::BindPod { .. }) if p.is_assigned() => Some("already assigned"),

@@ -216,7 +216,7 @@ impl World {
     }
 
     fn carry_out(&mut self, call: &ApiCall) {
-        let name = call.pod().name.to_string();
+        let name = call.object().name.to_string();
         if !self.pods.contains_key(&name) {
             return;
         }
@@ -238,7 +238,7 @@ impl World {
                 }
             }),
             ApiCall::DeletePod { .. } => self.deleted(&name),
-            ApiCall::ClearPreEnqueueStatus { .. } => {}
+            ApiCall::ClearPreEnqueueStatus { .. } | ApiCall::UpdateStorage(_) => {}
         }
     }
 
@@ -264,6 +264,7 @@ impl World {
                 }
                 ApiCall::ClearPreEnqueueStatus { pod, .. } => format!("clear {}", pod.name),
                 ApiCall::DeletePod { pod, .. } => format!("delete {}", pod.name),
+                ApiCall::UpdateStorage(write) => format!("write {}", write.object),
             })
             .collect()
     }

@@ -142,9 +142,9 @@ fn a_waiting_call_can_be_cancelled_and_one_on_its_way_cannot() {
     let mut desk = desk();
     let id = desk.delayed(says("p", NOT_READY), 5);
     let bindings = |call: &ApiCall| matches!(call, ApiCall::BindPod { .. });
-    assert_eq!(desk.dispatcher.cancel("uid-p", bindings, desk.now), 0);
+    assert_eq!(desk.dispatcher.cancel(&key("uid-p"), bindings, desk.now), 0);
     assert_eq!(desk.end_of(id), "-");
-    assert_eq!(desk.dispatcher.cancel("uid-p", |_| true, desk.now), 1);
+    assert_eq!(desk.dispatcher.cancel(&key("uid-p"), |_| true, desk.now), 1);
     desk.look();
     assert_eq!(
         (desk.end_of(id).as_str(), desk.told(id)),
@@ -157,8 +157,12 @@ fn a_waiting_call_can_be_cancelled_and_one_on_its_way_cannot() {
 
     let away = desk.call(bind("p", "n1"));
     desk.send();
-    assert_eq!(desk.dispatcher.cancel("uid-p", |_| true, desk.now), 0);
-    assert_eq!(desk.dispatcher.cancel("uid-unknown", |_| true, desk.now), 0);
+    assert_eq!(desk.dispatcher.cancel(&key("uid-p"), |_| true, desk.now), 0);
+    assert_eq!(
+        desk.dispatcher
+            .cancel(&key("uid-unknown"), |_| true, desk.now),
+        0
+    );
     desk.answer(away, Ok(()));
     assert_eq!(desk.end_of(away), "ok");
 }

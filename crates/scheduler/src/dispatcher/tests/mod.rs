@@ -6,11 +6,12 @@ mod property;
 mod relevance;
 mod retries;
 mod scale;
+mod storage;
 mod views;
 
 use super::*;
-use berth_api::{Pod, Str};
-use berth_framework::call::{ConditionPatch, PodRef};
+use berth_api::{Kind, Pod, Str};
+use berth_framework::call::{ConditionPatch, ObjectKey, PodRef};
 use berth_framework::testing::{PodBuilder, pod};
 use std::sync::Arc;
 
@@ -44,6 +45,13 @@ fn condition(reason: &str, message: &str) -> ConditionPatch {
         message: message.into(),
         observed_generation: Some(1),
         status_changes: true,
+    }
+}
+
+fn key(uid: &str) -> ObjectKey {
+    ObjectKey {
+        kind: Kind::Pod,
+        uid: uid.into(),
     }
 }
 
@@ -106,7 +114,7 @@ fn pod_that_says(name: &str, reason: &str) -> PodBuilder {
 }
 
 fn short(call: &ApiCall) -> String {
-    let name = call.pod().name.clone();
+    let name = call.object().name;
     match call {
         ApiCall::BindPod { node, .. } => format!("bind {name} {node}"),
         ApiCall::DeletePod { .. } => format!("delete {name}"),
@@ -128,6 +136,7 @@ fn short(call: &ApiCall) -> String {
             Some(node) => format!("clear {name} on {:?}", node.as_str()),
             None => format!("clear {name}"),
         },
+        ApiCall::UpdateStorage(_) => format!("write {name}"),
     }
 }
 

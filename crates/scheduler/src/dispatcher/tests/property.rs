@@ -85,7 +85,7 @@ impl Run {
                 if rng.bool() {
                     self.desk.dispatcher.forget(&uid, now);
                 } else {
-                    self.desk.dispatcher.cancel(&uid, |_| true, now);
+                    self.desk.dispatcher.cancel(&key(&uid), |_| true, now);
                 }
                 self.desk.look();
             }
@@ -113,7 +113,7 @@ impl Run {
             desk.dispatcher.len() <= self.options.tracked_max,
             "memory is bounded"
         );
-        let objects: BTreeSet<&Str> = desk.sent.iter().map(|(_, call)| &call.pod().uid).collect();
+        let objects: BTreeSet<Str> = desk.sent.iter().map(|(_, call)| call.key().uid).collect();
         assert_eq!(
             objects.len(),
             desk.sent.len(),

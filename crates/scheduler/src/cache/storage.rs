@@ -1,0 +1,181 @@
+//! Volumes and claims as they will look once the API shows what has been decided about them.
+//!
+//! A volume that was chosen for a claim, or a claim that a node was selected for, is **assumed** to be so from the
+//! decision on: the next pod must not choose the volume again. The assumption goes on top of the stored object for as
+//! long as that one is not newer than the version that was decided upon. The write names that version, so whatever is
+//! newer either shows the write or makes the API refuse it: no assumption outlives its use, and none has to expire.
+
+use super::{Cache, key_of};
+use berth_api::Object;
+use berth_framework::storage::StorageWrite;
+
+/// An object before and after a change of what is assumed of it.
+pub(crate) type Looks = (Object, Object);
+
+impl Cache {
+    /// From now on everybody sees the object as if the write had been made. Nothing happens when the object is gone,
+    /// or has a later version than the one that was decided upon: then the write will be refused.
+    pub(crate) fn assume_write(&mut self, write: StorageWrite) {
+        let name = &write.object;
+        let key = (name.kind, name.namespace.clone(), name.name.clone());
+        let Some(stored) = self.others.get(&key) else {
+            return;
+        };
+        if write.comes_after(stored.metadata()) {
+            self.cluster.set(&write.applied_to(stored));
+            self.assumed_writes.insert(key, write);
+        }
+    }
+
+    /// The write will not be made, or nobody knows. Returns how the object looked and how it looks now, if that is
+    /// not the same.
+    pub(crate) fn take_back_write(&mut self, write: &StorageWrite) -> Option<Looks> {
+        let name = &write.object;
+        let key = (name.kind, name.namespace.clone(), name.name.clone());
+        if self.assumed_writes.get(&key) != Some(write) {
+            return None;
+        }
+        self.assumed_writes.remove(&key);
+        let stored = self.others.get(&key)?;
+        self.cluster.set(stored);
+        Some((write.applied_to(stored), stored.clone()))
+    }
+
+    /// The object as everybody is to see it. What was assumed of an earlier version is forgotten.
+    pub(super) fn with_assumed_write(&mut self, stored: &Object) -> Object {
+        if self.assumed_writes.is_empty() {
+            return stored.clone();
+        }
+        let key = key_of(stored);
+        match self.assumed_writes.get(&key) {
+            Some(write) if write.comes_after(stored.metadata()) => write.applied_to(stored),
+            Some(_) => {
+                self.assumed_writes.remove(&key);
+                stored.clone()
+            }
+            None => stored.clone(),
+        }
+    }
+
+    /// How many volumes and claims are not seen as they are stored.
+    pub fn assumed_objects(&self) -> usize {
+        self.assumed_writes.len()
+    }
+
+    /// Checks that something is assumed only of objects that are there.
+    pub(super) fn check_writes(&self) -> Result<(), String> {
+        for (key, write) in &self.assumed_writes {
+            let stored = self.others.get(key);
+            if !stored.is_some_and(|stored| write.comes_after(stored.metadata())) {
+                return Err(format!(
+                    "a write to {} is assumed, which is gone or has changed since",
+                    write.object
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_api::storage::SELECTED_NODE_ANNOTATION;
+    use berth_api::{Kind, Str};
+
+    fn claim(uid: &str, version: u64, node: &str) -> Object {
+        let json = format!(
+            r#"{{"metadata":{{"name":"c","namespace":"ns","uid":"{uid}","resourceVersion":"{version}",
+                "annotations":{{"volume.kubernetes.io/selected-node":"{node}"}}}}}}"#
+        );
+        let kind = Kind::PersistentVolumeClaim;
+        kind.decode(json.as_bytes()).expect("a claim")
+    }
+
+    fn select(stored: &Object, node: &str) -> StorageWrite {
+        let claim = stored.as_persistent_volume_claim().expect("a claim");
+        StorageWrite::select_node(claim, &node.into()).expect("a write")
+    }
+
+    /// The node that everybody sees selected.
+    fn seen(cache: &Cache) -> Option<&str> {
+        let claims = &cache.cluster().persistent_volume_claims;
+        let claim = claims.get("ns", "c")?;
+        claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
+    }
+
+    /// plugins 7.4, Reserve: which updates take the place of the assumption.
+    #[test]
+    fn an_assumption_holds_until_something_newer_is_shown() {
+        for (situation, shown, expected, assumed) in [
+            ("nothing", None, Some("n1"), 1),
+            ("the same version", Some(claim("u", 5, "")), Some("n1"), 1),
+            ("an older version", Some(claim("u", 4, "")), Some("n1"), 1),
+            ("our write", Some(claim("u", 6, "n1")), Some("n1"), 0),
+            (
+                "somebody else's write",
+                Some(claim("u", 6, "n2")),
+                Some("n2"),
+                0,
+            ),
+            (
+                "another claim of the name",
+                Some(claim("w", 5, "")),
+                Some(""),
+                0,
+            ),
+        ] {
+            let mut cache = Cache::default();
+            let stored = claim("u", 5, "");
+            cache.set_object(stored.clone());
+            cache.assume_write(select(&stored, "n1"));
+            assert_eq!(seen(&cache), Some("n1"), "{situation}");
+            if let Some(shown) = shown {
+                cache.set_object(shown);
+            }
+            assert_eq!(seen(&cache), expected, "{situation}");
+            assert_eq!(cache.assumed_objects(), assumed, "{situation}");
+            assert_eq!(cache.check(), Ok(()), "{situation}");
+        }
+    }
+
+    /// plugins 7.4, Unreserve.
+    #[test]
+    fn what_is_taken_back_is_seen_as_it_is_stored() {
+        let stored = claim("u", 5, "");
+        let write = select(&stored, "n1");
+        for (situation, meanwhile, expected, seen_now) in [
+            ("nothing happened", None, true, Some("")),
+            ("changed", Some(claim("u", 6, "n2")), false, Some("n2")),
+        ] {
+            let mut cache = Cache::default();
+            cache.set_object(stored.clone());
+            cache.assume_write(write.clone());
+            if let Some(meanwhile) = meanwhile {
+                cache.set_object(meanwhile);
+            }
+            let looks = cache.take_back_write(&write);
+            assert_eq!(looks.is_some(), expected, "{situation}");
+            assert_eq!(seen(&cache), seen_now, "{situation}");
+            assert_eq!(cache.take_back_write(&write), None, "{situation}: once");
+        }
+    }
+
+    #[test]
+    fn nothing_is_assumed_of_what_is_gone_or_newer() {
+        let stored = claim("u", 5, "");
+        let write = select(&stored, "n1");
+        let mut cache = Cache::default();
+        cache.assume_write(write.clone());
+        assert_eq!((seen(&cache), cache.assumed_objects()), (None, 0));
+        cache.set_object(claim("u", 6, ""));
+        cache.assume_write(write.clone());
+        assert_eq!((seen(&cache), cache.assumed_objects()), (Some(""), 0));
+        cache.set_object(stored);
+        cache.assume_write(write);
+        let (namespace, name) = (Str::new("ns"), Str::new("c"));
+        cache.remove_object(Kind::PersistentVolumeClaim, &namespace, &name);
+        assert_eq!((seen(&cache), cache.assumed_objects()), (None, 0));
+        assert_eq!(cache.check(), Ok(()));
+    }
+}
