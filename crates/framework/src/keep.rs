@@ -157,6 +157,11 @@ pub trait Ledger: Send + fmt::Debug {
     /// Whether `pod`, if it came to some node, would change an answer.
     fn concerns(&self, cx: &Context<'_>, pod: &PodInfo) -> bool;
 
+    /// Whether the ledger had better be opened anew: it still answers right, but slowly.
+    fn is_stale(&self) -> bool {
+        false
+    }
+
     /// About how much memory the ledger takes, in bytes.
     fn bytes(&self) -> usize;
 }

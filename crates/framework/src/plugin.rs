@@ -12,7 +12,7 @@ use crate::state::CycleState;
 use crate::status::Status;
 use crate::table::{NodeView, Slot};
 
-pub use crate::statuses::NodeStatuses;
+pub use crate::statuses::{KeptStatuses, NodeStatuses};
 use berth_api::{Duration, Pod, Str, Time};
 use std::sync::Arc;
 

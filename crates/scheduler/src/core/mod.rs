@@ -33,7 +33,7 @@ use crate::binding::Binding;
 use crate::cache::Cache;
 use crate::cycle::{Outcome, Parked, Returning};
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
-use crate::evaluator::{NoStopwatch, NominatedPods, Stopwatch};
+use crate::evaluator::{EvaluatorKind, Keeper, NoStopwatch, NominatedPods, Stopwatch};
 use crate::metrics::Metrics;
 use crate::profile::{Profile, ProfileErrors, ProfileSpec, Profiles};
 use crate::queue::{Nominator, ProfileHooks, QueueConfig, SchedulingQueue};
@@ -63,6 +63,8 @@ pub struct SchedulerOptions {
     pub pod_max_backoff: Duration,
     /// How long a pod waits for an event before it is tried again all the same.
     pub pod_max_in_unschedulable_pods_duration: Duration,
+    /// Which evaluator decides.
+    pub evaluator: EvaluatorKind,
     /// The dispatcher.
     pub dispatcher: DispatcherOptions,
     /// Times what is done, for the metrics alone.
@@ -80,6 +82,7 @@ impl Default for SchedulerOptions {
             pod_initial_backoff: queue.pod_initial_backoff,
             pod_max_backoff: queue.pod_max_backoff,
             pod_max_in_unschedulable_pods_duration: queue.pod_max_in_unschedulable_pods_duration,
+            evaluator: EvaluatorKind::default(),
             dispatcher: DispatcherOptions::default(),
             stopwatch: Box::new(NoStopwatch),
         }
@@ -106,6 +109,8 @@ pub struct Scheduler {
     pub(crate) io: Io,
     pub(crate) waits: Waits,
     pub(crate) rng: fastrand::Rng,
+    pub(crate) evaluator: EvaluatorKind,
+    pub(crate) keeper: Keeper,
     /// Where the next search for feasible nodes begins.
     pub(crate) start_node: usize,
     pub(crate) parked: Option<Box<Parked>>,
@@ -155,6 +160,8 @@ impl Scheduler {
             })),
             waits: Waits::default(),
             rng: fastrand::Rng::with_seed(options.seed),
+            evaluator: options.evaluator,
+            keeper: Keeper::default(),
             start_node: 0,
             parked: None,
             bindings: FxHashMap::default(),
@@ -268,6 +275,11 @@ impl Scheduler {
         &self.io.dispatcher
     }
 
+    /// The answers that are kept, when the evaluator is the incremental one.
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
     /// The profiles.
     pub fn profiles(&self) -> &Profiles {
         &self.profiles
@@ -367,6 +379,21 @@ impl NominatedPods for Nominator {
 
     fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>)) {
         self.pods_on(node).iter().for_each(each);
+    }
+
+    fn node_of(&self, uid: &str) -> Option<&Str> {
+        Nominator::node_of(self, uid)
+    }
+
+    fn changes_end(&self) -> u64 {
+        Nominator::changes_end(self)
+    }
+
+    fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool {
+        let changes = self.changes_since(since);
+        let is_known = changes.is_some();
+        changes.into_iter().flatten().for_each(each);
+        is_known
     }
 }
 

@@ -10,7 +10,9 @@ mod post_filter;
 pub(crate) use failure::{Failure, Returning};
 
 use crate::core::{LogLevel, Scheduler, WaitId};
-use crate::evaluator::{Evaluation, Evaluator, FitError, Found, Placement, Stopwatch};
+use crate::evaluator::{
+    Evaluation, Evaluator, EvaluatorKind, FitError, Found, Placement, Stopwatch,
+};
 use crate::metrics::Metric;
 use crate::profile::Profile;
 use crate::queue::QueuedPodInfo;
@@ -203,9 +205,17 @@ impl Scheduler {
             .percentage_of_nodes_to_score
             .or(self.percentage_of_nodes_to_score);
         let (mut start, mut rng) = (self.start_node, self.rng.clone());
-        let found = self
-            .evaluator(&mut attempt, now)
-            .find(percentage, &mut start, &mut rng);
+        let kind = self.evaluator;
+        let mut keeper = std::mem::take(&mut self.keeper);
+        let mut evaluator = self.evaluator(&mut attempt, now);
+        let found = match kind {
+            EvaluatorKind::Plain => evaluator.find(percentage, &mut start, &mut rng),
+            EvaluatorKind::Incremental | EvaluatorKind::Compared => {
+                let compare = kind == EvaluatorKind::Compared;
+                evaluator.find_with(&mut keeper, compare, percentage, &mut start, &mut rng)
+            }
+        };
+        self.keeper = keeper;
         (self.start_node, self.rng) = (start, rng);
         let tally = std::mem::take(&mut attempt.evaluation.tally);
         self.book(&tally, &attempt.profile);

@@ -26,6 +26,13 @@ enum Direction {
 }
 
 impl Evaluator<'_> {
+    /// Runs PreFilter if the decision was made without it. It let all nodes through then, and does so now.
+    fn make_ready(&mut self) {
+        if std::mem::take(&mut self.evaluation.unprepared) {
+            let _ = self.run_pre_filter();
+        }
+    }
+
     /// Tells the plugins that a pod has come to a node or gone from it.
     fn tell_plugins(&mut self, node: Slot, other: &PodInfo, direction: Direction) -> Status {
         let cx = Context {
@@ -84,6 +91,7 @@ impl DryRun for Evaluator<'_> {
     }
 
     fn state(&mut self) -> &mut CycleState {
+        self.make_ready();
         &mut self.evaluation.state
     }
 
@@ -97,6 +105,7 @@ impl DryRun for Evaluator<'_> {
     }
 
     fn begin(&mut self) {
+        self.make_ready();
         self.evaluation.supposed.push(Supposed::Mark);
     }
 
@@ -140,6 +149,7 @@ impl DryRun for Evaluator<'_> {
     }
 
     fn filter(&mut self, node: Slot) -> Status {
+        self.make_ready();
         self.filter_node(node)
     }
 }

@@ -1,8 +1,8 @@
 //! Finding a node for a pod.
 //!
-//! [`Evaluator`] runs the extension points from PreFilter to Score for one pod against the cluster. This is the
-//! plain evaluator: node by node in kube-scheduler's order. It *defines* what Berth decides; whatever is faster is
-//! compared with it.
+//! [`Evaluator`] runs the extension points from PreFilter to Score for one pod against the cluster. By itself it is the
+//! plain evaluator: node by node in kube-scheduler's order. That *defines* what Berth decides. With a [`Keeper`] it is
+//! the incremental one, which decides the same from kept answers.
 //!
 //! It can be asked step by step (as conformance does) or all at once ([`Evaluator::find`], as the cycle does).
 //! Nothing is cloned: where nominated pods or preemption change the cluster, the change is made in place and
@@ -11,6 +11,7 @@
 mod choose;
 mod diagnosis;
 mod dry_run;
+mod incremental;
 mod plain;
 mod score;
 mod search;
@@ -19,6 +20,7 @@ mod tally;
 mod tests;
 
 pub use diagnosis::{Diagnosis, FitError};
+pub use incremental::{EvaluatorKind, Examined, Keeper, KeeperCounts, UnknownEvaluator};
 pub use plain::{Found, Placement, PreFiltered};
 pub use score::{PluginScores, Scores};
 pub use search::{SearchLimit, nodes_to_find};
@@ -37,6 +39,13 @@ pub trait NominatedPods {
     fn is_empty(&self) -> bool;
     /// Those of a node.
     fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>));
+    /// The node that a pod was promised.
+    fn node_of(&self, uid: &str) -> Option<&Str>;
+    /// Grows with every change.
+    fn changes_end(&self) -> u64;
+    /// Names every node whose promises have changed since [`NominatedPods::changes_end`] was `since`; false when that
+    /// is too long ago to be known.
+    fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool;
 }
 
 /// Nobody is nominated.
@@ -49,6 +58,18 @@ impl NominatedPods for NoNominations {
     }
 
     fn on_node(&self, _node: &Str, _each: &mut dyn FnMut(&Arc<PodInfo>)) {}
+
+    fn node_of(&self, _uid: &str) -> Option<&Str> {
+        None
+    }
+
+    fn changes_end(&self) -> u64 {
+        0
+    }
+
+    fn changed_since(&self, _since: u64, _each: &mut dyn FnMut(&Str)) -> bool {
+        true
+    }
 }
 
 /// What the plugins keep about one pod in one cycle, and which of them have nothing to say about it.
@@ -62,6 +83,8 @@ pub struct Evaluation {
     pub skip_score: PluginIds,
     /// What was done, for the metrics.
     pub tally: Tally,
+    /// Set when a decision was made without PreFilter: whoever asks filters has to run it first.
+    unprepared: bool,
     supposed: Vec<dry_run::Supposed>,
     /// Set when a plugin did not take back what was only supposed: its values cannot be trusted any more.
     broken: Option<Status>,

@@ -67,7 +67,7 @@ impl Evaluator<'_> {
         result
     }
 
-    fn run_pre_filter(&mut self) -> Result<PreFiltered, (Status, Vec<Str>)> {
+    pub(super) fn run_pre_filter(&mut self) -> Result<PreFiltered, (Status, Vec<Str>)> {
         let mut so_far = PreFiltered::default();
         let mut turned_down = None;
         for (at, member) in self.profile.pre_filter.iter().enumerate() {

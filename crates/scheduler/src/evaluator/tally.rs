@@ -51,10 +51,17 @@ impl Tally {
     where
         [u32; N]: smallvec::Array<Item = u32>,
     {
+        Self::add(counts, at, 1);
+    }
+
+    pub(super) fn add<const N: usize>(counts: &mut SmallVec<[u32; N]>, at: usize, calls: u32)
+    where
+        [u32; N]: smallvec::Array<Item = u32>,
+    {
         if counts.len() <= at {
             counts.resize(at + 1, 0);
         }
-        counts[at] += 1;
+        counts[at] = counts[at].saturating_add(calls);
     }
 
     /// Notes one run of a point.

@@ -34,6 +34,20 @@ impl NominatedPods for Nominated {
             .filter(|(n, _)| n == node)
             .for_each(|(_, pod)| each(pod));
     }
+
+    fn node_of(&self, uid: &str) -> Option<&Str> {
+        let mut all = self.0.iter();
+        all.find(|(_, pod)| pod.pod.uid() == uid)
+            .map(|(node, _)| node)
+    }
+
+    fn changes_end(&self) -> u64 {
+        0
+    }
+
+    fn changed_since(&self, _since: u64, _each: &mut dyn FnMut(&Str)) -> bool {
+        false
+    }
 }
 
 fn profile_of(plugins: impl IntoIterator<Item = FakePlugin>) -> Profile {

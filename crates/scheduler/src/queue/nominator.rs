@@ -7,14 +7,20 @@ use berth_api::{Pod, Str};
 use berth_framework::plugin::Nominating;
 use berth_framework::{Cluster, PodInfo};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+/// How many changes are remembered for those who follow the nominations.
+const CHANGES_MAX: usize = 16 * 1024;
 
 /// The nominations.
 #[derive(Debug, Default)]
 pub struct Nominator {
     by_node: BTreeMap<Str, Vec<Arc<PodInfo>>>,
     node_of: FxHashMap<Str, Str>,
+    /// The nodes of the last changes, and the number of the first of these.
+    changes: VecDeque<Str>,
+    first_change: u64,
 }
 
 impl Nominator {
@@ -26,6 +32,25 @@ impl Nominator {
     /// The nodes that have nominated pods, sorted by name.
     pub fn nodes(&self) -> impl Iterator<Item = &Str> {
         self.by_node.keys()
+    }
+
+    /// Where the changes end now; grows with each.
+    pub fn changes_end(&self) -> u64 {
+        self.first_change + self.changes.len() as u64
+    }
+
+    /// The nodes of the changes since they ended at `since`; `None` when that is too long ago to be known.
+    pub fn changes_since(&self, since: u64) -> Option<impl Iterator<Item = &Str>> {
+        let skipped = usize::try_from(since.checked_sub(self.first_change)?).ok()?;
+        (skipped <= self.changes.len()).then(|| self.changes.range(skipped..))
+    }
+
+    fn note_change(&mut self, node: Str) {
+        if self.changes.len() >= CHANGES_MAX {
+            self.changes.pop_front();
+            self.first_change += 1;
+        }
+        self.changes.push_back(node);
     }
 
     /// The node that a pod is nominated to.
@@ -71,6 +96,7 @@ impl Nominator {
         let Some(node) = self.node_of.remove(uid) else {
             return;
         };
+        self.note_change(node.clone());
         let Some(pods) = self.by_node.get_mut(&node) else {
             debug_assert!(false, "a nominated pod is on the list of its node");
             return;
@@ -83,6 +109,7 @@ impl Nominator {
 
     fn put(&mut self, node: Str, pod: &Arc<Pod>) {
         self.node_of.insert(pod.uid().clone(), node.clone());
+        self.note_change(node.clone());
         self.by_node
             .entry(node)
             .or_default()

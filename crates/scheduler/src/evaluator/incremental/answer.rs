@@ -1,0 +1,290 @@
+//! From the classes of a shape to a decision.
+
+use super::classes::{Answer, Best, ClassId, FEASIBLE, NO_NODE};
+use super::plan::Plan;
+use super::shape::{Known, Shape, Unkeepable};
+use crate::evaluator::{Diagnosis, Evaluator};
+use berth_framework::keep::FeasibleClass;
+use berth_framework::plugin::{Context, KeptStatuses, MAX_NODE_SCORE, NodeStatuses};
+use berth_framework::{Slot, Status};
+use smallvec::SmallVec;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// What the ledgers say about a class.
+#[derive(Debug, Clone, Default)]
+struct Verdict {
+    /// The answer, and the filter that gave it; `None` when no ledger turned the class down.
+    rejected: Option<(usize, Status)>,
+}
+
+/// The feasible classes of a shape at this moment.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    /// Them.
+    pub(super) classes: Vec<ClassId>,
+    /// The feasible nodes of all of them.
+    pub(super) nodes: usize,
+}
+
+impl Shape {
+    /// What the ledgers say about a class: the first filter that turns it down decides.
+    fn verdict(&self, plan: &Plan, id: ClassId) -> Verdict {
+        let key = &self.classes.get(id).key;
+        let mut verdict = Verdict::default();
+        for book in &self.books {
+            let member = &plan.domains[book.member];
+            let Some(filter) = member.filter else {
+                continue;
+            };
+            if verdict
+                .rejected
+                .as_ref()
+                .is_some_and(|(at, _)| *at < filter)
+            {
+                continue;
+            }
+            let own = &key[book.offset..book.offset + book.ledger.width()];
+            if let Err(status) = book.ledger.filter(own) {
+                verdict.rejected = Some((filter, status.from_plugin(&member.name)));
+            }
+        }
+        verdict
+    }
+
+    /// The classes with feasible nodes.
+    ///
+    /// # Errors
+    /// When a ledger breaks: the plain evaluator has to say what comes of it.
+    pub(super) fn live(&self, plan: &Plan) -> Result<Live, Unkeepable> {
+        let mut live = Live::default();
+        for (id, set) in self.classes.iter() {
+            if set.feasible == 0 {
+                continue;
+            }
+            match self.verdict(plan, id).rejected {
+                None => {
+                    live.classes.push(id);
+                    live.nodes += set.feasible;
+                }
+                Some((_, status)) if status.is_rejected() => {}
+                Some(_) => return Err(Unkeepable),
+            }
+        }
+        Ok(live)
+    }
+
+    /// What a node of a class is worth beyond its own sum, per scoring plugin: the plugin's place among the
+    /// scorers, and the normalised score of each of the live classes.
+    ///
+    /// # Errors
+    /// When a plugin breaks or a score is out of range.
+    pub(super) fn class_scores(
+        &self,
+        evaluator: &Evaluator<'_>,
+        plan: &Plan,
+        live: &Live,
+    ) -> Result<Vec<(usize, Vec<i64>)>, Unkeepable> {
+        let mut all = Vec::with_capacity(self.scales.len() + self.books.len());
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+        };
+        for scale in &self.scales {
+            let mut scores: SmallVec<[(Slot, i64); 16]> = SmallVec::new();
+            for id in &live.classes {
+                let set = self.classes.get(*id);
+                let node = set.any().ok_or(Unkeepable)?;
+                scores.push((node, set.key[scale.offset]));
+            }
+            let plugin = &evaluator.profile.score[scale.scorer].member.plugin;
+            let state = &self.evaluation.state;
+            if !plugin
+                .normalize(&cx, state, &self.pod, &mut scores)
+                .is_success()
+            {
+                return Err(Unkeepable);
+            }
+            let scores = scores.into_iter().map(|(_, score)| score).collect();
+            all.push((scale.scorer, scores));
+        }
+        for book in &self.books {
+            let member = &plan.domains[book.member];
+            if member.weight.is_none() {
+                continue;
+            }
+            let width = book.ledger.width();
+            let classes: SmallVec<[FeasibleClass<'_>; 16]> = live
+                .classes
+                .iter()
+                .map(|id| {
+                    let set = self.classes.get(*id);
+                    FeasibleClass {
+                        class: &set.key[book.offset..book.offset + width],
+                        nodes: set.feasible,
+                    }
+                })
+                .collect();
+            let mut scores = vec![0; classes.len()];
+            if !book.ledger.score(&classes, &mut scores) {
+                continue;
+            }
+            let mut scorers = evaluator.profile.score.iter();
+            let scorer = scorers
+                .position(|s| s.member.id == member.id)
+                .ok_or(Unkeepable)?;
+            all.push((scorer, scores));
+        }
+        let in_range = |score: &i64| (0..=MAX_NODE_SCORE).contains(score);
+        if all.iter().all(|(_, scores)| scores.iter().all(in_range)) {
+            Ok(all)
+        } else {
+            Err(Unkeepable)
+        }
+    }
+
+    /// A node with the greatest total, each of several with the same chance: the one that the plain evaluator
+    /// chooses with the same generator.
+    ///
+    /// # Errors
+    /// See [`Shape::class_scores`].
+    pub(super) fn choose(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        plan: &Plan,
+        live: &Live,
+        rng: &mut fastrand::Rng,
+    ) -> Result<Slot, Unkeepable> {
+        if live.nodes == 1 {
+            let only = live.classes.first().ok_or(Unkeepable)?;
+            return self.classes.get(*only).any().ok_or(Unkeepable);
+        }
+        let scores = self.class_scores(evaluator, plan, live)?;
+        let mut tied: SmallVec<[(ClassId, Best); 8]> = SmallVec::new();
+        let mut greatest = i64::MIN;
+        for (at, id) in live.classes.iter().enumerate() {
+            let best = self.classes.get_mut(*id).summit().ok_or(Unkeepable)?;
+            let of_class: i64 = scores
+                .iter()
+                .map(|(scorer, scores)| evaluator.profile.score[*scorer].weight * scores[at])
+                .sum();
+            let total = best.score + of_class;
+            if total > greatest {
+                greatest = total;
+                tied.clear();
+            }
+            if total == greatest {
+                tied.push((*id, best));
+            }
+        }
+        let ties: usize = tied.iter().map(|(_, best)| best.nodes).sum();
+        let chosen = if ties > 1 { rng.usize(..ties) } else { 0 };
+        self.classes.nth_of_best(&tied, chosen).ok_or(Unkeepable)
+    }
+
+    /// Whether a node is feasible.
+    pub(super) fn fits(&self, plan: &Plan, slot: Slot) -> bool {
+        let at = slot.index();
+        self.answers.get(at) == Some(&FEASIBLE)
+            && self.verdict(plan, self.class_of[at]).rejected.is_none()
+    }
+
+    /// Why each node was turned down.
+    pub(super) fn statuses(&self, plan: &Plan) -> Arc<Statuses> {
+        let mut statuses = Statuses {
+            answers: self.answers.clone(),
+            class_of: self.class_of.clone(),
+            known: self.known.clone(),
+            classes: Vec::new(),
+            totals: Vec::new(),
+            nodes: 0,
+        };
+        for (id, set) in self.classes.iter() {
+            let rejected = self.verdict(plan, id).rejected;
+            if statuses.classes.len() <= id as usize {
+                statuses.classes.resize(id as usize + 1, None);
+            }
+            let own = set.rejected.iter().copied();
+            let feasible = u32::try_from(set.feasible).unwrap_or(u32::MAX);
+            for (answer, nodes) in own.chain([(FEASIBLE, feasible)]) {
+                let known = &self.known[usize::from(answer)];
+                let by_class = rejected.as_ref().filter(|(at, _)| *at < known.filter);
+                let status = match by_class {
+                    Some((_, status)) => status,
+                    None if answer == FEASIBLE => continue,
+                    None => &known.status,
+                };
+                if nodes == 0 {
+                    continue;
+                }
+                statuses.nodes += nodes as usize;
+                match statuses.totals.iter_mut().find(|(s, _)| s == status) {
+                    Some((_, count)) => *count += nodes as usize,
+                    None => statuses.totals.push((status.clone(), nodes as usize)),
+                }
+            }
+            statuses.classes[id as usize] = rejected;
+        }
+        Arc::new(statuses)
+    }
+
+    /// The diagnosis of a pod that fits nowhere.
+    pub(super) fn diagnosis(&self, plan: &Plan) -> Diagnosis {
+        let statuses = self.statuses(plan);
+        let mut diagnosis = Diagnosis::default();
+        for (status, _) in &statuses.totals {
+            diagnosis.add_plugin_of(status);
+        }
+        diagnosis.statuses = NodeStatuses::kept(statuses);
+        diagnosis
+    }
+}
+
+/// What every node answered: the kept answers at one moment, shared.
+#[derive(Debug)]
+pub(super) struct Statuses {
+    answers: Arc<Vec<Answer>>,
+    class_of: Arc<Vec<ClassId>>,
+    known: Arc<Vec<Known>>,
+    /// By class: the ledgers' answer and the filter that gave it.
+    classes: Vec<Option<(usize, Status)>>,
+    totals: Vec<(Status, usize)>,
+    nodes: usize,
+}
+
+impl KeptStatuses for Statuses {
+    fn get(&self, node: Slot) -> Option<&Status> {
+        let answer = *self.answers.get(node.index())?;
+        if answer == NO_NODE {
+            return None;
+        }
+        let known = self.known.get(usize::from(answer))?;
+        let class = *self.class_of.get(node.index())?;
+        match self.classes.get(class as usize)? {
+            Some((filter, status)) if *filter < known.filter => Some(status),
+            _ if answer == FEASIBLE => None,
+            _ => Some(&known.status),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.nodes
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(Slot, &Status) -> ControlFlow<()>) {
+        for slot in (0..).map(Slot::from_index).take(self.answers.len()) {
+            if let Some(status) = self.get(slot)
+                && visit(slot, status).is_break()
+            {
+                return;
+            }
+        }
+    }
+
+    fn totals(&self, visit: &mut dyn FnMut(&Status, usize)) {
+        for (status, nodes) in &self.totals {
+            visit(status, *nodes);
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Nodes by class: which of a class are feasible, and which of those score best.
+//!
+//! A class holds its feasible nodes in blocks of 64 slots: a mask of the members, the greatest score among them, and
+//! a mask of those that have it. A change of one node touches one block, and the best of a class is found among the
+//! blocks' maxima.
+
+use berth_framework::Slot;
+use berth_framework::keep::Class;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// A class among those of its shape.
+pub(super) type ClassId = u32;
+
+/// What a node answered, as an index into the shape's statuses; see [`FEASIBLE`] and [`NO_NODE`].
+pub(super) type Answer = u16;
+
+/// The answer of a node that no filter turned down.
+pub(super) const FEASIBLE: Answer = 0;
+
+/// Stands where there is no node.
+pub(super) const NO_NODE: Answer = Answer::MAX;
+
+const BLOCK: usize = u64::BITS as usize;
+
+/// The best score of a class and how many nodes have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Best {
+    pub(super) score: i64,
+    pub(super) nodes: usize,
+}
+
+/// The nodes of one class.
+#[derive(Debug, Default)]
+pub(super) struct ClassSet {
+    /// The numbers that make the class.
+    pub(super) key: Class,
+    /// How many nodes gave each answer but [`FEASIBLE`].
+    pub(super) rejected: SmallVec<[(Answer, u32); 2]>,
+    /// How many nodes are feasible as far as the node itself goes.
+    pub(super) feasible: usize,
+    /// Which block each entry of the lists below is about; ascending.
+    blocks: Vec<u32>,
+    members: Vec<u64>,
+    greatest: Vec<i64>,
+    best: Vec<u64>,
+    /// Unknown after the last node with the best score has left.
+    summit: Option<Best>,
+}
+
+fn split(slot: Slot) -> (u32, u64) {
+    let index = slot.index();
+    ((index / BLOCK) as u32, 1 << (index % BLOCK))
+}
+
+/// The slots of the bits of a mask.
+fn slots(block: u32, mut mask: u64) -> impl Iterator<Item = Slot> {
+    std::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let bit = mask.trailing_zeros();
+        mask &= mask - 1;
+        Some(Slot::from_index(block * BLOCK as u32 + bit))
+    })
+}
+
+impl ClassSet {
+    fn is_empty(&self) -> bool {
+        self.feasible == 0 && self.rejected.is_empty()
+    }
+
+    fn add(&mut self, slot: Slot, answer: Answer, score: i64) {
+        if answer != FEASIBLE {
+            match self.rejected.iter_mut().find(|(a, _)| *a == answer) {
+                Some((_, count)) => *count += 1,
+                None => self.rejected.push((answer, 1)),
+            }
+            return;
+        }
+        self.feasible += 1;
+        self.summit = match self.summit {
+            // The first member is the best one; otherwise what is unknown stays so.
+            None if self.feasible == 1 => Some(Best { score, nodes: 1 }),
+            Some(best) if score > best.score => Some(Best { score, nodes: 1 }),
+            Some(best) if score == best.score => Some(Best {
+                score,
+                nodes: best.nodes + 1,
+            }),
+            other => other,
+        };
+        let (block, bit) = split(slot);
+        match self.blocks.binary_search(&block) {
+            Ok(at) => {
+                self.members[at] |= bit;
+                if score > self.greatest[at] {
+                    (self.greatest[at], self.best[at]) = (score, bit);
+                } else if score == self.greatest[at] {
+                    self.best[at] |= bit;
+                }
+            }
+            Err(at) => {
+                self.blocks.insert(at, block);
+                self.members.insert(at, bit);
+                self.greatest.insert(at, score);
+                self.best.insert(at, bit);
+            }
+        }
+    }
+
+    /// Takes a node out. `scores` are those of all slots, that of this one as it was when it came in.
+    fn remove(&mut self, slot: Slot, answer: Answer, scores: &[i64]) {
+        if answer != FEASIBLE {
+            if let Some(at) = self.rejected.iter().position(|(a, _)| *a == answer) {
+                self.rejected[at].1 -= 1;
+                if self.rejected[at].1 == 0 {
+                    self.rejected.swap_remove(at);
+                }
+            }
+            return;
+        }
+        self.feasible -= 1;
+        let score = scores[slot.index()];
+        if let Some(best) = &mut self.summit
+            && score == best.score
+        {
+            best.nodes -= 1;
+            if best.nodes == 0 {
+                self.summit = None;
+            }
+        }
+        let (block, bit) = split(slot);
+        let Ok(at) = self.blocks.binary_search(&block) else {
+            debug_assert!(false, "a feasible node is in a block of its class");
+            return;
+        };
+        self.members[at] &= !bit;
+        if self.members[at] == 0 {
+            self.blocks.remove(at);
+            self.members.remove(at);
+            self.greatest.remove(at);
+            self.best.remove(at);
+            return;
+        }
+        self.best[at] &= !bit;
+        if self.best[at] == 0 {
+            let mut greatest = i64::MIN;
+            for slot in slots(block, self.members[at]) {
+                let score = scores[slot.index()];
+                let (_, bit) = split(slot);
+                if score > greatest {
+                    greatest = score;
+                    self.best[at] = bit;
+                } else if score == greatest {
+                    self.best[at] |= bit;
+                }
+            }
+            self.greatest[at] = greatest;
+        }
+    }
+
+    /// The best score among the feasible nodes; `None` without any.
+    pub(super) fn summit(&mut self) -> Option<Best> {
+        if self.summit.is_none() {
+            let score = self.greatest.iter().copied().max()?;
+            let at_best = self.greatest.iter().zip(&self.best);
+            let nodes = at_best
+                .filter(|(greatest, _)| **greatest == score)
+                .map(|(_, best)| best.count_ones() as usize)
+                .sum();
+            self.summit = Some(Best { score, nodes });
+        }
+        self.summit
+    }
+
+    /// Some feasible node.
+    pub(super) fn any(&self) -> Option<Slot> {
+        slots(*self.blocks.first()?, *self.members.first()?).next()
+    }
+
+    /// Every feasible node in slot order.
+    pub(super) fn feasible_nodes(&self) -> impl Iterator<Item = Slot> {
+        let blocks = self.blocks.iter().zip(&self.members);
+        blocks.flat_map(|(block, members)| slots(*block, *members))
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.blocks.capacity() * (4 + 8 + 8 + 8)
+    }
+}
+
+/// All classes of a shape.
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    ids: FxHashMap<Class, ClassId>,
+    sets: Vec<ClassSet>,
+    free: Vec<ClassId>,
+}
+
+impl Classes {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The class with these numbers; made when it is new.
+    pub(super) fn id(&mut self, key: &Class) -> ClassId {
+        if let Some(id) = self.ids.get(key) {
+            return *id;
+        }
+        let set = ClassSet {
+            key: key.clone(),
+            ..ClassSet::default()
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.sets[id as usize] = set;
+                id
+            }
+            None => {
+                self.sets.push(set);
+                self.sets.len() as ClassId - 1
+            }
+        };
+        self.ids.insert(key.clone(), id);
+        id
+    }
+
+    /// A class.
+    pub(super) fn get(&self, id: ClassId) -> &ClassSet {
+        &self.sets[id as usize]
+    }
+
+    /// A class, to look for its best nodes.
+    pub(super) fn get_mut(&mut self, id: ClassId) -> &mut ClassSet {
+        &mut self.sets[id as usize]
+    }
+
+    /// Every class that has nodes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ClassId, &ClassSet)> {
+        (0..).zip(&self.sets).filter(|(_, set)| !set.is_empty())
+    }
+
+    /// Puts a node into a class.
+    pub(super) fn add(&mut self, id: ClassId, slot: Slot, answer: Answer, score: i64) {
+        self.sets[id as usize].add(slot, answer, score);
+    }
+
+    /// Takes a node out of its class; see [`ClassSet::remove`]. A class without nodes is given up.
+    pub(super) fn remove(&mut self, id: ClassId, slot: Slot, answer: Answer, scores: &[i64]) {
+        let set = &mut self.sets[id as usize];
+        set.remove(slot, answer, scores);
+        if set.is_empty() {
+            let key = std::mem::take(&mut set.key);
+            *set = ClassSet::default();
+            self.ids.remove(&key);
+            self.free.push(id);
+        }
+    }
+
+    /// The `n`th in slot order of the nodes that are the best of these classes.
+    pub(super) fn nth_of_best(&self, classes: &[(ClassId, Best)], n: usize) -> Option<Slot> {
+        let best_of = |id: ClassId, best: Best| {
+            let set = &self.sets[id as usize];
+            let blocks = set.blocks.iter().zip(&set.greatest).zip(&set.best);
+            blocks
+                .filter(move |((_, greatest), _)| **greatest == best.score)
+                .map(|((block, _), mask)| (*block, *mask))
+        };
+        if let [(id, best)] = *classes {
+            return nth(best_of(id, best), n);
+        }
+        let blocks = classes
+            .iter()
+            .filter_map(|(id, _)| self.sets[*id as usize].blocks.last());
+        let mut masks = vec![0_u64; blocks.max().map_or(0, |last| *last as usize + 1)];
+        for (id, best) in classes {
+            for (block, mask) in best_of(*id, *best) {
+                masks[block as usize] |= mask;
+            }
+        }
+        nth((0..).zip(masks), n)
+    }
+
+    /// About how much memory they take.
+    pub(super) fn bytes(&self) -> usize {
+        let sets: usize = self.sets.iter().map(ClassSet::bytes).sum();
+        sets + self.ids.capacity() * (size_of::<Class>() + 8)
+    }
+}
+
+fn nth(masks: impl Iterator<Item = (u32, u64)>, mut n: usize) -> Option<Slot> {
+    for (block, mask) in masks {
+        let here = mask.count_ones() as usize;
+        if n < here {
+            return slots(block, mask).nth(n);
+        }
+        n -= here;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smallvec::smallvec;
+
+    /// Random comings and goings, compared with a plain list.
+    #[test]
+    fn the_best_are_those_of_a_plain_list() {
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut classes = Classes::default();
+            let mut scores = vec![0_i64; 300];
+            let mut nodes: Vec<Option<(i64, Answer)>> = vec![None; 300];
+            for _ in 0..400 {
+                let at = rng.usize(..300);
+                let slot = Slot::from_index(at as u32);
+                if let Some((class, answer)) = nodes[at].take() {
+                    let id = classes.id(&smallvec![class]);
+                    classes.remove(id, slot, answer, &scores);
+                }
+                if rng.u8(..4) > 0 {
+                    let class = rng.i64(..3);
+                    let answer = rng.u16(..3);
+                    scores[at] = rng.i64(..5);
+                    let id = classes.id(&smallvec![class]);
+                    classes.add(id, slot, answer, scores[at]);
+                    nodes[at] = Some((class, answer));
+                }
+            }
+            let of = |class: i64| -> Vec<usize> {
+                let here = |at: &usize| nodes[*at] == Some((class, FEASIBLE));
+                (0..300).filter(here).collect()
+            };
+            let mut tied = Vec::new();
+            let mut expected = Vec::new();
+            for class in 0..3 {
+                let members = of(class);
+                let id = classes.id(&smallvec![class]);
+                let set = classes.get_mut(id);
+                let got: Vec<usize> = set.feasible_nodes().map(Slot::index).collect();
+                assert_eq!(got, members, "seed {seed}");
+                assert_eq!(set.feasible, members.len(), "seed {seed}");
+                let best = members.iter().map(|at| scores[*at]).max();
+                let summit = set.summit();
+                assert_eq!(summit.map(|s| s.score), best, "seed {seed}");
+                let Some(summit) = summit else { continue };
+                let at_best = members.iter().filter(|at| scores[**at] == summit.score);
+                assert_eq!(summit.nodes, at_best.clone().count(), "seed {seed}");
+                expected.extend(at_best.copied());
+                tied.push((id, summit));
+            }
+            expected.sort_unstable();
+            for (n, at) in expected.iter().enumerate() {
+                let got = classes.nth_of_best(&tied, n).map(Slot::index);
+                assert_eq!(got, Some(*at), "seed {seed}");
+            }
+            assert_eq!(classes.nth_of_best(&tied, expected.len()), None);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Kept answers laid open node by node and plugin by plugin, to be compared with what is known.
+
+use super::Keeper;
+use super::plan::Plan;
+use super::shape::{Shape, Unkeepable};
+use crate::evaluator::{Evaluator, PluginScores, Scores};
+use berth_framework::Slot;
+use berth_framework::plugin::{Context, NodeStatuses};
+
+/// What the kept answers say about a pod.
+#[derive(Debug)]
+pub struct Examined {
+    /// Why nodes were turned down.
+    pub statuses: NodeStatuses,
+    /// The feasible nodes in slot order.
+    pub feasible: Vec<Slot>,
+    /// What they are worth. The totals are the kept ones; what each plugin contributed is worked out anew.
+    pub scores: Scores,
+}
+
+impl Keeper {
+    /// Lays open what would decide about the evaluator's pod; `None` when the plain evaluator would. The pod's own
+    /// nomination is not taken into account.
+    pub fn examine(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Examined> {
+        self.with_shape(evaluator, |evaluator, plan, shape| {
+            examine(evaluator, plan, shape).ok()
+        })?
+    }
+}
+
+fn examine(
+    evaluator: &Evaluator<'_>,
+    plan: &Plan,
+    shape: &mut Shape,
+) -> Result<Examined, Unkeepable> {
+    let live = shape.live(plan)?;
+    let mut examined = Examined {
+        statuses: NodeStatuses::kept(shape.statuses(plan)),
+        feasible: Vec::new(),
+        scores: Scores::default(),
+    };
+    if live.nodes == 0 {
+        return Ok(examined);
+    }
+    let class_scores = shape.class_scores(evaluator, plan, &live)?;
+    // By node: its slot and the place of its class among the live ones.
+    let mut nodes: Vec<(Slot, usize)> = Vec::with_capacity(live.nodes);
+    for (at, id) in live.classes.iter().enumerate() {
+        let set = shape.classes.get(*id);
+        nodes.extend(set.feasible_nodes().map(|slot| (slot, at)));
+    }
+    nodes.sort_unstable();
+    examined.feasible = nodes.iter().map(|(slot, _)| *slot).collect();
+    let totals = nodes.iter().map(|(slot, class)| {
+        let of_class = class_scores
+            .iter()
+            .map(|(scorer, scores)| evaluator.profile.score[*scorer].weight * scores[*class]);
+        (*slot, shape.scores[slot.index()] + of_class.sum::<i64>())
+    });
+    examined.scores.nodes = totals.collect();
+    let cx = Context {
+        now: evaluator.now,
+        cluster: evaluator.cluster,
+        features: evaluator.features,
+    };
+    for (at, scorer) in evaluator.profile.score.iter().enumerate() {
+        let by_class = class_scores.iter().find(|(scorer, _)| *scorer == at);
+        let mut raw = Vec::new();
+        if let Some((_, scores)) = by_class {
+            raw.extend(nodes.iter().map(|(_, class)| scores[*class]));
+        } else if shape.evaluation.skip_score.contains(scorer.member.id) {
+            examined.scores.skipped.push(scorer.member.name.clone());
+            continue;
+        } else {
+            let state = &shape.evaluation.state;
+            let plugin = &scorer.member.plugin;
+            plugin
+                .score_many(&cx, state, &shape.pod, &examined.feasible, &mut raw)
+                .map_err(|_| Unkeepable)?;
+        }
+        examined.scores.plugins.push(PluginScores {
+            plugin: scorer.member.name.clone(),
+            weighted: raw.into_iter().map(|s| s * scorer.weight).collect(),
+        });
+    }
+    Ok(examined)
+}

@@ -1,0 +1,457 @@
+//! The incremental evaluator: the plain evaluator's decisions, at a cost that follows what has changed.
+//!
+//! Pods of one **shape** — equal in everything that the profile's plugins read — get equal answers from every node
+//! that has not changed. [`Keeper`] keeps, per shape, what each node answered and what it scored, and asks again only
+//! where the node table or the nominations have changed since. What depends on other nodes is judged by **class**:
+//! nodes with equal raw scores and equal places in the ledgers of [`berth_framework::keep`] get equal verdicts and
+//! equal normalised scores, so a decision looks at classes, not at nodes.
+//!
+//! It may be faster than the plain evaluator and nothing else. Where it cannot be sure to be equal (a plugin that
+//! does not say what it depends on, a filter that breaks, a percentage of nodes to score, nominated pods that change
+//! what a ledger says), it leaves the decision to the plain one. [`EvaluatorKind::Compared`] makes every decision
+//! twice; so does every debug build.
+
+mod answer;
+mod classes;
+mod examine;
+mod plan;
+mod shape;
+
+pub use examine::Examined;
+
+use super::{Evaluation, Evaluator, FitError, Found, Placement};
+use crate::profile::Point;
+use berth_api::Str;
+use berth_framework::keep::Fragment;
+use berth_framework::plugin::{Context, PreFilterResult};
+use berth_framework::{Code, Slot};
+use plan::Plan;
+use rustc_hash::FxHashMap;
+use shape::{Scratch, Shape, Unkeepable};
+use std::fmt;
+use std::str::FromStr;
+
+/// How much memory kept answers may take, in bytes.
+const BYTES_MAX: usize = 256 << 20;
+/// How many shapes may be kept, whatever they take.
+const SHAPES_MAX: usize = 4096;
+
+/// Which evaluator decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EvaluatorKind {
+    /// Node by node, in kube-scheduler's order.
+    Plain,
+    /// With kept answers. A debug build compares each decision with the plain evaluator's.
+    #[default]
+    Incremental,
+    /// Both, each decision compared: for tests and simulations.
+    ///
+    /// # Panics
+    /// The scheduler panics when they differ, which is a bug.
+    Compared,
+}
+
+impl EvaluatorKind {
+    /// Every kind with its name on the command line.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("plain", Self::Plain),
+        ("incremental", Self::Incremental),
+        ("compared", Self::Compared),
+    ];
+}
+
+impl fmt::Display for EvaluatorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(_, kind)| kind == self);
+        f.write_str(name.map_or("", |(name, _)| name))
+    }
+}
+
+/// No evaluator has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no evaluator {0:?}; it is plain, incremental or compared")]
+pub struct UnknownEvaluator(pub String);
+
+impl FromStr for EvaluatorKind {
+    type Err = UnknownEvaluator;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.iter().find(|(known, _)| *known == name);
+        known
+            .map(|(_, kind)| *kind)
+            .ok_or_else(|| UnknownEvaluator(name.to_owned()))
+    }
+}
+
+/// How decisions were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KeeperCounts {
+    /// Decisions from kept answers.
+    pub kept: u64,
+    /// Decisions left to the plain evaluator.
+    pub plain: u64,
+    /// How often all nodes were asked: for a new shape, or one that had missed too much.
+    pub built: u64,
+}
+
+/// What is remembered of a shape.
+enum Entry {
+    Kept(Box<Shape>),
+    /// Nothing can be kept about it. With the time of its last use.
+    Unkeepable(u64),
+}
+
+impl Entry {
+    fn used(&self) -> u64 {
+        match self {
+            Self::Kept(shape) => shape.used,
+            Self::Unkeepable(used) => *used,
+        }
+    }
+}
+
+/// Kept answers, by shape. They follow one cluster and one set of profiles.
+#[derive(Default)]
+pub struct Keeper {
+    plans: Vec<(Str, Option<Plan>)>,
+    shapes: FxHashMap<Box<[u8]>, Entry>,
+    bytes: usize,
+    clock: u64,
+    fragment: Fragment,
+    scratch: Scratch,
+    counts: KeeperCounts,
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper")
+            .field("shapes", &self.shapes.len())
+            .field("bytes", &self.bytes)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Keeper {
+    /// How decisions were made so far.
+    pub fn counts(&self) -> KeeperCounts {
+        self.counts
+    }
+
+    /// About how much memory the kept answers take, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many shapes are kept.
+    pub fn shapes(&self) -> usize {
+        self.shapes.len()
+    }
+
+    /// Finds a node for the evaluator's pod as [`Evaluator::find`] does, from kept answers. `None` when the plain
+    /// evaluator has to decide; the generator has not been touched then.
+    fn find(&mut self, evaluator: &mut Evaluator<'_>, rng: &mut fastrand::Rng) -> Option<Found> {
+        let began = evaluator.stopwatch.nanos();
+        let found = self.with_shape(evaluator, |evaluator, plan, shape| {
+            let filtered = evaluator.stopwatch.nanos();
+            let found = decide(evaluator, plan, shape, rng);
+            let nanos = evaluator.stopwatch.nanos().saturating_sub(filtered);
+            if let Ok(Found::Placed(placement)) = &found
+                && placement.feasible > 1
+            {
+                let tally = &mut evaluator.evaluation.tally;
+                tally.span(Point::Score, Code::Success, nanos);
+            }
+            (found, filtered)
+        });
+        match found {
+            Some((Ok(found), filtered)) => {
+                self.counts.kept += 1;
+                let code = match &found {
+                    Found::Placed(_) => Code::Success,
+                    _ => Code::Unschedulable,
+                };
+                let tally = &mut evaluator.evaluation.tally;
+                tally.span(Point::PreFilter, Code::Success, 0);
+                tally.span(Point::Filter, code, filtered.saturating_sub(began));
+                Some(found)
+            }
+            _ => {
+                self.counts.plain += 1;
+                None
+            }
+        }
+    }
+
+    /// Brings the shape of the evaluator's pod up to date, and hands it over. `None` when nothing can be kept.
+    fn with_shape<T>(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        then: impl FnOnce(&mut Evaluator<'_>, &Plan, &mut Shape) -> T,
+    ) -> Option<T> {
+        let nodes = &evaluator.cluster.nodes;
+        if nodes.is_empty() || nodes.is_supposing() {
+            return None;
+        }
+        let name = &evaluator.profile.name;
+        let at = match self.plans.iter().position(|(known, _)| known == name) {
+            Some(at) => at,
+            None => {
+                let plan = Plan::new(evaluator.profile);
+                self.plans.push((name.clone(), plan));
+                self.plans.len() - 1
+            }
+        };
+        let plan = self.plans[at].1.as_ref()?;
+        if !run_strangers(evaluator, plan) {
+            return None;
+        }
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+        };
+        if !plan.fragment(evaluator.profile, &cx, evaluator.pod, &mut self.fragment) {
+            return None;
+        }
+        self.clock += 1;
+        let key = self.fragment.as_bytes();
+        let mut shape = match self.shapes.get_mut(key) {
+            Some(Entry::Unkeepable(used)) => {
+                *used = self.clock;
+                return None;
+            }
+            Some(entry) => match std::mem::replace(entry, Entry::Unkeepable(self.clock)) {
+                Entry::Kept(shape) => Some(shape),
+                Entry::Unkeepable(_) => None,
+            },
+            None => None,
+        };
+        if let Some(kept) = &mut shape {
+            self.bytes = self.bytes.saturating_sub(kept.bytes());
+            if kept.catch_up(evaluator, plan, &mut self.scratch).is_err() {
+                shape = None;
+            }
+        }
+        let mut shape = match shape {
+            Some(shape) => shape,
+            None => {
+                self.counts.built += 1;
+                match Shape::build(evaluator, plan, &mut self.scratch) {
+                    Ok(shape) => Box::new(shape),
+                    Err(Unkeepable) => {
+                        self.remember(Entry::Unkeepable(self.clock));
+                        return None;
+                    }
+                }
+            }
+        };
+        let result = (!shape.needs_plain()).then(|| then(evaluator, plan, &mut shape));
+        shape.used = self.clock;
+        self.bytes += shape.bytes();
+        self.remember(Entry::Kept(shape));
+        result
+    }
+
+    /// Puts an entry where the present fragment says, and makes room when there is too much.
+    fn remember(&mut self, entry: Entry) {
+        match self.shapes.get_mut(self.fragment.as_bytes()) {
+            Some(place) => *place = entry,
+            None => {
+                self.shapes.insert(self.fragment.as_bytes().into(), entry);
+            }
+        }
+        while self.shapes.len() > SHAPES_MAX || (self.bytes > BYTES_MAX && self.shapes.len() > 1) {
+            let oldest = self.shapes.iter().min_by_key(|(_, entry)| entry.used());
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
+                return;
+            };
+            if let Some(Entry::Kept(shape)) = self.shapes.remove(&key) {
+                self.bytes = self.bytes.saturating_sub(shape.bytes());
+            }
+        }
+    }
+}
+
+/// Runs the PreFilter plugins that nothing is known about. They may do as they like as long as all nodes stay
+/// possible; otherwise false.
+fn run_strangers(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
+    let cx = Context {
+        now: evaluator.now,
+        cluster: evaluator.cluster,
+        features: evaluator.features,
+    };
+    plan.strangers.iter().all(|at| {
+        let member = &evaluator.profile.pre_filter[*at];
+        let state = &mut evaluator.evaluation.state;
+        match member.plugin.pre_filter(&cx, state, evaluator.pod) {
+            PreFilterResult::AllNodes => true,
+            PreFilterResult::Skip => {
+                evaluator.evaluation.skip_filter.insert(member.id);
+                true
+            }
+            PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => false,
+        }
+    })
+}
+
+/// Decides from a shape that is up to date.
+fn decide(
+    evaluator: &mut Evaluator<'_>,
+    plan: &Plan,
+    shape: &mut Shape,
+    rng: &mut fastrand::Rng,
+) -> Result<Found, Unkeepable> {
+    let placed = |evaluator: &Evaluator<'_>, node: Slot, evaluated, feasible| {
+        let view = evaluator.cluster.nodes.get(node).ok_or(Unkeepable)?;
+        Ok(Found::Placed(Placement {
+            node,
+            name: view.name().clone(),
+            evaluated,
+            feasible,
+            scores: None,
+            excluded: Vec::new(),
+        }))
+    };
+    if let Some(node) = own_nomination(evaluator, plan, shape)? {
+        return placed(evaluator, node, 1, 1);
+    }
+    let live = shape.live(plan)?;
+    if live.nodes == 0 {
+        evaluator.evaluation.unprepared = true;
+        return Ok(Found::Unfit(Box::new(FitError {
+            nodes: shape.nodes,
+            diagnosis: shape.diagnosis(plan),
+        })));
+    }
+    let node = shape.choose(evaluator, plan, &live, rng)?;
+    placed(evaluator, node, shape.nodes, live.nodes)
+}
+
+/// A nomination of the pod itself does not stand in its own way, unlike in that of others of its shape: its node
+/// answers anew. Returns the node that its status names when it is feasible (C-16).
+fn own_nomination(
+    evaluator: &mut Evaluator<'_>,
+    plan: &Plan,
+    shape: &mut Shape,
+) -> Result<Option<Slot>, Unkeepable> {
+    let pod = evaluator.pod.pod.clone();
+    let slot_of =
+        |evaluator: &Evaluator<'_>, name: &Str| Some(evaluator.cluster.nodes.node(name)?.slot());
+    if let Some(name) = evaluator.nominated.node_of(pod.uid())
+        && let Some(slot) = slot_of(evaluator, name)
+    {
+        let status = shape.ask_for(evaluator, slot);
+        shape.answer_for_now(evaluator, slot, &status)?;
+    }
+    let name = &pod.status.nominated_node_name;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let slot = slot_of(evaluator, name);
+    Ok(slot.filter(|slot| shape.fits(plan, *slot)))
+}
+
+impl Evaluator<'_> {
+    /// Finds a node for the pod as [`Evaluator::find`] does, from kept answers where there are any.
+    ///
+    /// # Panics
+    /// When `compare` is set (and always in a debug build) and the plain evaluator decides otherwise: a bug.
+    pub fn find_with(
+        &mut self,
+        keeper: &mut Keeper,
+        compare: bool,
+        percentage_of_nodes: Option<i32>,
+        start: &mut usize,
+        rng: &mut fastrand::Rng,
+    ) -> Found {
+        // With a percentage, kube-scheduler's order and number of nodes apply.
+        if percentage_of_nodes.is_some() {
+            return self.find(percentage_of_nodes, start, rng);
+        }
+        let before = rng.clone();
+        match keeper.find(self, rng) {
+            Some(found) => {
+                if compare || cfg!(debug_assertions) {
+                    self.compare(&found, before, rng);
+                }
+                *start %= self.cluster.nodes.len().max(1);
+                found
+            }
+            None => self.find(percentage_of_nodes, start, rng),
+        }
+    }
+
+    /// Makes the decision once more, plainly.
+    fn compare(&mut self, found: &Found, mut rng: fastrand::Rng, after: &fastrand::Rng) {
+        let mut evaluation = Evaluation::default();
+        let plain = Evaluator {
+            profile: self.profile,
+            features: self.features,
+            now: self.now,
+            cluster: self.cluster,
+            nominated: self.nominated,
+            pod: self.pod,
+            evaluation: &mut evaluation,
+            stopwatch: self.stopwatch,
+        }
+        .find(None, &mut 0, &mut rng);
+        let difference = difference(found, &plain).or_else(|| {
+            (rng != *after).then(|| "the generators have been used differently".to_owned())
+        });
+        if let Some(difference) = difference {
+            panic!(
+                "the incremental evaluator differs from the plain one about pod {}: {difference}",
+                self.pod.pod.key()
+            );
+        }
+    }
+}
+
+/// What two decisions about one pod do not agree on.
+fn difference(found: &Found, plain: &Found) -> Option<String> {
+    match (found, plain) {
+        (Found::Placed(found), Found::Placed(plain)) => {
+            let said = |placement: &Placement| {
+                let Placement {
+                    name,
+                    evaluated,
+                    feasible,
+                    ..
+                } = placement;
+                format!("{name}, {feasible} of {evaluated} feasible")
+            };
+            let (found, plain) = (said(found), said(plain));
+            (found != plain).then(|| format!("{found} instead of {plain}"))
+        }
+        (Found::Unfit(found), Found::Unfit(plain)) => {
+            let (text, plainly) = (found.to_string(), plain.to_string());
+            if text != plainly {
+                return Some(format!("{text:?} instead of {plainly:?}"));
+            }
+            let (found, plain) = (&found.diagnosis, &plain.diagnosis);
+            if found.unschedulable_plugins != plain.unschedulable_plugins
+                || found.pending_plugins != plain.pending_plugins
+            {
+                return Some(format!(
+                    "{:?} and {:?} turned it down instead of {:?} and {:?}",
+                    found.unschedulable_plugins,
+                    found.pending_plugins,
+                    plain.unschedulable_plugins,
+                    plain.pending_plugins
+                ));
+            }
+            let mut differs = None;
+            plain.statuses.each(|slot, status| {
+                let got = found.statuses.get(slot);
+                if got == status {
+                    return std::ops::ControlFlow::Continue(());
+                }
+                differs = Some(format!("slot {slot:?}: {got:?} instead of {status:?}"));
+                std::ops::ControlFlow::Break(())
+            });
+            differs
+        }
+        (found, plain) => Some(format!("{found:?} instead of {plain:?}")),
+    }
+}

@@ -1,0 +1,119 @@
+//! How the answers of a profile's plugins can be kept: found out once per profile.
+
+use crate::profile::{PluginId, Profile};
+use berth_api::Str;
+use berth_framework::PodInfo;
+use berth_framework::keep::{Domains, Fragment, Keep, Kept};
+use berth_framework::plugin::Context;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A plugin that judges by domains.
+pub(super) struct DomainMember {
+    pub(super) id: PluginId,
+    pub(super) name: Str,
+    pub(super) plugin: Arc<dyn Domains>,
+    /// Its place among the filters, if it filters.
+    pub(super) filter: Option<usize>,
+    /// How many times its score counts, if it scores.
+    pub(super) weight: Option<i64>,
+}
+
+/// The plan of a profile.
+pub(super) struct Plan {
+    keeps: Vec<Arc<dyn Keep>>,
+    pub(super) domains: Vec<DomainMember>,
+    /// By plugin: whether its scores are brought to scale.
+    normalizes: Vec<bool>,
+    /// The PreFilter plugins (by their place) that nothing is known about. They neither filter nor score, and run
+    /// in every cycle.
+    pub(super) strangers: Vec<usize>,
+}
+
+impl Plan {
+    /// `None` when some plugin has a say about nodes and does not tell what its answers depend on.
+    pub(super) fn new(profile: &Profile) -> Option<Self> {
+        let mut plan = Self {
+            keeps: Vec::new(),
+            domains: Vec::new(),
+            normalizes: vec![false; profile.plugins().len()],
+            strangers: Vec::new(),
+        };
+        // Without scores the first feasible node is taken: nothing to be gained.
+        if profile.score.is_empty() {
+            return None;
+        }
+        for (at, extensions) in profile.plugins().iter().enumerate() {
+            let is = |id: PluginId| id.index() == at;
+            let pre_filter = profile.pre_filter.iter().position(|m| is(m.id));
+            let filter = profile.filter.iter().position(|m| is(m.id));
+            let pre_score = profile.pre_score.iter().any(|m| is(m.id));
+            let score = profile.score.iter().find(|s| is(s.member.id));
+            if pre_filter.is_none() && filter.is_none() && !pre_score && score.is_none() {
+                continue;
+            }
+            if let Some(plugin) = &extensions.domains {
+                let id = filter
+                    .map(|at| profile.filter[at].id)
+                    .or(score.map(|s| s.member.id))?;
+                // Only as a whole does the ledger stand for the plugin.
+                if pre_filter.is_some() != filter.is_some() || pre_score != score.is_some() {
+                    return None;
+                }
+                plan.domains.push(DomainMember {
+                    id,
+                    name: Str::new(&extensions.name),
+                    plugin: plugin.clone(),
+                    filter,
+                    weight: score.map(|s| s.weight),
+                });
+            } else if let Some(keep) = &extensions.keep {
+                plan.normalizes[at] = keep.normalizes();
+                plan.keeps.push(keep.clone());
+            } else {
+                match pre_filter {
+                    Some(at) if filter.is_none() && !pre_score && score.is_none() => {
+                        plan.strangers.push(at);
+                    }
+                    _ => return None,
+                }
+            }
+        }
+        Some(plan)
+    }
+
+    /// Whether a plugin's scores are brought to scale.
+    pub(super) fn normalizes(&self, id: PluginId) -> bool {
+        self.normalizes.get(id.index()).copied().unwrap_or(false)
+    }
+
+    /// Writes what makes pods alike; false when the answers about this one cannot be kept.
+    pub(super) fn fragment(
+        &self,
+        profile: &Profile,
+        cx: &Context<'_>,
+        pod: &PodInfo,
+        fragment: &mut Fragment,
+    ) -> bool {
+        fragment.clear();
+        fragment.put(&profile.name);
+        // Whose nominations count depends on it.
+        fragment.put(&pod.pod.priority());
+        // Where each plugin's part ends comes last: what one wrote never passes for another's.
+        let mut ends: SmallVec<[usize; 24]> = SmallVec::new();
+        for keep in &self.keeps {
+            if keep.fragment(cx, pod, fragment) == Kept::Never {
+                return false;
+            }
+            ends.push(fragment.as_bytes().len());
+        }
+        for member in &self.domains {
+            if member.plugin.fragment(cx, pod, fragment) == Kept::Never {
+                return false;
+            }
+            ends.push(fragment.as_bytes().len());
+        }
+        ends.iter().for_each(|end| fragment.put(end));
+        true
+    }
+}
