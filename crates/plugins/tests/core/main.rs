@@ -1,0 +1,5 @@
+//! The in-tree plugins at work in the scheduling core: what only shows when they meet queue, cache and dispatcher.
+
+mod bad_input;
+mod preemption;
+mod world;

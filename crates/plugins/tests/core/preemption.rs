@@ -1,0 +1,359 @@
+//! Preemption from the first attempt until the preemptor is bound (queue 6 and 9.13).
+
+use crate::world::{World, is_deletion, is_status_of};
+use berth_api::Kind;
+use berth_framework::call::CallErrorKind;
+use berth_framework::testing::{PodBuilder, node, pod};
+use berth_framework::{Feature, FeatureGates};
+use berth_scheduler::metrics::{Metric, Value};
+use berth_scheduler::queue::QueuedIn;
+use serde_json::json;
+
+const FULL: &str = "Insufficient cpu.";
+const WAITS: &str = "preemption: not eligible due to a terminating pod on the nominated node.";
+
+fn small(name: &str) -> PodBuilder {
+    pod(name).request("cpu", "1")
+}
+
+fn vip(name: &str, cpu: &str) -> PodBuilder {
+    pod(name).priority(10).request("cpu", cpu)
+}
+
+/// One node of two CPUs, both taken.
+fn full(features: FeatureGates) -> World {
+    let mut w = World::with(features);
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    w.pod(small("a").priority(1).on("n1"));
+    w.pod(small("b").on("n1"));
+    w
+}
+
+/// queue P-16, P-20 to P-22, edge cases 125 and 243; plugins 6.5, 6.6, 15.19: an event wakes the preemptor while its
+/// victims are being told. It is kept out until they have been, and then tried without a further event.
+#[test]
+fn a_preemptor_is_kept_out_until_its_victims_have_been_told() {
+    let mut w = full(FeatureGates::default());
+    w.pod(vip("vip", "2"));
+    assert!(w.attempt().ends_with(FULL));
+    assert_eq!(w.deletions(), ["a"], "b follows a");
+    assert_eq!(w.promised("vip"), "n1");
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Unschedulable));
+    // A node that is not big enough for it is no reason, one that is might be.
+    w.node(node("tiny").capacity("1", "1Gi", "10"));
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Unschedulable));
+    w.node(node("tainted").capacity("4", "1Gi", "10").taint(
+        "k",
+        "v",
+        berth_api::TaintEffect::NoSchedule,
+    ));
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
+    w.advance(5);
+    let report = w.calls.iter().find_map(|(_, call)| match call {
+        berth_framework::ApiCall::PatchPodStatus {
+            condition: Some(c), ..
+        } if c.reason == "NotReadyForScheduling" => Some(c.message.clone()),
+        _ => None,
+    });
+    assert_eq!(report, None, "it said Unschedulable, which tells more");
+    w.answer(is_deletion, None, true);
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated));
+    assert_eq!(w.deletions(), ["b"]);
+    w.answer(is_deletion, None, true);
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Active));
+    let text = w.attempt();
+    assert!(text.ends_with(WAITS), "{text}");
+    w.deleted("a");
+    w.deleted("b");
+    w.advance(10);
+    assert_eq!(w.attempts(), ["vip on n1"]);
+    let events: Vec<&String> = w.events.iter().filter(|e| e.starts_with("Pre")).collect();
+    assert_eq!(
+        events,
+        [
+            "Preempted Preempted by pod uid-vip on node n1",
+            "Preempted Preempted by pod uid-vip on node n1"
+        ]
+    );
+}
+
+/// Issue 4: a preemptor whose status write is pending never preempts again, whatever has become of the write and of
+/// the deletion, and whatever wakes it.
+#[test]
+fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
+    type Step = fn(&mut World);
+    let writes: [(&str, Step); 4] = [
+        ("on its way", |_| {}),
+        ("to be repeated", |w| {
+            w.answer(is_status_of("vip"), Some(CallErrorKind::Unavailable), false);
+        }),
+        ("perhaps carried out", |w| {
+            w.answer(is_status_of("vip"), Some(CallErrorKind::Timeout), false);
+        }),
+        ("written and not seen", |w| {
+            let at = w.calls.iter().position(|(_, c)| is_status_of("vip")(c));
+            let (id, _) = w.calls.remove(at.expect("the status is written"));
+            w.core.complete(id, Ok(()), w.now);
+        }),
+    ];
+    let deletions: [(&str, Step); 3] = [
+        ("on its way", |_| {}),
+        ("carried out and not seen", |w| {
+            let at = w.calls.iter().position(|(_, c)| is_deletion(c));
+            let (id, _) = w.calls.remove(at.expect("the victim is told"));
+            w.core.complete(id, Ok(()), w.now);
+        }),
+        ("the victim is terminating", |w| {
+            w.answer(is_deletion, None, true);
+        }),
+    ];
+    let wakes: [(&str, Step); 2] = [
+        ("an update of the pod", |w| {
+            w.change("vip", |p| p.label("touched", "yes"));
+        }),
+        ("a pod goes elsewhere", |w| w.deleted("tiny-one")),
+    ];
+    for (write, written) in writes {
+        for (deletion, deleted) in deletions {
+            for (wake, woken) in wakes {
+                let case = format!("status {write}, deletion {deletion}, {wake}");
+                let mut w = full(FeatureGates::default());
+                w.node(node("n2").capacity("2", "1Gi", "10"));
+                w.pod(small("c").on("n2")).pod(small("d").on("n2"));
+                w.pod(pod("tiny-one").request("cpu", "0").on("n2"));
+                w.pod(vip("vip", "1"));
+                assert!(w.attempt().ends_with(FULL), "{case}");
+                let victims = w.deletions();
+                assert_eq!(victims.len(), 1, "{case}");
+                let promised = w.promised("vip");
+                written(&mut w);
+                deleted(&mut w);
+                woken(&mut w);
+                w.advance(10);
+                let tried = w.attempts();
+                assert!(
+                    tried.iter().all(|t| t.ends_with(WAITS)),
+                    "{case}: {tried:?}"
+                );
+                assert!(
+                    w.deletions().iter().all(|d| *d == victims[0]),
+                    "{case}: nobody else goes: {:?}",
+                    w.deletions()
+                );
+                assert_eq!(w.promised("vip"), promised, "{case}");
+                let metrics = w.core.metrics();
+                let Some(Value::Histogram(chosen)) = metrics.get(Metric::PreemptionVictims, &[])
+                else {
+                    panic!("{case}: victims were counted");
+                };
+                assert_eq!((chosen.count(), chosen.sum), (1, 1.0), "{case}");
+            }
+        }
+    }
+}
+
+/// queue P-20, edge case 242: a victim that refuses to go brings the preemptor back at once, and it may choose anew.
+#[test]
+fn a_refused_eviction_is_tried_anew() {
+    let mut w = full(FeatureGates::default());
+    w.pod(vip("vip", "1"));
+    assert!(w.attempt().ends_with(FULL));
+    let first = w.deletions();
+    assert_eq!(first.len(), 1);
+    w.answer(is_deletion, Some(CallErrorKind::Refused), false);
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Active));
+    assert!(!w.events.iter().any(|e| e.starts_with("Preempted")));
+    assert!(w.attempt().ends_with(FULL));
+    assert_eq!(w.deletions(), first, "the least important one still is");
+    w.answer_all();
+    w.advance(10);
+    assert_eq!(w.attempts(), ["vip on n1"]);
+}
+
+/// queue P-19: without SchedulerAsyncPreemption the cycle waits for its victims.
+#[test]
+fn without_the_gate_the_cycle_waits() {
+    let gates = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
+    let mut w = full(gates);
+    w.pod(vip("vip", "2"));
+    assert_eq!(w.attempt(), "parked");
+    w.answer(is_deletion, None, false);
+    assert_eq!(w.attempt(), "parked", "one after another");
+    w.answer(is_deletion, None, false);
+    assert_eq!(w.promised("vip"), "n1");
+    w.advance(10);
+    assert_eq!(w.attempts(), ["vip on n1"]);
+}
+
+/// queue edge case 244; plugins 15.14: the room belongs to the preemptor, except for pods of higher priority.
+#[test]
+fn promised_room_is_kept_from_lower_pods_alone() {
+    for (priority, placed) in [(5, false), (10, false), (20, true)] {
+        let mut w = full(FeatureGates::default());
+        w.pod(vip("vip", "2"));
+        assert!(w.attempt().ends_with(FULL));
+        w.answer(is_deletion, None, false);
+        w.answer(is_deletion, None, false);
+        // Both victims are gone, and the preemptor waits for its backoff.
+        w.pod(small("other").priority(priority));
+        let text = loop {
+            let text = w.attempt();
+            if text.starts_with("other") || text == "idle" {
+                break text;
+            }
+        };
+        assert_eq!(text == "other on n1", placed, "priority {priority}: {text}");
+    }
+}
+
+/// queue P-24, edge case 246; plugins 6.5: lower pods lose their promise and are tried again; equal ones keep it.
+#[test]
+fn lower_pods_lose_their_promise() {
+    for (priority, keeps) in [(5, false), (10, true)] {
+        let mut w = World::new();
+        w.node(node("n1").capacity("2", "1Gi", "10"));
+        w.pod(small("a").on("n1")).pod(small("b").on("n1"));
+        w.pod(small("earlier").priority(priority).nominated("n1"));
+        assert!(w.attempt().ends_with(FULL));
+        w.answer(is_deletion, None, false);
+        assert_eq!(w.promised("earlier"), "n1");
+        // It would need all that is there; what an equal one was promised is not to be had.
+        w.pod(vip("vip", "2"));
+        assert!(w.attempt().starts_with("vip: "));
+        assert_eq!(w.promised("earlier") == "n1", keeps, "priority {priority}");
+        assert_eq!(w.promised("vip") == "n1", !keeps, "priority {priority}");
+        if !keeps {
+            w.answer_all();
+            assert_eq!(w.pods["earlier"].status.nominated_node_name, "");
+        }
+    }
+}
+
+/// queue edge case 248: the promised node goes away, and the preemptor is tried elsewhere.
+#[test]
+fn a_preemptor_whose_node_is_gone_goes_elsewhere() {
+    let mut w = full(FeatureGates::default());
+    w.pod(vip("vip", "1"));
+    assert!(w.attempt().ends_with(FULL));
+    w.answer(is_deletion, None, true);
+    w.core.apply(
+        berth_scheduler::ClusterChange::Deleted(node("n1").object()),
+        w.now,
+    );
+    w.node(node("n2").capacity("2", "1Gi", "10"));
+    w.advance(10);
+    assert_eq!(w.attempts(), ["vip on n2"]);
+}
+
+/// Two preemptors need the same room: a victim that is going already is not told twice, and the more important
+/// preemptor gets the room.
+#[test]
+fn victims_on_their_way_are_not_told_twice() {
+    let mut w = full(FeatureGates::default());
+    w.pod(vip("vip", "2"));
+    assert!(w.attempt().ends_with(FULL));
+    w.answer(is_deletion, None, true);
+    w.answer(is_deletion, None, true);
+    assert_eq!(w.deletions().len(), 0);
+    w.pod(pod("boss").priority(50).request("cpu", "2"));
+    let text = w.attempt();
+    assert!(text.starts_with("boss: ") && text.ends_with(FULL), "{text}");
+    assert_eq!(w.deletions().len(), 0, "they go already");
+    assert_eq!(w.promised("boss"), "n1");
+    w.deleted("a");
+    w.deleted("b");
+    w.advance(10);
+    let tried = w.attempts();
+    assert_eq!(tried[0], "boss on n1", "{tried:?}");
+    assert!(!tried.iter().any(|t| t == "vip on n1"));
+}
+
+/// plugins 6.3, 6.8, queue P-12: whoever was promised the node counts in the dry run, so more has to go.
+#[test]
+fn promised_pods_count_in_the_dry_run() {
+    for (nominee, expected) in [(None, 1), (Some(5), 1), (Some(10), 2), (Some(50), 2)] {
+        let mut w = full(FeatureGates::default());
+        if let Some(priority) = nominee {
+            // It is nominated, and waits for something else: a volume that does not exist.
+            let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]);
+            w.pod(
+                small("nominee")
+                    .priority(priority)
+                    .nominated("n1")
+                    .with(|p| {
+                        p.spec.volumes = serde_json::from_value(volumes).expect("volumes");
+                    }),
+            );
+            w.attempt();
+            // Its nomination is cleared by the failure; somebody sets it again.
+            w.answer_all();
+            w.change("nominee", |p| p.nominated("n1"));
+            assert_eq!(w.promised("nominee"), "n1");
+        }
+        w.pod(vip("vip", "1"));
+        while !w.attempt().starts_with("vip") {}
+        let mut told = w.deletions();
+        while !w.deletions().is_empty() {
+            w.answer(is_deletion, None, false);
+            told.extend(w.deletions());
+        }
+        assert_eq!(told.len(), expected, "{nominee:?}: {told:?}");
+    }
+}
+
+/// plugins 6.8, 7.1, 16 (VolumeRestrictions): a claim that only one pod may use is freed, whatever room there is.
+#[test]
+fn a_claim_for_one_pod_is_freed() {
+    let mut w = World::new();
+    w.node(node("n1"));
+    w.object(
+        Kind::PersistentVolumeClaim,
+        json!({
+            "metadata": {"name": "data", "namespace": "default", "uid": "data",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": "pv", "accessModes": ["ReadWriteOncePod"]},
+            "status": {"phase": "Bound"},
+        }),
+    );
+    w.object(Kind::PersistentVolume, json!({"metadata": {"name": "pv"}}));
+    let uses = |pod: PodBuilder| {
+        let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+        pod.with(|p| p.spec.volumes = serde_json::from_value(volumes).expect("volumes"))
+    };
+    w.pod(uses(pod("user")).on("n1"));
+    w.pod(pod("bystander").on("n1"));
+    w.pod(uses(pod("vip").priority(10)));
+    let reason = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use \
+                  by another pod";
+    let text = w.attempt();
+    assert!(text.contains(reason), "{text}");
+    assert_eq!(w.deletions(), ["user"]);
+    w.answer(is_deletion, None, false);
+    w.advance(10);
+    assert_eq!(w.attempts(), ["vip on n1"]);
+}
+
+/// queue P-1, edge case 247; plugins 6.2, 15.21: the whole message of a pod that cannot preempt, and its nomination.
+#[test]
+fn the_message_of_a_pod_that_cannot_preempt() {
+    let nowhere = "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption \
+                   is not helpful for scheduling.";
+    let never = "preemption: not eligible due to preemptionPolicy=Never.";
+    for (policy, why, promised) in [(None, nowhere, ""), (Some("Never"), never, "n1")] {
+        let mut w = World::new();
+        w.node(node("n1").capacity("2", "1Gi", "10"));
+        w.node(node("n2").capacity("1", "1Gi", "10"));
+        w.pod(small("a").priority(10).on("n1"));
+        w.pod(vip("vip", "2").nominated("n1").with(|p| {
+            p.spec.preemption_policy = policy.map(Into::into);
+        }));
+        assert_eq!(
+            w.attempt(),
+            format!(
+                "vip: 0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, {why}"
+            )
+        );
+        assert_eq!(w.promised("vip"), promised);
+        assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 1.0);
+    }
+}
