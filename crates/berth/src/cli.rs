@@ -1,6 +1,7 @@
 //! The command line.
 
 use berth_perf::core::Row;
+use berth_scheduler::evaluator::EvaluatorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -129,6 +130,27 @@ pub(crate) struct CoreArgs {
     /// Seed of every random choice; a new one each start when absent
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+    /// How nodes are found: node by node (plain), or the same faster (incremental)
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = EvaluatorArg::Incremental)]
+    pub(crate) evaluator: EvaluatorArg,
+}
+
+/// The evaluator that decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EvaluatorArg {
+    /// Node by node, in kube-scheduler's order.
+    Plain,
+    /// The same decisions, looking only at what has changed.
+    Incremental,
+}
+
+impl From<EvaluatorArg> for EvaluatorKind {
+    fn from(arg: EvaluatorArg) -> Self {
+        match arg {
+            EvaluatorArg::Plain => Self::Plain,
+            EvaluatorArg::Incremental => Self::Incremental,
+        }
+    }
 }
 
 /// `berth scheduler`.

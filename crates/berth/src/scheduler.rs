@@ -69,6 +69,7 @@ pub(crate) fn options(args: &CoreArgs, registry: Registry) -> Result<RunOptions,
     Ok(RunOptions {
         config,
         seed,
+        evaluator: args.evaluator.into(),
         registry,
     })
 }

@@ -11,7 +11,7 @@ use berth_client::events::{self, EventPublisher};
 use berth_framework::registry::Registry;
 use berth_framework::{call::CallId, call::CallResult, stage::JobId, stage::JobResult};
 use berth_scheduler::config::Config;
-use berth_scheduler::evaluator::Stopwatch;
+use berth_scheduler::evaluator::{EvaluatorKind, Stopwatch};
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,6 +45,8 @@ pub(crate) struct RunOptions {
     pub(crate) config: Config,
     /// The seed of every random choice.
     pub(crate) seed: u64,
+    /// Which evaluator decides.
+    pub(crate) evaluator: EvaluatorKind,
     /// The plugins that a profile may name.
     pub(crate) registry: Registry,
 }
@@ -65,6 +67,7 @@ impl Runner {
     pub(crate) fn start(transport: &Transport, options: &RunOptions) -> Result<Self, Failure> {
         let mut core = SchedulerOptions {
             seed: options.seed,
+            evaluator: options.evaluator,
             stopwatch: Box::new(SinceStart(Instant::now())),
             ..SchedulerOptions::default()
         };
