@@ -367,6 +367,16 @@ impl EventRegistration {
         }
     }
 
+    /// Worth a try when `supplement` says so, on an event that no plugin of kube-scheduler hears of: what its hints
+    /// miss, kept apart from them; see [`EventRegistration::supplement`].
+    pub fn supplementary(
+        resource: EventResource,
+        action: ActionType,
+        supplement: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_hint(resource, action, |_, _, _| Ok(Hint::Skip)).supplemented_by(supplement)
+    }
+
     /// Adds what the hint misses; see [`EventRegistration::supplement`].
     #[must_use]
     pub fn supplemented_by(

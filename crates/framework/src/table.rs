@@ -115,6 +115,8 @@ pub struct NodeTable {
     images: FxHashMap<Str, ImageSummary>,
     with_affinity: usize,
     with_required_anti_affinity: usize,
+    /// How many required anti-affinity terms of pods have each topology key.
+    anti_affinity_topologies: FxHashMap<Str, usize>,
     order: ZoneOrder,
     journal: Vec<Undo>,
     marks: usize,
@@ -137,6 +139,7 @@ impl Default for NodeTable {
             images: FxHashMap::default(),
             with_affinity: 0,
             with_required_anti_affinity: 0,
+            anti_affinity_topologies: FxHashMap::default(),
             order: ZoneOrder::default(),
             journal: Vec::new(),
             marks: 0,
@@ -445,8 +448,26 @@ impl NodeTable {
         self.with_required_anti_affinity
     }
 
+    /// Whether the label is the topology key of a required anti-affinity term of some pod.
+    pub fn is_anti_affinity_topology(&self, label: &str) -> bool {
+        self.anti_affinity_topologies.contains_key(label)
+    }
+
+    fn book_topologies(&mut self, pod: &PodInfo, sign: i64) {
+        let terms = pod.affinity.as_ref();
+        for term in terms.map_or(&[][..], |terms| &terms.required_anti_affinity) {
+            let key = &term.topology_key;
+            let known = self.anti_affinity_topologies.get(key).copied();
+            match known.unwrap_or(0).saturating_add_signed(sign as isize) {
+                0 => self.anti_affinity_topologies.remove(key),
+                terms => self.anti_affinity_topologies.insert(key.clone(), terms),
+            };
+        }
+    }
+
     fn book(&mut self, slot: Slot, pod: &PodInfo, sign: i64) {
         let at = slot.index();
+        self.book_topologies(pod, sign);
         for (count, counts) in [
             (&mut self.with_affinity, pod.has_affinity()),
             (

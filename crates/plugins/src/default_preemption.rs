@@ -24,7 +24,7 @@ mod victims;
 pub use args::DefaultPreemptionArgs;
 
 use berth_api::{Pod, Str};
-use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint, Touched};
 use berth_framework::plugin::{
     Context, DryRun, EnqueueExtensions, NodeStatuses, Nominating, Plugin, PostFilter,
     PostFilterContext, PostFilterResult, PostFilterStep, PreEnqueue,
@@ -190,10 +190,11 @@ impl PostFilter for DefaultPreemption {
 impl EnqueueExtensions for DefaultPreemption {
     /// Whether the deletion of a pod helps is for the plugins to say that turned the pod down.
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        vec![EventRegistration::with_hint(
-            EventResource::Pod,
-            ActionType::DELETE,
-            |_, _, _| Ok(Hint::Skip),
-        )]
+        vec![
+            EventRegistration::with_hint(EventResource::Pod, ActionType::DELETE, |_, _, _| {
+                Ok(Hint::Skip)
+            })
+            .touching(|_, _| Touched::nobody()),
+        ]
     }
 }

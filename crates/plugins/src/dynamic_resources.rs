@@ -10,6 +10,7 @@ pub use args::DynamicResourcesArgs;
 
 use crate::change::{is_same_pod, pods};
 use crate::extended_resources::{class_of, may_need_devices};
+use crate::wake::only_the_pod;
 use berth_api::requests::{Options, pod_resources};
 use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
 use berth_framework::plugin::{
@@ -140,7 +141,8 @@ impl EnqueueExtensions for DynamicResources {
                         _ => Hint::Skip,
                     })
                 },
-            ),
+            )
+            .touching(|_, change| only_the_pod(change)),
             EventRegistration::always(EventResource::ResourceClaim, add_or_update),
             EventRegistration::always(EventResource::DeviceClass, add_or_update),
             EventRegistration::always(EventResource::ResourceSlice, add_or_update),

@@ -20,6 +20,7 @@ mod filter;
 #[cfg(test)]
 mod hint_tests;
 mod hints;
+mod keys;
 mod score;
 mod terms;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod tests;
 
 pub use args::InterPodAffinityArgs;
 
+use berth_api::Kind;
 use berth_framework::FeatureGates;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{EnqueueExtensions, Plugin};
@@ -70,13 +72,27 @@ impl EnqueueExtensions for InterPodAffinity {
                 ActionType::ADD | ActionType::UPDATE_POD_LABEL | ActionType::DELETE,
                 |_, pod, change| hints::after_pod_change(pod, &change),
             )
-            .supplemented_by(|cluster, pod, change| hints::missed_of_pods(cluster, pod, &change)),
+            .supplemented_by(|cluster, pod, change| hints::missed_of_pods(cluster, pod, &change))
+            .found_by(keys::waits_for_pods, |_, change| {
+                keys::touched_by_pod(&change)
+            }),
             EventRegistration::with_hint(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
                 |_, pod, change| hints::after_node_change(pod, &change),
             )
-            .supplemented_by(|_, _, _| hints::missed_of_nodes()),
+            .supplemented_by(|cluster, pod, change| hints::missed_of_nodes(cluster, pod, &change))
+            .found_by(keys::waits_for_nodes, |cluster, change| {
+                keys::touched_by_node(cluster, &change)
+            }),
+            EventRegistration::supplementary(
+                EventResource::of_kind(Kind::Namespace),
+                ActionType::ADD | ActionType::UPDATE | ActionType::DELETE,
+                |_, pod, change| hints::missed_of_namespaces(pod, &change),
+            )
+            .found_by(keys::waits_for_namespaces, |_, change| {
+                keys::touched_by_namespace(&change)
+            }),
         ]
     }
 }

@@ -34,5 +34,8 @@ pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
 mod volumes;
+mod wake;
+#[cfg(test)]
+mod wake_tests;
 
 pub use registry::in_tree;

@@ -9,6 +9,7 @@
 //! Terms that name nodes (`metadata.name`) narrow the nodes that are filtered at all.
 
 mod args;
+mod keys;
 #[cfg(test)]
 mod tests;
 
@@ -206,10 +207,14 @@ impl Score for NodeAffinity {
 
 impl EnqueueExtensions for NodeAffinity {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        vec![EventRegistration::with_hint(
-            EventResource::Node,
-            ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
-            move |_, pod, change| self.after_node_change(pod, &change),
-        )]
+        let plugin = self.clone();
+        vec![
+            EventRegistration::with_hint(
+                EventResource::Node,
+                ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
+                move |_, pod, change| self.after_node_change(pod, &change),
+            )
+            .found_by(keys::waits, move |_, change| plugin.touched(&change)),
+        ]
     }
 }

@@ -5,6 +5,7 @@
 //! ```
 
 use crate::change::{is_same_pod, nodes, pods};
+use crate::wake::{all_or_nobody, only_the_pod};
 use berth_api::{Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
 use berth_framework::plugin::{
@@ -130,12 +131,14 @@ impl EnqueueExtensions for NodeDeclaredFeatures {
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_DECLARED_FEATURE,
                 |_, _, change| after_node_change(&change),
-            ),
+            )
+            .touching(|_, change| all_or_nobody(&after_node_change(&change))),
             EventRegistration::with_hint(
                 EventResource::Pod,
                 ActionType::UPDATE,
                 |_, pod, change| after_pod_change(pod, &change),
-            ),
+            )
+            .touching(|_, change| only_the_pod(change)),
         ]
     }
 }

@@ -4,7 +4,10 @@
 //! taken is part of the node's row, so preemption's dry runs see ports come and go without this plugin's help.
 
 use crate::change::{is_assigned_or_nominated, pods};
-use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_api::Pod;
+use berth_framework::event::{
+    ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
+};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
@@ -59,6 +62,26 @@ impl Filter for NodePorts {
     }
 }
 
+/// Ports are compared by address only when an event is asked about.
+fn ports(pod: &Pod) -> impl Iterator<Item = WaitKey> {
+    let ports = host_ports(pod).into_iter();
+    ports.map(|port| WaitKey::of((port.protocol.as_str(), port.port)))
+}
+
+/// What a pod that was turned down waits for.
+fn waits(pod: &Pod) -> Waits {
+    ports(pod).collect()
+}
+
+/// The ports that a pod leaves.
+fn touched(change: &Change<'_>) -> Touched {
+    match pods(change) {
+        Ok((Some(deleted), _)) if is_assigned_or_nominated(deleted) => ports(deleted).collect(),
+        Ok(_) => Touched::nobody(),
+        Err(_) => Touched::everything(),
+    }
+}
+
 impl EnqueueExtensions for NodePorts {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
@@ -77,7 +100,8 @@ impl EnqueueExtensions for NodePorts {
                         .any(|port| freed.iter().any(|used| port.conflicts_with(used)));
                     Ok(if helps { Hint::Queue } else { Hint::Skip })
                 },
-            ),
+            )
+            .found_by(waits, |_, change| touched(&change)),
             EventRegistration::always(EventResource::Node, ActionType::ADD),
         ]
     }

@@ -1,6 +1,7 @@
 //! Keeps pods off cordoned nodes, unless they tolerate the taint `node.kubernetes.io/unschedulable:NoSchedule`.
 
 use crate::change::{is_same_pod, nodes, pods};
+use crate::wake::{all_or_nobody, only_the_pod};
 use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Taint, TaintEffect};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
@@ -81,7 +82,8 @@ impl EnqueueExtensions for NodeUnschedulable {
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_TAINT,
                 |_, _, change| Self::after_node_change(&change),
-            ),
+            )
+            .touching(|_, change| all_or_nobody(&Self::after_node_change(&change))),
             EventRegistration::with_hint(
                 EventResource::Pod,
                 ActionType::UPDATE_POD_TOLERATION,
@@ -92,7 +94,8 @@ impl EnqueueExtensions for NodeUnschedulable {
                     });
                     Ok(if helped { Hint::Queue } else { Hint::Skip })
                 },
-            ),
+            )
+            .touching(|_, change| only_the_pod(change)),
         ]
     }
 }

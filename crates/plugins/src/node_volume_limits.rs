@@ -8,9 +8,12 @@ use crate::volumes::{
     check_owner, claim_of, driver_of_plugin, inline_in_tree, is_migrated, look_up, shared_claims,
     uses_claim, volume_in_tree,
 };
+use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
 use berth_api::pod::Volume;
 use berth_api::{CsiNode, PersistentVolumeClaim, Pod, Str};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::event::{
+    ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
+};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
@@ -305,6 +308,31 @@ fn after_detach(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     })
 }
 
+/// Pods that have volumes of the driver written into them; without a driver, those that have claims.
+fn attached_by(driver: Option<&str>) -> WaitKey {
+    WaitKey::of(("attached by", driver))
+}
+
+/// What a pod that was turned down waits for of attachments.
+fn waits_for_detaching(pod: &Pod) -> Waits {
+    let claims = shared_claims(pod).next().map(|_| attached_by(None));
+    let inline = pod.spec.volumes.iter().filter_map(inline_in_tree);
+    let drivers = inline.filter_map(|volume| driver_of_plugin(volume.plugin));
+    let drivers = drivers.map(|driver| attached_by(Some(driver)));
+    claims.into_iter().chain(drivers).collect()
+}
+
+/// What an attachment leaves that is gone.
+fn touched_by_detaching(change: &Change<'_>) -> Touched {
+    let attachment = change.old.and_then(|old| old.as_volume_attachment());
+    attachment.map_or_else(Touched::everything, |attachment| {
+        [None, Some(attachment.spec.attacher.as_str())]
+            .map(attached_by)
+            .into_iter()
+            .collect()
+    })
+}
+
 impl EnqueueExtensions for NodeVolumeLimits {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
@@ -313,10 +341,12 @@ impl EnqueueExtensions for NodeVolumeLimits {
                 EventResource::CsiNode,
                 ActionType::UPDATE,
                 |_, _, change| after_csi_node_update(&change),
-            ),
+            )
+            .touching(|_, change| all_or_nobody(&after_csi_node_update(&change))),
             EventRegistration::with_hint(EventResource::Pod, ActionType::DELETE, |_, _, change| {
                 after_pod_delete(&change)
-            }),
+            })
+            .touching(|_, change| all_or_nobody(&after_pod_delete(&change))),
             EventRegistration::with_hint(
                 EventResource::PersistentVolumeClaim,
                 ActionType::ADD,
@@ -329,12 +359,16 @@ impl EnqueueExtensions for NodeVolumeLimits {
                         Hint::Skip
                     })
                 },
-            ),
+            )
+            .found_by(waits_for_claims, |_, change| touched_by_claim(change)),
             EventRegistration::with_hint(
                 EventResource::VolumeAttachment,
                 ActionType::DELETE,
                 |_, pod, change| after_detach(pod, &change),
-            ),
+            )
+            .found_by(waits_for_detaching, |_, change| {
+                touched_by_detaching(&change)
+            }),
         ]
     }
 }

@@ -16,10 +16,12 @@ mod constraints;
 mod default_selector;
 mod filter;
 mod hints;
+mod keys;
 mod score;
 
 pub use args::PodTopologySpreadArgs;
 
+use berth_api::Kind;
 use berth_framework::FeatureGates;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{EnqueueExtensions, Plugin};
@@ -33,6 +35,14 @@ pub const REASON_SKEW: &str = "node(s) didn't match pod topology spread constrai
 /// The reason on a node that is in no domain.
 pub const REASON_NO_DOMAIN: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
+
+/// The kinds whose selectors say what the default constraints count.
+const SELECTING_KINDS: [Kind; 4] = [
+    Kind::Service,
+    Kind::ReplicationController,
+    Kind::ReplicaSet,
+    Kind::StatefulSet,
+];
 
 /// Spreads pods.
 #[derive(Debug, Default)]
@@ -56,15 +66,21 @@ impl Plugin for PodTopologySpread {
 impl EnqueueExtensions for PodTopologySpread {
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
         let features = *features;
-        let (plugin, gates) = (self.clone(), features);
-        vec![
+        let [plugin, for_pods, for_nodes, defaults] = [(); 4].map(|()| self.clone());
+        let mut events = vec![
             EventRegistration::with_hint(
                 EventResource::Pod,
                 ActionType::ADD
                     | ActionType::UPDATE_POD_LABEL
                     | ActionType::UPDATE_POD_TOLERATION
                     | ActionType::DELETE,
-                move |cluster, pod, change| plugin.after_pod_change(cluster, &gates, pod, &change),
+                move |cluster, pod, change| {
+                    plugin.after_pod_change(cluster, &features, pod, &change)
+                },
+            )
+            .found_by(
+                move |pod| for_pods.waits_for_pods(&features, pod),
+                |_, change| keys::touched_by_pod(&change),
             ),
             EventRegistration::with_hint(
                 EventResource::Node,
@@ -75,8 +91,26 @@ impl EnqueueExtensions for PodTopologySpread {
                 move |cluster, pod, change| {
                     self.after_node_change(cluster, &features, pod, &change)
                 },
+            )
+            .found_by(
+                move |pod| for_nodes.waits_for_nodes(&features, pod),
+                |_, change| keys::touched_by_node(&change),
             ),
-        ]
+        ];
+        if defaults.has_hard_defaults() {
+            events.extend(SELECTING_KINDS.map(|kind| {
+                let plugin = defaults.clone();
+                EventRegistration::supplementary(
+                    EventResource::of_kind(kind),
+                    ActionType::ADD | ActionType::UPDATE | ActionType::DELETE,
+                    move |_, pod, change| Ok(plugin.missed_of_selectors(pod, &change)),
+                )
+                .found_by(keys::waits_for_selectors, |_, change| {
+                    keys::touched_by_selector(&change)
+                })
+            }));
+        }
+        events
     }
 }
 

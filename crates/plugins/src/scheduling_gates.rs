@@ -6,6 +6,7 @@
 //! ```
 
 use crate::change::{is_same_pod, pods};
+use crate::wake::only_the_pod;
 use berth_api::Pod;
 use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
@@ -48,17 +49,20 @@ impl PreEnqueue for SchedulingGates {
 
 impl EnqueueExtensions for SchedulingGates {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        vec![EventRegistration::with_hint(
-            EventResource::Pod,
-            ActionType::UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
-            |_, pod, change| {
-                let (_, new) = pods(&change)?;
-                Ok(match new {
-                    Some(new) if is_same_pod(new, pod) => Hint::Queue,
-                    _ => Hint::Skip,
-                })
-            },
-        )]
+        vec![
+            EventRegistration::with_hint(
+                EventResource::Pod,
+                ActionType::UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+                |_, pod, change| {
+                    let (_, new) = pods(&change)?;
+                    Ok(match new {
+                        Some(new) if is_same_pod(new, pod) => Hint::Queue,
+                        _ => Hint::Skip,
+                    })
+                },
+            )
+            .touching(|_, change| only_the_pod(change)),
+        ]
     }
 }
 

@@ -6,9 +6,12 @@
 //! ```
 
 use crate::change::{is_same_pod, nodes, pods};
+use crate::wake::only_the_pod;
 use berth_api::taint::{count_intolerable_prefer_no_schedule, first_untolerated};
-use berth_api::{Node, TaintEffect, Toleration};
-use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_api::{Node, Pod, Taint, TaintEffect, Toleration};
+use berth_framework::event::{
+    ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
+};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, PreScore, Score, default_normalize,
 };
@@ -38,6 +41,53 @@ fn has_untolerated(node: &Node, tolerations: &[Toleration], comparison_operators
         comparison_operators,
     )
     .is_some()
+}
+
+/// A pod that tolerates taints with this key, or with whatever key, and this effect.
+fn tolerance(key: Option<&str>, effect: TaintEffect) -> WaitKey {
+    WaitKey::of((key, effect))
+}
+
+/// What a pod that was turned down waits for: nodes whose taints it may tolerate.
+fn waits_for_nodes(pod: &Pod) -> Waits {
+    let tolerations = pod.spec.tolerations.iter().flat_map(|toleration| {
+        let key = (!toleration.key.is_empty()).then_some(toleration.key.as_str());
+        [TaintEffect::NoSchedule, TaintEffect::NoExecute]
+            .into_iter()
+            .filter(|effect| [TaintEffect::Unset, *effect].contains(&toleration.effect))
+            .map(move |effect| tolerance(key, effect))
+    });
+    tolerations.collect()
+}
+
+/// Whom a change of a node may help: those that tolerate one of the taints that are left; anybody when none is left.
+fn touched_by_node(change: &Change<'_>) -> Touched {
+    let Ok((old, new)) = nodes(change) else {
+        return Touched::everything();
+    };
+    let forbidding = |node: &'_ Node| -> Vec<Taint> {
+        let taints = node.spec.taints.iter();
+        taints
+            .filter(|taint| taint.effect.forbids_scheduling())
+            .map(|taint| Taint::new(&taint.key, &taint.value, taint.effect))
+            .collect()
+    };
+    let Some(left) = new.map(forbidding) else {
+        return Touched::nobody();
+    };
+    if old.is_some_and(|old| forbidding(old).iter().all(|taint| left.contains(taint))) {
+        // Whoever was kept off still is.
+        return Touched::nobody();
+    }
+    // Taints of Kubernetes itself are tolerated by many.
+    let own = |taint: &&Taint| !taint.key.starts_with("node.kubernetes.io/");
+    match left.iter().find(own).or(left.first()) {
+        None => Touched::everything(),
+        Some(taint) => [Some(taint.key.as_str()), None]
+            .map(|key| tolerance(key, taint.effect))
+            .into_iter()
+            .collect(),
+    }
 }
 
 fn for_scoring(pod: &PodInfo) -> Vec<Toleration> {
@@ -140,7 +190,8 @@ impl EnqueueExtensions for TaintToleration {
                     let helped = old.is_none_or(kept_off) && new.is_some_and(|n| !kept_off(n));
                     Ok(if helped { Hint::Queue } else { Hint::Skip })
                 },
-            ),
+            )
+            .found_by(waits_for_nodes, |_, change| touched_by_node(&change)),
             // Tolerations can only be added, so any change of them may help.
             EventRegistration::with_hint(
                 EventResource::Pod,
@@ -152,7 +203,8 @@ impl EnqueueExtensions for TaintToleration {
                         _ => Hint::Skip,
                     })
                 },
-            ),
+            )
+            .touching(|_, change| only_the_pod(change)),
         ]
     }
 }

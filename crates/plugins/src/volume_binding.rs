@@ -17,6 +17,7 @@ mod hints;
 
 pub use args::VolumeBindingArgs;
 
+use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
 use berth_api::Str;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{
@@ -194,12 +195,14 @@ impl EnqueueExtensions for VolumeBinding {
                 EventResource::StorageClass,
                 add_or_update,
                 |_, _, change| hints::after_class_change(&change),
-            ),
+            )
+            .touching(|_, change| all_or_nobody(&hints::after_class_change(&change))),
             EventRegistration::with_hint(
                 EventResource::PersistentVolumeClaim,
                 add_or_update,
                 |_, pod, change| hints::after_claim_change(pod, &change),
-            ),
+            )
+            .found_by(waits_for_claims, |_, change| touched_by_claim(change)),
             EventRegistration::always(EventResource::PersistentVolume, add_or_update),
             EventRegistration::always(
                 EventResource::Node,
@@ -207,17 +210,22 @@ impl EnqueueExtensions for VolumeBinding {
             ),
             EventRegistration::with_hint(EventResource::CsiNode, add_or_update, |_, _, change| {
                 hints::after_csi_node_change(&change)
-            }),
+            })
+            .touching(|_, change| all_or_nobody(&hints::after_csi_node_change(&change))),
             EventRegistration::with_hint(
                 EventResource::CsiDriver,
                 ActionType::UPDATE,
                 |_, pod, change| hints::after_driver_change(pod, &change),
-            ),
+            )
+            .found_by(hints::waits_for_drivers, |_, change| {
+                hints::touched_by_driver(&change)
+            }),
             EventRegistration::with_hint(
                 EventResource::CsiStorageCapacity,
                 add_or_update,
                 |_, _, change| hints::after_capacity_change(&change),
-            ),
+            )
+            .touching(|_, change| all_or_nobody(&hints::after_capacity_change(&change))),
         ]
     }
 }

@@ -8,9 +8,12 @@
 
 use crate::change::pods;
 use crate::volumes::{look_up, shared_claims, uses_claim};
+use crate::wake::{claim_key, touched_by_claim, waits_for_claims};
 use berth_api::pod::Volume;
 use berth_api::{Pod, Str};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::event::{
+    ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
+};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
@@ -140,6 +143,39 @@ fn after_pod_delete(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     })
 }
 
+/// What a pod has that it may have to have for itself.
+fn exclusive(pod: &Pod) -> impl Iterator<Item = WaitKey> {
+    let namespace = pod.namespace().as_str();
+    let disks = pod.spec.volumes.iter().flat_map(move |volume| {
+        let disk = |kind: &str, name: &str| WaitKey::of((kind, namespace, name));
+        let gce = volume.gce_persistent_disk.as_ref();
+        let ebs = volume.aws_elastic_block_store.as_ref();
+        [
+            gce.map(|gce| disk("gce", &gce.pd_name)),
+            ebs.map(|ebs| disk("ebs", &ebs.volume_id)),
+            volume.iscsi.as_ref().map(|iscsi| disk("iscsi", &iscsi.iqn)),
+            volume.rbd.as_ref().map(|rbd| disk("rbd", &rbd.image)),
+        ]
+    });
+    let claims = shared_claims(pod);
+    let claims = claims.map(move |name| claim_key(namespace, name));
+    disks.flatten().chain(claims)
+}
+
+/// What a pod that was turned down waits for of pods.
+fn waits_for_pods(pod: &Pod) -> Waits {
+    exclusive(pod).collect()
+}
+
+/// What a pod leaves.
+fn touched_by_pod(change: &Change<'_>) -> Touched {
+    match pods(change) {
+        Ok((Some(deleted), _)) => exclusive(deleted).collect(),
+        Ok((None, _)) => Touched::nobody(),
+        Err(_) => Touched::everything(),
+    }
+}
+
 impl Plugin for VolumeRestrictions {
     fn name(&self) -> &str {
         NAME
@@ -226,7 +262,8 @@ impl EnqueueExtensions for VolumeRestrictions {
                 EventResource::Pod,
                 ActionType::DELETE,
                 |_, pod, change| after_pod_delete(pod, &change),
-            ),
+            )
+            .found_by(waits_for_pods, |_, change| touched_by_pod(&change)),
             EventRegistration::always(EventResource::Node, ActionType::ADD),
             EventRegistration::with_hint(
                 EventResource::PersistentVolumeClaim,
@@ -240,7 +277,8 @@ impl EnqueueExtensions for VolumeRestrictions {
                         Hint::Skip
                     })
                 },
-            ),
+            )
+            .found_by(waits_for_claims, |_, change| touched_by_claim(change)),
         ]
     }
 }

@@ -6,8 +6,9 @@
 //! ```
 
 use crate::volumes::{class_not_found, look_up, shared_claims, volume_not_found};
+use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
 use berth_api::{Labels, PersistentVolume, PersistentVolumeClaim, Pod};
-use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
@@ -132,6 +133,38 @@ fn is_within(topologies: &[Topology], labels: &Labels) -> bool {
     })
 }
 
+fn queue_if(helps: bool) -> Hint {
+    if helps { Hint::Queue } else { Hint::Skip }
+}
+
+/// A class whose volumes come with the first pod.
+fn after_class_add(change: &Change<'_>) -> Result<Hint, String> {
+    let class = change.new.and_then(|new| new.as_storage_class());
+    let mode = &class.ok_or("expected a storage class")?.volume_binding_mode;
+    Ok(queue_if(
+        mode.as_ref().is_some_and(|mode| mode != "Immediate"),
+    ))
+}
+
+/// A claim of the pod.
+fn after_claim_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    let claim = change.new.and_then(|new| new.as_persistent_volume_claim());
+    let meta = &claim.ok_or("expected a claim")?.metadata;
+    Ok(queue_if(
+        meta.namespace == *pod.namespace() && shared_claims(pod).any(|name| *name == meta.name),
+    ))
+}
+
+/// A volume that comes, or comes into another zone or region.
+fn after_volume_change(change: &Change<'_>) -> Result<Hint, String> {
+    let new = change.new.and_then(|new| new.as_persistent_volume());
+    let new = new.ok_or("expected a volume")?;
+    let old = change.old.and_then(|old| old.as_persistent_volume());
+    Ok(queue_if(
+        old.is_none_or(|old| !topologies(old).eq(topologies(new))),
+    ))
+}
+
 impl Plugin for VolumeZone {
     fn name(&self) -> &str {
         NAME
@@ -181,20 +214,14 @@ impl Filter for VolumeZone {
 
 impl EnqueueExtensions for VolumeZone {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        let queue_if = |helps: bool| if helps { Hint::Queue } else { Hint::Skip };
         let add_or_update = ActionType::ADD | ActionType::UPDATE;
         vec![
             EventRegistration::with_hint(
                 EventResource::StorageClass,
                 ActionType::ADD,
-                move |_, _, change| {
-                    let class = change.new.and_then(|new| new.as_storage_class());
-                    let mode = &class.ok_or("expected a storage class")?.volume_binding_mode;
-                    Ok(queue_if(
-                        mode.as_ref().is_some_and(|mode| mode != "Immediate"),
-                    ))
-                },
-            ),
+                |_, _, change| after_class_add(&change),
+            )
+            .touching(|_, change| all_or_nobody(&after_class_add(&change))),
             EventRegistration::always(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
@@ -202,27 +229,15 @@ impl EnqueueExtensions for VolumeZone {
             EventRegistration::with_hint(
                 EventResource::PersistentVolumeClaim,
                 add_or_update,
-                move |_, pod, change| {
-                    let claim = change.new.and_then(|new| new.as_persistent_volume_claim());
-                    let meta = &claim.ok_or("expected a claim")?.metadata;
-                    Ok(queue_if(
-                        meta.namespace == *pod.namespace()
-                            && shared_claims(pod).any(|name| *name == meta.name),
-                    ))
-                },
-            ),
+                |_, pod, change| after_claim_change(pod, &change),
+            )
+            .found_by(waits_for_claims, |_, change| touched_by_claim(change)),
             EventRegistration::with_hint(
                 EventResource::PersistentVolume,
                 add_or_update,
-                move |_, _, change| {
-                    let new = change.new.and_then(|new| new.as_persistent_volume());
-                    let new = new.ok_or("expected a volume")?;
-                    let old = change.old.and_then(|old| old.as_persistent_volume());
-                    Ok(queue_if(
-                        old.is_none_or(|old| !topologies(old).eq(topologies(new))),
-                    ))
-                },
-            ),
+                |_, _, change| after_volume_change(&change),
+            )
+            .touching(|_, change| all_or_nobody(&after_volume_change(&change))),
         ]
     }
 }

@@ -3,6 +3,7 @@
 //! As upstream, namespaces are not looked up by the hints, a pod must match every one of several terms to count, and
 //! nodes help no pod that the terms of others keep away. The supplements make up for what is missed by that.
 
+use super::keys::{moves_others, namespace_labels};
 use crate::change::{is_assigned_or_nominated, is_same_pod, nodes, pods};
 use berth_api::{Labels, Pod};
 use berth_framework::Cluster;
@@ -13,7 +14,7 @@ fn all_match(terms: &[AffinityTerm], pod: &Pod) -> bool {
     !terms.is_empty() && terms.iter().all(|term| term.matches(pod, Labels::default))
 }
 
-fn parsed(pod: &Pod) -> Result<AffinityTerms, String> {
+pub(super) fn parsed(pod: &Pod) -> Result<AffinityTerms, String> {
     let terms = AffinityTerms::parse(pod);
     match terms.error {
         Some(error) => Err(format!("parsing pod {}: {error}", pod.key())),
@@ -108,9 +109,44 @@ pub(super) fn missed_of_pods(
     })
 }
 
-/// What the hint misses of nodes: away from the pods whose terms keep it away, a pod may find room on any new node.
-pub(super) fn missed_of_nodes() -> Result<Hint, String> {
-    Ok(Hint::Queue)
+/// What the hint misses of nodes: a pod that wants nothing near, and is kept away by the terms of others, may find room
+/// on any new node, and on one that leaves the domain of those others.
+pub(super) fn missed_of_nodes(
+    cluster: &Cluster,
+    pod: &Pod,
+    change: &Change<'_>,
+) -> Result<Hint, String> {
+    let (old, new) = nodes(change)?;
+    let Some(new) = new else {
+        return Ok(Hint::Skip);
+    };
+    let helps = match old {
+        None => parsed(pod)?.required_affinity.is_empty(),
+        Some(old) => moves_others(cluster, old.labels(), new.labels()),
+    };
+    Ok(if helps { Hint::Queue } else { Hint::Skip })
+}
+
+/// What no hint of kube-scheduler is asked about: the labels of a namespace change, and with them whom terms mean.
+/// A pod may be meant no longer by the terms of others that kept it away; its own terms that look namespaces up may
+/// mean others than before.
+pub(super) fn missed_of_namespaces(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    let (name, old, new) = namespace_labels(change).ok_or("expected a namespace")?;
+    if old == new {
+        return Ok(Hint::Skip);
+    }
+    if name == pod.namespace() {
+        return Ok(Hint::Queue);
+    }
+    let terms = parsed(pod)?;
+    let means = |term: &AffinityTerm, labels: &Labels| {
+        term.namespaces.contains(name) || term.namespace_selector.matches(labels)
+    };
+    let comes = |term: &AffinityTerm| !means(term, &old) && means(term, &new);
+    let goes = |term: &AffinityTerm| means(term, &old) && !means(term, &new);
+    let helps =
+        terms.required_affinity.iter().any(comes) || terms.required_anti_affinity.iter().any(goes);
+    Ok(if helps { Hint::Queue } else { Hint::Skip })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 
 use super::amounts::{Counted, FOR_FIT, requested, shares};
 use super::args::FitArgs;
-use super::hints;
+use super::{hints, keys};
 use crate::extended_resources::class_of;
 use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{Options, pod_resources};
@@ -261,21 +261,28 @@ impl EnqueueExtensions for NodeResourcesFit {
                 EventResource::Pod,
                 ActionType::DELETE | ActionType::UPDATE_POD_SCALE_DOWN,
                 |_, pod, change| hints::after_pod_change(pod, &change),
-            ),
+            )
+            .touching(|_, change| hints::touched_by_pod(&change)),
             EventRegistration::with_hint(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_ALLOCATABLE,
                 move |cluster, pod, change| {
                     hints::after_node_change(cluster, has_devices, pod, &change)
                 },
-            ),
+            )
+            .found_by(keys::waits_for_nodes, move |cluster, change| {
+                keys::touched_by_node(cluster, has_devices, &change)
+            }),
         ];
         if has_devices {
-            events.push(EventRegistration::with_hint(
+            let classes = EventRegistration::with_hint(
                 EventResource::DeviceClass,
                 ActionType::ADD | ActionType::UPDATE,
                 |_, pod, change| hints::after_class_change(pod, &change),
-            ));
+            );
+            events.push(classes.found_by(keys::waits_for_classes, |_, change| {
+                keys::touched_by_class(&change)
+            }));
         }
         events
     }

@@ -6,7 +6,7 @@ use crate::extended_resources::{class_of, implied_resource};
 use berth_api::requests::{Options, pod_resources};
 use berth_api::{Node, Pod, Resources};
 use berth_framework::Cluster;
-use berth_framework::event::{Change, Hint};
+use berth_framework::event::{Change, Hint, Touched};
 
 fn queue_if(helps: bool) -> Hint {
     if helps { Hint::Queue } else { Hint::Skip }
@@ -22,6 +22,16 @@ pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, S
         }
         _ => Hint::Skip,
     })
+}
+
+/// Whom a change of a pod may help. Room is room to all pods: that there is enough of it is not asked, as upstream,
+/// because preemption may do the rest.
+pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
+    match pods(change) {
+        Ok((Some(deleted), None)) if !is_assigned_or_nominated(deleted) => Touched::nobody(),
+        Ok((_, Some(new))) if !new.is_assigned() => Touched::nobody().and_pod(new),
+        _ => Touched::everything(),
+    }
 }
 
 /// Whether `new` requests less than `old` of something that `pod` requests.
@@ -86,7 +96,7 @@ pub(super) fn after_class_change(pod: &Pod, change: &Change<'_>) -> Result<Hint,
     ))
 }
 
-fn allocatable(node: &Node) -> Resources {
+pub(super) fn allocatable(node: &Node) -> Resources {
     Resources::from_list(&node.status.allocatable)
 }
 

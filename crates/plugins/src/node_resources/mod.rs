@@ -10,6 +10,7 @@ mod args;
 pub mod balanced_allocation;
 pub mod fit;
 mod hints;
+mod keys;
 pub mod shape;
 pub mod strategy;
 

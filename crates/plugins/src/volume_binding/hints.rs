@@ -2,7 +2,7 @@
 
 use crate::volumes::{MIGRATED_PLUGINS_ANNOTATION, uses_claim};
 use berth_api::{Object, Pod};
-use berth_framework::event::{Change, Hint};
+use berth_framework::event::{Change, Hint, Touched, WaitKey, Waits};
 use std::sync::Arc;
 
 /// An object before and after, as its own type.
@@ -71,6 +71,22 @@ pub(super) fn after_driver_change(pod: &Pod, change: &Change<'_>) -> Result<Hint
     Ok(queue_if(
         old.is_some_and(|old| counts(old)) && !counts(new) && is_used(),
     ))
+}
+
+/// What a pod that was turned down waits for of drivers: those of its inline volumes.
+pub(super) fn waits_for_drivers(pod: &Pod) -> Waits {
+    let inline = pod.spec.volumes.iter().filter_map(|v| v.csi.as_ref());
+    inline
+        .map(|volume| WaitKey::of(volume.driver.as_str()))
+        .collect()
+}
+
+/// What a change of a driver touches.
+pub(super) fn touched_by_driver(change: &Change<'_>) -> Touched {
+    match change.new.and_then(|new| new.as_csi_driver()) {
+        Some(new) => Touched::from_iter([WaitKey::of(new.metadata.name.as_str())]),
+        None => Touched::everything(),
+    }
 }
 
 /// More space.

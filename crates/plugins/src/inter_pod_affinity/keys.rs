@@ -1,0 +1,209 @@
+//! How events find the pods that they may help, those included whom only the supplements queue.
+//!
+//! A pod waits under one label that each of its terms requires, with the namespaces of the term, and under its own
+//! labels, for the terms of others. Of nodes it waits for the topology keys of its terms.
+
+use super::hints::parsed;
+use crate::change::{is_assigned_or_nominated, nodes, pods};
+use crate::wake::changed_labels;
+use berth_api::{Labels, Namespace, Pod, Selector, Str};
+use berth_framework::Cluster;
+use berth_framework::event::{Change, Touched, WaitKey, Waits};
+use berth_framework::pod_info::AffinityTerm;
+
+/// What a pod waits for that another pod has to do with.
+#[derive(Debug, Clone, Copy, Hash)]
+enum Wanted {
+    /// Such a pod near.
+    Near,
+    /// No such pod near.
+    Far,
+    /// Itself no such pod to another one.
+    Own,
+}
+
+/// A pod of the namespace, or of any where that depends on labels, with the label; or whatever its labels.
+fn key(wanted: Wanted, namespace: Option<&str>, label: Option<(&str, &str)>) -> WaitKey {
+    WaitKey::of(("pod", wanted, namespace, label))
+}
+
+fn topology(key: &str) -> WaitKey {
+    WaitKey::of(("topology", key))
+}
+
+/// A pod whose terms, or whose own place among pods with terms, look up the namespace.
+fn in_namespace(namespace: &str) -> WaitKey {
+    WaitKey::of(("in namespace", namespace))
+}
+
+fn looks_up_namespaces() -> WaitKey {
+    WaitKey::of("looks up namespaces")
+}
+
+fn any_new_node() -> WaitKey {
+    WaitKey::of("any new node")
+}
+
+fn exact(selector: &Selector) -> Option<(&str, &str)> {
+    let (label, value) = selector.first_exact()?;
+    Some((label, value))
+}
+
+/// The keys of what a term means.
+fn of_term(wanted: Wanted, term: &AffinityTerm) -> impl Iterator<Item = WaitKey> {
+    let label = exact(&term.selector);
+    let named = term.namespaces.iter();
+    let named = named.map(move |namespace| key(wanted, Some(namespace), label));
+    let looked_up = (!term.namespace_selector.is_nothing()).then(|| key(wanted, None, label));
+    let means_any = !term.selector.is_nothing();
+    named.chain(looked_up).filter(move |_| means_any)
+}
+
+/// The keys under which those wait whose terms may mean `pod`.
+fn of_pod(wanted: Wanted, pod: &Pod) -> impl Iterator<Item = WaitKey> {
+    [Some(pod.namespace().as_str()), None]
+        .into_iter()
+        .flat_map(move |namespace| {
+            let labels = pod.labels().iter();
+            labels
+                .map(|(label, value)| Some((label.as_str(), value.as_str())))
+                .chain([None])
+                .map(move |label| key(wanted, namespace, label))
+        })
+}
+
+/// What a pod that was turned down waits for of pods.
+pub(super) fn waits_for_pods(pod: &Pod) -> Waits {
+    let Ok(terms) = parsed(pod) else {
+        return Waits::for_anything();
+    };
+    let near = terms.required_affinity.iter();
+    let far = terms.required_anti_affinity.iter();
+    let own = pod.labels().iter();
+    let own = own.map(|(label, value)| Some((label.as_str(), value.as_str())));
+    let namespace = Some(pod.namespace().as_str());
+    near.flat_map(|term| of_term(Wanted::Near, term))
+        .chain(far.flat_map(|term| of_term(Wanted::Far, term)))
+        .chain(own.chain([None]).map(|l| key(Wanted::Own, namespace, l)))
+        .collect()
+}
+
+/// What a pod touches that comes, goes or changes its labels.
+pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
+    let Ok((old, new)) = pods(change) else {
+        return Touched::everything();
+    };
+    let mut touched = Touched::no_key();
+    if let Some(new) = new.filter(|pod| is_assigned_or_nominated(pod)) {
+        of_pod(Wanted::Near, new).for_each(|key| touched.add(key));
+    }
+    if let Some(old) = old.filter(|pod| is_assigned_or_nominated(pod)) {
+        of_pod(Wanted::Far, old).for_each(|key| touched.add(key));
+        if new.is_none() && !frees_others(old, &mut touched) {
+            return Touched::everything();
+        }
+    }
+    match new {
+        Some(new) => touched.and_pod(new),
+        None => touched,
+    }
+}
+
+/// Whom the anti-affinity of a pod kept away that is gone; false when that may be anybody.
+fn frees_others(gone: &Pod, touched: &mut Touched) -> bool {
+    let Ok(terms) = parsed(gone) else {
+        return false;
+    };
+    let terms = &terms.required_anti_affinity;
+    if terms
+        .iter()
+        .any(|term| !term.namespace_selector.is_nothing())
+    {
+        return false;
+    }
+    for term in terms {
+        of_term(Wanted::Own, term).for_each(|key| touched.add(key));
+    }
+    true
+}
+
+/// What a pod that was turned down waits for of nodes. Where terms want something near, a node has to be in a domain;
+/// otherwise any new node may do.
+pub(super) fn waits_for_nodes(pod: &Pod) -> Waits {
+    let Ok(terms) = parsed(pod) else {
+        return Waits::for_anything();
+    };
+    let (near, far) = (&terms.required_affinity, &terms.required_anti_affinity);
+    let keys = near.iter().chain(far).map(|t| topology(&t.topology_key));
+    let any = (near.is_empty() || !far.is_empty()).then(any_new_node);
+    keys.chain(any).collect()
+}
+
+/// What a change of a node touches.
+pub(super) fn touched_by_node(cluster: &Cluster, change: &Change<'_>) -> Touched {
+    let Ok((old, new)) = nodes(change) else {
+        return Touched::everything();
+    };
+    let Some(new) = new else {
+        return Touched::nobody();
+    };
+    let Some(old) = old else {
+        let labels = new.labels().iter();
+        let keys = labels.map(|(label, _)| topology(label));
+        return keys.chain([any_new_node()]).collect();
+    };
+    if moves_others(cluster, old.labels(), new.labels()) {
+        return Touched::everything();
+    }
+    changed_labels(old.labels(), new.labels())
+        .map(|(label, _)| topology(label))
+        .collect()
+}
+
+/// Whether a node comes into another domain, or leaves one, by which pods that run keep others away. A label that is
+/// gone always counts, as nominated pods keep others away, too.
+pub(super) fn moves_others(cluster: &Cluster, old: &Labels, new: &Labels) -> bool {
+    changed_labels(old, new)
+        .any(|(label, value)| value.is_none() || cluster.nodes.is_anti_affinity_topology(label))
+}
+
+/// What a pod that was turned down waits for of namespaces.
+pub(super) fn waits_for_namespaces(pod: &Pod) -> Waits {
+    let Ok(terms) = parsed(pod) else {
+        return Waits::for_anything();
+    };
+    let mut all = terms
+        .required_affinity
+        .iter()
+        .chain(&terms.required_anti_affinity);
+    let looks_up = all.any(|term| !term.namespace_selector.is_nothing());
+    [in_namespace(pod.namespace())]
+        .into_iter()
+        .chain(looks_up.then(looks_up_namespaces))
+        .collect()
+}
+
+/// What a change of a namespace touches.
+pub(super) fn touched_by_namespace(change: &Change<'_>) -> Touched {
+    let Some((name, old, new)) = namespace_labels(change) else {
+        return Touched::everything();
+    };
+    if old == new {
+        return Touched::nobody();
+    }
+    [in_namespace(name), looks_up_namespaces()]
+        .into_iter()
+        .collect()
+}
+
+/// The name of a changed namespace, and its labels before and after. One that is not there has none.
+pub(super) fn namespace_labels<'a>(change: &Change<'a>) -> Option<(&'a Str, Labels, Labels)> {
+    let namespace = |object: Option<&'a berth_api::Object>| -> Option<&'a Namespace> {
+        Some(object?.as_namespace()?)
+    };
+    let (old, new) = (namespace(change.old), namespace(change.new));
+    let labels = |namespace: Option<&Namespace>| {
+        namespace.map_or_else(Labels::default, |n| n.metadata.labels.clone())
+    };
+    Some((&new.or(old)?.metadata.name, labels(old), labels(new)))
+}

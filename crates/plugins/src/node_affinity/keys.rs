@@ -1,0 +1,183 @@
+//! How node events find the pods that they may help.
+//!
+//! A new node is looked up by its labels and its name: of each alternative that a pod has, one requirement is filed,
+//! the one that most likely few nodes meet. A changed node is looked up by what changed: a node comes to match only
+//! by a label that some requirement of the pod is about, so all of them are filed.
+
+use super::{NodeAffinity, wire};
+use crate::change::nodes;
+use crate::wake::changed_labels;
+use berth_api::node_selector::{
+    CompiledNodeSelector, NAME_FIELD, NodeSelectorRequirement, NodeSelectorTerm,
+};
+use berth_api::{Pod, Str};
+use berth_framework::event::{Change, Touched, WaitKey, Waits};
+
+/// Labels that every node has, each value on many of them.
+const COMMON_LABELS: [&str; 4] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+];
+
+/// One of the requirements that a node has to meet together.
+#[derive(Debug, Clone, Copy)]
+enum Need<'a> {
+    /// One of these names.
+    Name(&'a [Str]),
+    /// The label with one of these values.
+    Value(&'a Str, &'a [Str]),
+    /// The label, whatever its value.
+    Label(&'a Str),
+    /// Not the label, or not some values of it.
+    Not(&'a Str),
+    /// Something about fields that never change.
+    Other,
+}
+
+impl<'a> Need<'a> {
+    fn of_label(requirement: &'a NodeSelectorRequirement) -> Self {
+        let key = &requirement.key;
+        match requirement.operator.as_str() {
+            "In" => Self::Value(key, &requirement.values),
+            "NotIn" | "DoesNotExist" => Self::Not(key),
+            _ => Self::Label(key),
+        }
+    }
+
+    fn of_field(requirement: &'a NodeSelectorRequirement) -> Self {
+        if requirement.key == NAME_FIELD && requirement.operator == "In" {
+            Self::Name(&requirement.values)
+        } else {
+            Self::Other
+        }
+    }
+
+    /// The smaller, the fewer nodes most likely meet it.
+    fn rank(self) -> usize {
+        const MANY: usize = 1 << 20;
+        let common = |key: &Str| match COMMON_LABELS.contains(&key.as_str()) {
+            true => MANY,
+            false => 0,
+        };
+        match self {
+            Self::Name(_) => 0,
+            Self::Value(key, values) => 1 + values.len() + common(key),
+            Self::Label(key) => MANY / 2 + common(key),
+            Self::Not(_) | Self::Other => usize::MAX,
+        }
+    }
+
+    /// Files a pod so that new nodes find it that meet this.
+    fn file_for_new(self, waits: &mut Waits) {
+        match self {
+            Self::Name(names) => names.iter().for_each(|name| waits.add(new_node(name))),
+            Self::Value(key, values) => {
+                values.iter().for_each(|value| waits.add(new(key, value)));
+            }
+            Self::Label(key) => waits.add(new_with(key)),
+            Self::Not(_) | Self::Other => waits.add(any_new()),
+        }
+    }
+
+    /// Files a pod so that nodes find it that come to meet this.
+    fn file_for_changed(self, waits: &mut Waits) {
+        match self {
+            Self::Value(key, values) => {
+                let values = values.iter();
+                values.for_each(|value| waits.add(changed_to(key, value)));
+            }
+            Self::Label(key) | Self::Not(key) => waits.add(changed(key)),
+            Self::Name(_) | Self::Other => {}
+        }
+    }
+}
+
+fn any_new() -> WaitKey {
+    WaitKey::of("any new node")
+}
+
+fn new_node(name: &str) -> WaitKey {
+    WaitKey::of(("new node", name))
+}
+
+fn new(key: &str, value: &str) -> WaitKey {
+    WaitKey::of(("new", key, value))
+}
+
+fn new_with(key: &str) -> WaitKey {
+    WaitKey::of(("new with", key))
+}
+
+fn changed_to(key: &str, value: &str) -> WaitKey {
+    WaitKey::of(("changed to", key, value))
+}
+
+fn changed(key: &str) -> WaitKey {
+    WaitKey::of(("changed", key))
+}
+
+/// What a pod that was turned down waits for.
+pub(super) fn waits(pod: &Pod) -> Waits {
+    let required = wire(pod).and_then(|affinity| affinity.required.as_ref());
+    // A term that does not parse makes the hint fail, and then the pod is queued.
+    if required.is_some_and(|terms| CompiledNodeSelector::compile_strict(terms, "").is_err()) {
+        return Waits::for_anything();
+    }
+    let selector = pod.spec.node_selector.as_ref();
+    let selector = selector.map_or(&[][..], |labels| labels.as_slice());
+    let selector = selector
+        .iter()
+        .map(|(key, value)| Need::Value(key, std::slice::from_ref(value)));
+    let mut waits = Waits::for_nothing();
+    let mut file = |needs: &[Need<'_>]| {
+        let rarest = needs.iter().min_by_key(|need| need.rank());
+        rarest.unwrap_or(&Need::Other).file_for_new(&mut waits);
+        for need in needs {
+            need.file_for_changed(&mut waits);
+        }
+    };
+    let Some(terms) = required else {
+        file(&selector.collect::<Vec<_>>());
+        return waits;
+    };
+    for term in terms.node_selector_terms.iter().filter(|t| !t.is_empty()) {
+        file(&selector.clone().chain(needs(term)).collect::<Vec<_>>());
+    }
+    waits
+}
+
+fn needs(term: &NodeSelectorTerm) -> impl Iterator<Item = Need<'_>> {
+    let fields = term.match_fields.iter().map(Need::of_field);
+    fields.chain(term.match_expressions.iter().map(Need::of_label))
+}
+
+impl NodeAffinity {
+    /// What a change of a node touches.
+    pub(super) fn touched(&self, change: &Change<'_>) -> Touched {
+        let Ok((old, node)) = nodes(change) else {
+            return Touched::everything();
+        };
+        let Some(node) = node.filter(|node| self.is_allowed(node)) else {
+            return Touched::nobody();
+        };
+        let mut touched = Touched::no_key();
+        if let Some(old) = old {
+            for (key, value) in changed_labels(old.labels(), node.labels()) {
+                touched.add(changed(key));
+                if let Some(value) = value {
+                    touched.add(changed_to(key, value));
+                }
+            }
+            return touched;
+        }
+        touched.add(any_new());
+        touched.add(new_node(node.name()));
+        for (key, value) in node.labels().iter() {
+            touched.add(new_with(key));
+            touched.add(new(key, value));
+        }
+        touched
+    }
+}

@@ -1,0 +1,159 @@
+//! How node and class events find the pods that they may help: by the resources that they want, in the order of how
+//! much they want, so that a node with 4 CPU does not look at pods that want 64.
+//!
+//! A changed node is looked up by what it offers more of; all wanted resources are filed for that. For a new node, or
+//! one that takes more pods, one resource per pod is filed, the one that most likely decides.
+
+use super::fit::requests;
+use super::hints::allocatable;
+use crate::change::nodes;
+use crate::extended_resources::implied_resource;
+use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+use berth_api::{Pod, Resources};
+use berth_framework::Cluster;
+use berth_framework::event::{Change, Touched, WaitKey, Waits};
+
+/// How much memory usually goes with a thousandth of a core: 4 GiB with a core.
+const MEMORY_PER_MILLI_CPU: i64 = (4 << 30) / 1000;
+/// How much of a node's disk usually goes with a byte of memory.
+const STORAGE_PER_MEMORY: i64 = 4;
+
+/// A pod that wants this of the resource, and most likely fits where there is enough of it.
+fn room(resource: &str) -> WaitKey {
+    WaitKey::of(("room", resource))
+}
+
+/// A pod that wants the resource, among others.
+fn more(resource: &str) -> WaitKey {
+    WaitKey::of(("more", resource))
+}
+
+fn class(resource: &str) -> WaitKey {
+    WaitKey::of(("class", resource))
+}
+
+/// The amounts that are above zero.
+fn positive(amounts: &Resources) -> impl Iterator<Item = (&str, i64)> {
+    let plain = [
+        (CPU, amounts.milli_cpu),
+        (MEMORY, amounts.memory),
+        (EPHEMERAL_STORAGE, amounts.ephemeral_storage),
+    ];
+    let scalars = amounts.scalars.iter();
+    plain
+        .into_iter()
+        .chain(scalars.map(|(name, amount)| (name.as_str(), *amount)))
+        .filter(|(_, amount)| *amount > 0)
+}
+
+/// The resource that most likely decides where a pod fits: one that few nodes have, or that of which it wants most by
+/// the measure of usual nodes.
+fn decisive(wanted: &Resources) -> Option<(&str, i64)> {
+    positive(wanted).max_by_key(|(name, amount)| match *name {
+        CPU => amount.saturating_mul(MEMORY_PER_MILLI_CPU),
+        MEMORY => *amount,
+        EPHEMERAL_STORAGE => amount / STORAGE_PER_MEMORY,
+        _ => i64::MAX,
+    })
+}
+
+/// What a pod that was turned down waits for of nodes.
+pub(super) fn waits_for_nodes(pod: &Pod) -> Waits {
+    let wanted = requests(pod);
+    let mut waits = Waits::for_nothing();
+    let (name, amount) = decisive(&wanted).unwrap_or_default();
+    waits.add_amount(room(name), amount);
+    for (name, amount) in positive(&wanted) {
+        waits.add_amount(more(name), amount);
+    }
+    waits
+}
+
+/// What a change of a node touches.
+pub(super) fn touched_by_node(
+    cluster: &Cluster,
+    has_devices: bool,
+    change: &Change<'_>,
+) -> Touched {
+    let Ok((old, new)) = nodes(change) else {
+        return Touched::everything();
+    };
+    let Some(offered) = new.map(allocatable).filter(|offered| offered.pods > 0) else {
+        return Touched::nobody();
+    };
+    let mut touched = Touched::no_key();
+    if let Some(before) = old.map(allocatable)
+        && offered.pods <= before.pods
+    {
+        let before: Vec<(&str, i64)> = positive(&before).collect();
+        for (name, amount) in positive(&offered) {
+            let was = before.iter().find(|(known, _)| *known == name);
+            if was.is_none_or(|(_, was)| *was < amount) {
+                touched.add_up_to(more(name), amount);
+            }
+        }
+        return touched;
+    }
+    touched.add(room(""));
+    for (name, amount) in positive(&offered) {
+        touched.add_up_to(room(name), amount);
+    }
+    if has_devices {
+        // Where the node offers none, that is left to the devices.
+        for class in cluster.device_classes.values() {
+            touched.add(room(&implied_resource(class)));
+            if let Some(named) = &class.spec.extended_resource_name {
+                touched.add(room(named));
+            }
+        }
+    }
+    touched
+}
+
+/// What a pod that was turned down waits for of device classes: the resources that they may stand for.
+pub(super) fn waits_for_classes(pod: &Pod) -> Waits {
+    let wanted = requests(pod);
+    let scalars = wanted.scalars.iter().filter(|(_, amount)| *amount > 0);
+    scalars.map(|(name, _)| class(name)).collect()
+}
+
+/// What a change of a device class touches.
+pub(super) fn touched_by_class(change: &Change<'_>) -> Touched {
+    let Some(new) = change.new else {
+        return Touched::nobody();
+    };
+    let Some(new) = new.as_device_class() else {
+        return Touched::everything();
+    };
+    let named = new.spec.extended_resource_name.as_ref();
+    let named = named.map(|named| class(named));
+    [class(&implied_resource(new))]
+        .into_iter()
+        .chain(named)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: 1 CPU counts as 4 GiB, and anything that only some nodes have comes first.
+    #[test]
+    fn what_few_nodes_have_decides() {
+        let wanted = |milli_cpu, memory, gpus: i64| Resources {
+            milli_cpu,
+            memory,
+            scalars: [("example.com/gpu".into(), gpus)].into_iter().collect(),
+            ..Resources::default()
+        };
+        const GIB: i64 = 1 << 30;
+        for (wanted, expected) in [
+            (wanted(1000, 3 * GIB, 0), Some((CPU, 1000))),
+            (wanted(1000, 5 * GIB, 0), Some((MEMORY, 5 * GIB))),
+            (wanted(64_000, 5 * GIB, 1), Some(("example.com/gpu", 1))),
+            (wanted(0, 0, 0), None),
+        ] {
+            assert_eq!(decisive(&wanted), expected, "{wanted:?}");
+        }
+    }
+}

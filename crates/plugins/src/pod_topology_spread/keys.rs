@@ -1,0 +1,187 @@
+//! How events find the pods that they may help.
+//!
+//! A pod waits under one label that each of its hard constraints counts, in its namespace, and of nodes for its
+//! topology keys. A pod that has the default constraints waits for anything: what they count depends on the services
+//! and controllers that there are when an event comes.
+
+use super::PodTopologySpread;
+use super::constraints::DO_NOT_SCHEDULE;
+use crate::change::{is_assigned_or_nominated, nodes, pods};
+use crate::wake::changed_labels;
+use berth_api::{LabelSelector, Labels, Object, Pod, Selector};
+use berth_framework::event::{Change, Hint, Touched, WaitKey, Waits};
+use berth_framework::{Cluster, FeatureGates};
+
+fn counted(namespace: &str, label: Option<(&str, &str)>) -> WaitKey {
+    WaitKey::of(("counted", namespace, label))
+}
+
+fn topology(key: &str) -> WaitKey {
+    WaitKey::of(("topology", key))
+}
+
+fn by_default(namespace: &str) -> WaitKey {
+    WaitKey::of(("by default", namespace))
+}
+
+impl PodTopologySpread {
+    /// Whether pods without constraints of their own may be turned down by the default ones.
+    pub(super) fn has_hard_defaults(&self) -> bool {
+        let mut defaults = self.args.default_constraints.iter();
+        defaults.any(|constraint| constraint.when_unsatisfiable == DO_NOT_SCHEDULE)
+    }
+
+    /// What a pod that was turned down waits for of pods.
+    pub(super) fn waits_for_pods(&self, features: &FeatureGates, pod: &Pod) -> Waits {
+        self.waits(features, pod, |constraint| {
+            let label = constraint.selector.first_exact();
+            let label = label.map(|(label, value)| (label.as_str(), value.as_str()));
+            (!constraint.selector.is_nothing()).then(|| counted(pod.namespace(), label))
+        })
+    }
+
+    /// What a pod that was turned down waits for of nodes.
+    pub(super) fn waits_for_nodes(&self, features: &FeatureGates, pod: &Pod) -> Waits {
+        self.waits(features, pod, |constraint| {
+            Some(topology(&constraint.topology_key))
+        })
+    }
+
+    fn waits(
+        &self,
+        features: &FeatureGates,
+        pod: &Pod,
+        key: impl Fn(&super::constraints::Constraint) -> Option<WaitKey>,
+    ) -> Waits {
+        // Of a pod with constraints of its own, the cluster is not asked.
+        let own = match pod.spec.topology_spread_constraints.is_empty() {
+            true => return Waits::for_anything(),
+            false => self.constraints(&Cluster::default(), features, pod, DO_NOT_SCHEDULE),
+        };
+        match own {
+            Ok(constraints) if !constraints.is_empty() => {
+                constraints.iter().filter_map(key).collect()
+            }
+            _ => Waits::for_anything(),
+        }
+    }
+
+    /// What no hint of kube-scheduler is asked about: a service or controller changes, and with it what the default
+    /// constraints count for a pod.
+    pub(super) fn missed_of_selectors(&self, pod: &Pod, change: &Change<'_>) -> Hint {
+        let own = !pod.spec.topology_spread_constraints.is_empty();
+        let namespace = change.new.or(change.old).map(|o| &o.metadata().namespace);
+        if own || namespace != Some(pod.namespace()) {
+            return Hint::Skip;
+        }
+        let (old, new) = (change.old.map(Counts::of), change.new.map(Counts::of));
+        let concerns =
+            |counts: &Option<Counts<'_>>| counts.as_ref().is_some_and(|c| c.concern(pod));
+        match old != new && (concerns(&old) || concerns(&new)) {
+            true => Hint::Queue,
+            false => Hint::Skip,
+        }
+    }
+}
+
+/// What a service or controller makes the default constraints count.
+#[derive(Debug, PartialEq)]
+enum Counts<'a> {
+    /// The pods of a service, for pods that it serves.
+    Service(Option<&'a Labels>),
+    /// The pods of a replication controller of this name, for its pods.
+    Labels(&'a str, Option<&'a Labels>),
+    /// The pods of another controller, for its pods.
+    Selector(&'a str, Option<&'a LabelSelector>),
+    /// Nothing: not an object that counts.
+    Nothing,
+}
+
+impl<'a> Counts<'a> {
+    fn of(object: &'a Object) -> Self {
+        let name = object.metadata().name.as_str();
+        match object {
+            Object::Service(service) => Self::Service(service.spec.selector.as_ref()),
+            Object::ReplicationController(owner) => {
+                Self::Labels(name, owner.spec.selector.as_ref())
+            }
+            Object::ReplicaSet(owner) => Self::Selector(name, owner.spec.selector.as_ref()),
+            Object::StatefulSet(owner) => Self::Selector(name, owner.spec.selector.as_ref()),
+            _ => Self::Nothing,
+        }
+    }
+
+    fn concern(&self, pod: &Pod) -> bool {
+        let owned_by = |name: &str| {
+            let owner = pod.metadata.controller();
+            owner.is_some_and(|owner| owner.name == name)
+        };
+        match self {
+            Self::Service(selector) => {
+                selector.is_some_and(|labels| Selector::from_labels(labels).matches(pod.labels()))
+            }
+            Self::Labels(name, _) | Self::Selector(name, _) => owned_by(name),
+            Self::Nothing => false,
+        }
+    }
+}
+
+/// What a pod touches that comes, goes or counts otherwise.
+pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
+    let Ok((old, new)) = pods(change) else {
+        return Touched::everything();
+    };
+    let mut touched = Touched::no_key();
+    for pod in [old, new].into_iter().flatten() {
+        if is_assigned_or_nominated(pod) {
+            touched.add(counted(pod.namespace(), None));
+            for (label, value) in pod.labels().iter() {
+                touched.add(counted(pod.namespace(), Some((label, value))));
+            }
+        }
+    }
+    match new {
+        Some(new) => touched.and_pod(new),
+        None => touched,
+    }
+}
+
+/// What a node touches that comes, goes or comes into another domain.
+pub(super) fn touched_by_node(change: &Change<'_>) -> Touched {
+    let Ok((old, new)) = nodes(change) else {
+        return Touched::everything();
+    };
+    match (old, new) {
+        // What it counts for may be otherwise wherever it is.
+        (Some(old), Some(new)) if old.spec.taints != new.spec.taints => {
+            all_labels(new.labels(), old.labels())
+        }
+        (Some(old), Some(new)) => changed_labels(old.labels(), new.labels())
+            .map(|(label, _)| topology(label))
+            .collect(),
+        (old, new) => new.or(old).map_or_else(Touched::nobody, |node| {
+            all_labels(node.labels(), &Labels::default())
+        }),
+    }
+}
+
+fn all_labels(of: &Labels, and: &Labels) -> Touched {
+    let labels = of.iter().chain(and.iter());
+    labels.map(|(label, _)| topology(label)).collect()
+}
+
+/// What a pod that was turned down waits for of services and controllers.
+pub(super) fn waits_for_selectors(pod: &Pod) -> Waits {
+    match pod.spec.topology_spread_constraints.is_empty() {
+        true => Waits::from_iter([by_default(pod.namespace())]),
+        false => Waits::for_nothing(),
+    }
+}
+
+/// What a service or controller touches that changes.
+pub(super) fn touched_by_selector(change: &Change<'_>) -> Touched {
+    let object = change.new.or(change.old);
+    object.map_or_else(Touched::nobody, |object| {
+        Touched::from_iter([by_default(&object.metadata().namespace)])
+    })
+}
