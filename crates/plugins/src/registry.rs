@@ -102,6 +102,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .filter()
             .pre_score()
             .reserve()
+            .pre_bind()
             .events()
             .build())
     }),

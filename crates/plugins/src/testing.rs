@@ -8,6 +8,7 @@ use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
 };
 use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext};
+use berth_framework::storage::StorageWrite;
 use berth_framework::{
     ApiCall, CallId, Cluster, Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status,
 };
@@ -384,6 +385,10 @@ pub(crate) fn hint(
 pub(crate) struct Calls {
     pub(crate) made: Vec<ApiCall>,
     pub(crate) events: Vec<PodEvent>,
+    /// The writes that everybody is to see as made.
+    pub(crate) assumed: Vec<StorageWrite>,
+    /// The writes that will not be made.
+    pub(crate) taken_back: Vec<StorageWrite>,
     pub(crate) preemptions: Vec<Preemption>,
     pub(crate) observations: Vec<Observation>,
     /// Whether every pod can be stopped in memory.
@@ -402,6 +407,14 @@ impl Outbox for Calls {
 
     fn publish(&mut self, event: PodEvent) {
         self.events.push(event);
+    }
+
+    fn assume(&mut self, write: StorageWrite) {
+        self.assumed.push(write);
+    }
+
+    fn take_back(&mut self, write: StorageWrite) {
+        self.taken_back.push(write);
     }
 
     fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {

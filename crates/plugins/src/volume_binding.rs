@@ -6,11 +6,10 @@
 //! a claim of a class Immediate, without volume  → no node until it has one
 //! ```
 //!
-//! Choosing volumes is not carried out by this version: a pod for which a volume would have to be chosen or
-//! provisioned passes the filters where that is possible, and is then turned down with a reason that says so. Pods
-//! whose claims are all bound are scheduled.
+//! Volumes are chosen for the node that the pod gets, and the pod is bound once its claims are (`bind`).
 
 mod args;
+mod bind;
 mod claims;
 mod find;
 mod hints;
@@ -18,12 +17,10 @@ mod hints;
 pub use args::VolumeBindingArgs;
 
 use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
-use berth_api::Str;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore, Reserve,
+    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore,
 };
-use berth_framework::stage::{StageContext, Step};
 use berth_framework::status::Reason;
 use berth_framework::{Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
 use claims::Claims;
@@ -44,9 +41,6 @@ pub const REASON_NO_SPACE: &str = "node(s) did not have enough free storage";
 /// The reason when the volume of a claim is gone.
 pub const REASON_VOLUME_MISSING: &str =
     "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
-/// Why a pod whose volumes would have to be chosen is turned down after all.
-pub const CHOOSING_NOT_SUPPORTED: &str =
-    "volumes that wait for their first consumer are not bound by this version of Berth";
 
 /// Keeps pods to nodes with their volumes.
 #[derive(Debug, Default)]
@@ -158,35 +152,6 @@ impl PreScore for VolumeBinding {
     }
 }
 
-impl Reserve for VolumeBinding {
-    fn reserve(
-        &self,
-        _cx: &mut StageContext<'_>,
-        state: &mut CycleState,
-        _pod: &PodInfo,
-        _node: &Str,
-    ) -> Step {
-        let has_delayed = state
-            .read::<PreFilterState>()
-            .is_some_and(|kept| !kept.claims.delayed.is_empty());
-        Step::Done(if has_delayed {
-            Status::unresolvable(CHOOSING_NOT_SUPPORTED)
-        } else {
-            Status::success()
-        })
-    }
-
-    /// Nothing was booked.
-    fn unreserve(
-        &self,
-        _cx: &mut StageContext<'_>,
-        _state: &mut CycleState,
-        _pod: &PodInfo,
-        _node: &Str,
-    ) {
-    }
-}
-
 impl EnqueueExtensions for VolumeBinding {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         let add_or_update = ActionType::ADD | ActionType::UPDATE;
@@ -230,5 +195,7 @@ impl EnqueueExtensions for VolumeBinding {
     }
 }
 
+#[cfg(test)]
+mod bind_tests;
 #[cfg(test)]
 mod tests;

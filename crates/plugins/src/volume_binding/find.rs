@@ -34,7 +34,7 @@ pub(super) struct Found {
 }
 
 /// Whether the volume can be reached from a node with these labels.
-fn is_reachable(volume: &PersistentVolume, labels: &Labels) -> bool {
+pub(super) fn is_reachable(volume: &PersistentVolume, labels: &Labels) -> bool {
     let affinity = volume.spec.node_affinity.as_ref();
     let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else {
         return true;

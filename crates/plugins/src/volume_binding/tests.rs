@@ -9,7 +9,7 @@ use berth_api::{CsiDriver, CsiStorageCapacity, PersistentVolume, PersistentVolum
 use berth_framework::event::Hint;
 use serde_json::{Value, json};
 
-fn using(claims: &[&str]) -> Value {
+pub(super) fn using(claims: &[&str]) -> Value {
     let volumes: Vec<Value> = claims
         .iter()
         .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}))
@@ -21,16 +21,16 @@ fn zone(name: &str) -> Value {
     json!({"metadata": {"labels": {"zone": name}}})
 }
 
-fn in_zone(name: &str) -> Value {
+pub(super) fn in_zone(name: &str) -> Value {
     json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]}]}})
 }
 
 /// A volume of the class `local`, of this size, that can be reached from one zone.
-fn local(name: &str, size: &str, zone: &str) -> Value {
+pub(super) fn local(name: &str, size: &str, zone: &str) -> Value {
     json!({"name": name, "size": size, "zone": zone})
 }
 
-fn free(fields: &Value, more: Value) -> PersistentVolume {
+pub(super) fn free(fields: &Value, more: Value) -> PersistentVolume {
     let mut spec = json!({
         "capacity": {"storage": fields["size"]},
         "accessModes": ["ReadWriteOnce"],
@@ -52,7 +52,7 @@ fn free(fields: &Value, more: Value) -> PersistentVolume {
 }
 
 /// A claim of this class and size without a volume.
-fn wanting(name: &str, class: &str, size: &str) -> PersistentVolumeClaim {
+pub(super) fn wanting(name: &str, class: &str, size: &str) -> PersistentVolumeClaim {
     claim(
         name,
         json!({"spec": {
@@ -63,7 +63,7 @@ fn wanting(name: &str, class: &str, size: &str) -> PersistentVolumeClaim {
     )
 }
 
-fn bound(name: &str, volume: &str) -> PersistentVolumeClaim {
+pub(super) fn bound(name: &str, volume: &str) -> PersistentVolumeClaim {
     claim(
         name,
         json!({
@@ -74,7 +74,7 @@ fn bound(name: &str, volume: &str) -> PersistentVolumeClaim {
 }
 
 /// Nodes a and b in zones of their names; classes local (no provisioner), csi (provisioned, waits) and now (at once).
-fn world() -> World {
+pub(super) fn world() -> World {
     let class = |name: &str, provisioner: &str, mode: &str| {
         storage_class(
             name,
@@ -109,7 +109,7 @@ fn picture(answers: Result<Vec<Answer>, Answer>) -> String {
     }
 }
 
-fn filtered(world: &World, claims: &[&str]) -> String {
+pub(super) fn filtered(world: &World, claims: &[&str]) -> String {
     picture(world.filter(&VolumeBinding::default(), &pod_info("p", using(claims))))
 }
 

@@ -1,0 +1,387 @@
+//! From a chosen node to bound claims: Reserve, PreBind and Unreserve.
+//!
+//! ```text
+//! Reserve    chooses the volumes once more, for this node alone; everybody sees them as taken from here on
+//! PreBind    writes them down, volumes before claims, one after another; then waits until the claims are bound
+//! Unreserve  gives back what has not been written
+//! ```
+//!
+//! Who binds and provisions is not the scheduler: it says which claim a volume is for, or for which node a volume is
+//! to be made, and others do the rest. What they do is seen in watches; nothing is polled. A write that was made stays
+//! when the pod is given up: the claim has its volume then, and the next attempt finds it.
+
+use super::claims::Claims;
+use super::find::{find, is_reachable};
+use super::{NAME, PreFilterState, VolumeBinding};
+use crate::volumes;
+use berth_api::storage::SELECTED_NODE_ANNOTATION;
+use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
+use berth_framework::call::ObjectName;
+use berth_framework::plugin::{PreBind, Reserve};
+use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
+use berth_framework::storage::StorageWrite;
+use berth_framework::{ApiCall, Cluster, CycleState, PodInfo, Status};
+use std::sync::Arc;
+
+/// How long PreBind waits for one write. The dispatcher ends every call sooner, so this only bounds the wait.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// What Reserve has decided.
+enum Reserved {
+    /// Every claim has its volume.
+    AllBound,
+    /// Some are to get one.
+    Chosen(Choice),
+}
+
+/// The volumes that a pod gets on its node.
+struct Choice {
+    node: Str,
+    /// Claims with the volumes that were chosen for them.
+    bindings: Vec<(Arc<PersistentVolumeClaim>, Str)>,
+    /// Claims that a volume is made for.
+    provisions: Vec<Arc<PersistentVolumeClaim>>,
+    /// What there is to write, volumes first.
+    writes: Vec<StorageWrite>,
+    /// How many of them have been made.
+    made: usize,
+    /// When the claims have to be bound; known once everything is written.
+    deadline: Option<Time>,
+}
+
+/// What there is to say of the claims.
+#[derive(Debug, PartialEq, Eq)]
+enum Progress {
+    /// All are bound.
+    Bound,
+    /// Some are not, and one of these objects will tell more.
+    Pending(Vec<ObjectName>),
+}
+
+fn claim_key(claim: &PersistentVolumeClaim) -> String {
+    format!("{}/{}", claim.metadata.namespace, claim.metadata.name)
+}
+
+impl Choice {
+    /// Chooses volumes on a node.
+    ///
+    /// # Errors
+    /// Why there are none, or what keeps them from being taken.
+    fn make(cluster: &Cluster, claims: &Claims, node: &Str) -> Result<Self, Status> {
+        let Some(view) = cluster.nodes.node(node) else {
+            return Err(Status::error(node_not_found(node)));
+        };
+        let (found, obstacles) = find(cluster, claims, view.node()).map_err(Status::error)?;
+        let status = obstacles.into_status();
+        if !status.is_success() {
+            return Err(status);
+        }
+        let mut writes = Vec::new();
+        let mut bindings = Vec::new();
+        for (claim, volume) in found.bindings {
+            let name = &volume.metadata.name;
+            let seen = cluster.persistent_volumes.get(name);
+            if !seen.is_some_and(|seen| is_same_volume(seen, &volume)) {
+                return Err(out_of_sync(name));
+            }
+            writes.extend(StorageWrite::give(&volume, &claim));
+            bindings.push((claim, name.clone()));
+        }
+        for claim in &found.provisions {
+            let meta = &claim.metadata;
+            let claims = &cluster.persistent_volume_claims;
+            let seen = claims.get(&meta.namespace, &meta.name);
+            if !seen.is_some_and(|seen| is_same_claim(seen, claim)) {
+                return Err(out_of_sync(&claim_key(claim)));
+            }
+            writes.extend(StorageWrite::select_node(claim, node));
+        }
+        Ok(Self {
+            node: node.clone(),
+            bindings,
+            provisions: found.provisions,
+            writes,
+            made: 0,
+            deadline: None,
+        })
+    }
+
+    /// Whether the object is still as it was before our write to it.
+    fn is_before_write(&self, kind: Kind, meta: &ObjectMeta) -> bool {
+        let mut writes = self.writes.iter();
+        writes.any(|write| {
+            let name = &write.object;
+            name.kind == kind
+                && name.namespace == meta.namespace
+                && name.name == meta.name
+                && write.comes_after(meta)
+        })
+    }
+
+    /// How far the claims have come.
+    ///
+    /// # Errors
+    /// Why they will not get there, in upstream's words: the pod has to be tried again.
+    fn progress(&self, cluster: &Cluster, pod: &PodInfo) -> Result<Progress, String> {
+        let Some(node) = cluster.nodes.node(&self.node) else {
+            return Err(node_not_found(&self.node));
+        };
+        let pod = &pod.pod;
+        if !cluster.pods.contains_key(pod.uid()) {
+            let name = pod.name().as_str();
+            return Err(format!(
+                "pod does not exist any more: pod {name:?} not found"
+            ));
+        }
+        let check_reach = |volume: &PersistentVolume| {
+            if is_reachable(volume, node.node().labels()) {
+                return Ok(());
+            }
+            let (volume, node) = (volume.metadata.name.as_str(), self.node.as_str());
+            Err(format!(
+                "pv {volume:?} node affinity doesn't match node {node:?}: no matching NodeSelectorTerms"
+            ))
+        };
+        let mut bound = true;
+        let mut awaited = vec![
+            ObjectName::new(Kind::Node, &Str::default(), &self.node),
+            ObjectName::new(Kind::Pod, pod.namespace(), pod.name()),
+        ];
+        let volume_name =
+            |name: &Str| ObjectName::new(Kind::PersistentVolume, &Str::default(), name);
+        for (claim, name) in &self.bindings {
+            let volume = cluster.persistent_volumes.get(name).ok_or_else(|| {
+                let name = name.as_str();
+                format!("failed to check binding: could not find v1.PersistentVolume {name:?}")
+            })?;
+            let claim = look_up(cluster, claim, &mut awaited)
+                .map_err(|error| format!("failed to check binding: {error}"))?;
+            awaited.push(volume_name(name));
+            if self.is_before_write(Kind::PersistentVolume, &volume.metadata) {
+                bound = false;
+                continue;
+            }
+            check_reach(volume)?;
+            let given = volume.spec.claim_ref.as_ref();
+            if given.is_none_or(|given| given.uid.is_empty()) {
+                return Err(format!("ClaimRef got reset for pv {:?}", name.as_str()));
+            }
+            bound &= claim.is_fully_bound();
+        }
+        for claim in &self.provisions {
+            let claim = look_up(cluster, claim, &mut awaited)
+                .map_err(|error| format!("failed to check provisioning pvc: {error}"))?;
+            let meta = &claim.metadata;
+            if self.is_before_write(Kind::PersistentVolumeClaim, meta) {
+                bound = false;
+                continue;
+            }
+            let name = meta.name.as_str();
+            if meta.annotations.is_empty() {
+                return Err(format!("selectedNode annotation reset for PVC {name:?}"));
+            }
+            if meta.annotations.get(SELECTED_NODE_ANNOTATION) != Some(self.node.as_str()) {
+                return Err(format!("provisioning failed for PVC {name:?}"));
+            }
+            let volume = &claim.spec.volume_name;
+            if !volume.is_empty() {
+                awaited.push(volume_name(volume));
+                match cluster.persistent_volumes.get(volume) {
+                    Some(volume) => check_reach(volume)?,
+                    // The claim was seen before its volume.
+                    None => bound = false,
+                }
+            }
+            bound &= claim.is_fully_bound();
+        }
+        Ok(if bound {
+            Progress::Bound
+        } else {
+            Progress::Pending(awaited)
+        })
+    }
+
+    /// Makes the next write, or waits until the claims are bound.
+    fn go_on(&mut self, cx: &mut StageContext<'_>, pod: &PodInfo, limit: Duration) -> Step {
+        if let Some(write) = self.writes.get(self.made) {
+            let call = ApiCall::UpdateStorage(write.clone());
+            return cx.wait_for_call(WRITE_WAIT_MAX, call);
+        }
+        let deadline = *self.deadline.get_or_insert(cx.now + limit);
+        match self.progress(cx.cluster, pod) {
+            Ok(Progress::Bound) => Step::success(),
+            Ok(Progress::Pending(objects)) => Step::Wait(Wait {
+                on: WaitOn::Objects(objects),
+                deadline,
+            }),
+            Err(error) => Step::Done(Status::error(format!("binding volumes: {error}"))),
+        }
+    }
+}
+
+fn node_not_found(node: &str) -> String {
+    format!("failed to get node {node:?}: node {node:?} not found")
+}
+
+fn out_of_sync(name: &str) -> Status {
+    Status::error(format!("{name:?} is out of sync"))
+}
+
+/// Whether the volume is as it was when it was chosen, what is assumed of it included.
+fn is_same_volume(seen: &Arc<PersistentVolume>, chosen: &Arc<PersistentVolume>) -> bool {
+    Arc::ptr_eq(seen, chosen)
+        || (seen.metadata.uid == chosen.metadata.uid
+            && seen.metadata.resource_version == chosen.metadata.resource_version
+            && seen.spec.claim_ref == chosen.spec.claim_ref)
+}
+
+/// Whether the claim is as it was when a volume was chosen for it, what is assumed of it included.
+fn is_same_claim(seen: &Arc<PersistentVolumeClaim>, chosen: &Arc<PersistentVolumeClaim>) -> bool {
+    let selected = |claim: &PersistentVolumeClaim| {
+        let annotations = &claim.metadata.annotations;
+        annotations.get_str(SELECTED_NODE_ANNOTATION).cloned()
+    };
+    Arc::ptr_eq(seen, chosen)
+        || (seen.metadata.uid == chosen.metadata.uid
+            && seen.metadata.resource_version == chosen.metadata.resource_version
+            && selected(seen) == selected(chosen))
+}
+
+/// The claim as it is now; another one of its name does not count. Its changes are awaited.
+fn look_up<'a>(
+    cluster: &'a Cluster,
+    claim: &PersistentVolumeClaim,
+    awaited: &mut Vec<ObjectName>,
+) -> Result<&'a Arc<PersistentVolumeClaim>, String> {
+    let meta = &claim.metadata;
+    let kind = Kind::PersistentVolumeClaim;
+    awaited.push(ObjectName::new(kind, &meta.namespace, &meta.name));
+    let claims = &cluster.persistent_volume_claims;
+    let found = claims.get(&meta.namespace, &meta.name);
+    found
+        .filter(|found| found.metadata.uid == meta.uid)
+        .ok_or_else(|| {
+            let key = claim_key(claim);
+            format!("could not find v1.PersistentVolumeClaim {key:?}")
+        })
+}
+
+impl Reserve for VolumeBinding {
+    fn reserve(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step {
+        let kept = state.read::<PreFilterState>();
+        // There is no state where PreFilter has not run, as for pods without claims that look like others before.
+        let reserved = match kept {
+            Some(kept) if !kept.claims.delayed.is_empty() => {
+                match Choice::make(cx.cluster, &kept.claims, node) {
+                    Ok(choice) => Reserved::Chosen(choice),
+                    Err(status) => return Step::Done(status),
+                }
+            }
+            None if volumes::claims(&pod.pod).next().is_some() => {
+                return Step::Done(Status::error(format!(
+                    "{NAME}: Reserve ran without PreFilter"
+                )));
+            }
+            Some(_) | None => Reserved::AllBound,
+        };
+        if let Reserved::Chosen(choice) = &reserved {
+            for write in &choice.writes {
+                cx.outbox.assume(write.clone());
+            }
+        }
+        state.write(reserved);
+        Step::success()
+    }
+
+    fn unreserve(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        _pod: &PodInfo,
+        _node: &Str,
+    ) {
+        let Some(Reserved::Chosen(choice)) = state.read_mut() else {
+            return;
+        };
+        let made = choice.made.min(choice.writes.len());
+        for write in choice.writes.drain(made..) {
+            cx.outbox.take_back(write);
+        }
+    }
+}
+
+impl PreBind for VolumeBinding {
+    fn pre_flight(
+        &self,
+        _cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        _pod: &PodInfo,
+        node: &Str,
+    ) -> Status {
+        match state.read() {
+            Some(Reserved::AllBound) => Status::skip(),
+            Some(Reserved::Chosen(choice)) if choice.node == *node => Status::success(),
+            Some(Reserved::Chosen(_)) | None => nothing_chosen(node),
+        }
+    }
+
+    fn runs_in_parallel(&self, _state: &CycleState, _pod: &PodInfo) -> bool {
+        true
+    }
+
+    fn pre_bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+    ) -> Step {
+        match state.read_mut() {
+            Some(Reserved::AllBound) => Step::success(),
+            Some(Reserved::Chosen(choice)) if choice.node == *node => {
+                choice.go_on(cx, pod, self.args().bind_timeout)
+            }
+            Some(Reserved::Chosen(_)) | None => Step::Done(nothing_chosen(node)),
+        }
+    }
+
+    fn resume_pre_bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+        wake: Wake,
+    ) -> Step {
+        let Some(Reserved::Chosen(choice)) = state.read_mut() else {
+            return Step::Done(nothing_chosen(node));
+        };
+        match wake {
+            Wake::Call(Ok(())) => choice.made += 1,
+            Wake::Call(Err(error)) => return Step::Done(Status::error(error.to_string())),
+            Wake::Object | Wake::Job(_) => {}
+            Wake::Deadline => {
+                let why = match choice.writes.get(choice.made) {
+                    None => "binding volumes: context deadline exceeded".to_owned(),
+                    Some(write) => format!(
+                        "updating {}: no answer within {} s",
+                        write.object,
+                        WRITE_WAIT_MAX.as_secs()
+                    ),
+                };
+                return Step::Done(Status::error(why));
+            }
+        }
+        choice.go_on(cx, pod, self.args().bind_timeout)
+    }
+}
+
+fn nothing_chosen(node: &str) -> Status {
+    Status::error(format!("no pod volumes found for node {node:?}"))
+}
