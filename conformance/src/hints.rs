@@ -163,6 +163,13 @@ impl Asked {
                         Err(_) => "Error",
                     },
                 };
+                // Whom a hint queues, the index must find.
+                let index = registration.index.as_ref();
+                let is_found = index.is_none_or(|index| index.finds(cluster, pod, change));
+                let answer = match is_found || answer == "QueueSkip" {
+                    true => answer,
+                    false => "not found",
+                };
                 answers.insert(plugin.plugin.to_string(), answer.to_owned());
             }
         }
