@@ -342,6 +342,16 @@ impl NodeTable {
         &self.columns[id.index()]
     }
 
+    /// CPU in milli-CPU that each node's pods count for in scores, by slot.
+    pub fn non_zero_milli_cpu(&self) -> &[i64] {
+        &self.non_zero_milli_cpu
+    }
+
+    /// Memory in bytes that each node's pods count for in scores, by slot.
+    pub fn non_zero_memory(&self) -> &[i64] {
+        &self.non_zero_memory
+    }
+
     /// The name of a resource.
     pub fn resource_name(&self, id: ResourceId) -> &Str {
         &self.resource_names[id.index()]
