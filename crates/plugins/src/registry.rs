@@ -41,11 +41,10 @@ const IN_TREE: &[(&str, Make)] = &[
         Ok(Extensions::of(NodeUnschedulable::default())
             .filter()
             .events()
-            .keep()
             .build())
     }),
     (node_name::NAME, |_| {
-        Ok(Extensions::of(NodeName).filter().events().keep().build())
+        Ok(Extensions::of(NodeName).filter().events().build())
     }),
     (taint_toleration::NAME, |_| {
         Ok(Extensions::of(TaintToleration)
@@ -53,7 +52,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
-            .keep()
             .build())
     }),
     (node_affinity::NAME, |cx| {
@@ -64,7 +62,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
-            .keep()
             .build())
     }),
     (node_ports::NAME, |_| {
@@ -72,7 +69,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
-            .keep()
             .build())
     }),
     (fit::NAME, |cx| {
@@ -83,7 +79,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
-            .keep()
             .build())
     }),
     (volume_restrictions::NAME, |_| {
@@ -91,7 +86,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
-            .keep()
             .build())
     }),
     (node_volume_limits::NAME, |_| {
@@ -99,7 +93,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
-            .keep()
             .build())
     }),
     (volume_binding::NAME, |cx| {
@@ -111,7 +104,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .reserve()
             .pre_bind()
             .events()
-            .keep()
             .build())
     }),
     (volume_zone::NAME, |_| {
@@ -119,7 +111,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
-            .keep()
             .build())
     }),
     (pod_topology_spread::NAME, |cx| {
@@ -140,7 +131,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
-            .domains()
             .build())
     }),
     (dynamic_resources::NAME, |cx| {
@@ -151,7 +141,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .post_filter()
             .score()
             .events()
-            .keep()
             .build())
     }),
     (default_preemption::NAME, |cx| {
@@ -167,11 +156,10 @@ const IN_TREE: &[(&str, Make)] = &[
         Ok(Extensions::of(NodeResourcesBalancedAllocation::new(args))
             .pre_score()
             .score()
-            .keep()
             .build())
     }),
     (image_locality::NAME, |_| {
-        Ok(Extensions::of(ImageLocality).score().keep().build())
+        Ok(Extensions::of(ImageLocality).score().build())
     }),
     (default_binder::NAME, |_| {
         Ok(Extensions::of(DefaultBinder).bind().build())
@@ -181,7 +169,6 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
-            .keep()
             .build())
     }),
 ];

@@ -251,6 +251,39 @@ impl World {
             .then(|| self.scores_with(plugin, &state, pod, true))
     }
 
+    /// The normalised scores of these nodes, the only ones on which the pod fits; nothing when PreScore says Skip.
+    pub(crate) fn scores_among(
+        &self,
+        plugin: &(impl PreScore + Score),
+        pod: &PodInfo,
+        feasible: &[&str],
+    ) -> Option<Vec<i64>> {
+        let slots: Vec<Slot> = feasible
+            .iter()
+            .map(|name| self.cluster.nodes.node(name).expect("it exists").slot())
+            .collect();
+        let mut state = CycleState::default();
+        let status = plugin.pre_score(&self.context(), &mut state, pod, &slots);
+        if status.is_skip() {
+            return None;
+        }
+        assert!(status.is_success(), "{}", status.message());
+        let cx = self.context();
+        let mut scores: Vec<(Slot, i64)> = slots
+            .iter()
+            .map(|slot| {
+                let node = self.cluster.nodes.get(*slot).expect("it exists");
+                (
+                    *slot,
+                    plugin.score(&cx, &state, pod, node).expect("a score"),
+                )
+            })
+            .collect();
+        let status = plugin.normalize(&cx, &state, pod, &mut scores);
+        assert!(status.is_success(), "{}", status.message());
+        Some(scores.into_iter().map(|(_, score)| score).collect())
+    }
+
     /// The raw scores of all nodes, of a plugin without PreScore.
     pub(crate) fn raw_scores(&self, plugin: &impl Score, pod: &PodInfo) -> Vec<i64> {
         self.scores_with(plugin, &CycleState::default(), pod, false)

@@ -13,7 +13,6 @@ mod bind;
 mod claims;
 mod find;
 mod hints;
-mod keep;
 
 pub use args::VolumeBindingArgs;
 

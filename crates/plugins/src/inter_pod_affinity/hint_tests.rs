@@ -6,7 +6,7 @@ use crate::testing::{World, add, delete, hint, node, pod, update};
 use berth_framework::event::Hint;
 use serde_json::{Value, json};
 
-/// plugins 4.5 and 15.30: pods.
+/// plugins 4.5.1 to 4.5.5 and 15.30: pods.
 #[test]
 fn pods_that_help() {
     let bound = |app: &str| labelled("o", app, json!({"nodeName": "n"}));
@@ -103,6 +103,50 @@ fn pods_that_help() {
             labelled("p", "web", json!({})),
             ActionType::DELETE,
             delete(guard("db")),
+            Hint::Skip,
+        ),
+        // As upstream: every term of the pod that goes must mean this one.
+        (
+            "a pod that did not want this one and another goes",
+            labelled("p", "web", json!({})),
+            ActionType::DELETE,
+            delete({
+                let mut spec = far(json!([term("web", "zone"), term("db", "zone")]));
+                spec["nodeName"] = json!("n");
+                labelled("o", "guard", spec)
+            }),
+            Hint::Skip,
+        ),
+        (
+            "a wanted pod that is nominated comes",
+            wants(),
+            ActionType::ADD,
+            add({
+                let mut pod = pending("cache");
+                pod.status.nominated_node_name = "n".into();
+                pod
+            }),
+            Hint::Queue,
+        ),
+        (
+            "an unwanted pod without a node goes",
+            avoids(),
+            ActionType::DELETE,
+            delete(pending("db")),
+            Hint::Skip,
+        ),
+        (
+            "a pod that got its node with the wanted label",
+            wants(),
+            label,
+            update(pending("db"), bound("cache")),
+            Hint::Skip,
+        ),
+        (
+            "a wanted pod goes",
+            wants(),
+            ActionType::DELETE,
+            delete(bound("cache")),
             Hint::Skip,
         ),
         (

@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::{Answer, World, full_pod, unresolvable, unschedulable};
 use berth_api::Pod;
-use berth_framework::plugin::{PreFilter, PreFilterResult};
+use berth_framework::plugin::{PreFilter, PreFilterResult, PreScore};
 use berth_framework::{Code, CycleState, PodInfo};
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ fn picture(answers: Result<Vec<Answer>, Answer>) -> String {
         .collect()
 }
 
-/// plugins 4.2 step 1, 4.6 and 15.7: required affinity.
+/// plugins 4.1.4, 4.2.1, 4.6, 15.1 and 15.7: required affinity.
 #[test]
 fn what_must_be_near() {
     let cache_in_a = || world().bound_pod("a1", labelled("c", "cache", json!({})));
@@ -141,6 +141,16 @@ fn what_must_be_near() {
             "AAAA",
         ),
         (
+            "a pod that is going counts as any other",
+            world().bound_pod("a1", {
+                let mut going = labelled("c", "cache", json!({}));
+                going.metadata.deletion_timestamp = Some(berth_api::Time::EPOCH);
+                going
+            }),
+            labelled("p", "web", near(json!([term("cache", "zone")]))),
+            "..AA",
+        ),
+        (
             "two keys",
             cache_in_a(),
             labelled(
@@ -161,7 +171,7 @@ fn what_must_be_near() {
     }
 }
 
-/// plugins 1.2, 4.1.2 and 16: in which namespaces a term looks.
+/// plugins 1.2, 4.1.2 and 16 (IPA filter): in which namespaces a term looks.
 #[test]
 fn where_a_term_looks() {
     let world = || world().bound_pod("a1", in_namespace("red", labelled("c", "cache", json!({}))));
@@ -236,7 +246,7 @@ fn where_a_term_looks() {
     }
 }
 
-/// plugins 4.2 step 2 and 15.7: own anti-affinity; each term counts by itself.
+/// plugins 4.1.4, 4.2.2, 15.7 and 16 (IPA filter): own anti-affinity; each term counts by itself.
 #[test]
 fn what_must_be_far() {
     let world = || {
@@ -271,7 +281,8 @@ fn what_must_be_far() {
     }
 }
 
-/// plugins 4.2 step 3, 15.8: anti-affinity of pods that run already; their own namespace counts.
+/// plugins 1.2, 4.1.3, 4.1.4, 4.2.3, 15.8 and 16 (IPA filter): anti-affinity of pods that run already; their own
+/// namespace counts, and of the pod's the labels.
 #[test]
 fn pods_that_do_not_want_this_one() {
     let guard = |node: &str, namespace: &str, term: Value| {
@@ -330,13 +341,40 @@ fn pods_that_do_not_want_this_one() {
             "default",
             "....",
         ),
+        (
+            "selects by a label, of a namespace that nobody knows",
+            guard("a1", "red", selects("blue")),
+            "unknown",
+            "....",
+        ),
+        (
+            "selects all, one that nobody knows too",
+            guard(
+                "a1",
+                "red",
+                with(term("web", "zone"), "namespaceSelector", json!({})),
+            ),
+            "unknown",
+            "EE..",
+        ),
+        (
+            "names the pod's namespace",
+            guard(
+                "a1",
+                "red",
+                with(term("web", "zone"), "namespaces", json!(["blue"])),
+            ),
+            "blue",
+            "EE..",
+        ),
     ] {
         let pod = in_namespace(namespace, labelled("p", "web", json!({})));
         assert_eq!(picture(filtered(&world, pod)), expected, "{name}");
     }
 }
 
-/// plugins 4.1.5: Skip without terms and without anybody's anti-affinity; and 16: a selector that does not parse.
+/// plugins 4.1.1, 4.1.5: Skip without terms and without anybody's anti-affinity; 16 (IPA filter): a selector that does
+/// not parse.
 #[test]
 fn what_pre_filter_says() {
     let outcome = |world: &World, pod: Pod| {
@@ -427,7 +465,7 @@ fn scores(world: &World, args: Value, pod: Pod) -> Option<Vec<i64>> {
     world.scores(&InterPodAffinity::new(args), &info(pod))
 }
 
-/// plugins 4.4: worked by hand; scores of a1, a2, b1 and x.
+/// plugins 4.4, 15.9: worked by hand; scores of a1, a2, b1 and x.
 #[test]
 fn preferences_add_up() {
     let webs = || {
@@ -556,9 +594,112 @@ fn preferences_add_up() {
             None,
         ),
         ("no preferences anywhere", webs(), null(), plain(), None),
+        // A node without the label has none of the points: all three hosts have 0 then, as no domain is known.
+        (
+            "a key that no node has",
+            webs(),
+            null(),
+            prefers("podAffinity", json!([weighted(3, term("web", "rack"))])),
+            None,
+        ),
+        (
+            "a namespace by its labels",
+            world().bound_pod("a1", in_namespace("red", labelled("w", "web", json!({})))),
+            null(),
+            prefers(
+                "podAffinity",
+                json!([weighted(
+                    3,
+                    with(
+                        term("web", "zone"),
+                        "namespaceSelector",
+                        json!({"matchLabels": {"team": "red"}})
+                    )
+                )]),
+            ),
+            Some(vec![100, 100, 0, 0]),
+        ),
+        // Points for the pod's own namespace by its labels.
+        (
+            "a pod that likes a namespace",
+            world().bound_pod(
+                "b1",
+                in_namespace(
+                    "red",
+                    labelled(
+                        "o",
+                        "other",
+                        rather(
+                            "podAffinity",
+                            json!([weighted(
+                                5,
+                                with(
+                                    term("web", "host"),
+                                    "namespaceSelector",
+                                    json!({"matchLabels": {"team": "blue"}})
+                                )
+                            )]),
+                        ),
+                    ),
+                ),
+            ),
+            null(),
+            in_namespace("blue", plain()),
+            Some(vec![0, 0, 100, 0]),
+        ),
+        (
+            "all alike",
+            world()
+                .bound_pod("a1", labelled("w1", "web", json!({})))
+                .bound_pod("b1", labelled("w2", "web", json!({})))
+                .bound_pod("x", labelled("w3", "web", json!({})))
+                .bound_pod("a2", labelled("w4", "web", json!({}))),
+            null(),
+            prefers("podAffinity", json!([weighted(3, term("web", "host"))])),
+            Some(vec![0, 0, 0, 0]),
+        ),
+        // The greatest weight that can be configured: 100 for zone a against the other's 1 for b.
+        (
+            "a pod that needs this one, weighing much",
+            requires().bound_pod(
+                "b1",
+                labelled(
+                    "l",
+                    "other",
+                    rather("podAffinity", json!([weighted(1, term("web", "zone"))])),
+                ),
+            ),
+            json!({"hardPodAffinityWeight": 100}),
+            plain(),
+            Some(vec![100, 100, 1, 0]),
+        ),
+        (
+            "what others need does not count either where they are ignored",
+            requires(),
+            json!({"ignorePreferredTermsOfExistingPods": true}),
+            plain(),
+            None,
+        ),
     ] {
         assert_eq!(scores(&world, args, pod), expected, "{name}");
     }
+}
+
+/// plugins 4.4: a preferred term that does not parse fails the cycle, and PreFilter has said so before.
+#[test]
+fn a_preferred_term_that_does_not_parse_is_an_error() {
+    let bad = json!({"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}, "topologyKey": "zone"});
+    let pod = labelled("p", "web", rather("podAffinity", json!([weighted(1, bad)])));
+    let mut state = CycleState::default();
+    let world = world();
+    let status =
+        InterPodAffinity::default().pre_score(&world.context(), &mut state, &info(pod), &[]);
+    assert_eq!(status.code(), Code::Error);
+    assert!(
+        status.message().starts_with("parsing pod: "),
+        "{}",
+        status.message()
+    );
 }
 
 /// plugins 0.2.

@@ -28,7 +28,7 @@ fn several(code: Code, reasons: &[&str]) -> Answer {
     Some((code, reasons.iter().map(ToString::to_string).collect()))
 }
 
-/// plugins 3.1, 15.2 and 16: what is short, and whether preemption may help. The node offers 4 CPU, 8 Gi and 2
+/// plugins 3.1 (2 to 6), 15.1, 15.2 and 16 (Fit): what is short, and whether preemption may help. The node offers 4 CPU, 8 Gi and 2
 /// example.com/gpu, of which a pod holds 3 CPU, 4 Gi and 1.
 #[test]
 fn shortages_are_named() {
@@ -182,7 +182,7 @@ fn overcommitted_nodes_take_only_zero_requests() {
     }
 }
 
-/// plugins 16: init containers, sidecars, pod-level resources and overhead. The node offers 5 CPU and 1 Gi.
+/// plugins 1.3 (1 to 7), 15.6, 16 (Fit): init containers, sidecars, pod-level resources and overhead. The node offers 5 CPU and 1 Gi.
 #[test]
 fn the_whole_pod_is_counted() {
     let container =
@@ -242,6 +242,76 @@ fn the_whole_pod_is_counted() {
         let got = world.filter(&NodeResourcesFit::default(), &pod_info("p", spec));
         assert_eq!(got, Ok(vec![expected]), "{name}");
     }
+}
+
+/// plugins 1.3.6, 16 (Fit): pod-level requests take the place of those of the containers, for pages as well. The node
+/// offers 5 CPU and 64Mi of pages, of which another pod holds 3 and nothing.
+#[test]
+fn pod_level_requests_are_what_counts() {
+    let requests = |requests: Value| json!({"requests": requests});
+    for (name, pod_level, container, expected) in [
+        (
+            "more CPU than is free",
+            json!({"cpu": "4"}),
+            json!({"cpu": "1"}),
+            unschedulable("Insufficient cpu"),
+        ),
+        (
+            "as much as is free",
+            json!({"cpu": "2"}),
+            json!({"cpu": "1"}),
+            None,
+        ),
+        (
+            "more CPU than there is",
+            json!({"cpu": "6"}),
+            json!({"cpu": "1"}),
+            unresolvable("Insufficient cpu"),
+        ),
+        (
+            "more pages than there are",
+            json!({"hugepages-2Mi": "128Mi"}),
+            json!({"hugepages-2Mi": "32Mi"}),
+            unresolvable("Insufficient hugepages-2Mi"),
+        ),
+        (
+            "as many pages as there are",
+            json!({"hugepages-2Mi": "64Mi"}),
+            json!({"hugepages-2Mi": "32Mi"}),
+            None,
+        ),
+        // Of a device they cannot speak: the containers do.
+        (
+            "a device",
+            json!({"cpu": "1", "example.com/gpu": 1}),
+            json!({"example.com/gpu": 2}),
+            unresolvable("Insufficient example.com/gpu"),
+        ),
+    ] {
+        let offered = json!({"cpu": "5", "hugepages-2Mi": "64Mi", "example.com/gpu": 1});
+        let world = World::new().node("n", offering(offered)).bound(
+            "n",
+            "other",
+            requesting(json!({"cpu": "3"})),
+        );
+        let containers = json!([{"name": "c", "resources": requests(container)}]);
+        let spec = json!({"resources": requests(pod_level), "containers": containers});
+        let got = world.filter(&NodeResourcesFit::default(), &pod_info("p", spec));
+        assert_eq!(got, Ok(vec![expected]), "{name}");
+    }
+}
+
+/// plugins 3.3: pods of the node that request nothing count with the defaults, 100m and 200 MiB.
+#[test]
+fn pods_without_requests_count_on_their_node() {
+    let mib: i64 = 1024 * 1024;
+    let world = World::new()
+        .node("n", offering(json!({"cpu": "1", "memory": 1000 * mib})))
+        .bound("n", "other", json!({"containers": [{"name": "c"}]}));
+    let pod = pod_info("p", requesting(json!({"cpu": "100m", "memory": 200 * mib})));
+    // 200m of 1000m and 400 of 1000 MiB: (80 + 60)/2.
+    let got = world.scores(&NodeResourcesFit::default(), &pod);
+    assert_eq!(got, Some(vec![70]));
 }
 
 /// A node that says nothing of what it offers takes no pod, and nothing breaks.
@@ -358,7 +428,7 @@ fn the_worked_scores() {
     }
 }
 
-/// plugins 1.3, 15.3: containers without requests count as 100m and 200 MiB each, an explicit zero as zero.
+/// plugins 1.3.2, 15.3: containers without requests count as 100m and 200 MiB each, an explicit zero as zero.
 #[test]
 fn containers_without_requests_count_when_scored() {
     let gib: i64 = 1024 * 1024 * 1024;
@@ -450,7 +520,7 @@ fn ask(
     )
 }
 
-/// plugins 3.2 and 16: a pod that goes or shrinks.
+/// plugins 3.2 and 16 (Fit hints): a pod that goes or shrinks.
 #[test]
 fn pods_that_free_something_wake() {
     let assigned = |name: &str, requests: Value| {
@@ -554,7 +624,7 @@ fn pods_that_free_something_wake() {
     }
 }
 
-/// plugins 3.2 and 16: a node that comes or offers more.
+/// plugins 3.2 and 16 (Fit hints): a node that comes or offers more.
 #[test]
 fn nodes_that_offer_enough_wake() {
     let offers = |allocatable: Value| node("n", offering(allocatable));
@@ -646,7 +716,7 @@ fn class(name: &str, resource: Option<&str>) -> berth_api::DeviceClass {
     serde_json::from_value(fields).expect("a class")
 }
 
-/// plugins 3.1.6 and 16: what devices stand in for is left to them, where the node offers none itself.
+/// plugins 3.1.6 and 16 (Fit): what devices stand in for is left to them, where the node offers none itself.
 #[test]
 fn devices_stand_in_for_extended_resources() {
     let world = |on: bool| {
@@ -684,6 +754,47 @@ fn devices_stand_in_for_extended_resources() {
         let got = world(on).filter(
             &NodeResourcesFit::default(),
             &pod_info("p", requesting(request)),
+        );
+        assert_eq!(got, Ok(expected), "{name}");
+    }
+}
+
+/// plugins 3.2: a node that changes helps a pod whose device a class stands for there, whatever has changed; where the
+/// node offers the device itself, only more of it helps.
+#[test]
+fn nodes_that_leave_it_to_devices_help() {
+    let offers = |allocatable: Value| node("n", offering(allocatable));
+    let waiting = pod("p", requesting(json!({"example.com/gpu": 1})));
+    for (name, class_of, before, after, expected) in [
+        (
+            "a class stands for it",
+            "example.com/gpu",
+            json!({"cpu": 1}),
+            json!({"cpu": 2}),
+            Hint::Queue,
+        ),
+        (
+            "a class of another",
+            "example.com/nic",
+            json!({"cpu": 1}),
+            json!({"cpu": 2}),
+            Hint::Skip,
+        ),
+        (
+            "the node's own, as before",
+            "example.com/gpu",
+            json!({"cpu": 1, "example.com/gpu": 1}),
+            json!({"cpu": 2, "example.com/gpu": 1}),
+            Hint::Skip,
+        ),
+    ] {
+        let got = hint(
+            NodeResourcesFit::default(),
+            &World::new().with(class("c", Some(class_of))),
+            EventResource::Node,
+            ActionType::UPDATE_NODE_ALLOCATABLE,
+            &waiting,
+            update(offers(before), offers(after)),
         );
         assert_eq!(got, Ok(expected), "{name}");
     }

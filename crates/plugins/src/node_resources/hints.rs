@@ -43,7 +43,7 @@ fn frees_what_is_wanted(pod: &Pod, old: &Pod, new: &Pod) -> bool {
 }
 
 /// A node helps when the pod would fit it alone, and, if the node was there before, when it offers more pods or more
-/// of something that the pod requests. Resources that are configured to be ignored are not left out here, as
+/// of something that the pod requests, or leaves something of that to devices. Resources that are configured to be ignored are not left out here, as
 /// upstream: a pod that lacks nothing else is not rejected for them.
 pub(super) fn after_node_change(
     cluster: &Cluster,
@@ -63,12 +63,15 @@ pub(super) fn after_node_change(
     if !fits_empty(&wanted, &offered, by_devices) {
         return Ok(Hint::Skip);
     }
+    let mut scalars = wanted.scalars.iter();
+    let has_device = scalars.any(|(name, amount)| *amount > 0 && by_devices(name));
     let Some(old) = old else {
         return Ok(Hint::Queue);
     };
     let before = allocatable(old);
     Ok(queue_if(
         offered.pods > before.pods
+            || has_device
             || any_wanted(&wanted, |amount_of| {
                 amount_of(&offered) > amount_of(&before)
             }),

@@ -92,6 +92,9 @@ pub(super) fn touched_by_node(
                 touched.add_up_to(more(name), amount);
             }
         }
+        if has_devices {
+            add_devices(cluster, &mut touched, more);
+        }
         return touched;
     }
     touched.add(room(""));
@@ -99,15 +102,19 @@ pub(super) fn touched_by_node(
         touched.add_up_to(room(name), amount);
     }
     if has_devices {
-        // Where the node offers none, that is left to the devices.
-        for class in cluster.device_classes.values() {
-            touched.add(room(&implied_resource(class)));
-            if let Some(named) = &class.spec.extended_resource_name {
-                touched.add(room(named));
-            }
-        }
+        add_devices(cluster, &mut touched, room);
     }
     touched
+}
+
+/// Whoever wants what devices stand for: where a node offers none, that is left to them.
+fn add_devices(cluster: &Cluster, touched: &mut Touched, key: fn(&str) -> WaitKey) {
+    for class in cluster.device_classes.values() {
+        touched.add(key(&implied_resource(class)));
+        if let Some(named) = &class.spec.extended_resource_name {
+            touched.add(key(named));
+        }
+    }
 }
 
 /// What a pod that was turned down waits for of device classes: the resources that they may stand for.

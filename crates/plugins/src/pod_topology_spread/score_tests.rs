@@ -18,7 +18,7 @@ fn scores(world: &World, args: Value, pod: Pod) -> Option<Vec<i64>> {
     world.scores(&PodTopologySpread::new(args), &info(pod))
 }
 
-/// plugins 5.7: for example hosts 2/1/0/3 with maxSkew 1: round(n·ln 6) is 4, 2, 0, 5, and 100·(5 + 0 − s)/5.
+/// plugins 5.7, 15.11: for example hosts 2/1/0/3 with maxSkew 1: round(n·ln 6) is 4, 2, 0, 5, and 100·(5 + 0 − s)/5.
 #[test]
 fn the_worked_scores() {
     for (name, pods, constraints, expected) in [
@@ -75,6 +75,103 @@ fn nodes_without_the_label() {
     assert_eq!(got, Some(vec![100, 100, 0, 0, 0]));
 }
 
+/// plugins 5.6, 15.11: only feasible nodes make domains, but the pods of all nodes of those domains count; pods that the
+/// policies leave out do not.
+#[test]
+fn feasible_nodes_make_the_domains() {
+    let out_of_reach = |pod: Pod| {
+        let mut pod = pod;
+        pod.spec.node_selector = serde_json::from_value(json!({"zone": "a"})).expect("labels");
+        pod
+    };
+    for (name, pods, feasible, pod, expected) in [
+        // Zones a and b with 3 and 1, though 2 of the 3 are on a node that is not feasible: 3·ln 4 → 4, 1·ln 4 → 1.
+        (
+            "pods beside the feasible nodes count",
+            [1, 2, 1, 0],
+            vec!["a1", "b1"],
+            spread(json!([soft("zone", 1)])),
+            vec![25, 100],
+        ),
+        // One zone: 1·ln 3 → 1 for both.
+        (
+            "zones without a feasible node do not",
+            [1, 0, 9, 9],
+            vec!["a1", "a2"],
+            spread(json!([soft("zone", 1)])),
+            vec![100, 100],
+        ),
+        // Hosts are their own domains, with what runs on them: 1·ln 4 → 1, 3·ln 4 → 4; 100·(4 + 1 − s)/4.
+        (
+            "hosts",
+            [1, 9, 3, 0],
+            vec!["a1", "b1"],
+            spread(json!([soft(HOST, 1)])),
+            vec![100, 25],
+        ),
+        // Zone b is no place for the pod: its pods count nothing, though the node is among the feasible.
+        (
+            "pods that the policies leave out do not count",
+            [1, 0, 9, 0],
+            vec!["a1", "b1"],
+            out_of_reach(spread(json!([soft("zone", 1)]))),
+            vec![0, 100],
+        ),
+        // Two constraints: 2·ln 4 + 2·ln 4 = 5.5 → 6 and 1·ln 4 + 1·ln 4 = 2.8 → 3; 100·(6 + 3 − s)/6.
+        (
+            "two constraints add up",
+            [2, 0, 1, 0],
+            vec!["a1", "b1"],
+            spread(json!([soft("zone", 1), soft(HOST, 1)])),
+            vec![50, 100],
+        ),
+    ] {
+        let plugin = PodTopologySpread::new(PodTopologySpreadArgs::default());
+        let got = zones(pods).scores_among(&plugin, &info(pod), &feasible);
+        assert_eq!(got, Some(expected), "{name}");
+    }
+}
+
+/// plugins 5.6: without nodes, or without soft constraints, there is nothing to score; a selector that does not parse
+/// fails the cycle.
+#[test]
+fn what_pre_score_says() {
+    use berth_framework::plugin::PreScore;
+    let ask = |world: &World, pod: Pod| {
+        let mut state = berth_framework::CycleState::default();
+        PodTopologySpread::default().pre_score(&world.context(), &mut state, &info(pod), &[])
+    };
+    let wants = || spread(json!([soft("zone", 1)]));
+    assert!(ask(&World::new(), wants()).is_skip());
+    let hard = spread(json!([constraint("zone", 1, "DoNotSchedule")]));
+    assert!(ask(&zones([0; 4]), hard).is_skip());
+    assert!(ask(&zones([0; 4]), wants()).is_success());
+    let bad = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
+    let status = ask(
+        &zones([0; 4]),
+        spread(json!([with(soft("zone", 1), "labelSelector", bad)])),
+    );
+    assert_eq!(status.code(), berth_framework::Code::Error);
+}
+
+/// plugins 5.6: under the built-in defaults a node without the zone's label is not left out: it has only what its host
+/// costs.
+#[test]
+fn the_built_in_defaults_take_nodes_without_labels() {
+    let service = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}});
+    let zone = |name: &str, zone: &str| json!({"metadata": {"labels": {HOST: name, "topology.kubernetes.io/zone": zone}}});
+    let world = World::new()
+        .node("a", zone("a", "a"))
+        .node("b", zone("b", "b"))
+        .node("x", json!({"metadata": {"labels": {HOST: "x"}}}))
+        .bound_pod("a", web("w", json!({})));
+    let world = with_object(world, Kind::Service, service);
+    // Hosts of three, maxSkew 3: 1·ln 5 + 2 = 3.6 on a, 2 elsewhere. Zones a, b and none, maxSkew 5: 1·ln 5 + 4 = 5.6
+    // in a, 4 in b. Together 9, 6 and 2; 100·(9 + 2 − s)/9.
+    let got = scores(&world, json!(null), web("p", json!({})));
+    assert_eq!(got, Some(vec![22, 55, 100]));
+}
+
 /// A world with one more object.
 fn with_object(mut world: World, kind: Kind, object: Value) -> World {
     let object = kind
@@ -92,7 +189,7 @@ fn owned_by(api_version: &str, kind: &str) -> Pod {
     )
 }
 
-/// plugins 5.1: the defaults follow services and controllers; without either there are none.
+/// plugins 5.1, 5.6: the defaults follow services and controllers; without either there are none.
 #[test]
 fn the_defaults_follow_services_and_controllers() {
     let named =
@@ -155,6 +252,23 @@ fn the_defaults_follow_services_and_controllers() {
             with_object(world(), Kind::ReplicaSet, by_selector()),
             owned_by("example.com/v1", "ReplicaSet"),
             None,
+        ),
+        (
+            "a controller that nobody knows",
+            world(),
+            owned_by("apps/v1", "ReplicaSet"),
+            None,
+        ),
+        // Both must match: nobody here has the tier.
+        (
+            "a service and a replica set",
+            with_object(
+                with_object(world(), Kind::Service, by_map()),
+                Kind::ReplicaSet,
+                named(json!({"selector": {"matchLabels": {"tier": "1"}}})),
+            ),
+            owned_by("apps/v1", "ReplicaSet"),
+            Some(vec![100, 100, 100, 100]),
         ),
         (
             "constraints of its own",

@@ -82,7 +82,7 @@ fn filtered(world: &World, pod: Pod) -> String {
 
 const HOST: &str = "kubernetes.io/hostname";
 
-/// plugins 5.4, 5.9, 16: skew against the emptiest domain.
+/// plugins 5.4.1, 5.4.2, 5.9, 15.1, 16 (PTS filter): skew against the emptiest domain.
 #[test]
 fn the_emptiest_domain_sets_the_limit() {
     let other = |constraints: Value| {
@@ -145,7 +145,7 @@ fn the_emptiest_domain_sets_the_limit() {
     }
 }
 
-/// plugins 5.1, 5.2, 5.9, 15.10: selectors of nothing and of everything, and keys that the pod's labels complete.
+/// plugins 5.1, 5.2, 5.4.2, 5.9, 15.10: selectors of nothing and of everything, and keys that the pod's labels complete.
 #[test]
 fn which_pods_count() {
     let terminating = {
@@ -193,6 +193,12 @@ fn which_pods_count() {
             "....",
         ),
         (
+            "no selector stays none, whatever the keys add",
+            zones([5, 0, 0, 0]),
+            with_revision(json!([with(keyed(), "labelSelector", Value::Null)])),
+            "....",
+        ),
+        (
             "only its own revision counts",
             zones([2, 0, 0, 0]),
             with_revision(json!([keyed()])),
@@ -209,7 +215,7 @@ fn which_pods_count() {
     }
 }
 
-/// plugins 5.9, 15.10: with fewer domains than wanted, the emptiest has none.
+/// plugins 5.4.2, 5.9, 15.10, 16 (PTS filter): with fewer domains than wanted, the emptiest has none.
 #[test]
 fn domains_that_are_missing_are_empty() {
     for (name, pods, min_domains, expected) in [
@@ -234,7 +240,7 @@ fn domains_that_are_missing_are_empty() {
     assert_eq!(filtered(&third, pod), "SSSS.", "only the third, empty one");
 }
 
-/// plugins 5.2, 5.3, 5.9: affinity and taints decide which nodes count; all keys must be there.
+/// plugins 5.2, 5.3, 5.4, 5.9, 16 (PTS filter): affinity and taints decide which nodes count; all keys must be there.
 #[test]
 fn which_nodes_count() {
     let tainted = |pods: [usize; 4]| {
@@ -288,6 +294,45 @@ fn which_nodes_count() {
             ".....",
         ),
         (
+            "a taint that is only to be avoided is no reason",
+            zones([1, 0, 1, 0]).node(
+                "c1",
+                json!({
+                    "metadata": {"labels": {"zone": "c", HOST: "c1"}},
+                    "spec": {"taints": [{"key": "gpu", "effect": "PreferNoSchedule"}]},
+                }),
+            ),
+            spread(json!([with(
+                hard("zone", 1),
+                "nodeTaintsPolicy",
+                json!("Honor")
+            )])),
+            "SSSS.",
+        ),
+        (
+            "tolerated taints are no reason",
+            tainted([1, 0, 1, 0]),
+            web(
+                "p",
+                json!({
+                    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                    "topologySpreadConstraints":
+                        [with(hard("zone", 1), "nodeTaintsPolicy", json!("Honor"))],
+                }),
+            ),
+            "SSSS.",
+        ),
+        // No domain at all: the least is 0, and the filter of affinity keeps the pod away, not this one.
+        (
+            "no node is in reach",
+            zones([2, 1, 3, 0]),
+            web(
+                "p",
+                json!({"nodeSelector": {"zone": "z"}, "topologySpreadConstraints": [hard("zone", 1)]}),
+            ),
+            "....",
+        ),
+        (
             "a node without every key is in no domain",
             no_host(),
             spread(json!([hard("zone", 1), hard(HOST, 9)])),
@@ -326,12 +371,99 @@ fn pods_come_and_go() {
             .is_success()
     );
     assert_eq!(now(&state), "SS..", "another namespace");
+    let third =
+        |name: &str, labels: Value| info(full_pod(name, json!({"metadata": {"labels": labels}})));
+    let db = third("z", json!({"app": "db"}));
+    assert!(
+        plugin
+            .add_pod(&cx, &mut state, &pod, &db, on("b1"))
+            .is_success()
+    );
+    assert_eq!(now(&state), "SS..", "it does not match");
     assert!(
         plugin
             .add_pod(&cx, &mut state, &pod, &other, on("b2"))
             .is_success()
     );
     assert_eq!(now(&state), "....");
+}
+
+/// plugins 5.5: as there, a victim that is going is taken off though it was never counted, and pods that are supposed
+/// to come count for `{}` though those that are there do not.
+#[test]
+fn supposed_pods_count_where_others_do_not() {
+    let plugin = PodTopologySpread::default();
+    let mut going = web("gone", json!({}));
+    going.metadata.deletion_timestamp = Some(berth_api::Time::EPOCH);
+    let everything = with(hard("zone", 1), "labelSelector", json!({}));
+    for (name, constraint, comes, expected) in [
+        (
+            "a going pod is taken off",
+            hard("zone", 1),
+            false,
+            ("....", "..SS"),
+        ),
+        (
+            "everything counts who comes",
+            everything,
+            true,
+            ("....", "SS.."),
+        ),
+    ] {
+        // A pod in each zone, and one more in zone a that is going.
+        let world = zones([1, 0, 1, 0]).bound_pod("a1", going.clone());
+        let pod = info(spread(json!([constraint])));
+        let mut state = CycleState::default();
+        let _ = plugin.pre_filter(&world.context(), &mut state, &pod);
+        let now = |state: &CycleState| picture(Ok(world.filter_with(&plugin, state, &pod)));
+        assert_eq!(now(&state), expected.0, "{name}: before");
+        let cx = world.context();
+        let node = world.cluster.nodes.node("a1").expect("it exists");
+        let other = info(going.clone());
+        let status = if comes {
+            plugin.add_pod(&cx, &mut state, &pod, &other, node)
+        } else {
+            plugin.remove_pod(&cx, &mut state, &pod, &other, node)
+        };
+        assert!(status.is_success());
+        assert_eq!(now(&state), expected.1, "{name}");
+    }
+}
+
+/// plugins 5.5: pods on nodes without every key, or that the policies leave out, change nothing.
+#[test]
+fn supposed_pods_on_nodes_that_do_not_count() {
+    let plugin = PodTopologySpread::default();
+    let world = zones([1, 0, 1, 0]).node("c1", json!({"metadata": {"labels": {"zone": "c"}}}));
+    let other = info(web("x", json!({})));
+    for (name, spec, node) in [
+        (
+            "without the host",
+            json!({"topologySpreadConstraints": [hard("zone", 1), hard(HOST, 9)]}),
+            "c1",
+        ),
+        (
+            "out of reach",
+            json!({"nodeSelector": {"zone": "a"}, "topologySpreadConstraints": [hard("zone", 1)]}),
+            "b1",
+        ),
+    ] {
+        let pod = info(web("p", spec));
+        let mut state = CycleState::default();
+        let _ = plugin.pre_filter(&world.context(), &mut state, &pod);
+        let now = |state: &CycleState| picture(Ok(world.filter_with(&plugin, state, &pod)));
+        let before = now(&state);
+        let cx = world.context();
+        let view = world.cluster.nodes.node(node).expect("it exists");
+        for _ in 0..3 {
+            assert!(
+                plugin
+                    .add_pod(&cx, &mut state, &pod, &other, view)
+                    .is_success()
+            );
+        }
+        assert_eq!(now(&state), before, "{name}");
+    }
 }
 
 /// plugins 5.1, 5.3: what PreFilter says.
@@ -379,7 +511,7 @@ fn ask(
     )
 }
 
-/// plugins 5.8 and 16: pods.
+/// plugins 5.8 and 16 (PTS hints): pods.
 #[test]
 fn pods_that_help() {
     let waiting = || {
@@ -453,9 +585,29 @@ fn pods_that_help() {
             Hint::Queue,
         ),
         (
+            "its own labels, as little to the point as before",
+            label,
+            update(waiting(), {
+                let mut pod = waiting();
+                pod.metadata.labels = pod.metadata.labels.with("tier", "2");
+                pod
+            }),
+            Hint::Skip,
+        ),
+        (
             "its own tolerations",
             ActionType::UPDATE_POD_TOLERATION,
-            update(waiting(), tolerant),
+            update(waiting(), tolerant.clone()),
+            Hint::Queue,
+        ),
+        (
+            "a counted pod that is nominated comes",
+            ActionType::ADD,
+            add({
+                let mut pod = web("o", json!({}));
+                pod.status.nominated_node_name = "n".into();
+                pod
+            }),
             Hint::Queue,
         ),
     ] {
@@ -465,9 +617,21 @@ fn pods_that_help() {
             "{name}"
         );
     }
+    // Where taints do not count, tolerations do not help.
+    let indifferent = spread(json!([hard("zone", 1)]));
+    let change = update(indifferent.clone(), {
+        let mut pod = indifferent.clone();
+        pod.spec.tolerations = tolerant.spec.tolerations;
+        pod
+    });
+    let tolerations = ActionType::UPDATE_POD_TOLERATION;
+    assert_eq!(
+        ask(&indifferent, EventResource::Pod, tolerations, change),
+        Ok(Hint::Skip)
+    );
 }
 
-/// plugins 5.8 and 16: nodes.
+/// plugins 5.8 and 16 (PTS hints): nodes.
 #[test]
 fn nodes_that_help() {
     let waiting = spread(json!([hard("zone", 1), hard("rack", 1)]));
