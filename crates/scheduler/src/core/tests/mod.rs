@@ -8,6 +8,7 @@ mod failures;
 mod preemptions;
 mod property;
 mod waiting;
+mod wake_ups;
 mod world;
 
 use world::{World, binder, fits, world};

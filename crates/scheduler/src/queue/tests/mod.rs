@@ -21,5 +21,6 @@ mod reports;
 mod scale;
 mod script;
 mod updates;
+mod wait_index;
 
 pub(super) use script::{Bench, Setup, fields, profile, setup};
