@@ -11,8 +11,10 @@ pub use args::DynamicResourcesArgs;
 use crate::change::{is_same_pod, pods};
 use crate::extended_resources::{class_of, may_need_devices};
 use crate::wake::only_the_pod;
+use berth_api::Pod;
 use berth_api::requests::{Options, pod_resources};
 use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeStatuses, Nominating, Plugin,
     PostFilter, PostFilterContext, PostFilterResult, PreFilter, PreFilterResult, Score,
@@ -38,6 +40,13 @@ pub const DEVICES_NOT_SUPPORTED: &str =
 #[derive(Debug, Default)]
 pub struct DynamicResources;
 
+/// Whether the pod requests something that a class of devices may stand for.
+fn needs_classes(cx: &Context<'_>, pod: &Pod) -> bool {
+    cx.features.enabled(Feature::DRAExtendedResource)
+        && !cx.cluster.device_classes.is_empty()
+        && may_need_devices(cx.cluster, &pod_resources(pod, Options::PENDING))
+}
+
 impl Plugin for DynamicResources {
     fn name(&self) -> &str {
         NAME
@@ -54,10 +63,7 @@ impl PreFilter for DynamicResources {
         if !pod.pod.spec.resource_claims.is_empty() {
             return PreFilterResult::Reject(Status::unresolvable(CLAIMS_NOT_SUPPORTED));
         }
-        let requests = pod_resources(&pod.pod, Options::PENDING);
-        if cx.features.enabled(Feature::DRAExtendedResource)
-            && may_need_devices(cx.cluster, &requests)
-        {
+        if needs_classes(cx, &pod.pod) {
             PreFilterResult::AllNodes
         } else {
             PreFilterResult::Skip
@@ -121,6 +127,17 @@ impl Score for DynamicResources {
     ) -> Status {
         default_normalize(MAX_NODE_SCORE, false, scores);
         Status::success()
+    }
+}
+
+impl Keep for DynamicResources {
+    /// For pods without claims and devices, about which there is nothing to say.
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
+        if pod.pod.spec.resource_claims.is_empty() && !needs_classes(cx, &pod.pod) {
+            Kept::ByFragment
+        } else {
+            Kept::Never
+        }
     }
 }
 

@@ -4,8 +4,10 @@
 //! that happened to be first. The sum is brought from 23 MiB … 1000 MiB per container to 0 … 100.
 
 use berth_api::Pod;
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin, Score};
-use berth_framework::{CycleState, NodeView, PodInfo, Status};
+use berth_framework::{CycleState, NodeTable, NodeView, PodInfo, Slot, Status};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 
 /// The plugin's name.
@@ -56,6 +58,37 @@ fn images(pod: &Pod) -> impl Iterator<Item = &str> {
     containers.chain(volumes.map(|image| image.reference.as_str()))
 }
 
+/// What matters of a pod: its images that some node has, and its number of containers.
+struct Images<'a> {
+    names: SmallVec<[Cow<'a, str>; 2]>,
+    containers: usize,
+    /// How many nodes there are.
+    nodes: usize,
+}
+
+impl<'a> Images<'a> {
+    fn of(table: &NodeTable, pod: &'a Pod) -> Self {
+        Self {
+            names: images(pod)
+                .map(normalized)
+                .filter(|name| table.has_image(name))
+                .collect(),
+            containers: pod.spec.init_containers.len() + pod.spec.containers.len(),
+            nodes: table.len(),
+        }
+    }
+
+    fn score(&self, node: NodeView<'_>) -> i64 {
+        let on_node = self.names.iter().filter_map(|name| node.image(name));
+        let bytes = on_node.map(|image| scaled(image.size, image.nodes, self.nodes));
+        self.score_of(bytes.fold(0, i64::saturating_add))
+    }
+
+    fn score_of(&self, bytes: i64) -> i64 {
+        priority(bytes, self.containers)
+    }
+}
+
 /// What an image of `size` bytes counts for when `nodes` of `total` nodes have it.
 fn scaled(size: i64, nodes: usize, total: usize) -> i64 {
     let spread = nodes as f64 / total as f64;
@@ -84,14 +117,46 @@ impl Score for ImageLocality {
         pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Result<i64, Status> {
-        let pod = &pod.pod;
-        let total = cx.cluster.nodes.len();
-        let bytes = images(pod)
-            .filter_map(|image| node.image(&normalized(image)))
-            .map(|image| scaled(image.size, image.nodes, total))
-            .fold(0, i64::saturating_add);
-        let containers = pod.spec.init_containers.len() + pod.spec.containers.len();
-        Ok(priority(bytes, containers))
+        Ok(Images::of(&cx.cluster.nodes, &pod.pod).score(node))
+    }
+
+    fn score_many(
+        &self,
+        cx: &Context<'_>,
+        _state: &CycleState,
+        pod: &PodInfo,
+        nodes: &[Slot],
+        scores: &mut Vec<i64>,
+    ) -> Result<(), Status> {
+        let table = &cx.cluster.nodes;
+        let images = Images::of(table, &pod.pod);
+        if images.names.is_empty() {
+            scores.resize(scores.len() + nodes.len(), images.score_of(0));
+            return Ok(());
+        }
+        for slot in nodes {
+            let view = table
+                .get(*slot)
+                .ok_or_else(|| Status::error("the node is gone"))?;
+            scores.push(images.score(view));
+        }
+        Ok(())
+    }
+}
+
+impl Keep for ImageLocality {
+    /// Images that no node has do not matter. What the others count for depends on how many nodes have them, and on
+    /// how many there are.
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        let table = &cx.cluster.nodes;
+        let images = Images::of(table, &pod.pod);
+        fragment.put(&images.names[..]);
+        if !images.names.is_empty() {
+            fragment.put(&images.containers);
+            fragment.put(&table.images_version());
+            fragment.put(&table.len());
+        }
+        Kept::ByFragment
     }
 }
 

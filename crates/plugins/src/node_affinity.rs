@@ -21,6 +21,7 @@ use berth_api::node_selector::{CompiledNodeSelector, CompiledPreferredTerms, Par
 use berth_api::pod::NodeAffinity as WireNodeAffinity;
 use berth_api::{Node, Pod};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, PreFilter, PreFilterResult,
     PreScore, Score, default_normalize,
@@ -202,6 +203,25 @@ impl Score for NodeAffinity {
     ) -> Status {
         default_normalize(MAX_NODE_SCORE, false, scores);
         Status::success()
+    }
+}
+
+impl Keep for NodeAffinity {
+    /// Preferred terms that do not parse break the cycle at PreScore, which nothing that is kept may do.
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        let affinity = wire(&pod.pod);
+        let preferred = affinity.map_or(&[][..], |affinity| &affinity.preferred);
+        if !preferred.is_empty() && CompiledPreferredTerms::new(preferred, "").is_err() {
+            return Kept::Never;
+        }
+        fragment.put(&pod.pod.spec.node_selector);
+        fragment.put(&affinity.and_then(|affinity| affinity.required.as_ref()));
+        fragment.put(preferred);
+        Kept::ByFragment
+    }
+
+    fn normalizes(&self) -> bool {
+        true
     }
 }
 

@@ -8,6 +8,7 @@ use crate::change::{is_same_pod, nodes, pods};
 use crate::wake::{all_or_nobody, only_the_pod};
 use berth_api::{Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
@@ -121,6 +122,13 @@ impl Filter for NodeDeclaredFeatures {
         } else {
             Status::unresolvable(REASON)
         }
+    }
+}
+
+impl Keep for NodeDeclaredFeatures {
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        fragment.put(&required(&pod.pod)[..]);
+        Kept::ByFragment
     }
 }
 

@@ -3,6 +3,7 @@
 //! Such pods are normally not scheduled at all; the filter matters to simulators and to what-if questions.
 
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, EnqueueExtensions, Filter, Plugin};
 use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
 use std::sync::Arc;
@@ -37,6 +38,13 @@ impl Filter for NodeName {
         } else {
             Status::unresolvable(REASON)
         }
+    }
+}
+
+impl Keep for NodeName {
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        fragment.put(&pod.pod.spec.node_name);
+        Kept::ByFragment
     }
 }
 

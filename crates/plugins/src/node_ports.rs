@@ -8,6 +8,7 @@ use berth_api::Pod;
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
 };
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
@@ -59,6 +60,13 @@ impl Filter for NodePorts {
         } else {
             Status::success()
         }
+    }
+}
+
+impl Keep for NodePorts {
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        fragment.put(&pod.host_ports[..]);
+        Kept::ByFragment
     }
 }
 

@@ -5,6 +5,7 @@ use crate::wake::{all_or_nobody, only_the_pod};
 use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Taint, TaintEffect};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, EnqueueExtensions, Filter, Plugin};
 use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Status};
 use std::sync::Arc;
@@ -71,6 +72,16 @@ impl Filter for NodeUnschedulable {
         } else {
             Status::success()
         }
+    }
+}
+
+impl Keep for NodeUnschedulable {
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        let comparison = cx
+            .features
+            .enabled(Feature::TaintTolerationComparisonOperators);
+        fragment.put(&self.is_tolerated(&pod.pod, comparison));
+        Kept::ByFragment
     }
 }
 

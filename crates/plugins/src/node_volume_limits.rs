@@ -14,6 +14,7 @@ use berth_api::{CsiNode, PersistentVolumeClaim, Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
 };
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
@@ -306,6 +307,17 @@ fn after_detach(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     } else {
         Hint::Skip
     })
+}
+
+impl Keep for NodeVolumeLimits {
+    /// For pods without volumes that a driver may attach, about which there is nothing to say.
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
+        if pod.pod.spec.volumes.iter().any(may_attach) {
+            Kept::Never
+        } else {
+            Kept::ByFragment
+        }
+    }
 }
 
 /// Pods that have volumes of the driver written into them; without a driver, those that have claims.

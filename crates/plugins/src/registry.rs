@@ -41,10 +41,11 @@ const IN_TREE: &[(&str, Make)] = &[
         Ok(Extensions::of(NodeUnschedulable::default())
             .filter()
             .events()
+            .keep()
             .build())
     }),
     (node_name::NAME, |_| {
-        Ok(Extensions::of(NodeName).filter().events().build())
+        Ok(Extensions::of(NodeName).filter().events().keep().build())
     }),
     (taint_toleration::NAME, |_| {
         Ok(Extensions::of(TaintToleration)
@@ -52,6 +53,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
+            .keep()
             .build())
     }),
     (node_affinity::NAME, |cx| {
@@ -62,6 +64,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
+            .keep()
             .build())
     }),
     (node_ports::NAME, |_| {
@@ -69,6 +72,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
+            .keep()
             .build())
     }),
     (fit::NAME, |cx| {
@@ -79,6 +83,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
+            .keep()
             .build())
     }),
     (volume_restrictions::NAME, |_| {
@@ -86,6 +91,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
+            .keep()
             .build())
     }),
     (node_volume_limits::NAME, |_| {
@@ -93,6 +99,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
+            .keep()
             .build())
     }),
     (volume_binding::NAME, |cx| {
@@ -104,6 +111,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .reserve()
             .pre_bind()
             .events()
+            .keep()
             .build())
     }),
     (volume_zone::NAME, |_| {
@@ -111,6 +119,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
+            .keep()
             .build())
     }),
     (pod_topology_spread::NAME, |cx| {
@@ -131,6 +140,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
+            .domains()
             .build())
     }),
     (dynamic_resources::NAME, |cx| {
@@ -141,6 +151,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .post_filter()
             .score()
             .events()
+            .keep()
             .build())
     }),
     (default_preemption::NAME, |cx| {
@@ -156,10 +167,11 @@ const IN_TREE: &[(&str, Make)] = &[
         Ok(Extensions::of(NodeResourcesBalancedAllocation::new(args))
             .pre_score()
             .score()
+            .keep()
             .build())
     }),
     (image_locality::NAME, |_| {
-        Ok(Extensions::of(ImageLocality).score().build())
+        Ok(Extensions::of(ImageLocality).score().keep().build())
     }),
     (default_binder::NAME, |_| {
         Ok(Extensions::of(DefaultBinder).bind().build())
@@ -169,6 +181,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_filter()
             .filter()
             .events()
+            .keep()
             .build())
     }),
 ];

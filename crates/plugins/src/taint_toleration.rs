@@ -12,6 +12,7 @@ use berth_api::{Node, Pod, Taint, TaintEffect, Toleration};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
 };
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, PreScore, Score, default_normalize,
 };
@@ -173,6 +174,17 @@ impl Score for TaintToleration {
     ) -> Status {
         default_normalize(MAX_NODE_SCORE, true, scores);
         Status::success()
+    }
+}
+
+impl Keep for TaintToleration {
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        fragment.put(&pod.pod.spec.tolerations);
+        Kept::ByFragment
+    }
+
+    fn normalizes(&self) -> bool {
+        true
     }
 }
 

@@ -13,6 +13,7 @@ mod bind;
 mod claims;
 mod find;
 mod hints;
+mod keep;
 
 pub use args::VolumeBindingArgs;
 

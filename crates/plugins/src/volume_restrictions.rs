@@ -14,6 +14,7 @@ use berth_api::{Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
 };
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
@@ -251,6 +252,18 @@ impl Filter for VolumeRestrictions {
             None => Status::error("VolumeRestrictions: Filter ran without PreFilter"),
             Some(kept) if kept.conflicts > 0 => Status::unschedulable(REASON_ONE_POD),
             Some(_) => Status::success(),
+        }
+    }
+}
+
+impl Keep for VolumeRestrictions {
+    /// For pods without disks and claims, about which there is nothing to say.
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
+        let pod = &pod.pod;
+        if pod.spec.volumes.iter().any(is_disk) || shared_claims(pod).next().is_some() {
+            Kept::Never
+        } else {
+            Kept::ByFragment
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::volumes::{class_not_found, look_up, shared_claims, volume_not_found};
 use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
 use berth_api::{Labels, PersistentVolume, PersistentVolumeClaim, Pod};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
@@ -208,6 +209,17 @@ impl Filter for VolumeZone {
             Status::success()
         } else {
             Status::unresolvable(REASON)
+        }
+    }
+}
+
+impl Keep for VolumeZone {
+    /// For pods without claims, about which there is nothing to say.
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
+        if shared_claims(&pod.pod).next().is_some() {
+            Kept::Never
+        } else {
+            Kept::ByFragment
         }
     }
 }

@@ -1,13 +1,13 @@
-//! What the resource scores read of a pod and of a node.
+//! What the resource scores read of a pod and of nodes.
 
 use super::args::ScoredResource;
 use super::strategy::Share;
-use berth_api::Pod;
 use berth_api::names::is_scalar_resource_name;
 use berth_api::requests::{Options, pod_requests};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
-use berth_framework::NodeView;
-use berth_framework::table::ResourceId;
+use berth_framework::table::{NodeTable, ResourceId};
+use berth_framework::{PodInfo, Slot, Status};
+use smallvec::SmallVec;
 
 /// What a pending pod is taken to request when `NodeResourcesFit` scores: with the defaults for containers without
 /// requests, and, as upstream, without its pod-level requests.
@@ -18,11 +18,7 @@ pub const FOR_FIT: Options = Options {
 };
 
 /// What a pending pod is taken to request when `NodeResourcesBalancedAllocation` scores.
-pub const FOR_BALANCE: Options = Options {
-    use_status: true,
-    pod_level: true,
-    non_zero: false,
-};
+pub const FOR_BALANCE: Options = Options::PLACED;
 
 /// What the node's pods count for in CPU and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,66 +29,141 @@ pub enum Counted {
     Requested,
 }
 
-/// What the pod requests of each scored resource, in their order: CPU in milli-CPU, else whole units.
-pub fn requested(pod: &Pod, resources: &[ScoredResource], options: Options) -> Vec<i64> {
-    let requests = pod_requests(pod, options);
+/// An amount of each scored resource, in their order: CPU in milli-CPU, else whole units.
+pub type Amounts = SmallVec<[i64; 4]>;
+
+/// Whether nothing is known of what the pod's containers really have: it has not run yet.
+pub(super) fn is_fresh(pod: &PodInfo) -> bool {
+    let status = &pod.pod.status;
+    status.container_statuses.is_empty()
+        && status.init_container_statuses.is_empty()
+        && status.resources.is_none()
+}
+
+/// CPU and memory, where they have been computed already.
+fn known(pod: &PodInfo, options: Options) -> Option<(i64, i64)> {
+    match options {
+        Options::PLACED => Some((pod.requests.milli_cpu, pod.requests.memory)),
+        FOR_FIT if is_fresh(pod) && pod.pod.spec.resources.is_none() => {
+            Some((pod.non_zero_milli_cpu, pod.non_zero_memory))
+        }
+        _ => None,
+    }
+}
+
+/// What the pod requests of each scored resource.
+pub fn requested(pod: &PodInfo, resources: &[ScoredResource], options: Options) -> Amounts {
+    let names = || resources.iter().map(|resource| resource.name.as_str());
+    if let Some((milli_cpu, memory)) = known(pod, options)
+        && names().all(|name| matches!(name, CPU | MEMORY))
+    {
+        let amount = |name: &str| if name == CPU { milli_cpu } else { memory };
+        return names().map(amount).collect();
+    }
+    let requests = pod_requests(&pod.pod, options);
     let amount = |name: &str| match requests.get(name) {
         None => 0,
         Some(quantity) if name == CPU => quantity.milli_value(),
         Some(quantity) => quantity.value(),
     };
-    resources
-        .iter()
-        .map(|resource| amount(&resource.name))
-        .collect()
+    names().map(amount).collect()
 }
 
-/// What the node offers of each scored resource and what its pods, with this one, would hold. A scalar resource that
-/// the pod does not request is left out, that is, offered with zero; so is a resource that scheduling does not track.
-pub fn shares(
-    node: NodeView<'_>,
-    resources: &[ScoredResource],
-    pod: &[i64],
-    counted: Counted,
-) -> Vec<Share> {
-    resources
-        .iter()
-        .zip(pod)
-        .map(|(resource, own)| {
-            let (allocatable, held) = of_node(node, &resource.name, *own, counted);
-            let (allocatable, held, own) = match allocatable {
-                0 => (0, 0, 0),
-                some => (some, held, *own),
-            };
-            Share {
-                requested: held.saturating_add(own),
+/// One scored resource of all nodes.
+#[derive(Debug, Clone, Copy)]
+struct ScoredColumn<'a> {
+    allocatable: &'a [i64],
+    held: &'a [i64],
+    own: i64,
+    weight: i64,
+}
+
+/// The scored resources of all nodes, with what a pod would add.
+#[derive(Debug, Clone)]
+pub struct ScoredColumns<'a> {
+    columns: SmallVec<[ScoredColumn<'a>; 4]>,
+}
+
+impl<'a> ScoredColumns<'a> {
+    /// For a pod that requests `pod`. A scalar resource that the pod does not request is left out; so is a resource
+    /// that scheduling does not track or nobody has named.
+    pub fn new(
+        table: &'a NodeTable,
+        resources: &[ScoredResource],
+        pod: &[i64],
+        counted: Counted,
+    ) -> Self {
+        let columns = resources.iter().zip(pod).filter_map(|(resource, own)| {
+            let (allocatable, held) = of_table(table, &resource.name, *own, counted)?;
+            Some(ScoredColumn {
                 allocatable,
+                held,
+                own: *own,
                 weight: resource.weight,
-            }
+            })
+        });
+        Self {
+            columns: columns.collect(),
+        }
+    }
+
+    /// The shares of one node; a resource of which it offers nothing is left out.
+    pub fn of(&self, node: Slot) -> impl Iterator<Item = Share> + Clone {
+        let at = node.index();
+        self.columns.iter().filter_map(move |column| {
+            let allocatable = column.allocatable[at];
+            (allocatable != 0).then(|| Share {
+                requested: column.held[at].saturating_add(column.own),
+                own: column.own,
+                allocatable,
+                weight: column.weight,
+            })
         })
-        .collect()
+    }
 }
 
-fn of_node(node: NodeView<'_>, name: &str, own: i64, counted: Counted) -> (i64, i64) {
+/// Scores nodes that exist, one after another.
+///
+/// # Errors
+/// When a node is gone.
+pub(super) fn score_each(
+    table: &NodeTable,
+    nodes: &[Slot],
+    scores: &mut Vec<i64>,
+    score: impl Fn(Slot) -> i64,
+) -> Result<(), Status> {
+    // A slot without a node offers nothing, so most need not be looked up.
+    let pods = &table.column(ResourceId::PODS).allocatable;
+    scores.reserve(nodes.len());
+    for node in nodes {
+        let is_there = pods.get(node.index()).is_some_and(|pods| *pods > 0);
+        if !is_there && table.get(*node).is_none() {
+            return Err(Status::error("the node is gone"));
+        }
+        scores.push(score(*node));
+    }
+    Ok(())
+}
+
+/// What nodes offer of a resource, and what their pods hold.
+fn of_table<'a>(
+    table: &'a NodeTable,
+    name: &str,
+    own: i64,
+    counted: Counted,
+) -> Option<(&'a [i64], &'a [i64])> {
+    let column = |id| {
+        let column = table.column(id);
+        (&column.allocatable[..], &column.requested[..])
+    };
     let non_zero = counted == Counted::NonZero;
     match name {
-        CPU if non_zero => (node.allocatable(ResourceId::CPU), node.non_zero_milli_cpu()),
-        CPU => (
-            node.allocatable(ResourceId::CPU),
-            node.requested(ResourceId::CPU),
-        ),
-        MEMORY if non_zero => (node.allocatable(ResourceId::MEMORY), node.non_zero_memory()),
-        MEMORY => (
-            node.allocatable(ResourceId::MEMORY),
-            node.requested(ResourceId::MEMORY),
-        ),
-        EPHEMERAL_STORAGE => (
-            node.allocatable(ResourceId::EPHEMERAL_STORAGE),
-            node.requested(ResourceId::EPHEMERAL_STORAGE),
-        ),
-        name if own != 0 && is_scalar_resource_name(name) => {
-            (node.allocatable_of(name), node.requested_of(name))
-        }
-        _ => (0, 0),
+        CPU if non_zero => Some((column(ResourceId::CPU).0, table.non_zero_milli_cpu())),
+        CPU => Some(column(ResourceId::CPU)),
+        MEMORY if non_zero => Some((column(ResourceId::MEMORY).0, table.non_zero_memory())),
+        MEMORY => Some(column(ResourceId::MEMORY)),
+        EPHEMERAL_STORAGE => Some(column(ResourceId::EPHEMERAL_STORAGE)),
+        name if own != 0 && is_scalar_resource_name(name) => table.resource_id(name).map(column),
+        _ => None,
     }
 }

@@ -3,11 +3,13 @@
 //! A node is balanced when the same share of each resource is given away. The score compares the balance with the
 //! pod and without it: 75 when the pod changes nothing, more when it evens things out, from 50 to 100.
 
-use super::amounts::{Counted, FOR_BALANCE, requested, shares};
+use super::amounts::{Amounts, Counted, FOR_BALANCE, ScoredColumns, requested, score_each};
 use super::args::{BalancedAllocationArgs, ScoredResource};
-use super::strategy::Share;
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin, PreScore, Score};
 use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
+use smallvec::SmallVec;
+use std::borrow::Cow;
 
 /// The plugin's name.
 pub const NAME: &str = "NodeResourcesBalancedAllocation";
@@ -19,7 +21,7 @@ pub struct NodeResourcesBalancedAllocation {
 }
 
 struct PreScoreState {
-    requested: Vec<i64>,
+    requested: Amounts,
 }
 
 impl NodeResourcesBalancedAllocation {
@@ -30,32 +32,36 @@ impl NodeResourcesBalancedAllocation {
         }
     }
 
-    fn score_with(&self, own: &[i64], node: NodeView<'_>) -> i64 {
-        let with = shares(node, &self.resources, own, Counted::Requested);
-        let without: Vec<Share> = with
-            .iter()
-            .zip(own)
-            .map(|(share, own)| Share {
-                requested: match share.allocatable {
-                    0 => 0,
-                    _ => share.requested.saturating_sub(*own),
-                },
-                ..*share
-            })
-            .collect();
-        let half = MAX_NODE_SCORE / 2;
-        half + (half + balance(&with) - balance(&without)) / 2
+    /// What the pod requests, computed anew where PreScore has not left it.
+    fn own<'a>(&self, state: &'a CycleState, pod: &PodInfo) -> Cow<'a, [i64]> {
+        match state.read::<PreScoreState>() {
+            Some(kept) => Cow::Borrowed(&kept.requested),
+            None => Cow::Owned(requested(pod, &self.resources, FOR_BALANCE).into_vec()),
+        }
+    }
+
+    fn columns<'a>(&self, cx: &Context<'a>, own: &[i64]) -> ScoredColumns<'a> {
+        let table = &cx.cluster.nodes;
+        ScoredColumns::new(table, &self.resources, own, Counted::Requested)
     }
 }
 
+/// The score of one node.
+fn score(columns: &ScoredColumns<'_>, node: Slot) -> i64 {
+    let mut with: SmallVec<[f64; 4]> = SmallVec::new();
+    let mut without: SmallVec<[f64; 4]> = SmallVec::new();
+    for share in columns.of(node) {
+        let fraction = |held: i64| (held as f64 / share.allocatable as f64).min(1.0);
+        with.push(fraction(share.requested));
+        without.push(fraction(share.requested.saturating_sub(share.own)));
+    }
+    let half = MAX_NODE_SCORE / 2;
+    half + (half + balance(&with) - balance(&without)) / 2
+}
+
 /// 100 when all resources are used to the same part, less by their standard deviation.
-fn balance(shares: &[Share]) -> i64 {
-    let fractions: Vec<f64> = shares
-        .iter()
-        .filter(|share| share.allocatable != 0)
-        .map(|share| (share.requested as f64 / share.allocatable as f64).min(1.0))
-        .collect();
-    let deviation = match fractions[..] {
+fn balance(fractions: &[f64]) -> i64 {
+    let deviation = match *fractions {
         [] | [_] => 0.0,
         [a, b] => ((a - b) / 2.0).abs(),
         _ => {
@@ -83,7 +89,7 @@ impl PreScore for NodeResourcesBalancedAllocation {
         pod: &PodInfo,
         _nodes: &[Slot],
     ) -> Status {
-        let requested = requested(&pod.pod, &self.resources, FOR_BALANCE);
+        let requested = requested(pod, &self.resources, FOR_BALANCE);
         if requested.iter().all(|amount| *amount == 0) {
             return Status::skip();
         }
@@ -95,18 +101,35 @@ impl PreScore for NodeResourcesBalancedAllocation {
 impl Score for NodeResourcesBalancedAllocation {
     fn score(
         &self,
-        _cx: &Context<'_>,
+        cx: &Context<'_>,
         state: &CycleState,
         pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Result<i64, Status> {
-        Ok(match state.read::<PreScoreState>() {
-            Some(kept) => self.score_with(&kept.requested, node),
-            None => {
-                let requested = requested(&pod.pod, &self.resources, FOR_BALANCE);
-                self.score_with(&requested, node)
-            }
+        let own = self.own(state, pod);
+        Ok(score(&self.columns(cx, &own), node.slot()))
+    }
+
+    fn score_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &[Slot],
+        scores: &mut Vec<i64>,
+    ) -> Result<(), Status> {
+        let own = self.own(state, pod);
+        let columns = self.columns(cx, &own);
+        score_each(&cx.cluster.nodes, nodes, scores, |node| {
+            score(&columns, node)
         })
+    }
+}
+
+impl Keep for NodeResourcesBalancedAllocation {
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        fragment.put(&requested(pod, &self.resources, FOR_BALANCE)[..]);
+        Kept::ByFragment
     }
 }
 

@@ -8,14 +8,16 @@
 //! The filter names every shortage. Requests are those of the pod's spec, with pod-level resources and overhead;
 //! scores count containers without requests as if they had some.
 
-use super::amounts::{Counted, FOR_FIT, requested, shares};
+use super::amounts::{Amounts, Counted, FOR_FIT, ScoredColumns, is_fresh, requested, score_each};
 use super::args::FitArgs;
+use super::room::Room;
 use super::{hints, keys};
 use crate::extended_resources::class_of;
 use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{Options, pod_resources};
 use berth_api::{Pod, Resources, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore, Score,
 };
@@ -23,6 +25,7 @@ use berth_framework::status::Reason;
 use berth_framework::table::ResourceId;
 use berth_framework::{Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -38,23 +41,27 @@ pub struct NodeResourcesFit {
 }
 
 /// What the filter compares per node.
-struct PreFilterState {
-    requests: Resources,
-    scalars: SmallVec<[ScalarRequest; 2]>,
+#[derive(Debug, Hash)]
+pub(super) struct PreFilterState {
+    pub(super) milli_cpu: i64,
+    pub(super) memory: i64,
+    pub(super) ephemeral_storage: i64,
+    pub(super) scalars: SmallVec<[ScalarRequest; 2]>,
 }
 
 /// A request of a scalar resource that counts.
-struct ScalarRequest {
+#[derive(Debug, Hash)]
+pub(super) struct ScalarRequest {
     name: Str,
-    amount: i64,
+    pub(super) amount: i64,
     /// The column; without one no node offers any.
-    id: Option<ResourceId>,
+    pub(super) id: Option<ResourceId>,
     /// Whether devices stand in where a node offers none.
-    has_devices: bool,
+    pub(super) has_devices: bool,
 }
 
 struct PreScoreState {
-    requested: Vec<i64>,
+    requested: Amounts,
 }
 
 /// What a pending pod requests as filters see it.
@@ -122,8 +129,12 @@ impl NodeResourcesFit {
             || self.args.ignored_resource_groups.contains(group)
     }
 
-    fn state(&self, cx: &Context<'_>, pod: &Pod) -> PreFilterState {
-        let requests = requests(pod);
+    fn state(&self, cx: &Context<'_>, pod: &PodInfo) -> PreFilterState {
+        let requests = if is_fresh(pod) {
+            Cow::Borrowed(&pod.requests)
+        } else {
+            Cow::Owned(requests(&pod.pod))
+        };
         let has_devices = cx.features.enabled(Feature::DRAExtendedResource);
         let scalars = requests
             .scalars
@@ -136,7 +147,25 @@ impl NodeResourcesFit {
                 has_devices: has_devices && class_of(cx.cluster, name).is_some(),
             })
             .collect();
-        PreFilterState { requests, scalars }
+        PreFilterState {
+            milli_cpu: requests.milli_cpu,
+            memory: requests.memory,
+            ephemeral_storage: requests.ephemeral_storage,
+            scalars,
+        }
+    }
+
+    /// What the pod requests as scores see it, computed anew where PreScore has not left it.
+    fn own<'a>(&self, state: &'a CycleState, pod: &PodInfo) -> Cow<'a, [i64]> {
+        match state.read::<PreScoreState>() {
+            Some(kept) => Cow::Borrowed(&kept.requested),
+            None => Cow::Owned(requested(pod, &self.args.resources, FOR_FIT).into_vec()),
+        }
+    }
+
+    fn columns<'a>(&self, cx: &Context<'a>, own: &[i64]) -> ScoredColumns<'a> {
+        let table = &cx.cluster.nodes;
+        ScoredColumns::new(table, &self.args.resources, own, Counted::NonZero)
     }
 
     fn shortages(state: &PreFilterState, node: NodeView<'_>) -> Shortages {
@@ -144,18 +173,10 @@ impl NodeResourcesFit {
         let pods = i64::try_from(node.pods().len()).unwrap_or(i64::MAX);
         shortages.too_many_pods(pods, node.allocatable(ResourceId::PODS));
         for (request, id, reason) in [
+            (state.milli_cpu, ResourceId::CPU, "Insufficient cpu"),
+            (state.memory, ResourceId::MEMORY, "Insufficient memory"),
             (
-                state.requests.milli_cpu,
-                ResourceId::CPU,
-                "Insufficient cpu",
-            ),
-            (
-                state.requests.memory,
-                ResourceId::MEMORY,
-                "Insufficient memory",
-            ),
-            (
-                state.requests.ephemeral_storage,
+                state.ephemeral_storage,
                 ResourceId::EPHEMERAL_STORAGE,
                 "Insufficient ephemeral-storage",
             ),
@@ -197,7 +218,7 @@ impl PreFilter for NodeResourcesFit {
         state: &mut CycleState,
         pod: &PodInfo,
     ) -> PreFilterResult {
-        state.write(self.state(cx, &pod.pod));
+        state.write(self.state(cx, pod));
         PreFilterResult::AllNodes
     }
 }
@@ -212,9 +233,39 @@ impl Filter for NodeResourcesFit {
     ) -> Status {
         match state.read::<PreFilterState>() {
             Some(kept) => Self::shortages(kept, node),
-            None => Self::shortages(&self.state(cx, &pod.pod), node),
+            None => Self::shortages(&self.state(cx, pod), node),
         }
         .into_status()
+    }
+
+    fn filter_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &mut Vec<Slot>,
+        reject: &mut dyn FnMut(Slot, Status),
+    ) {
+        let fresh;
+        let wanted = match state.read::<PreFilterState>() {
+            Some(kept) => kept,
+            None => {
+                fresh = self.state(cx, pod);
+                &fresh
+            }
+        };
+        let table = &cx.cluster.nodes;
+        let room = Room::new(table, wanted);
+        nodes.retain(|node| {
+            if room.suffices(*node) {
+                return true;
+            }
+            // Exact reasons are for the few that are turned down.
+            if let Some(view) = table.get(*node) {
+                reject(*node, Self::shortages(wanted, view).into_status());
+            }
+            false
+        });
     }
 }
 
@@ -227,7 +278,7 @@ impl PreScore for NodeResourcesFit {
         _nodes: &[Slot],
     ) -> Status {
         state.write(PreScoreState {
-            requested: requested(&pod.pod, &self.args.resources, FOR_FIT),
+            requested: requested(pod, &self.args.resources, FOR_FIT),
         });
         Status::success()
     }
@@ -236,20 +287,38 @@ impl PreScore for NodeResourcesFit {
 impl Score for NodeResourcesFit {
     fn score(
         &self,
-        _cx: &Context<'_>,
+        cx: &Context<'_>,
         state: &CycleState,
         pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Result<i64, Status> {
-        let resources = &self.args.resources;
-        let shares = match state.read::<PreScoreState>() {
-            Some(kept) => shares(node, resources, &kept.requested, Counted::NonZero),
-            None => {
-                let requested = requested(&pod.pod, resources, FOR_FIT);
-                shares(node, resources, &requested, Counted::NonZero)
-            }
-        };
-        Ok(self.args.strategy.score(&shares))
+        let own = self.own(state, pod);
+        let shares = self.columns(cx, &own);
+        Ok(self.args.strategy.score(shares.of(node.slot())))
+    }
+
+    fn score_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &[Slot],
+        scores: &mut Vec<i64>,
+    ) -> Result<(), Status> {
+        let own = self.own(state, pod);
+        let shares = self.columns(cx, &own);
+        score_each(&cx.cluster.nodes, nodes, scores, |node| {
+            self.args.strategy.score(shares.of(node))
+        })
+    }
+}
+
+impl Keep for NodeResourcesFit {
+    /// The sums rather than the spec: pods that request the same share their answers.
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        fragment.put(&self.state(cx, pod));
+        fragment.put(&requested(pod, &self.args.resources, FOR_FIT)[..]);
+        Kept::ByFragment
     }
 }
 

@@ -3,6 +3,7 @@
 //! - [`fit`]: `NodeResourcesFit`, the filter and the score by one of three strategies;
 //! - [`balanced_allocation`]: `NodeResourcesBalancedAllocation`, the score that keeps resources evenly used;
 //! - [`amounts`]: what both read of a pod and a node;
+//! - `room`: the filter for many nodes at once;
 //! - [`strategy`] and [`shape`]: the formulas.
 
 pub mod amounts;
@@ -11,6 +12,7 @@ pub mod balanced_allocation;
 pub mod fit;
 mod hints;
 mod keys;
+mod room;
 pub mod shape;
 pub mod strategy;
 

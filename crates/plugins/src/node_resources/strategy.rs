@@ -1,7 +1,7 @@
 //! The formulas that bring requested and allocatable amounts to one score.
 //!
 //! Per resource an integer score of 0 to 100, and their mean weighted by the resources' weights. Products are
-//! computed with 128 bits, so amounts near the limit of 64 bits do not wrap.
+//! computed with 128 bits where 64 do not suffice, so that amounts near the limit do not wrap.
 
 use super::shape::Shape;
 use berth_framework::plugin::MAX_NODE_SCORE;
@@ -11,6 +11,8 @@ use berth_framework::plugin::MAX_NODE_SCORE;
 pub struct Share {
     /// The amount that would be given away.
     pub requested: i64,
+    /// How much of that goes to the pod.
+    pub own: i64,
     /// The amount that the node offers; a resource with none is left out.
     pub allocatable: i64,
     /// How much the resource counts.
@@ -31,19 +33,24 @@ pub enum Strategy {
 
 /// `amount` in percent of `whole`, rounded down.
 fn percent(amount: i64, whole: i64) -> i64 {
+    if let Some(product) = amount.checked_mul(MAX_NODE_SCORE) {
+        return product / whole;
+    }
     let share = i128::from(amount) * i128::from(MAX_NODE_SCORE) / i128::from(whole);
     i64::try_from(share).unwrap_or(MAX_NODE_SCORE)
 }
 
 impl Strategy {
     /// The score of a node, 0 to 100.
-    pub fn score(&self, shares: &[Share]) -> i64 {
-        let offered = shares.iter().filter(|share| share.allocatable != 0);
+    #[inline]
+    pub fn score(&self, shares: impl IntoIterator<Item = Share>) -> i64 {
+        let shares = shares.into_iter();
+        let offered = shares.filter(|share| share.allocatable != 0);
         match self {
-            Self::LeastAllocated => mean(offered.map(|s| (least(s), s.weight))),
-            Self::MostAllocated => mean(offered.map(|s| (most(s), s.weight))),
+            Self::LeastAllocated => mean(offered.map(|s| (least(&s), s.weight))),
+            Self::MostAllocated => mean(offered.map(|s| (most(&s), s.weight))),
             Self::RequestedToCapacityRatio(shape) => {
-                rounded_mean(offered.map(|s| (ratio(s, shape), s.weight)))
+                rounded_mean(offered.map(|s| (ratio(&s, shape), s.weight)))
             }
         }
     }
@@ -72,10 +79,10 @@ fn ratio(share: &Share, shape: &Shape) -> i64 {
     }
 }
 
-fn sums(scores: impl Iterator<Item = (i64, i64)>) -> (i128, i128) {
+/// Scores are at most 100 and so are weights, so nothing comes near the limit of 64 bits.
+fn sums(scores: impl Iterator<Item = (i64, i64)>) -> (i64, i64) {
     scores.fold((0, 0), |(total, weights), (score, weight)| {
-        let weight = i128::from(weight);
-        (total + i128::from(score) * weight, weights + weight)
+        (total + score * weight, weights + weight)
     })
 }
 
@@ -83,7 +90,7 @@ fn sums(scores: impl Iterator<Item = (i64, i64)>) -> (i128, i128) {
 fn mean(scores: impl Iterator<Item = (i64, i64)>) -> i64 {
     match sums(scores) {
         (_, 0) => 0,
-        (total, weights) => i64::try_from(total / weights).unwrap_or(MAX_NODE_SCORE),
+        (total, weights) => total / weights,
     }
 }
 
@@ -106,6 +113,7 @@ mod tests {
             .iter()
             .map(|(requested, allocatable, weight)| Share {
                 requested: *requested,
+                own: 0,
                 allocatable: *allocatable,
                 weight: *weight,
             })
@@ -169,7 +177,7 @@ mod tests {
             ("less than nothing held", vec![(i64::MIN, i64::MAX, 1)], 100),
         ] {
             assert_eq!(
-                Strategy::LeastAllocated.score(&shares(&amounts)),
+                Strategy::LeastAllocated.score(shares(&amounts)),
                 score,
                 "{name}"
             );
@@ -208,7 +216,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                Strategy::MostAllocated.score(&shares(&amounts)),
+                Strategy::MostAllocated.score(shares(&amounts)),
                 score,
                 "{name}"
             );
@@ -259,7 +267,7 @@ mod tests {
             let points = points.map(|(utilization, score)| ShapePoint { utilization, score });
             let shape = Shape::new(&points, "", &mut Problems::default());
             let strategy = Strategy::RequestedToCapacityRatio(shape);
-            assert_eq!(strategy.score(&shares(&amounts)), score, "{name}");
+            assert_eq!(strategy.score(shares(&amounts)), score, "{name}");
         }
     }
 }

@@ -1,0 +1,75 @@
+//! Which nodes have room for a pod, straight from the columns of the table.
+
+use super::fit::PreFilterState;
+use berth_framework::Slot;
+use berth_framework::table::{Column, NodeTable, ResourceId};
+use smallvec::SmallVec;
+
+/// A request above zero.
+struct Wanted<'a> {
+    amount: i64,
+    column: &'a Column,
+    /// Whether a node that offers none will do.
+    or_none: bool,
+}
+
+/// What a pod wants of every node.
+pub(super) struct Room<'a> {
+    pods: &'a Column,
+    wanted: SmallVec<[Wanted<'a>; 4]>,
+    /// Something that no node offers.
+    is_hopeless: bool,
+}
+
+impl<'a> Room<'a> {
+    pub(super) fn new(table: &'a NodeTable, state: &PreFilterState) -> Self {
+        let mut room = Self {
+            pods: table.column(ResourceId::PODS),
+            wanted: SmallVec::new(),
+            is_hopeless: false,
+        };
+        for (amount, id) in [
+            (state.milli_cpu, ResourceId::CPU),
+            (state.memory, ResourceId::MEMORY),
+            (state.ephemeral_storage, ResourceId::EPHEMERAL_STORAGE),
+        ] {
+            if amount > 0 {
+                room.wanted.push(Wanted {
+                    amount,
+                    column: table.column(id),
+                    or_none: false,
+                });
+            }
+        }
+        for scalar in &state.scalars {
+            match scalar.id {
+                Some(id) => room.wanted.push(Wanted {
+                    amount: scalar.amount,
+                    column: table.column(id),
+                    or_none: scalar.has_devices,
+                }),
+                None => room.is_hopeless |= !scalar.has_devices,
+            }
+        }
+        room
+    }
+
+    /// Whether the slot holds a node with room for the pod: as
+    /// [`NodeResourcesFit`](super::NodeResourcesFit)'s filter, which also tells what is missing. Where there is no
+    /// node there is no room, not even for a pod without requests.
+    #[inline]
+    pub(super) fn suffices(&self, node: Slot) -> bool {
+        let at = node.index();
+        let Some(pods) = self.pods.requested.get(at) else {
+            return false;
+        };
+        if self.is_hopeless || pods.saturating_add(1) > self.pods.allocatable[at] {
+            return false;
+        }
+        self.wanted.iter().all(|wanted| {
+            let allocatable = wanted.column.allocatable[at];
+            let free = allocatable.saturating_sub(wanted.column.requested[at]);
+            wanted.amount <= free || (wanted.or_none && allocatable <= 0)
+        })
+    }
+}
