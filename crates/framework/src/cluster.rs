@@ -69,8 +69,10 @@ impl<T> Namespaced<T> {
 pub struct Cluster {
     /// The nodes and what runs on them, assumed pods included.
     pub nodes: NodeTable,
-    /// Namespaces by name.
+    /// Namespaces by name. Changed through [`Cluster::set`] and [`Cluster::unset`].
     pub namespaces: ByName<Namespace>,
+    namespaces_version: u64,
+    budgets_version: u64,
     /// Every pod that is known, by UID: the stored object with our unconfirmed writes applied.
     pub pods: FxHashMap<Str, Arc<Pod>>,
     /// Services.
@@ -81,7 +83,7 @@ pub struct Cluster {
     pub replica_sets: Namespaced<ReplicaSet>,
     /// Stateful sets.
     pub stateful_sets: Namespaced<StatefulSet>,
-    /// Disruption budgets.
+    /// Disruption budgets. Changed through [`Cluster::set`] and [`Cluster::unset`].
     pub pod_disruption_budgets: Namespaced<PodDisruptionBudget>,
     /// Volumes by name, with our unconfirmed writes applied.
     pub persistent_volumes: ByName<PersistentVolume>,
@@ -143,9 +145,34 @@ impl Cluster {
             .unwrap_or_default()
     }
 
+    /// Changes whenever a namespace has other labels than before.
+    pub fn namespaces_version(&self) -> u64 {
+        self.namespaces_version
+    }
+
+    /// Changes with every change of a disruption budget.
+    pub fn budgets_version(&self) -> u64 {
+        self.budgets_version
+    }
+
+    /// Before a namespace gets these labels, or goes.
+    fn relabel_namespace(&mut self, object: &Object, is_there: bool) {
+        let Object::Namespace(namespace) = object else {
+            return;
+        };
+        let labels = match is_there {
+            true => namespace.metadata.labels.clone(),
+            false => Labels::default(),
+        };
+        let before = self.namespace_labels(&namespace.metadata.name);
+        self.namespaces_version += u64::from(before != labels);
+    }
+
     /// Sets an object that is neither a pod nor a node, and says whether that is done: pods and nodes need the care
     /// of whoever owns the table.
     pub fn set(&mut self, object: &Object) -> bool {
+        self.relabel_namespace(object, true);
+        self.budgets_version += u64::from(matches!(object, Object::PodDisruptionBudget(_)));
         macro_rules! by_name {
             ($store:expr, $object:ident) => {{
                 $store.insert($object.metadata.name.clone(), $object.clone());
@@ -164,6 +191,8 @@ impl Cluster {
 
     /// Takes out an object that is neither a pod nor a node, and says whether that is done.
     pub fn unset(&mut self, object: &Object) -> bool {
+        self.relabel_namespace(object, false);
+        self.budgets_version += u64::from(matches!(object, Object::PodDisruptionBudget(_)));
         macro_rules! by_name {
             ($store:expr, $object:ident) => {{
                 $store.remove(&$object.metadata.name);
@@ -185,6 +214,40 @@ impl Cluster {
 mod tests {
     use super::*;
     use berth_api::Kind;
+
+    #[test]
+    fn the_version_of_namespaces_follows_their_labels() {
+        let mut cluster = Cluster::default();
+        let namespace = |name: &str, labels: &str| {
+            let json = format!(r#"{{"metadata":{{"name":"{name}","labels":{labels}}}}}"#);
+            Kind::Namespace.decode(json.as_bytes()).unwrap()
+        };
+        for (what, object, is_there, version) in [
+            ("without labels", namespace("a", "{}"), true, 0),
+            ("with a label", namespace("b", r#"{"team":"red"}"#), true, 1),
+            (
+                "the same again",
+                namespace("b", r#"{"team":"red"}"#),
+                true,
+                1,
+            ),
+            (
+                "another label",
+                namespace("b", r#"{"team":"blue"}"#),
+                true,
+                2,
+            ),
+            ("gone without labels", namespace("a", "{}"), false, 2),
+            ("gone with a label", namespace("b", "{}"), false, 3),
+            ("gone already", namespace("b", "{}"), false, 3),
+        ] {
+            match is_there {
+                true => cluster.set(&object),
+                false => cluster.unset(&object),
+            };
+            assert_eq!(cluster.namespaces_version(), version, "{what}");
+        }
+    }
 
     #[test]
     fn every_kind_but_pods_and_nodes_is_kept_here() {

@@ -30,7 +30,7 @@ impl HostPort {
 }
 
 /// An affinity term, parsed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AffinityTerm {
     /// The namespaces by name.
     pub namespaces: SmallVec<[Str; 1]>,
@@ -77,7 +77,7 @@ fn parse_selector(selector: Option<&berth_api::LabelSelector>) -> Result<Selecto
 }
 
 /// A preferred term with its weight.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeightedAffinityTerm {
     /// From 1 to 100.
     pub weight: i32,
@@ -86,7 +86,7 @@ pub struct WeightedAffinityTerm {
 }
 
 /// The affinity and anti-affinity terms of a pod, parsed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct AffinityTerms {
     /// What must be near.
     pub required_affinity: Vec<AffinityTerm>,
@@ -152,6 +152,17 @@ impl AffinityTerms {
         }
         terms.error = error;
         terms
+    }
+
+    /// Every term, required or preferred.
+    pub fn all(&self) -> impl Iterator<Item = &AffinityTerm> {
+        let required = self.required_affinity.iter();
+        let preferred = self.preferred_affinity.iter();
+        required.chain(&self.required_anti_affinity).chain(
+            preferred
+                .chain(&self.preferred_anti_affinity)
+                .map(|weighted| &weighted.term),
+        )
     }
 }
 

@@ -19,6 +19,7 @@ use log::ChangeLog;
 use order::ZoneOrder;
 use row::Row;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A node's place in the table. A node keeps its slot while it exists; a later node may get the slot of one that
@@ -117,6 +118,8 @@ pub struct NodeTable {
     with_required_anti_affinity: usize,
     /// How many required anti-affinity terms of pods have each topology key.
     anti_affinity_topologies: FxHashMap<Str, usize>,
+    /// How often each label is mentioned by the selectors of pods' affinity and anti-affinity terms.
+    affinity_labels: BTreeMap<Str, usize>,
     order: ZoneOrder,
     journal: Vec<Undo>,
     marks: usize,
@@ -140,6 +143,7 @@ impl Default for NodeTable {
             with_affinity: 0,
             with_required_anti_affinity: 0,
             anti_affinity_topologies: FxHashMap::default(),
+            affinity_labels: BTreeMap::new(),
             order: ZoneOrder::default(),
             journal: Vec::new(),
             marks: 0,
@@ -475,8 +479,26 @@ impl NodeTable {
         }
     }
 
+    /// The labels of pods that the affinity and anti-affinity terms of pods look at, sorted.
+    pub fn affinity_labels(&self) -> impl Iterator<Item = &Str> {
+        self.affinity_labels.keys()
+    }
+
+    fn book_affinity_labels(&mut self, pod: &PodInfo, sign: i64) {
+        let terms = pod.affinity.iter().flat_map(|terms| terms.all());
+        for requirement in terms.flat_map(|term| term.selector.requirements()) {
+            let key = requirement.key();
+            let known = self.affinity_labels.get(key).copied();
+            match known.unwrap_or(0).saturating_add_signed(sign as isize) {
+                0 => self.affinity_labels.remove(key),
+                mentions => self.affinity_labels.insert(key.clone(), mentions),
+            };
+        }
+    }
+
     fn book(&mut self, slot: Slot, pod: &PodInfo, sign: i64) {
         let at = slot.index();
+        self.book_affinity_labels(pod, sign);
         self.book_topologies(pod, sign);
         for (count, counts) in [
             (&mut self.with_affinity, pod.has_affinity()),

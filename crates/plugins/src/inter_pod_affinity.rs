@@ -21,6 +21,7 @@ mod filter;
 mod hint_tests;
 mod hints;
 mod keys;
+mod ledger;
 mod score;
 mod terms;
 #[cfg(test)]

@@ -1,80 +1,142 @@
 //! Points for domains with pods that are wanted near, and against those with pods that are not.
 
-use super::InterPodAffinity;
 use super::counts::Counts;
 use super::terms::Term;
-use berth_api::{Labels, Pod};
+use super::{InterPodAffinity, InterPodAffinityArgs};
+use berth_api::{Labels, Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
-use berth_framework::pod_info::{AffinityTerms, WeightedAffinityTerm};
+use berth_framework::pod_info::{AffinityTerm, AffinityTerms, WeightedAffinityTerm};
 use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Slot, Status};
 
 /// A preferred term of the new pod with its points, negative for anti-affinity.
+#[derive(Debug)]
 struct Preference {
     points: i64,
     term: Term,
 }
 
+/// What the new pod prefers, and how much the preferences of others count for it.
+#[derive(Debug)]
+pub(super) struct Preferences {
+    own: Vec<Preference>,
+    others_count: bool,
+    hard_weight: i64,
+}
+
+/// Preferred terms with their points.
+fn weighted(
+    terms: &[WeightedAffinityTerm],
+    sign: i64,
+) -> impl Iterator<Item = (&AffinityTerm, i64)> {
+    let points = move |weighted: &WeightedAffinityTerm| sign * i64::from(weighted.weight);
+    terms.iter().map(move |term| (&term.term, points(term)))
+}
+
+impl Preferences {
+    pub(super) fn new(
+        args: &InterPodAffinityArgs,
+        terms: Option<&AffinityTerms>,
+        cluster: &Cluster,
+    ) -> Self {
+        let own: Vec<Preference> = terms
+            .into_iter()
+            .flat_map(|terms| {
+                let near = weighted(&terms.preferred_affinity, 1);
+                near.chain(weighted(&terms.preferred_anti_affinity, -1))
+            })
+            .map(|(term, points)| Preference {
+                points,
+                term: Term::new(term, cluster),
+            })
+            .collect();
+        Self {
+            others_count: !own.is_empty() || !args.ignore_preferred_terms_of_existing_pods,
+            own,
+            hard_weight: args.hard_pod_affinity_weight,
+        }
+    }
+
+    /// Whether the new pod prefers nothing itself.
+    pub(super) fn is_empty(&self) -> bool {
+        self.own.is_empty()
+    }
+
+    /// The topology keys of the pod's own terms.
+    pub(super) fn topology_keys(&self) -> impl Iterator<Item = &Str> {
+        self.own.iter().map(|own| own.term.topology_key())
+    }
+
+    /// Tells the topology key and the points of each own term that means another pod.
+    pub(super) fn count_own(&self, other: &Pod, mut each: impl FnMut(&Str, i64)) {
+        for preference in &self.own {
+            if preference.term.matches(other) {
+                each(preference.term.topology_key(), preference.points);
+            }
+        }
+    }
+
+    /// The terms of a pod that runs already which count, with their points.
+    pub(super) fn terms_of<'a>(
+        &self,
+        other: &'a PodInfo,
+    ) -> impl Iterator<Item = (&'a AffinityTerm, i64)> + use<'a> {
+        let hard_weight = self.hard_weight;
+        let terms = other.affinity.as_deref().filter(|_| self.others_count);
+        terms.into_iter().flat_map(move |terms| {
+            let required = terms.required_affinity.iter();
+            required
+                .filter(move |_| hard_weight > 0)
+                .map(move |term| (term, hard_weight))
+                .chain(weighted(&terms.preferred_affinity, 1))
+                .chain(weighted(&terms.preferred_anti_affinity, -1))
+        })
+    }
+
+    /// Tells the topology key and the points of each term by which a pod that runs already means the new one.
+    /// `namespace` has the labels of the new pod's namespace.
+    pub(super) fn count_others(
+        &self,
+        pod: &Pod,
+        namespace: &Labels,
+        other: &PodInfo,
+        mut each: impl FnMut(&Str, i64),
+    ) {
+        for (term, points) in self.terms_of(other) {
+            if term.matches(pod, || namespace.clone()) {
+                each(&term.topology_key, points);
+            }
+        }
+    }
+}
+
+/// The least and the greatest of some sums of points.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Range {
+    least: i64,
+    greatest: i64,
+}
+
+impl Range {
+    pub(super) fn of(sums: impl Iterator<Item = i64> + Clone) -> Self {
+        Self {
+            least: sums.clone().min().unwrap_or(0),
+            greatest: sums.max().unwrap_or(0),
+        }
+    }
+
+    /// The least becomes 0, the greatest 100, cut to integers; all become 0 when they are equal.
+    pub(super) fn scale(self, sum: i64) -> i64 {
+        let width = self.greatest.saturating_sub(self.least);
+        if width <= 0 {
+            return 0;
+        }
+        let share = sum.saturating_sub(self.least) as f64 / width as f64;
+        (MAX_NODE_SCORE as f64 * share) as i64
+    }
+}
+
 struct PreScoreState {
     points: Counts,
-}
-
-fn preferences(terms: Option<&AffinityTerms>, cluster: &Cluster) -> Vec<Preference> {
-    let Some(terms) = terms else {
-        return Vec::new();
-    };
-    let of = |weighted: &WeightedAffinityTerm, sign: i64| Preference {
-        points: sign * i64::from(weighted.weight),
-        term: Term::new(&weighted.term, cluster),
-    };
-    let near = terms.preferred_affinity.iter().map(|term| of(term, 1));
-    let far = terms
-        .preferred_anti_affinity
-        .iter()
-        .map(|term| of(term, -1));
-    near.chain(far).collect()
-}
-
-/// One new pod and what it prefers.
-struct Scorer<'a> {
-    pod: &'a Pod,
-    namespace: Labels,
-    hard_weight: i64,
-    preferences: Vec<Preference>,
-    points: Counts,
-}
-
-impl Scorer<'_> {
-    fn own(&mut self, other: &Pod, labels: &Labels) {
-        for preference in &self.preferences {
-            if preference.term.matches(other) {
-                let key = preference.term.topology_key();
-                self.points.add_points(key, labels, preference.points);
-            }
-        }
-    }
-
-    /// What a pod that runs already thinks of the new one.
-    fn others(&mut self, other: &PodInfo, labels: &Labels) {
-        let Some(terms) = &other.affinity else { return };
-        let required = terms
-            .required_affinity
-            .iter()
-            .filter(|_| self.hard_weight > 0)
-            .map(|term| (term, self.hard_weight));
-        let near = terms
-            .preferred_affinity
-            .iter()
-            .map(|weighted| (&weighted.term, i64::from(weighted.weight)));
-        let far = terms
-            .preferred_anti_affinity
-            .iter()
-            .map(|weighted| (&weighted.term, -i64::from(weighted.weight)));
-        for (term, points) in required.chain(near).chain(far) {
-            if term.matches(self.pod, || self.namespace.clone()) {
-                self.points.add_points(&term.topology_key, labels, points);
-            }
-        }
-    }
 }
 
 impl PreScore for InterPodAffinity {
@@ -89,37 +151,28 @@ impl PreScore for InterPodAffinity {
         if let Some(error) = terms.and_then(|terms| terms.error.as_ref()) {
             return Status::error(format!("parsing pod: {error}"));
         }
-        let has_preferences = terms.is_some_and(|terms| {
-            !(terms.preferred_affinity.is_empty() && terms.preferred_anti_affinity.is_empty())
-        });
-        let others_count = !self.args.ignore_preferred_terms_of_existing_pods
-            && cx.cluster.nodes.pods_with_affinity() > 0;
-        if !has_preferences && !others_count {
+        let preferences = Preferences::new(&self.args, terms, cx.cluster);
+        let others_count = preferences.others_count && cx.cluster.nodes.pods_with_affinity() > 0;
+        if preferences.is_empty() && !others_count {
             return Status::skip();
         }
-        let mut scorer = Scorer {
-            pod: &pod.pod,
-            namespace: cx.cluster.namespace_labels(pod.pod.namespace()),
-            hard_weight: self.args.hard_pod_affinity_weight,
-            preferences: preferences(terms, cx.cluster),
-            points: Counts::default(),
-        };
+        let namespace = cx.cluster.namespace_labels(pod.pod.namespace());
+        let mut points = Counts::default();
         for node in cx.cluster.nodes.iter() {
-            if has_preferences {
+            let mut add = |key: &Str, amount| points.add_points(key, node.labels(), amount);
+            if !preferences.is_empty() {
                 for other in node.pods() {
-                    scorer.own(&other.pod, node.labels());
+                    preferences.count_own(&other.pod, &mut add);
                 }
             }
             for other in node.pods_with_affinity() {
-                scorer.others(other, node.labels());
+                preferences.count_others(&pod.pod, &namespace, other, &mut add);
             }
         }
-        if scorer.points.is_empty() {
+        if points.is_empty() {
             return Status::skip();
         }
-        state.write(PreScoreState {
-            points: scorer.points,
-        });
+        state.write(PreScoreState { points });
         Status::success()
     }
 }
@@ -141,7 +194,6 @@ impl Score for InterPodAffinity {
             .fold(0, i64::saturating_add))
     }
 
-    /// The least becomes 0, the greatest 100, cut to integers; all become 0 when they are equal.
     fn normalize(
         &self,
         _cx: &Context<'_>,
@@ -149,16 +201,9 @@ impl Score for InterPodAffinity {
         _pod: &PodInfo,
         scores: &mut [(Slot, i64)],
     ) -> Status {
-        let least = scores.iter().map(|(_, score)| *score).min().unwrap_or(0);
-        let greatest = scores.iter().map(|(_, score)| *score).max().unwrap_or(0);
-        let range = greatest.saturating_sub(least);
+        let range = Range::of(scores.iter().map(|(_, score)| *score));
         for (_, score) in scores {
-            *score = if range > 0 {
-                let share = score.saturating_sub(least) as f64 / range as f64;
-                (MAX_NODE_SCORE as f64 * share) as i64
-            } else {
-                0
-            };
+            *score = range.scale(*score);
         }
         Status::success()
     }

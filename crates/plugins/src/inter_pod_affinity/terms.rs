@@ -1,8 +1,10 @@
-//! The terms of the pod that is being scheduled, with their namespaces looked up.
+//! The required terms: those of the pod that is being scheduled, with their namespaces looked up, and those of pods that
+//! do not want it near.
 
+use super::{REASON_AFFINITY, REASON_ANTI_AFFINITY, REASON_EXISTING_ANTI_AFFINITY};
 use berth_api::{Labels, Pod, Str};
-use berth_framework::Cluster;
-use berth_framework::pod_info::AffinityTerm;
+use berth_framework::pod_info::{AffinityTerm, AffinityTerms};
+use berth_framework::{Cluster, PodInfo, Status};
 use rustc_hash::FxHashSet;
 
 /// A term of the new pod. Which namespaces its selector means was looked up once, so that the namespaces of the pods
@@ -49,7 +51,94 @@ impl Term {
     }
 }
 
-/// Whether each of the terms means the pod; not so without terms.
-pub(super) fn all_match(terms: &[Term], pod: &Pod) -> bool {
-    !terms.is_empty() && terms.iter().all(|term| term.matches(pod))
+/// What a pod is to a required term of the new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// It matches all affinity terms, of which this is one.
+    Affinity,
+    /// It matches an anti-affinity term.
+    AntiAffinity,
+}
+
+/// What the new pod requires.
+#[derive(Debug)]
+pub(super) struct Required {
+    pub(super) affinity: Vec<Term>,
+    pub(super) anti_affinity: Vec<Term>,
+}
+
+impl Required {
+    pub(super) fn new(terms: Option<&AffinityTerms>, cluster: &Cluster) -> Self {
+        let unrolled =
+            |terms: &[AffinityTerm]| terms.iter().map(|term| Term::new(term, cluster)).collect();
+        Self {
+            affinity: terms.map_or_else(Vec::new, |terms| unrolled(&terms.required_affinity)),
+            anti_affinity: terms
+                .map_or_else(Vec::new, |terms| unrolled(&terms.required_anti_affinity)),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.affinity.is_empty() && self.anti_affinity.is_empty()
+    }
+
+    /// Whether the pod matches every affinity term; not so without terms.
+    pub(super) fn affinity_means(&self, pod: &Pod) -> bool {
+        !self.affinity.is_empty() && self.affinity.iter().all(|term| term.matches(pod))
+    }
+
+    /// Tells each topology key by which another pod counts.
+    pub(super) fn count(&self, other: &Pod, mut each: impl FnMut(&Str, Meant)) {
+        if self.affinity_means(other) {
+            for term in &self.affinity {
+                each(term.topology_key(), Meant::Affinity);
+            }
+        }
+        for term in &self.anti_affinity {
+            if term.matches(other) {
+                each(term.topology_key(), Meant::AntiAffinity);
+            }
+        }
+    }
+}
+
+/// The required anti-affinity terms of a pod; none without affinity.
+pub(super) fn required_anti_affinity(pod: &PodInfo) -> &[AffinityTerm] {
+    match &pod.affinity {
+        Some(terms) => &terms.required_anti_affinity,
+        None => &[],
+    }
+}
+
+/// Tells the topology key of each term by which `other` does not want `pod` near. `namespace` has the labels of the
+/// pod's namespace.
+pub(super) fn count_unwelcome(
+    pod: &Pod,
+    namespace: &Labels,
+    other: &PodInfo,
+    mut each: impl FnMut(&Str),
+) {
+    for term in required_anti_affinity(other) {
+        if term.matches(pod, || namespace.clone()) {
+            each(&term.topology_key);
+        }
+    }
+}
+
+/// What Filter says: the first of the rules that is broken (plugins 4.2).
+pub(super) fn verdict(
+    affinity: bool,
+    anti_affinity: impl FnOnce() -> bool,
+    existing_anti_affinity: impl FnOnce() -> bool,
+) -> Status {
+    if !affinity {
+        return Status::unresolvable(REASON_AFFINITY);
+    }
+    if !anti_affinity() {
+        return Status::unschedulable(REASON_ANTI_AFFINITY);
+    }
+    if !existing_anti_affinity() {
+        return Status::unschedulable(REASON_EXISTING_ANTI_AFFINITY);
+    }
+    Status::success()
 }

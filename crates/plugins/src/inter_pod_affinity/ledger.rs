@@ -1,0 +1,330 @@
+//! The plugin's answers, kept up pod by pod: for the evaluator that asks only about what has changed.
+//!
+//! All pods with one fragment share a ledger. A pod on a node counts by its own labels, its own terms, and what is fixed
+//! for the ledger: the terms of the pods that it is for, and the labels that other pods' terms may look at. So whatever
+//! a pod has added when it came is taken away, to the number, when it goes.
+//!
+//! One [book](Book) is kept per topology key that matters. A key with few large domains (zones) has a **column** in the
+//! class of a node, which holds the node's domain: what happens in a domain changes no node's class, and is looked up
+//! when the class is judged. A key with many small domains (hosts) is **folded**: the sums of its domains are worked
+//! into two numbers of the class, and the few nodes of a domain get another class when they change.
+
+mod book;
+mod incoming;
+#[cfg(test)]
+mod tests;
+mod topology;
+
+use super::InterPodAffinity;
+use super::score::Range;
+use super::terms::verdict;
+use berth_api::Str;
+use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
+use berth_framework::plugin::Context;
+use berth_framework::{NodeTable, PodInfo, Slot, Status};
+use book::{Book, Sums};
+use incoming::Incoming;
+use std::sync::Arc;
+
+/// The node lacks the topology key of a required affinity term.
+const LACKS_KEY: i64 = 1;
+/// Nothing is there, in some folded domain, that a required affinity term wants near.
+const LONELY: i64 = 2;
+/// Something is there, in some folded domain, that the pod does not want near.
+const CROWDED: i64 = 4;
+/// Something is there, in some folded domain, that does not want the pod near.
+const UNWELCOME: i64 = 8;
+
+/// The place of these marks in a class.
+const MARKS: usize = 0;
+/// The place of the points of the folded domains in a class.
+const POINTS: usize = 1;
+/// Where the columns begin.
+const COLUMNS: usize = 2;
+/// Stands in a column where a node is in no domain.
+const NOWHERE: i64 = -1;
+
+/// How many idle books are kept open.
+const IDLE_BOOKS_MAX: usize = 8;
+
+/// Which topology keys have a column of their own.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    /// So few domains always have.
+    few_domains: usize,
+    /// So many never have: each is a class to be judged in every decision.
+    many_domains: usize,
+    /// Between them, domains of so many nodes have, for they are too large to give every node another class whenever a
+    /// pod comes.
+    nodes_per_domain: usize,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self {
+            few_domains: 8,
+            many_domains: 256,
+            nodes_per_domain: 8,
+        }
+    }
+}
+
+impl Layout {
+    fn has_column(&self, book: &Book) -> bool {
+        let (nodes, domains) = (book.topology.nodes(), book.topology.domains());
+        domains <= self.few_domains
+            || (domains <= self.many_domains
+                && nodes >= domains.saturating_mul(self.nodes_per_domain))
+    }
+
+    /// Whether it should be the other way round by now, and clearly so.
+    fn is_wrong(&self, book: &Book) -> bool {
+        let (nodes, domains) = (book.topology.nodes(), book.topology.domains());
+        let expected = domains.saturating_mul(self.nodes_per_domain);
+        match book.column {
+            Some(_) => {
+                domains > self.many_domains.saturating_mul(2)
+                    || (domains > self.few_domains.saturating_mul(8) && nodes < expected / 2)
+            }
+            None => {
+                !book.is_idle()
+                    && domains <= self.many_domains / 2
+                    && nodes >= expected.saturating_mul(2).max(1)
+            }
+        }
+    }
+}
+
+impl Domains for InterPodAffinity {
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        incoming::write(cx.cluster, pod, fragment)
+    }
+
+    fn open(&self, cx: &Context<'_>, pod: &Arc<PodInfo>) -> Option<Box<dyn Ledger>> {
+        let incoming = Incoming::new(&self.args, cx.cluster, pod);
+        let ledger = AffinityLedger::open(incoming, &cx.cluster.nodes, Layout::default());
+        Some(Box::new(ledger))
+    }
+}
+
+/// What is counted for all pods with one fragment.
+#[derive(Debug)]
+struct AffinityLedger {
+    incoming: Incoming,
+    books: Vec<Book>,
+    columns: usize,
+    /// Over all books.
+    total: Sums,
+    layout: Layout,
+}
+
+/// The book of a topology key; opened, folded, when it is new.
+fn book_of<'a>(books: &'a mut Vec<Book>, key: &Str, nodes: &NodeTable) -> &'a mut Book {
+    let at = match books.iter().position(|book| book.topology.key() == key) {
+        Some(at) => at,
+        None => {
+            books.push(Book::open(key, nodes));
+            books.len() - 1
+        }
+    };
+    &mut books[at]
+}
+
+impl AffinityLedger {
+    fn open(incoming: Incoming, nodes: &NodeTable, layout: Layout) -> Self {
+        let mut books = Vec::new();
+        let mut total = Sums::default();
+        for (key, is_wanted_near) in incoming.topology_keys() {
+            let book = book_of(&mut books, key, nodes);
+            book.is_own = true;
+            book.is_wanted_near |= is_wanted_near;
+        }
+        if incoming.is_concerned(nodes) {
+            for view in nodes.iter() {
+                for other in incoming.heard(&view) {
+                    incoming.effects(other, |key, effect| {
+                        let book = book_of(&mut books, key, nodes);
+                        let amount = Sums::of(effect, 1);
+                        if book.add(view.slot(), amount) {
+                            total += amount;
+                        }
+                    });
+                }
+            }
+        }
+        let mut columns = 0;
+        for book in &mut books {
+            if layout.has_column(book) {
+                book.column = Some(columns);
+                columns += 1;
+            }
+        }
+        Self {
+            incoming,
+            books,
+            columns,
+            total,
+            layout,
+        }
+    }
+
+    /// Closes books in which nothing stands, when there are many.
+    fn close_idle_books(&mut self) {
+        let is_idle = |book: &Book| !book.is_own && book.column.is_none() && book.is_idle();
+        if self.books.iter().filter(|book| is_idle(book)).count() > IDLE_BOOKS_MAX {
+            self.books.retain(|book| !is_idle(book));
+        }
+    }
+
+    /// The books with a column, and what stands in them for the domain that a node of the class is in.
+    fn columns_of<'a>(&'a self, class: &'a [i64]) -> impl Iterator<Item = (&'a Book, Sums)> {
+        self.books.iter().filter_map(|book| {
+            let domain = class[COLUMNS + book.column?];
+            Some((book, book.sums(u32::try_from(domain).ok()?)))
+        })
+    }
+
+    /// The raw score of the nodes of a class.
+    fn points(&self, class: &[i64]) -> i64 {
+        let columns = self.columns_of(class);
+        columns.fold(class[POINTS], |points, (_, sums)| {
+            points.saturating_add(sums.points)
+        })
+    }
+}
+
+impl Ledger for AffinityLedger {
+    fn pod_moved(
+        &mut self,
+        cx: &Context<'_>,
+        node: Slot,
+        pod: &PodInfo,
+        movement: Movement,
+        changed: &mut Vec<Slot>,
+    ) {
+        if !self.incoming.hears(pod) || cx.cluster.nodes.get(node).is_none() {
+            return;
+        }
+        let sign = match movement {
+            Movement::Came => 1,
+            Movement::Went => -1,
+        };
+        let (books, total) = (&mut self.books, &mut self.total);
+        self.incoming.effects(pod, |key, effect| {
+            let book = book_of(books, key, &cx.cluster.nodes);
+            let amount = Sums::of(effect, sign);
+            if book.add_and_tell(node, amount, changed) {
+                *total += amount;
+            }
+        });
+    }
+
+    fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>) {
+        let nodes = &cx.cluster.nodes;
+        self.close_idle_books();
+        let view = nodes.get(node);
+        let labels = view.map(|view| view.labels());
+        for book in &mut self.books {
+            book.begin_recount(node, labels);
+        }
+        let books = &mut self.books;
+        if let Some(view) = view {
+            for other in self.incoming.heard(&view) {
+                self.incoming.effects(other, |key, effect| {
+                    book_of(books, key, nodes).recounted += Sums::of(effect, 1);
+                });
+            }
+        }
+        for book in &mut self.books {
+            self.total += book.end_recount(node, changed);
+        }
+    }
+
+    fn width(&self) -> usize {
+        COLUMNS + self.columns
+    }
+
+    fn class(&self, node: Slot, class: &mut Class) {
+        let start = class.len();
+        class.resize(start + self.width(), NOWHERE);
+        let own = &mut class[start..];
+        let (mut marks, mut points) = (0, 0_i64);
+        for book in &self.books {
+            let Some(domain) = book.topology.domain(node) else {
+                if book.is_wanted_near {
+                    marks |= LACKS_KEY;
+                }
+                continue;
+            };
+            if let Some(column) = book.column {
+                own[COLUMNS + column] = i64::from(domain);
+                continue;
+            }
+            let sums = book.sums(domain);
+            for (is_so, mark) in [
+                (book.is_wanted_near && sums.affinity <= 0, LONELY),
+                (sums.anti_affinity > 0, CROWDED),
+                (sums.existing_anti_affinity > 0, UNWELCOME),
+            ] {
+                if is_so {
+                    marks |= mark;
+                }
+            }
+            points = points.saturating_add(sums.points);
+        }
+        // Nodes that are turned down in any case need not be told apart further.
+        if marks & LACKS_KEY != 0 {
+            marks = LACKS_KEY;
+            own[COLUMNS..].fill(NOWHERE);
+        }
+        if marks & (LACKS_KEY | CROWDED | UNWELCOME) != 0 {
+            points = 0;
+        }
+        (own[MARKS], own[POINTS]) = (marks, points);
+    }
+
+    fn filter(&self, class: &[i64]) -> Result<(), Status> {
+        let has = |mark: i64| class[MARKS] & mark != 0;
+        let in_columns = |is_so: fn(&Book, Sums) -> bool| {
+            let mut columns = self.columns_of(class);
+            columns.any(|(book, sums)| is_so(book, sums))
+        };
+        let is_alone =
+            || has(LONELY) || in_columns(|book, sums| book.is_wanted_near && sums.affinity <= 0);
+        // The first pod of a series.
+        let may_be_first = || self.total.affinity == 0 && self.incoming.is_meant_by_itself;
+        let status = verdict(
+            !has(LACKS_KEY) && (!is_alone() || may_be_first()),
+            || !has(CROWDED) && !in_columns(|_, sums| sums.anti_affinity > 0),
+            || !has(UNWELCOME) && !in_columns(|_, sums| sums.existing_anti_affinity > 0),
+        );
+        if status.is_success() {
+            Ok(())
+        } else {
+            Err(status)
+        }
+    }
+
+    fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool {
+        if self.total.entries == 0 {
+            return false;
+        }
+        let range = Range::of(classes.iter().map(|class| self.points(class.class)));
+        for (score, class) in scores.iter_mut().zip(classes) {
+            *score = range.scale(self.points(class.class));
+        }
+        true
+    }
+
+    fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {
+        self.incoming.may_count(pod)
+    }
+
+    fn is_stale(&self) -> bool {
+        self.books.iter().any(|book| self.layout.is_wrong(book))
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.books.iter().map(Book::bytes).sum::<usize>()
+    }
+}

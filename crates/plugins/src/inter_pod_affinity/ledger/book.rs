@@ -1,0 +1,222 @@
+//! What stands in the domains of one topology key.
+
+use super::incoming::Effect;
+use super::topology::Topology;
+use berth_api::{Labels, Str};
+use berth_framework::{NodeTable, Slot};
+use rustc_hash::FxHashMap;
+use std::ops::{AddAssign, Neg};
+
+/// What pods add up to. Sums wrap round, so that what was added can always be taken away again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sums {
+    /// Terms that do not want the new pod near.
+    pub(super) existing_anti_affinity: i32,
+    /// Pods that all its required affinity terms mean, once per term.
+    pub(super) affinity: i32,
+    /// Pods that a required anti-affinity term of it means, once per term.
+    pub(super) anti_affinity: i32,
+    /// How many preferences there are, whatever their points.
+    pub(super) entries: i32,
+    /// The points of all preferences.
+    pub(super) points: i64,
+}
+
+impl Sums {
+    /// What one effect adds; `sign` is 1 or -1.
+    pub(super) fn of(effect: Effect, sign: i32) -> Self {
+        let mut sums = Self::default();
+        match effect {
+            Effect::ExistingAntiAffinity => sums.existing_anti_affinity = sign,
+            Effect::Affinity => sums.affinity = sign,
+            Effect::AntiAffinity => sums.anti_affinity = sign,
+            Effect::Points(points) => {
+                sums.entries = sign;
+                sums.points = points.wrapping_mul(i64::from(sign));
+            }
+        }
+        sums
+    }
+
+    fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What nodes are told apart by when these are the sums of their domain.
+    fn aspect(&self) -> (bool, bool, bool, i64) {
+        (
+            self.existing_anti_affinity > 0,
+            self.affinity > 0,
+            self.anti_affinity > 0,
+            self.points,
+        )
+    }
+}
+
+impl AddAssign for Sums {
+    fn add_assign(&mut self, other: Self) {
+        let add = |sum: &mut i32, amount: i32| *sum = sum.wrapping_add(amount);
+        add(
+            &mut self.existing_anti_affinity,
+            other.existing_anti_affinity,
+        );
+        add(&mut self.affinity, other.affinity);
+        add(&mut self.anti_affinity, other.anti_affinity);
+        add(&mut self.entries, other.entries);
+        self.points = self.points.wrapping_add(other.points);
+    }
+}
+
+impl Neg for Sums {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self {
+            existing_anti_affinity: self.existing_anti_affinity.wrapping_neg(),
+            affinity: self.affinity.wrapping_neg(),
+            anti_affinity: self.anti_affinity.wrapping_neg(),
+            entries: self.entries.wrapping_neg(),
+            points: self.points.wrapping_neg(),
+        }
+    }
+}
+
+/// What the pods of a node count for, and in which domain they were counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counted {
+    domain: u32,
+    sums: Sums,
+}
+
+/// The counts of one topology key.
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) topology: Topology,
+    /// Whether the key is one of the terms of the pods that the ledger is for.
+    pub(super) is_own: bool,
+    /// Whether it is one of their required affinity terms.
+    pub(super) is_wanted_near: bool,
+    /// Its column in a class; folded without.
+    pub(super) column: Option<usize>,
+    /// By slot; nodes whose pods do not count are left out.
+    counted: FxHashMap<u32, Counted>,
+    /// By domain; zeroes are left out.
+    sums: FxHashMap<u32, Sums>,
+    /// What the pods of the node count for that is being counted anew.
+    pub(super) recounted: Sums,
+}
+
+impl Book {
+    pub(super) fn open(key: &Str, nodes: &NodeTable) -> Self {
+        Self {
+            topology: Topology::new(key, nodes),
+            is_own: false,
+            is_wanted_near: false,
+            column: None,
+            counted: FxHashMap::default(),
+            sums: FxHashMap::default(),
+            recounted: Sums::default(),
+        }
+    }
+
+    /// Whether nothing stands in it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.counted.is_empty()
+    }
+
+    /// What stands for a domain.
+    pub(super) fn sums(&self, domain: u32) -> Sums {
+        self.sums.get(&domain).copied().unwrap_or_default()
+    }
+
+    /// Adds to the sums of a domain, and says whether its nodes look different by that.
+    fn post(&mut self, domain: u32, amount: Sums) -> bool {
+        let sums = self.sums.entry(domain).or_default();
+        let before = sums.aspect();
+        *sums += amount;
+        let after = sums.aspect();
+        if sums.is_zero() {
+            self.sums.remove(&domain);
+        }
+        self.column.is_none() && before != after
+    }
+
+    fn add_at(&mut self, slot: Slot, amount: Sums) -> Option<(u32, bool)> {
+        let domain = self.topology.domain(slot)?;
+        let index = slot.index() as u32;
+        let counted = self.counted.entry(index).or_insert(Counted {
+            domain,
+            sums: Sums::default(),
+        });
+        debug_assert_eq!(counted.domain, domain, "a node that moves is counted anew");
+        counted.sums += amount;
+        if counted.sums.is_zero() {
+            self.counted.remove(&index);
+        }
+        Some((domain, self.post(domain, amount)))
+    }
+
+    /// Adds what a pod of a node counts for; false when the node is in no domain.
+    pub(super) fn add(&mut self, slot: Slot, amount: Sums) -> bool {
+        self.add_at(slot, amount).is_some()
+    }
+
+    /// The same, and tells which nodes look different by that.
+    pub(super) fn add_and_tell(
+        &mut self,
+        slot: Slot,
+        amount: Sums,
+        changed: &mut Vec<Slot>,
+    ) -> bool {
+        let Some((domain, is_changed)) = self.add_at(slot, amount) else {
+            return false;
+        };
+        if is_changed {
+            self.topology.push_nodes(domain, slot, changed);
+        }
+        true
+    }
+
+    /// Begins to count a node anew, with the labels that it has now; none when it has gone.
+    pub(super) fn begin_recount(&mut self, slot: Slot, labels: Option<&Labels>) {
+        self.topology.set(slot, labels);
+        self.recounted = Sums::default();
+    }
+
+    /// Puts what was recounted in the place of what stood there, and tells by how much that is more.
+    pub(super) fn end_recount(&mut self, slot: Slot, changed: &mut Vec<Slot>) -> Sums {
+        let index = slot.index() as u32;
+        let sums = std::mem::take(&mut self.recounted);
+        let now = self.topology.domain(slot).filter(|_| !sums.is_zero());
+        let now = now.map(|domain| Counted { domain, sums });
+        let before = match now {
+            Some(now) => self.counted.insert(index, now),
+            None => self.counted.remove(&index),
+        };
+        let mut difference = Sums::default();
+        if before == now {
+            return difference;
+        }
+        let changes = [
+            before.map(|b| (b.domain, -b.sums)),
+            now.map(|n| (n.domain, n.sums)),
+        ];
+        for (domain, amount) in changes.into_iter().flatten() {
+            difference += amount;
+            if self.post(domain, amount) {
+                self.topology.push_nodes(domain, slot, changed);
+            }
+        }
+        difference
+    }
+
+    /// About how much memory this takes.
+    pub(super) fn bytes(&self) -> usize {
+        let per_node = size_of::<(u32, Counted)>() + 1;
+        let per_domain = size_of::<(u32, Sums)>() + 1;
+        size_of::<Self>()
+            + self.topology.bytes()
+            + self.counted.capacity() * per_node
+            + self.sums.capacity() * per_domain
+    }
+}

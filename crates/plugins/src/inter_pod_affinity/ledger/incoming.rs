@@ -1,0 +1,193 @@
+//! The pods that a ledger is for: what they have in common, and what other pods are to them.
+
+use crate::inter_pod_affinity::InterPodAffinityArgs;
+use crate::inter_pod_affinity::score::Preferences;
+use crate::inter_pod_affinity::terms::{Meant, Required, count_unwelcome, required_anti_affinity};
+use berth_api::{Labels, Pod, Selector, Str};
+use berth_framework::keep::{Fragment, Kept};
+use berth_framework::pod_info::{AffinityTerm, AffinityTerms};
+use berth_framework::{Cluster, NodeTable, NodeView, PodInfo};
+use std::sync::Arc;
+
+/// What a pod on a node is to the new one, in one domain of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It does not want the new one near.
+    ExistingAntiAffinity,
+    /// All required affinity terms of the new one mean it; once per term.
+    Affinity,
+    /// A required anti-affinity term of the new one means it.
+    AntiAffinity,
+    /// One of them prefers the other near, or far.
+    Points(i64),
+}
+
+/// Whether namespaces have to be looked up to know what the selector means. Everybody is meant by a selector that no
+/// labels at all satisfy; see [`Term`](crate::inter_pod_affinity::terms::Term).
+fn looks_up(selector: &Selector) -> bool {
+    !selector.is_nothing() && !selector.matches(&Labels::default())
+}
+
+/// Whether all required affinity terms mean the pod that they are of: then it may be the first of a series.
+fn is_meant_by_itself(terms: &AffinityTerms, cluster: &Cluster, pod: &Pod) -> bool {
+    let means = |term: &AffinityTerm| {
+        let everywhere = term.namespace_selector.matches(&Labels::default());
+        let namespace = || cluster.namespace_labels(pod.namespace());
+        (everywhere && term.selector.matches(pod.labels())) || term.matches(pod, namespace)
+    };
+    !terms.required_affinity.is_empty() && terms.required_affinity.iter().all(means)
+}
+
+/// Writes the fragment: the pod's own terms and whether they mean it itself; then, if the terms of any other pod may
+/// mean it, its namespace and the labels that such terms look at. Labels that no term looks at, such as the hash of a
+/// template, do not tell pods apart.
+pub(super) fn write(cluster: &Cluster, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+    let own = pod.affinity.as_deref();
+    if own.is_some_and(|terms| terms.error.is_some()) {
+        return Kept::Never;
+    }
+    let own = own.filter(|terms| terms.all().next().is_some());
+    fragment.put(&own);
+    if let Some(terms) = own {
+        fragment.put(&is_meant_by_itself(terms, cluster, &pod.pod));
+        if terms.all().any(|term| looks_up(&term.namespace_selector)) {
+            fragment.put(&cluster.namespaces_version());
+        }
+    }
+    let may_be_meant = cluster.nodes.pods_with_affinity() > 0;
+    fragment.put(&may_be_meant);
+    if may_be_meant {
+        let namespace = pod.pod.namespace();
+        fragment.put(namespace);
+        fragment.put(&cluster.namespace_labels(namespace));
+        for key in cluster.nodes.affinity_labels() {
+            fragment.put(key);
+            fragment.put(&pod.pod.labels().get(key));
+        }
+    }
+    Kept::ByFragment
+}
+
+/// What is common to all pods with one fragment.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    /// One of them.
+    pod: Arc<PodInfo>,
+    /// The labels of its namespace.
+    namespace: Labels,
+    required: Required,
+    preferences: Preferences,
+    /// Whether the pod's required affinity terms mean the pod itself.
+    pub(super) is_meant_by_itself: bool,
+    /// The labels of the pod that are the same for all of them; `None` when not even the namespace is.
+    common_labels: Option<Vec<Str>>,
+}
+
+impl Incoming {
+    pub(super) fn new(args: &InterPodAffinityArgs, cluster: &Cluster, pod: &Arc<PodInfo>) -> Self {
+        let terms = pod.affinity.as_deref();
+        let may_be_meant = cluster.nodes.pods_with_affinity() > 0;
+        let required = Required::new(terms, cluster);
+        Self {
+            namespace: cluster.namespace_labels(pod.pod.namespace()),
+            is_meant_by_itself: required.affinity_means(&pod.pod),
+            required,
+            preferences: Preferences::new(args, terms, cluster),
+            common_labels: may_be_meant.then(|| cluster.nodes.affinity_labels().cloned().collect()),
+            pod: pod.clone(),
+        }
+    }
+
+    /// The topology keys of the pod's own terms, and whether they are of required affinity.
+    pub(super) fn topology_keys(&self) -> impl Iterator<Item = (&Str, bool)> {
+        let near = self.required.affinity.iter();
+        let far = self.required.anti_affinity.iter();
+        let preferred = self.preferences.topology_keys();
+        near.map(|term| (term.topology_key(), true))
+            .chain(far.map(|term| (term.topology_key(), false)))
+            .chain(preferred.map(|key| (key, false)))
+    }
+
+    fn has_terms(&self) -> bool {
+        !(self.required.is_empty() && self.preferences.is_empty())
+    }
+
+    /// Whether a pod may count at all.
+    pub(super) fn hears(&self, other: &PodInfo) -> bool {
+        other.has_affinity() || self.has_terms()
+    }
+
+    /// Whether any pod on a node may count.
+    pub(super) fn is_concerned(&self, nodes: &NodeTable) -> bool {
+        self.has_terms() || nodes.pods_with_affinity() > 0
+    }
+
+    /// The pods of a node that may count.
+    pub(super) fn heard<'a>(
+        &self,
+        node: &'a NodeView<'_>,
+    ) -> impl Iterator<Item = &'a Arc<PodInfo>> + use<'a> {
+        let (all, others) = if self.has_terms() {
+            (node.pods(), None)
+        } else {
+            (&[][..], Some(node.pods_with_affinity()))
+        };
+        all.iter().chain(others.into_iter().flatten())
+    }
+
+    /// Tells what another pod counts for, and by which topology keys.
+    pub(super) fn effects(&self, other: &PodInfo, mut each: impl FnMut(&Str, Effect)) {
+        let (pod, namespace) = (&self.pod.pod, &self.namespace);
+        if self.has_terms() {
+            self.required.count(&other.pod, |key, meant| {
+                let effect = match meant {
+                    Meant::Affinity => Effect::Affinity,
+                    Meant::AntiAffinity => Effect::AntiAffinity,
+                };
+                each(key, effect);
+            });
+            self.preferences
+                .count_own(&other.pod, |key, points| each(key, Effect::Points(points)));
+        }
+        if other.has_affinity() {
+            count_unwelcome(pod, namespace, other, |key| {
+                each(key, Effect::ExistingAntiAffinity);
+            });
+            self.preferences
+                .count_others(pod, namespace, other, |key, points| {
+                    each(key, Effect::Points(points));
+                });
+        }
+    }
+
+    /// Whether a pod that is on no node yet would count for any of the pods that the ledger is for. Its terms may look at
+    /// what these do not have in common; then it may.
+    pub(super) fn may_count(&self, other: &PodInfo) -> bool {
+        let mut means_own = false;
+        self.required.count(&other.pod, |_, _| means_own = true);
+        self.preferences
+            .count_own(&other.pod, |_, _| means_own = true);
+        let scored = self.preferences.terms_of(other).map(|(term, _)| term);
+        means_own
+            || required_anti_affinity(other)
+                .iter()
+                .chain(scored)
+                .any(|term| self.may_be_meant(term))
+    }
+
+    fn may_be_meant(&self, term: &AffinityTerm) -> bool {
+        let Some(common) = &self.common_labels else {
+            return !term.selector.is_nothing();
+        };
+        let is_namespace_meant = term.namespaces.contains(self.pod.pod.namespace())
+            || term.namespace_selector.matches(&self.namespace);
+        let mut requirements = term.selector.requirements().iter();
+        let labels = self.pod.pod.labels();
+        is_namespace_meant
+            && !term.selector.is_nothing()
+            && requirements.all(|requirement| {
+                common.binary_search(requirement.key()).is_err()
+                    || requirement.is_met_by(labels.get(requirement.key()))
+            })
+    }
+}
