@@ -2,4 +2,5 @@
 
 mod bad_input;
 mod preemption;
+mod volumes;
 mod world;
