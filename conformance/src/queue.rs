@@ -2,7 +2,7 @@
 
 use crate::report::Report;
 use berth_api::meta::ObjectMeta;
-use berth_api::pod::{PodSpec, SchedulingGate};
+use berth_api::pod::SchedulingGate;
 use berth_api::{Labels, Node, Object, Pod, Str, Time};
 use berth_framework::event::{Change, EventRegistration};
 use berth_framework::plugin::Context;
@@ -296,7 +296,7 @@ impl Replayed {
 
 impl RecordedPod {
     fn pod(&self) -> Pod {
-        Pod {
+        let mut pod = Pod {
             metadata: ObjectMeta {
                 name: Str::new(&self.name),
                 namespace: Str::new(NAMESPACE),
@@ -304,20 +304,15 @@ impl RecordedPod {
                 labels: Labels::from_pairs(&self.labels),
                 ..ObjectMeta::default()
             },
-            spec: PodSpec {
-                scheduler_name: Str::new(SCHEDULER_NAME),
-                priority: Some(self.priority),
-                scheduling_gates: self
-                    .gates
-                    .iter()
-                    .map(|gate| SchedulingGate {
-                        name: Str::new(gate),
-                    })
-                    .collect(),
-                ..PodSpec::default()
-            },
             ..Pod::default()
-        }
+        };
+        pod.spec.scheduler_name = Str::new(SCHEDULER_NAME);
+        pod.spec.priority = Some(self.priority);
+        let gates = self.gates.iter().map(|gate| SchedulingGate {
+            name: Str::new(gate),
+        });
+        pod.spec.scheduling_gates = gates.collect();
+        pod
     }
 }
 

@@ -1,8 +1,10 @@
 //! Label sets: sorted, shared, cheap to compare.
 
 use crate::Str;
+use crate::shared::{Handle, Pool};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -26,6 +28,17 @@ impl Labels {
         } else {
             Self(Some(sorted.into()))
         }
+    }
+
+    /// The same labels, in the allocation of equal ones that this thread has decoded lately.
+    fn shared(self) -> Self {
+        thread_local! {
+            static POOL: RefCell<Pool<Labels>> = const { RefCell::new(Pool::new()) };
+        }
+        if self.is_empty() {
+            return self;
+        }
+        POOL.with_borrow_mut(|pool| pool.share(self))
     }
 
     /// The pairs, sorted by key.
@@ -86,6 +99,12 @@ impl Labels {
     }
 }
 
+impl Handle for Labels {
+    fn owners(&self) -> usize {
+        self.0.as_ref().map_or(0, Arc::strong_count)
+    }
+}
+
 impl fmt::Debug for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
@@ -114,7 +133,7 @@ impl<'de> Deserialize<'de> for Labels {
                 while let Some((key, value)) = map.next_entry::<Str, Option<Str>>()? {
                     pairs.push((key, value.unwrap_or_default()));
                 }
-                Ok(Labels::from_pairs(pairs))
+                Ok(Labels::from_pairs(pairs).shared())
             }
         }
         deserializer.deserialize_option(Pairs)
@@ -131,6 +150,16 @@ mod tests {
         assert_eq!(labels.get("b"), Some("3"));
         assert_eq!(labels.as_slice()[0].0, "a");
         assert_eq!(labels.len(), 2);
+    }
+
+    #[test]
+    fn equal_labels_are_decoded_into_one_allocation() {
+        let decoded = |json| serde_json::from_str::<Labels>(json).expect("decodes");
+        let (a, b) = (
+            decoded(r#"{"b":"1","a":"2"}"#),
+            decoded(r#"{"a":"2","b":"1"}"#),
+        );
+        assert!(std::ptr::eq(a.as_slice(), b.as_slice()));
     }
 
     #[test]

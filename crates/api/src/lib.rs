@@ -19,6 +19,7 @@ pub mod quantity;
 pub mod requests;
 pub mod resources;
 pub mod selector;
+pub mod shared;
 pub mod storage;
 pub mod string;
 pub mod taint;
@@ -35,6 +36,7 @@ pub use pod::Pod;
 pub use quantity::Quantity;
 pub use resources::{ResourceList, Resources};
 pub use selector::{LabelSelector, Selector};
+pub use shared::Shared;
 pub use storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,

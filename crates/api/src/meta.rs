@@ -1,7 +1,8 @@
 //! Object metadata.
 
+use crate::shared::shareable;
 use crate::string::null_default;
-use crate::{Labels, Str, Time};
+use crate::{Labels, Shared, Str, Time};
 use serde::Deserialize;
 
 /// The metadata that scheduling reads.
@@ -28,7 +29,7 @@ pub struct ObjectMeta {
     pub annotations: Labels,
     /// Who owns the object.
     #[serde(deserialize_with = "null_default")]
-    pub owner_references: Vec<OwnerReference>,
+    pub owner_references: Shared<Vec<OwnerReference>>,
     /// When the object came into being.
     pub creation_timestamp: Option<Time>,
     /// Set once the object is being deleted.
@@ -54,8 +55,10 @@ impl ObjectMeta {
     }
 }
 
+shareable!(Vec<OwnerReference>);
+
 /// A reference to an owner.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerReference {
     /// Group and version of the owner, such as `apps/v1`.

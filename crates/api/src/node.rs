@@ -1,7 +1,8 @@
 //! Nodes.
 
+use crate::shared::shareable;
 use crate::string::null_default;
-use crate::{Labels, ObjectMeta, ResourceList, Str, Taint};
+use crate::{Labels, ObjectMeta, ResourceList, Shared, Str, Taint};
 use serde::Deserialize;
 
 /// A node.
@@ -35,17 +36,17 @@ pub struct NodeStatus {
     pub allocatable: ResourceList,
     /// Type and status of each condition.
     #[serde(deserialize_with = "null_default")]
-    pub conditions: Vec<NodeCondition>,
-    /// The images that the node has.
+    pub conditions: Shared<Vec<NodeCondition>>,
+    /// The images that the node has; what many nodes have is kept once.
     #[serde(deserialize_with = "null_default")]
-    pub images: Vec<ContainerImage>,
+    pub images: Vec<Shared<ContainerImage>>,
     /// The features that the kubelet declares.
     #[serde(deserialize_with = "null_default")]
     pub declared_features: Vec<Str>,
 }
 
 /// A condition of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeCondition {
     /// The type, such as `Ready`.
@@ -56,7 +57,7 @@ pub struct NodeCondition {
 }
 
 /// An image on a node.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerImage {
     /// All names of the image.
@@ -77,3 +78,5 @@ impl Node {
         &self.metadata.labels
     }
 }
+
+shareable!(ContainerImage, Vec<NodeCondition>);

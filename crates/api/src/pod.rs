@@ -1,15 +1,21 @@
 //! Pods.
+//!
+//! What a pod has in common with the others of its template is kept once for all of them: see [`PodTemplate`] and
+//! [`SharedStatus`]. Both are read and changed as if they were part of the spec and the status.
 
 use crate::node_selector::{NodeSelector, PreferredSchedulingTerm};
+use crate::shared::shareable;
 use crate::string::null_default;
-use crate::{LabelSelector, Labels, ObjectMeta, ResourceList, Str, Time, Toleration};
-use serde::Deserialize;
+use crate::{LabelSelector, Labels, ObjectMeta, ResourceList, Shared, Str, Time, Toleration};
+use serde::{Deserialize, Deserializer};
+use std::ops::{Deref, DerefMut};
 
 /// A pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {
     /// Name, identity and labels.
+    #[serde(deserialize_with = "without_annotations")]
     pub metadata: ObjectMeta,
     /// What is wanted.
     pub spec: PodSpec,
@@ -77,13 +83,61 @@ impl Pod {
     }
 }
 
-/// What is wanted of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+/// Nobody reads the annotations of pods, and they are long.
+fn without_annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let mut metadata = ObjectMeta::deserialize(deserializer)?;
+    metadata.annotations = Labels::default();
+    Ok(metadata)
+}
+
+/// What is wanted of a pod: the node of this one, and everything that its template says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodSpec {
     /// The node that the pod is bound to; empty while it has none.
-    #[serde(deserialize_with = "null_default")]
     pub node_name: Str,
+    /// The rest, which can be read and changed as if it were here.
+    pub template: Shared<PodTemplate>,
+}
+
+impl Deref for PodSpec {
+    type Target = PodTemplate;
+    fn deref(&self) -> &PodTemplate {
+        &self.template
+    }
+}
+
+impl DerefMut for PodSpec {
+    fn deref_mut(&mut self) -> &mut PodTemplate {
+        &mut self.template
+    }
+}
+
+impl From<PodTemplate> for PodSpec {
+    fn from(template: PodTemplate) -> Self {
+        Self {
+            node_name: Str::default(),
+            template: template.into(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PodSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut template = PodTemplate::deserialize(deserializer)?;
+        Ok(Self {
+            node_name: std::mem::take(&mut template.decoded_node_name),
+            template: template.into(),
+        })
+    }
+}
+
+/// What is wanted of a pod, without its node: the pods of a template agree in this.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodTemplate {
+    /// On its way into [`PodSpec`]; empty as soon as the spec is decoded.
+    #[serde(rename = "nodeName", deserialize_with = "null_default")]
+    decoded_node_name: Str,
     /// Who schedules the pod.
     #[serde(deserialize_with = "null_default")]
     pub scheduler_name: Str,
@@ -110,8 +164,8 @@ pub struct PodSpec {
     /// The init containers, sidecars among them.
     #[serde(deserialize_with = "null_default")]
     pub init_containers: Vec<Container>,
-    /// The volumes.
-    #[serde(deserialize_with = "null_default")]
+    /// The volumes whose source scheduling reads; others are left out.
+    #[serde(deserialize_with = "volumes_with_a_source")]
     pub volumes: Vec<Volume>,
     /// What the runtime itself needs.
     pub overhead: ResourceList,
@@ -127,7 +181,7 @@ pub struct PodSpec {
 }
 
 /// A gate that holds a pod back.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingGate {
     /// The name, unique in its pod.
@@ -135,7 +189,7 @@ pub struct SchedulingGate {
 }
 
 /// A container.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
     /// The name, unique in its pod.
@@ -164,7 +218,7 @@ impl Container {
 }
 
 /// What a container does when it exits in a certain way.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerRestartRule {
     /// Such as `Restart` or `RestartAllContainers`.
@@ -172,7 +226,7 @@ pub struct ContainerRestartRule {
 }
 
 /// Requested and largest amounts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
     /// What must be free.
@@ -182,7 +236,7 @@ pub struct ResourceRequirements {
 }
 
 /// A port of a container.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerPort {
     /// The port of the node; 0 for none.
@@ -196,7 +250,7 @@ pub struct ContainerPort {
 }
 
 /// Affinity to nodes and pods.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
     /// To nodes.
@@ -208,7 +262,7 @@ pub struct Affinity {
 }
 
 /// Affinity to nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
     /// What a node must match.
@@ -223,7 +277,7 @@ pub struct NodeAffinity {
 }
 
 /// Affinity or anti-affinity to pods.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinity {
     /// What must hold.
@@ -241,7 +295,7 @@ pub struct PodAffinity {
 }
 
 /// A set of pods and the domain in which they count.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinityTerm {
     /// Which pods; absent matches none.
@@ -257,7 +311,7 @@ pub struct PodAffinityTerm {
 }
 
 /// A term with a weight.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WeightedPodAffinityTerm {
     /// From 1 to 100.
@@ -267,7 +321,7 @@ pub struct WeightedPodAffinityTerm {
 }
 
 /// How a pod wants to be spread over the domains of a node label.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologySpreadConstraint {
     /// How uneven the spread may be.
@@ -292,7 +346,7 @@ pub struct TopologySpreadConstraint {
 }
 
 /// A volume; only the sources that scheduling reads.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
     /// The name, unique in its pod.
@@ -321,8 +375,49 @@ pub struct Volume {
     pub image: Option<ImageVolume>,
 }
 
+impl Volume {
+    /// Whether the volume has a source that scheduling reads.
+    fn has_source(&self) -> bool {
+        let Self {
+            name: _,
+            persistent_volume_claim,
+            ephemeral,
+            gce_persistent_disk,
+            aws_elastic_block_store,
+            iscsi,
+            rbd,
+            azure_disk,
+            cinder,
+            portworx_volume,
+            csi,
+            image,
+        } = self;
+        persistent_volume_claim.is_some()
+            || ephemeral.is_some()
+            || gce_persistent_disk.is_some()
+            || aws_elastic_block_store.is_some()
+            || iscsi.is_some()
+            || rbd.is_some()
+            || azure_disk.is_some()
+            || cinder.is_some()
+            || portworx_volume.is_some()
+            || csi.is_some()
+            || image.is_some()
+    }
+}
+
+/// Secrets and the like say nothing to scheduling, and the volume of the service account is named anew in each pod.
+fn volumes_with_a_source<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Volume>, D::Error> {
+    let mut volumes: Vec<Volume> = null_default(deserializer)?;
+    volumes.retain(Volume::has_source);
+    volumes.shrink_to_fit();
+    Ok(volumes)
+}
+
 /// A claim as a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeClaimSource {
     /// The claim's name, in the pod's namespace.
@@ -330,12 +425,12 @@ pub struct PersistentVolumeClaimSource {
 }
 
 /// A claim made for one pod.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EphemeralSource {}
 
 /// A GCE disk.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GcePersistentDisk {
     /// The disk.
@@ -345,7 +440,7 @@ pub struct GcePersistentDisk {
 }
 
 /// An EBS volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AwsElasticBlockStore {
     /// The volume.
@@ -354,7 +449,7 @@ pub struct AwsElasticBlockStore {
 }
 
 /// An iSCSI target.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Iscsi {
     /// The target's qualified name.
@@ -364,7 +459,7 @@ pub struct Iscsi {
 }
 
 /// A Ceph image.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rbd {
     /// The monitors.
@@ -379,7 +474,7 @@ pub struct Rbd {
 }
 
 /// An Azure disk.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AzureDisk {
     /// Where the disk is.
@@ -388,7 +483,7 @@ pub struct AzureDisk {
 }
 
 /// A Cinder volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cinder {
     /// The volume.
@@ -397,7 +492,7 @@ pub struct Cinder {
 }
 
 /// A Portworx volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortworxVolume {
     /// The volume.
@@ -406,7 +501,7 @@ pub struct PortworxVolume {
 }
 
 /// A CSI volume written into the pod.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiInline {
     /// The driver.
@@ -414,7 +509,7 @@ pub struct CsiInline {
 }
 
 /// An image mounted as a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageVolume {
     /// The image.
@@ -423,7 +518,7 @@ pub struct ImageVolume {
 }
 
 /// A resource claim of a pod: one that exists, or a template to make one from.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodResourceClaim {
     /// The name inside the pod.
@@ -434,18 +529,53 @@ pub struct PodResourceClaim {
     pub resource_claim_template_name: Option<Str>,
 }
 
-/// What is known of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+/// What is known of a pod: what is its own, and what it has in common with others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodStatus {
-    /// `Pending`, `Running`, `Succeeded`, `Failed`.
-    #[serde(deserialize_with = "null_default")]
-    pub phase: Str,
     /// The node on which room is being made; empty for none.
-    #[serde(deserialize_with = "null_default")]
     pub nominated_node_name: Str,
     /// When the kubelet took the pod.
     pub start_time: Option<Time>,
+    /// The rest, which can be read and changed as if it were here.
+    pub shared: Shared<SharedStatus>,
+}
+
+impl Deref for PodStatus {
+    type Target = SharedStatus;
+    fn deref(&self) -> &SharedStatus {
+        &self.shared
+    }
+}
+
+impl DerefMut for PodStatus {
+    fn deref_mut(&mut self) -> &mut SharedStatus {
+        &mut self.shared
+    }
+}
+
+impl<'de> Deserialize<'de> for PodStatus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut shared = SharedStatus::deserialize(deserializer)?;
+        Ok(Self {
+            nominated_node_name: std::mem::take(&mut shared.decoded_nominated_node_name),
+            start_time: shared.decoded_start_time.take(),
+            shared: shared.into(),
+        })
+    }
+}
+
+/// What the status of many pods agrees in. Times are left out: nobody reads them, and no two pods would agree.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SharedStatus {
+    /// On its way into [`PodStatus`], as the next.
+    #[serde(rename = "nominatedNodeName", deserialize_with = "null_default")]
+    decoded_nominated_node_name: Str,
+    #[serde(rename = "startTime")]
+    decoded_start_time: Option<Time>,
+    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    #[serde(deserialize_with = "null_default")]
+    pub phase: Str,
     /// The conditions.
     #[serde(deserialize_with = "null_default")]
     pub conditions: Vec<PodCondition>,
@@ -467,7 +597,7 @@ pub struct PodStatus {
 }
 
 /// A condition of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
     /// The type, such as `PodScheduled`.
@@ -484,12 +614,10 @@ pub struct PodCondition {
     pub message: Str,
     /// The generation of the pod that this speaks of.
     pub observed_generation: Option<i64>,
-    /// When `status` last changed.
-    pub last_transition_time: Option<Time>,
 }
 
 /// What a container really has.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
     /// The container.
@@ -501,7 +629,7 @@ pub struct ContainerStatus {
 }
 
 /// The claim made from a template.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodResourceClaimStatus {
     /// The entry of the pod's spec.
@@ -511,9 +639,64 @@ pub struct PodResourceClaimStatus {
 }
 
 /// The claim made for extended resources.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExtendedResourceClaimStatus {
     /// The claim.
     pub resource_claim_name: Str,
+}
+
+shareable!(PodTemplate, SharedStatus);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(name: &str, node: &str, started: &str) -> Pod {
+        let json = format!(
+            r#"{{"metadata":{{"name":"{name}","labels":{{"app":"web"}},"annotations":{{"a":"{name}"}}}},
+            "spec":{{"nodeName":"{node}","schedulerName":"default-scheduler","containers":[{{"name":"main"}}],
+                "volumes":[{{"name":"token-{name}","projected":{{}}}},
+                    {{"name":"data","persistentVolumeClaim":{{"claimName":"data"}}}}]}},
+            "status":{{"phase":"Running","startTime":"{started}","nominatedNodeName":"{node}",
+                "conditions":[{{"type":"Ready","status":"True","lastTransitionTime":"{started}"}}]}}}}"#
+        );
+        serde_json::from_str(&json).unwrap_or_else(|e| panic!("{e}: {json}"))
+    }
+
+    #[test]
+    fn pods_of_one_template_share_all_but_what_is_their_own() {
+        let a = decoded("a", "node-1", "2026-01-01T00:00:00Z");
+        let b = decoded("b", "node-2", "2026-01-01T00:00:07Z");
+        assert!(a.spec.template.is_same(&b.spec.template));
+        assert!(a.status.shared.is_same(&b.status.shared));
+        assert_eq!(
+            (&*a.spec.node_name, &*b.spec.node_name),
+            ("node-1", "node-2")
+        );
+        assert_eq!(&*b.status.nominated_node_name, "node-2");
+        assert_ne!(a.status.start_time, b.status.start_time);
+        assert_eq!(a.spec.volumes.len(), 1, "only the claim is kept");
+        assert!(a.metadata.annotations.is_empty());
+        assert_ne!(a.spec, b.spec);
+    }
+
+    #[test]
+    fn a_changed_pod_leaves_the_others_alone() {
+        let a = decoded("a", "node-1", "2026-01-01T00:00:00Z");
+        let mut b = a.clone();
+        b.spec.scheduler_name = "other".into();
+        b.status.phase = "Failed".into();
+        assert_eq!(&*a.spec.scheduler_name, "default-scheduler");
+        assert!(b.is_terminal() && !a.is_terminal());
+    }
+
+    #[test]
+    fn absent_and_null_are_the_same() {
+        let pod: Pod = serde_json::from_str(
+            r#"{"spec":{"nodeName":null,"volumes":null,"containers":null},"status":{"nominatedNodeName":null,"startTime":null}}"#,
+        )
+        .expect("decodes");
+        assert_eq!(pod, Pod::default());
+    }
 }

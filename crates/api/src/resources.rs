@@ -16,7 +16,7 @@ pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 pub const PODS: &str = "pods";
 
 /// Quantities by resource name, sorted by name.
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct ResourceList(Vec<(Str, Quantity)>);
 
 impl ResourceList {

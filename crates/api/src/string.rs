@@ -51,7 +51,10 @@ impl Str {
 
 impl Default for Str {
     fn default() -> Self {
-        Self::new("")
+        thread_local! {
+            static EMPTY: Str = Str(Arc::from(""));
+        }
+        EMPTY.with(Self::clone)
     }
 }
 

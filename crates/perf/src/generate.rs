@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
 /// Decodes what this crate has written itself; nothing can be wrong with it that a user could mend.
-fn decoded(kind: Kind, value: &Value) -> Object {
+pub(crate) fn decoded(kind: Kind, value: &Value) -> Object {
     let decoded = serde_json::to_vec(value).map(|json| kind.decode(&json));
     match decoded {
         Ok(Ok(object)) => object,

@@ -8,3 +8,5 @@
 
 pub mod core;
 mod generate;
+pub mod memory;
+pub mod queue;

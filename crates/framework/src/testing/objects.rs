@@ -294,10 +294,11 @@ impl NodeBuilder {
     /// Adds an image of so many bytes.
     #[must_use]
     pub fn image(mut self, name: &str, size_bytes: i64) -> Self {
-        self.0.status.images.push(ContainerImage {
+        let image = ContainerImage {
             names: vec![name.into()],
             size_bytes,
-        });
+        };
+        self.0.status.images.push(image.into());
         self
     }
 

@@ -175,7 +175,7 @@ impl World {
     }
 
     fn carry_out(&mut self, call: ApiCall) -> Option<ClusterChange> {
-        let uid = call.pod().uid.clone();
+        let uid = call.pod()?.uid.clone();
         if let ApiCall::DeletePod { .. } = call {
             let gone = self.pods.remove(&uid)?;
             return Some(ClusterChange::Deleted(Object::Pod(gone)));
@@ -219,6 +219,5 @@ fn set_condition(pod: &mut Pod, status: &str, reason: &str, message: &str) {
         reason: reason.into(),
         message: message.into(),
         observed_generation: pod.metadata.generation,
-        last_transition_time: None,
     });
 }

@@ -1,0 +1,321 @@
+//! What the core keeps in memory, per node and per bound pod.
+//!
+//! Objects are decoded from JSON with everything that a kubelet and the controllers of a real cluster write into them,
+//! and are handed to the core as the first list of a watch would. What counts is what the process has resident, as the
+//! operating system sees it: unused room in tables and what the allocator adds are in it.
+
+use crate::generate;
+use berth_api::{Kind, Object, Time};
+use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// Deployments that the pods come from; each is a template of its own.
+const DEPLOYMENTS: usize = 2_000;
+/// Namespaces that the deployments are in.
+const NAMESPACES: usize = 200;
+/// Images that each node reports, of [`IMAGES_IN_ALL`].
+const IMAGES_PER_NODE: usize = 25;
+/// Images in the cluster.
+const IMAGES_IN_ALL: usize = 400;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Nodes.
+    pub nodes: usize,
+    /// Pods that are bound to them.
+    pub pods: usize,
+}
+
+/// What is resident in memory, in bytes.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Nodes.
+    pub nodes: usize,
+    /// Pods that are bound to them.
+    pub pods: usize,
+    /// Before there is a cluster.
+    pub base: u64,
+    /// With all nodes.
+    pub with_nodes: u64,
+    /// With all nodes and pods.
+    pub with_pods: u64,
+    /// Per node, over the base.
+    pub per_node: f64,
+    /// Per bound pod, over the base and the nodes.
+    pub per_pod: f64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mebi = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        writeln!(
+            f,
+            "{:>10.1} MiB resident without a cluster",
+            mebi(self.base)
+        )?;
+        writeln!(
+            f,
+            "{:>10.1} MiB with {} nodes: {:.0} bytes each",
+            mebi(self.with_nodes),
+            self.nodes,
+            self.per_node
+        )?;
+        writeln!(
+            f,
+            "{:>10.1} MiB with {} bound pods: {:.0} bytes each",
+            mebi(self.with_pods),
+            self.pods,
+            self.per_pod
+        )
+    }
+}
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The default profile cannot be built: a bug.
+    #[error("failed to set up the scheduler: {0}")]
+    Setup(String),
+    /// The operating system does not tell.
+    #[error("failed to read the resident memory from /proc/self/status: {0}; this needs Linux")]
+    Unknown(String),
+}
+
+/// Fills a core with nodes and bound pods; `progress` hears of every object.
+///
+/// # Errors
+/// When the operating system does not tell how much memory is in use.
+pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, MemoryError> {
+    let now = Time::from_secs(1_800_000_000);
+    let mut scheduler = Scheduler::new(SchedulerOptions::default(), &berth_plugins::in_tree(), now)
+        .map_err(|error| MemoryError::Setup(error.to_string()))?;
+    let templates: Vec<String> = (0..DEPLOYMENTS.min(options.pods.max(1)))
+        .map(template)
+        .collect();
+    let mut apply = |object: Object| {
+        scheduler.apply(ClusterChange::Applied(object), now);
+        // Nobody runs here who would take them.
+        drop(scheduler.take_outputs(now));
+        progress();
+    };
+    for at in 0..NAMESPACES {
+        apply(generate::namespace(
+            &namespace(at),
+            json!({"team": format!("team-{}", at % 20)}),
+        ));
+    }
+    let base = resident()?;
+    for index in 0..options.nodes {
+        apply(node(index));
+    }
+    let with_nodes = resident()?;
+    for index in 0..options.pods {
+        apply(pod(
+            &templates[index % templates.len()],
+            index,
+            options.nodes,
+        ));
+    }
+    let with_pods = resident()?;
+    let each =
+        |more: u64, less: u64, count: usize| more.saturating_sub(less) as f64 / count.max(1) as f64;
+    Ok(Report {
+        nodes: options.nodes,
+        pods: options.pods,
+        base,
+        with_nodes,
+        with_pods,
+        per_node: each(with_nodes, base, options.nodes),
+        per_pod: each(with_pods, with_nodes, options.pods),
+    })
+}
+
+/// The resident memory of this process, in bytes.
+fn resident() -> Result<u64, MemoryError> {
+    let status = std::fs::read_to_string("/proc/self/status")
+        .map_err(|error| MemoryError::Unknown(error.to_string()))?;
+    let kibi = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))
+        .and_then(|number| number.trim().parse::<u64>().ok())
+        .ok_or_else(|| MemoryError::Unknown("there is no VmRSS".to_owned()))?;
+    Ok(kibi * 1024)
+}
+
+fn namespace(at: usize) -> String {
+    format!("team-{at}")
+}
+
+fn image(at: usize) -> Value {
+    let name = format!("registry.example.com/platform/service-{at}");
+    json!({
+        "names": [format!("{name}@sha256:{at:064x}"), format!("{name}:v1.{at}.0")],
+        "sizeBytes": 50_000_000 + at * 1_000,
+    })
+}
+
+fn node(index: usize) -> Object {
+    Object::Node(generate::node(index, |node| {
+        node["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+        node["metadata"]["annotations"] = json!({"node.alpha.kubernetes.io/ttl": "0"});
+        node["spec"]["podCIDR"] = format!("10.{}.{}.0/24", index / 256 % 256, index % 256).into();
+        node["spec"]["providerID"] = format!("cloud:///zone/instance-{index:016x}").into();
+        let amounts = json!({
+            "cpu": "15890m", "memory": "63586596Ki", "pods": "110", "ephemeral-storage": "95551679124",
+            "hugepages-1Gi": "0", "hugepages-2Mi": "0",
+        });
+        node["status"]["capacity"] = amounts.clone();
+        node["status"]["allocatable"] = amounts;
+        node["status"]["images"] = (0..IMAGES_PER_NODE)
+            .map(|at| image((index * 7 + at * 13) % IMAGES_IN_ALL))
+            .collect();
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.0.0.1"}]);
+        node["status"]["nodeInfo"] = json!({"kubeletVersion": "v1.36.0", "architecture": "amd64"});
+    }))
+}
+
+/// The JSON of a running pod of a deployment; what differs from pod to pod is marked with `@`.
+fn template(deployment: usize) -> String {
+    let mut pod = generate::pod_json(0);
+    let name = format!("service-{deployment}");
+    let hash = format!("{:08x}", deployment.wrapping_mul(2_654_435_761) as u32);
+    let amounts = json!({
+        "cpu": format!("{}m", 10 + deployment % 90),
+        "memory": format!("{}Mi", 32 + deployment % 400),
+    });
+    let metadata = &mut pod["metadata"];
+    metadata["name"] = format!("{name}-{hash}-@name").into();
+    metadata["generateName"] = format!("{name}-{hash}-").into();
+    metadata["namespace"] = namespace(deployment % NAMESPACES).into();
+    metadata["uid"] = "@uid".into();
+    metadata["resourceVersion"] = "@version".into();
+    metadata["labels"] = json!({
+        "app.kubernetes.io/name": name, "app.kubernetes.io/instance": name, "app.kubernetes.io/version": "1.2.3",
+        "pod-template-hash": hash,
+    });
+    metadata["annotations"] = json!({
+        "prometheus.io/scrape": "true", "prometheus.io/port": "8080",
+        "kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z",
+    });
+    metadata["ownerReferences"][0]["name"] = format!("{name}-{hash}").into();
+    metadata["ownerReferences"][0]["uid"] =
+        format!("{deployment:08x}-4b1d-4c5e-9f00-000000000001").into();
+    let spec = &mut pod["spec"];
+    spec["nodeName"] = "@node".into();
+    let container = &mut spec["containers"][0];
+    container["image"] = format!("registry.example.com/platform/{name}:v1.{deployment}.0").into();
+    container["resources"] = json!({"requests": amounts, "limits": amounts});
+    container["env"] = json!([{"name": "SERVICE", "value": name}]);
+    container["livenessProbe"] = json!({"httpGet": {"path": "/healthz", "port": 8080}});
+    // The API server names the token's volume anew for each pod.
+    container["volumeMounts"][0]["name"] = "kube-api-access-@name".into();
+    spec["volumes"][0]["name"] = "kube-api-access-@name".into();
+    if deployment.is_multiple_of(2) {
+        spec["affinity"] = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 100,
+            "podAffinityTerm": {
+                "labelSelector": {"matchLabels": {"app.kubernetes.io/name": name}},
+                "topologyKey": "kubernetes.io/hostname",
+            },
+        }]}});
+    } else {
+        spec["topologySpreadConstraints"] = json!([{
+            "maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/name": name}},
+        }]);
+        spec["nodeSelector"] = json!({"kubernetes.io/os": "linux"});
+    }
+    let conditions: Value = [
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodScheduled",
+    ]
+    .iter()
+    .map(|kind| {
+        json!({
+            "type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": "@time",
+            "observedGeneration": 1,
+        })
+    })
+    .collect();
+    pod["status"] = json!({
+        "phase": "Running",
+        "qosClass": "Guaranteed",
+        "observedGeneration": 1,
+        "hostIP": "10.1.2.3",
+        "podIP": "10.4.5.6",
+        "podIPs": [{"ip": "10.4.5.6"}],
+        "startTime": "@time",
+        "conditions": conditions,
+        "containerStatuses": [{
+            "name": "main", "ready": true, "started": true, "restartCount": 0,
+            "image": format!("registry.example.com/platform/{name}:v1.{deployment}.0"),
+            "imageID": format!("registry.example.com/platform/{name}@sha256:{deployment:064x}"),
+            "containerID": "containerd://@uid",
+            "state": {"running": {"startedAt": "@time"}},
+            "lastState": {},
+            "allocatedResources": amounts,
+            "resources": {"requests": amounts, "limits": amounts},
+        }],
+    });
+    pod.to_string()
+}
+
+fn pod(template: &str, index: usize, nodes: usize) -> Object {
+    // Consecutive pods of one deployment go to different nodes, as they do in a cluster.
+    let node = index.wrapping_mul(31) % nodes.max(1);
+    let json = template
+        .replace("@name", &format!("{:05x}", index % 0x10_0000))
+        .replace(
+            "@uid",
+            &format!("{index:08x}-4b1d-4c5e-9f00-0002{index:08x}"),
+        )
+        .replace("@version", &(500_000_000 + index).to_string())
+        .replace("@node", &format!("node-{node}"))
+        .replace(
+            "@time",
+            &format!(
+                "2026-01-{:02}T{:02}:{:02}:{:02}Z",
+                index % 28 + 1,
+                index % 24,
+                index % 60,
+                index / 7 % 60
+            ),
+        );
+    match Kind::Pod.decode(json.as_bytes()) {
+        Ok(object) => object,
+        Err(error) => panic!("generated pod: {error}: {json}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand pods tell little of a million, so the bound is loose; it catches what grows out of hand.
+    #[test]
+    fn nodes_and_pods_are_kept_in_few_bytes() {
+        let (nodes, pods) = (1_000, 20_000);
+        let mut heard = 0;
+        let report = run(&Options { nodes, pods }, || heard += 1).expect("Linux tells");
+        assert_eq!(heard, NAMESPACES + nodes + pods);
+        assert!(report.per_pod > 100.0, "{report}");
+    }
+
+    #[test]
+    fn pods_look_as_the_api_shows_them() {
+        let Object::Pod(pod) = pod(&template(1), 42, 10) else {
+            panic!("a pod");
+        };
+        assert!(pod.is_assigned() && pod.condition("PodScheduled").is_some());
+        assert_eq!(pod.spec.containers.len(), 1);
+        assert_eq!(pod.status.container_statuses.len(), 1);
+        assert!(pod.status.start_time.is_some());
+    }
+}

@@ -1,0 +1,203 @@
+//! A queue with the plugins of the default profile, and the clock.
+
+use super::Options;
+use super::crowd::{Crowd, Mould};
+use super::report::{EventFigures, PairFigures};
+use super::scene::Scene;
+use crate::core::PerfError;
+use berth_api::{Duration, Pod, Time};
+use berth_framework::plugin::Context;
+use berth_framework::{Cluster, FeatureGates};
+use berth_scheduler::profile::{Profile, ProfileSpec};
+use berth_scheduler::queue::{ProfileHooks, QueueConfig, SchedulingQueue};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How many pods each event helps.
+pub(super) const HELPED: usize = 8;
+
+/// A queue and its surroundings.
+pub(super) struct Bench {
+    queue: SchedulingQueue,
+    cluster: Cluster,
+    features: FeatureGates,
+    now: Time,
+}
+
+/// What one event cost.
+pub(super) struct Played {
+    events: usize,
+    looked_at: usize,
+    moved: usize,
+    micros: Vec<f64>,
+}
+
+impl Played {
+    pub(super) fn of(mut self, scene: &Scene, crowd: Crowd, waiting: usize) -> EventFigures {
+        self.micros.sort_by(f64::total_cmp);
+        let events = self.events.max(1) as f64;
+        EventFigures {
+            event: scene.name,
+            crowd: crowd.name(),
+            waiting,
+            events: self.events,
+            looked_at_per_event: self.looked_at as f64 / events,
+            moved_per_event: self.moved as f64 / events,
+            micros_median: self
+                .micros
+                .get(self.micros.len() / 2)
+                .copied()
+                .unwrap_or(0.0),
+        }
+    }
+}
+
+impl Bench {
+    /// An empty queue. Pods do not back off: whoever is helped can be tried at once.
+    pub(super) fn new() -> Result<Self, PerfError> {
+        let registry = berth_plugins::in_tree();
+        let features = FeatureGates::default();
+        let profile = Profile::build(&ProfileSpec::default(), &registry, &features)
+            .map_err(|errors| PerfError::Setup(format!("{errors:?}")))?;
+        let sort = profile.queue_sort.plugin.clone();
+        let mut hooks = ProfileHooks::new(profile.name.clone(), sort);
+        for member in &profile.pre_enqueue {
+            hooks = hooks.with_pre_enqueue(member.plugin.clone());
+        }
+        for plugin in profile.plugins() {
+            hooks = hooks.with_plugin(plugin, &features);
+        }
+        let config = QueueConfig {
+            pod_max_backoff: Duration::ZERO,
+            features,
+            ..QueueConfig::default()
+        };
+        let now = Time::from_secs(1_000);
+        Ok(Self {
+            queue: SchedulingQueue::new(config, vec![hooks], now),
+            cluster: Cluster::default(),
+            features,
+            now,
+        })
+    }
+
+    fn add(&mut self, pod: Arc<Pod>) {
+        let cx = Context {
+            now: self.now,
+            cluster: &self.cluster,
+            features: &self.features,
+        };
+        self.queue.add(&cx, pod);
+    }
+
+    /// Tries every active pod, and turns each down in the name of `plugin`.
+    fn turn_down_all(&mut self, plugin: &str) {
+        let cx = Context {
+            now: self.now,
+            cluster: &self.cluster,
+            features: &self.features,
+        };
+        while let Some(mut info) = self.queue.pop(self.now) {
+            info.clear_rejectors();
+            info.unschedulable_plugins = [plugin].into_iter().collect();
+            // Nobody else adds the pod meanwhile.
+            let given_back = self.queue.add_unschedulable(&cx, info);
+            debug_assert!(given_back.is_ok());
+        }
+    }
+
+    /// Lets a crowd gather and wait.
+    pub(super) fn gather(&mut self, crowd: Crowd, pods: usize) {
+        for (at, like) in crowd.likes().iter().enumerate() {
+            let mould = Mould::new(like.edit);
+            for n in (at..pods).step_by(crowd.likes().len()) {
+                self.add(mould.cast(&format!("waiting-{n}")));
+                if let Some(plugin) = like.plugin {
+                    self.turn_down_all(plugin);
+                }
+            }
+        }
+    }
+
+    /// Raises the event of a scene so many times, each time with the same pods waiting.
+    pub(super) fn play(&mut self, scene: &Scene, events: usize) -> Played {
+        let mould = Mould::new(scene.helped);
+        let helped: Vec<Arc<Pod>> = (0..HELPED)
+            .map(|n| mould.cast(&format!("helped-{n}")))
+            .collect();
+        for pod in &helped {
+            self.add(pod.clone());
+        }
+        let mut played = Played {
+            events,
+            looked_at: 0,
+            moved: 0,
+            micros: Vec::with_capacity(events),
+        };
+        for _ in 0..events {
+            self.now = self.now + Duration::from_millis(1);
+            self.turn_down_all(scene.plugin);
+            let cx = Context {
+                now: self.now,
+                cluster: &self.cluster,
+                features: &self.features,
+            };
+            let began = Instant::now();
+            let moved = self.queue.move_all(&cx, &scene.event, scene.change(), None);
+            played.micros.push(began.elapsed().as_secs_f64() * 1e6);
+            played.looked_at += moved.examined;
+            played.moved += moved.active;
+        }
+        for pod in &helped {
+            self.queue.delete(pod);
+        }
+        played
+    }
+
+    /// Fills the active queue, lets pods come and go, and empties it.
+    pub(super) fn come_and_go(&mut self, options: &Options) -> PairFigures {
+        let mould = Mould::new(|_| {});
+        let mut rng = fastrand::Rng::with_seed(options.seed);
+        let mut pods: Vec<Arc<Pod>> = (0..options.active + options.pairs)
+            .map(|n| {
+                let mut pod = mould.cast(&format!("pod-{n}"));
+                Arc::make_mut(&mut pod).spec.priority = Some(rng.i32(0..10));
+                pod
+            })
+            .collect();
+        let later = pods.split_off(options.active);
+        let began = Instant::now();
+        for pod in pods {
+            self.now = self.now + Duration::from_micros(1);
+            self.add(pod);
+        }
+        let filling = began.elapsed();
+        let began = Instant::now();
+        for pod in later {
+            self.now = self.now + Duration::from_micros(1);
+            self.add(pod);
+            self.pop_one();
+        }
+        let pairs = began.elapsed();
+        let began = Instant::now();
+        while self.pop_one() {}
+        let draining = began.elapsed();
+        let per_second = |count: usize, took: std::time::Duration| {
+            count as f64 / took.as_secs_f64().max(f64::EPSILON)
+        };
+        PairFigures {
+            active: options.active,
+            pairs: options.pairs,
+            pairs_per_second: per_second(options.pairs, pairs),
+            filled_and_drained_per_second: per_second(options.active, filling + draining),
+        }
+    }
+
+    fn pop_one(&mut self) -> bool {
+        let Some(info) = self.queue.pop(self.now) else {
+            return false;
+        };
+        self.queue.done(info.pod.uid());
+        true
+    }
+}

@@ -1,0 +1,88 @@
+//! What was measured of the queue, and how it is printed.
+
+use serde::Serialize;
+use std::fmt;
+
+/// What was measured in all.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Where all that is random came from.
+    pub seed: u64,
+    /// Each event with each crowd, by size.
+    pub events: Vec<EventFigures>,
+    /// Pods that come and go.
+    pub pairs: Option<PairFigures>,
+}
+
+/// One event with one crowd.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventFigures {
+    /// What happens.
+    pub event: &'static str,
+    /// Who waits.
+    pub crowd: &'static str,
+    /// How many of them.
+    pub waiting: usize,
+    /// How often it happened.
+    pub events: usize,
+    /// Pods looked at each time.
+    pub looked_at_per_event: f64,
+    /// Pods that it helped each time.
+    pub moved_per_event: f64,
+    /// The median time that it took, in microseconds.
+    pub micros_median: f64,
+}
+
+/// Pods that come and go while many are active.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PairFigures {
+    /// Active pods.
+    pub active: usize,
+    /// Pods that came, and that went.
+    pub pairs: usize,
+    /// Per second, while the queue stays as long as it is: a pod is added, and one is popped and done.
+    pub pairs_per_second: f64,
+    /// Per second, when all are added to an empty queue and then all popped.
+    pub filled_and_drained_per_second: f64,
+}
+
+impl Report {
+    /// Brings the sizes of each event together.
+    pub(super) fn sort(&mut self) {
+        self.events
+            .sort_by_key(|row| (row.event, row.crowd, row.waiting));
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<18} {:<16} {:>9} {:>10} {:>7} {:>10}",
+            "event", "who else waits", "waiting", "looked at", "moved", "median µs"
+        )?;
+        for row in &self.events {
+            writeln!(
+                f,
+                "{:<18} {:<16} {:>9} {:>10.1} {:>7.1} {:>10.2}",
+                row.event,
+                row.crowd,
+                row.waiting,
+                row.looked_at_per_event,
+                row.moved_per_event,
+                row.micros_median
+            )?;
+        }
+        if let Some(pairs) = &self.pairs {
+            writeln!(
+                f,
+                "\n{} active pods: {:.0} enqueue + pop pairs/s; filled and drained: {:.0}/s",
+                pairs.active, pairs.pairs_per_second, pairs.filled_and_drained_per_second
+            )?;
+        }
+        Ok(())
+    }
+}
