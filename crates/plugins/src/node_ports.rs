@@ -125,7 +125,7 @@ mod tests {
         json!({"containers": [{"name": "c", "ports": [port]}]})
     }
 
-    /// plugins 2.8, the listed cases.
+    /// plugins 2.8, 15.1, the listed cases.
     #[test]
     fn ports_conflict_by_address_protocol_and_number() {
         for (wanted, used, conflict) in [
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.8 and 16: a deleted pod helps when it held a port that the waiting pod wants.
+    /// plugins 2.8 and 16 (NodePorts hints): a deleted pod helps when it held a port that the waiting pod wants.
     #[test]
     fn a_freed_port_wakes() {
         let on_node = |port: Value| {

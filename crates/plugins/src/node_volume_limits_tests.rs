@@ -58,10 +58,11 @@ fn answer(world: &World, spec: Value) -> Answer {
     answers.into_iter().next().expect("one node")
 }
 
-/// plugins 7.3 and 16: volumes count once a node, new and old together.
+/// plugins 7.3, 15.1, 15.18 and 16 (CSI): volumes count once a node, new and old together.
 #[test]
 fn a_node_takes_so_many_volumes() {
     let full = || world().bound("n", "o", using(&["c1", "c2"]));
+    let full_but_one = || world().bound("n", "o", using(&["c1"]));
     let ephemeral = || json!({"volumes": [{"name": "v", "ephemeral": {}}]});
     let unbound = |class: &str| claim("u", json!({"spec": {"storageClassName": class}}));
     let class =
@@ -171,6 +172,55 @@ fn a_node_takes_so_many_volumes() {
                         .to_owned(),
                 ],
             )),
+        ),
+        (
+            "an ephemeral claim that is not there yet",
+            full(),
+            ephemeral(),
+            unresolvable("looking up PVC default/p-v: persistentvolumeclaim \"p-v\" not found"),
+        ),
+        (
+            "an unbound claim whose class is gone",
+            full().with(unbound("s")),
+            using(&["u"]),
+            None,
+        ),
+        (
+            "a claim whose volume is gone counts for its provisioner",
+            full().with(class("s", DRIVER)).with(claim(
+                "u",
+                json!({"spec": {"volumeName": "gone", "storageClassName": "s"}}),
+            )),
+            using(&["u"]),
+            full_message(),
+        ),
+        (
+            "unbound claims of the node count, too",
+            world().with(class("s", DRIVER)).with(unbound("s")).bound(
+                "n",
+                "o",
+                using(&["u", "c1"]),
+            ),
+            using(&["c2"]),
+            full_message(),
+        ),
+        (
+            "attached to another node",
+            full_but_one().with({
+                let mut elsewhere = attached("a", "v3");
+                elsewhere.spec.node_name = "m".into();
+                elsewhere
+            }),
+            using(&["c2"]),
+            None,
+        ),
+        (
+            "attached, but of no CSI driver",
+            full_but_one()
+                .with(volume("plain", json!({})))
+                .with(attached("a", "plain")),
+            using(&["c2"]),
+            None,
         ),
         (
             "no volumes that are attached",

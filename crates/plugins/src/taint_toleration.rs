@@ -236,7 +236,7 @@ mod tests {
         json!({"spec": {"taints": taints}})
     }
 
-    /// plugins 2.6: NoSchedule and NoExecute keep off, PreferNoSchedule does not.
+    /// plugins 1.6, 2.6: NoSchedule and NoExecute keep off, PreferNoSchedule does not.
     #[test]
     fn untolerated_taints_keep_pods_off() {
         for (effects, tolerations, fits) in [
@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.6, the listed cases: counts 0, 1, 2; all equal; all zero; NoSchedule does not count.
+    /// plugins 1.7, 2.6, 15.12, the listed cases: counts 0, 1, 2; all equal; all zero; NoSchedule does not count.
     #[test]
     fn soft_taints_lower_the_score() {
         let soft = "PreferNoSchedule";
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.6 and 16: only a node that becomes tolerable helps.
+    /// plugins 2.6 and 16 (TaintToleration hints): only a node that becomes tolerable helps.
     #[test]
     fn a_node_that_becomes_tolerable_wakes() {
         let clean = || node("n", json!({}));

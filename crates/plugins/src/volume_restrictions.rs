@@ -314,7 +314,7 @@ mod tests {
         with_volume(json!({"persistentVolumeClaim": {"claimName": name}}))
     }
 
-    /// plugins 7.1 and 16: which disks two pods of a node can share.
+    /// plugins 7.1, 15.1 and 16 (VolumeRestrictions): which disks two pods of a node can share.
     #[test]
     fn disks_that_cannot_be_shared() {
         let gce = |name: &str, read_only: bool| json!({"gcePersistentDisk": {"pdName": name, "readOnly": read_only}});
@@ -351,6 +351,25 @@ mod tests {
                 false,
             ),
             (gce("a", false), ebs("a"), false),
+            // Not even two that only read: the disk can be attached once.
+            (
+                json!({"awsElasticBlockStore": {"volumeID": "v", "readOnly": true}}),
+                json!({"awsElasticBlockStore": {"volumeID": "v", "readOnly": true}}),
+                true,
+            ),
+            // Neither the portal nor the unit of a target counts, only its name.
+            (
+                json!({"iscsi": {"iqn": "i", "targetPortal": "a", "lun": 1}}),
+                json!({"iscsi": {"iqn": "i", "targetPortal": "b", "lun": 2}}),
+                true,
+            ),
+            (iscsi("i", false), iscsi("j", false), false),
+            (
+                json!({"rbd": {"monitors": ["m1"], "pool": "q", "image": "i"}}),
+                json!({"rbd": {"monitors": ["m1"], "pool": "p", "image": "i"}}),
+                false,
+            ),
+            (gce("a", false), json!({"configMap": {"name": "a"}}), false),
         ] {
             let world = World::new()
                 .node("used", json!({}))
@@ -373,7 +392,7 @@ mod tests {
         claim(name, json!({"spec": {"accessModes": ["ReadWriteOncePod"]}}))
     }
 
-    /// plugins 7.1 and 16: a claim for one pod; pods that come and go; a claim that is not there.
+    /// plugins 7.1 and 16 (VolumeRestrictions): a claim for one pod; pods that come and go; a claim that is not there.
     #[test]
     fn a_claim_for_one_pod() {
         let everywhere = || Ok(vec![unschedulable(REASON_ONE_POD); 2]);
@@ -402,6 +421,15 @@ mod tests {
                 "may be shared",
                 base().with(shared).bound("n1", "o", with_claim("c")),
                 Ok(vec![None; 2]),
+            ),
+            (
+                "used by a pod that is going",
+                base().bound_pod("n1", {
+                    let mut going = pod("o", with_claim("c"));
+                    going.metadata.deletion_timestamp = Some(berth_api::Time::EPOCH);
+                    going
+                }),
+                everywhere(),
             ),
             (
                 "not there",
@@ -434,6 +462,36 @@ mod tests {
         );
     }
 
+    /// plugins 7.1: a pod whose claim nobody uses is left alone altogether, pods that are supposed to come as well.
+    #[test]
+    fn a_free_claim_is_skipped() {
+        let world = World::new().node("n1", json!({})).with(one_pod("c"));
+        let ask = |spec: Value| {
+            let mut state = CycleState::default();
+            VolumeRestrictions.pre_filter(&world.context(), &mut state, &pod_info("p", spec))
+        };
+        for (name, spec, skipped) in [
+            ("a free claim", with_claim("c"), true),
+            ("no volumes", json!({}), true),
+            (
+                "a disk that may conflict",
+                with_volume(json!({"gcePersistentDisk": {"pdName": "a"}})),
+                false,
+            ),
+            (
+                "an ephemeral claim",
+                with_volume(json!({"ephemeral": {}})),
+                true,
+            ),
+        ] {
+            assert_eq!(
+                matches!(ask(spec), PreFilterResult::Skip),
+                skipped,
+                "{name}"
+            );
+        }
+    }
+
     /// plugins 7.1: what frees a disk or a claim.
     #[test]
     fn what_wakes() {
@@ -458,6 +516,15 @@ mod tests {
                 Hint::Skip,
             ),
             ("no volumes", ebs(), pod("o", json!({})), Hint::Skip),
+            (
+                "a disk that both only read",
+                with_volume(json!({"gcePersistentDisk": {"pdName": "a", "readOnly": true}})),
+                pod(
+                    "o",
+                    with_volume(json!({"gcePersistentDisk": {"pdName": "a", "readOnly": true}})),
+                ),
+                Hint::Skip,
+            ),
         ] {
             let waiting = pod("p", waiting);
             let got = hint(

@@ -278,7 +278,7 @@ mod tests {
     const REGION: &str = "topology.kubernetes.io/region";
     const OLD_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 
-    /// plugins 7.2, 15.17 and 16: nodes a (zone a, region r), b (zone b, region r), old (the old label, zone a) and
+    /// plugins 7.2, 15.17 and 16 (VolumeZone): nodes a (zone a, region r), b (zone b, region r), old (the old label, zone a) and
     /// plain, without any.
     #[test]
     fn volumes_keep_pods_to_their_zone() {
@@ -313,9 +313,19 @@ mod tests {
             (json!({OLD_ZONE: "a"}), ".Z.."),
         ] {
             let world = base().with(volume("v", labelled(labels.clone())));
-            let got = picture(world.filter(&VolumeZone, &pod_info("p", using(&["c"]))));
+            let pod = pod_info("p", using(&["c"]));
+            let got = picture(world.filter(&VolumeZone, &pod));
             assert_eq!(got, expected, "{labels}");
+            let alone = picture(Ok(world.filter_only(&VolumeZone, &pod)));
+            assert_eq!(alone, expected, "{labels}, without PreFilter");
         }
+        // Every volume has its say.
+        let world = base()
+            .with(volume("v", labelled(json!({ZONE: "a__b"}))))
+            .with(claim("d", json!({"spec": {"volumeName": "w"}})))
+            .with(volume("w", labelled(json!({ZONE: "b"}))));
+        let pod = pod_info("p", using(&["c", "d"]));
+        assert_eq!(picture(world.filter(&VolumeZone, &pod)), "Z.Z.");
     }
 
     /// plugins 7.2: what PreFilter refuses, in upstream's words.
@@ -420,6 +430,13 @@ mod tests {
                 Ok(expected),
                 "{name}"
             );
+            let change = update(claim(name, json!({})), claim(name, json!({})));
+            let got = ask(
+                EventResource::PersistentVolumeClaim,
+                ActionType::UPDATE,
+                change,
+            );
+            assert_eq!(got, Ok(expected), "{name} changes");
         }
         let zoned = |zone: &str| volume("v", labelled(json!({ZONE: zone})));
         for (name, change, expected) in [
@@ -430,6 +447,27 @@ mod tests {
             ),
             ("another zone", update(zoned("a"), zoned("b")), Hint::Queue),
             ("the same zone", update(zoned("a"), zoned("a")), Hint::Skip),
+            (
+                "another label",
+                update(
+                    zoned("a"),
+                    volume("v", labelled(json!({ZONE: "a", "tier": "1"}))),
+                ),
+                Hint::Skip,
+            ),
+            (
+                "a region",
+                update(
+                    zoned("a"),
+                    volume("v", labelled(json!({ZONE: "a", REGION: "r"}))),
+                ),
+                Hint::Queue,
+            ),
+            (
+                "no zone any more",
+                update(zoned("a"), volume("v", json!({}))),
+                Hint::Queue,
+            ),
         ] {
             assert_eq!(
                 ask(EventResource::PersistentVolume, ActionType::UPDATE, change),

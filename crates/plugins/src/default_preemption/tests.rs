@@ -276,7 +276,8 @@ fn default(world: World, preemptor: Pod) -> String {
     preempt(world, preemptor, json!(null), Vec::new()).text()
 }
 
-/// plugins 6.3, 15.20: who has to go on one node. The new pod has priority 10.
+/// plugins 6.3, 6.8, 15.20, 16 (DefaultPreemption), P-12, edge cases 233 and 236: who has to go on one node. The new pod
+/// has priority 10.
 #[test]
 fn as_few_and_as_unimportant_pods_as_possible_go() {
     for (name, pods, cpu, expected) in [
@@ -318,6 +319,18 @@ fn as_few_and_as_unimportant_pods_as_possible_go() {
             "n: a c",
         ),
         (
+            "a small one stays where there is room for it",
+            vec![plain("big", 1, 3), plain("small", 1, 1)],
+            3,
+            "n: big",
+        ),
+        (
+            "a pod without priority counts as zero",
+            vec![pod("none", 0, 4, json!({})), plain("low", -1, 0)],
+            2,
+            "n: none",
+        ),
+        (
             "equal priority",
             vec![plain("a", 10, 4)],
             2,
@@ -342,7 +355,7 @@ fn as_few_and_as_unimportant_pods_as_possible_go() {
     }
 }
 
-/// plugins 6.3, 15.20: budgets. Pods a and b have a budget each where named.
+/// plugins 6.3, 15.20, 16 (DefaultPreemption), P-13, edge case 237: budgets. Pods a and b have a budget each where named.
 #[test]
 fn budgets_are_spared_where_possible() {
     let pair = || {
@@ -371,6 +384,68 @@ fn budgets_are_spared_where_possible() {
             ),
             "n: b",
         ),
+        // Of two pods of one budget, the more important one uses it up.
+        (
+            "one of two may go",
+            with_budget(
+                world(vec![(
+                    "n",
+                    vec![labelled("a", 5, 2, "web"), labelled("b", 1, 2, "web")],
+                )]),
+                budget("x", "web", 1, &[]),
+            ),
+            "n: a",
+        ),
+        (
+            "two budgets for one pod, one is used up",
+            with_budget(
+                with_budget(pair(), budget("x", "db", 5, &[])),
+                budget("y", "db", 0, &[]),
+            ),
+            "n: a",
+        ),
+        (
+            "a budget of another namespace",
+            with_budget(pair(), {
+                let mut elsewhere = budget("x", "db", 0, &[]);
+                elsewhere.metadata.namespace = "other".into();
+                elsewhere
+            }),
+            "n: b",
+        ),
+        (
+            "a budget for everybody speaks for nobody",
+            with_budget(pair(), {
+                let mut all = budget("x", "db", 0, &[]);
+                all.spec.selector = serde_json::from_value(json!({})).expect("a selector");
+                all
+            }),
+            "n: b",
+        ),
+        (
+            "a budget that does not parse",
+            with_budget(pair(), {
+                let mut bad = budget("x", "db", 0, &[]);
+                let like = json!({"matchExpressions": [{"key": "app", "operator": "Like"}]});
+                bad.spec.selector = serde_json::from_value(like).expect("a selector");
+                bad
+            }),
+            "n: b",
+        ),
+        (
+            "pods without labels have no budget",
+            with_budget(
+                world(vec![("n", vec![plain("a", 5, 2), plain("b", 1, 2)])]),
+                {
+                    let mut absent = budget("x", "db", 0, &[]);
+                    let lacks =
+                        json!({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]});
+                    absent.spec.selector = serde_json::from_value(lacks).expect("a selector");
+                    absent
+                },
+            ),
+            "n: b",
+        ),
         // Its eviction is counted already.
         (
             "b is on its way",
@@ -382,7 +457,7 @@ fn budgets_are_spared_where_possible() {
     }
 }
 
-/// plugins 6.4, 15.20: each step of the choice.
+/// plugins 6.2.4, 6.4, 15.20, P-15, edge case 238: each step of the choice.
 #[test]
 fn the_cheapest_node_is_chosen() {
     let two = |a: Vec<Pod>, b: Vec<Pod>| world(vec![("a", a), ("b", b)]);
@@ -444,7 +519,7 @@ fn the_cheapest_node_is_chosen() {
     }
 }
 
-/// plugins 6.2.2, 16: only nodes where evictions may help are tried, and the search goes on past enough candidates
+/// plugins 6.2.2, 16 (DefaultPreemption), P-9, edge cases 234 and 235: only nodes where evictions may help are tried, and the search goes on past enough candidates
 /// until one of them breaks no budget.
 #[test]
 fn the_search_ends_with_a_candidate_that_breaks_no_budget() {
@@ -469,7 +544,56 @@ fn the_search_ends_with_a_candidate_that_breaks_no_budget() {
     );
 }
 
-/// plugins 6.2.1, 15.21: who may not preempt, and that the nomination stays; without a candidate it is cleared.
+/// plugins 6.2.2, 15.1, P-6, P-8, edge case 234: what filters said decides where evictions are tried, and however many
+/// nodes there are, wherever the search begins, one of them is found.
+#[test]
+fn only_nodes_that_may_be_helped_are_tried() {
+    let unresolvable = Status::unresolvable("never");
+    for (name, status, expected) in [
+        ("may be helped", Status::unschedulable("full"), "b: on-b"),
+        (
+            "cannot be helped",
+            unresolvable.clone(),
+            "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+        ),
+        (
+            "waits",
+            Status::new(Code::Pending, []),
+            "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+        ),
+    ] {
+        for second in 0..6 {
+            let names = ["a", "b", "c"];
+            let there = names.map(|n| (n, vec![plain(&format!("on-{n}"), 1, 4)]));
+            let mut world = world(there.into());
+            world.now = world.now + berth_api::Duration::from_secs(second);
+            let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
+            let (now, features) = (world.now, world.features);
+            let mut trial = Trial::new(&mut world, &pod);
+            let mut statuses = NodeStatuses::new();
+            for view in trial.world.cluster.nodes.iter() {
+                let said = if view.name().as_str() == "b" {
+                    status.clone()
+                } else {
+                    unresolvable.clone()
+                };
+                statuses.insert(view.slot(), said);
+            }
+            let mut calls = Calls::default();
+            let mut cx = PostFilterContext {
+                now,
+                features: &features,
+                outbox: &mut calls,
+                dry_run: &mut trial,
+            };
+            let result = DefaultPreemption::default().post_filter(&mut cx, &pod, &statuses);
+            let outcome = Outcome { result, calls };
+            assert_eq!(outcome.text(), expected, "{name}, second {second}");
+        }
+    }
+}
+
+/// plugins 6.2.1, 15.21, P-4 to P-6, P-10, edge cases 240 and 247: who may not preempt, and that the nomination stays; without a candidate it is cleared.
 #[test]
 fn who_may_not_preempt() {
     let going = |reason: &str| {
@@ -546,7 +670,7 @@ fn who_may_not_preempt() {
     assert_eq!(empty.result.status.code(), Code::Error);
 }
 
-/// plugins 6.8, 6.3: ports and anti-affinity are freed too, through AddPod and RemovePod.
+/// plugins 6.3, 6.8, P-12: ports and anti-affinity are freed too, through AddPod and RemovePod.
 #[test]
 fn more_than_resources_is_freed() {
     let port = |name: &str, priority: i32| {

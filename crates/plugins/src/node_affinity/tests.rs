@@ -46,7 +46,7 @@ fn enforcing(term: Value) -> NodeAffinity {
     }}))
 }
 
-/// plugins 2.7 and 1.4: selector, terms, fields; which nodes fit, in the order a, b.
+/// plugins 1.4, 2.7, 15.1: selector, terms, fields; which nodes fit, in the order a, b.
 #[test]
 fn required_affinity_decides_where_a_pod_fits() {
     let no = || unresolvable(REASON_POD);
@@ -84,6 +84,27 @@ fn required_affinity_decides_where_a_pod_fits() {
             required(json!([expression("rack", "NotIn", &["1"])])),
             [None, None],
         ),
+        (
+            required(json!([expression("zone", "DoesNotExist", &[])])),
+            [no(), no()],
+        ),
+        // The selector and the terms.
+        (
+            {
+                let mut spec = required(json!([expression("zone", "Exists", &[])]));
+                spec["nodeSelector"] = json!({"zone": "a"});
+                spec
+            },
+            [None, no()],
+        ),
+        // All of a term, expressions and fields.
+        (
+            required(json!([{
+                "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
+                "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["a"]}],
+            }])),
+            [no(), None],
+        ),
         // A term that does not parse matches nothing; another one may.
         (
             required(json!([expression("cpus", "Gt", &["-5"])])),
@@ -100,6 +121,25 @@ fn required_affinity_decides_where_a_pod_fits() {
         let pod = pod_info("p", spec.clone());
         let got = world().filter(&NodeAffinity::default(), &pod);
         assert_eq!(got, Ok(expected.to_vec()), "{spec}");
+    }
+}
+
+/// plugins 1.4: of fields there are only names, and they are compared one at a time; anything else does not parse, and
+/// matches nothing. Filter finds that by itself when PreFilter has not run (plugins 2.7).
+#[test]
+fn names_are_the_only_fields() {
+    let no = || unresolvable(REASON_POD);
+    for (key, operator, values, expected) in [
+        ("metadata.name", "In", json!(["a"]), [None, no()]),
+        ("metadata.name", "NotIn", json!(["a"]), [no(), None]),
+        ("metadata.name", "In", json!(["a", "b"]), [no(), no()]),
+        ("metadata.name", "Exists", json!([]), [no(), no()]),
+        ("metadata.uid", "In", json!(["a"]), [no(), no()]),
+    ] {
+        let field = json!({"key": key, "operator": operator, "values": values});
+        let pod = pod_info("p", required(json!([{"matchFields": [field]}])));
+        let got = world().filter_only(&NodeAffinity::default(), &pod);
+        assert_eq!(got, expected, "{key} {operator} {values}");
     }
 }
 
@@ -218,7 +258,7 @@ fn a_preferred_term_that_does_not_parse_is_an_error() {
     assert_eq!(status.code(), berth_framework::Code::Error);
 }
 
-/// plugins 2.7 and 16: only a node that newly matches wakes; a selector that does not parse is an error.
+/// plugins 2.7 and 16 (NodeAffinity hints): only a node that newly matches wakes; a selector that does not parse is an error.
 #[test]
 fn a_node_that_comes_to_match_wakes() {
     let zone = |zone: &str| node("n", labelled(json!({"zone": zone})));

@@ -113,7 +113,7 @@ pub(super) fn filtered(world: &World, claims: &[&str]) -> String {
     picture(world.filter(&VolumeBinding::default(), &pod_info("p", using(claims))))
 }
 
-/// plugins 7.4 and 16: what PreFilter refuses, in upstream's words.
+/// plugins 7.4 and 16 (VolumeBinding): what PreFilter refuses, in upstream's words.
 #[test]
 fn claims_that_cannot_be_used() {
     let lost = claim(
@@ -182,7 +182,7 @@ fn claims_that_cannot_be_used() {
     assert_eq!(none, Ok(vec![None, None]), "no claims at all");
 }
 
-/// plugins 7.4 a: claims with a volume.
+/// plugins 7.4 a, 16 (VolumeBinding): claims with a volume.
 #[test]
 fn bound_claims_go_where_their_volume_is() {
     let reachable = |affinity: Value| volume("v", json!({"spec": {"nodeAffinity": affinity}}));
@@ -374,6 +374,14 @@ fn volumes_can_be_made_where_the_class_allows() {
             world().with(wanting("c", "local", "2Gi")),
             "BB",
         ),
+        (
+            "a provisioner without a name",
+            base().with(storage_class(
+                "csi",
+                json!({"provisioner": "", "volumeBindingMode": "WaitForFirstConsumer"}),
+            )),
+            "BB",
+        ),
     ] {
         assert_eq!(filtered(&world, &["c"]), expected, "{name}");
     }
@@ -457,6 +465,19 @@ fn new_volumes_need_space() {
                 json!({"capacity": "2Gi", "nodeTopology": {}, "storageClassName": "x"}),
             )),
             "SS",
+        ),
+        (
+            "the driver is not known",
+            base().with(capacity(json!({"capacity": "1Gi", "nodeTopology": {}}))),
+            "..",
+        ),
+        (
+            "no size is asked for",
+            counting().with(claim(
+                "c",
+                json!({"spec": {"storageClassName": "csi", "accessModes": ["ReadWriteOnce"]}}),
+            )),
+            "..",
         ),
     ] {
         assert_eq!(filtered(&world, &["c"]), expected, "{name}");
