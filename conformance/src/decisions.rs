@@ -2,11 +2,13 @@
 //!
 //! What each plugin said is compared: the rejection of PreFilter, the first rejection of every node, the weighted
 //! score of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits
-//! nowhere, and the pods that are evicted for it. Entries of plugins that are not built yet are left out, and out of the totals; such a case is compared
+//! nowhere, and the pods that are evicted for it. Each case is replayed with the plain evaluator, and from kept
+//! answers after different histories. Entries of plugins that are not built yet are left out, and out of the totals; such a case is compared
 //! in part at best. Pods with resource claims are not replayed yet.
 
 mod compare;
 mod config;
+mod kept;
 mod recorded;
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,7 @@ use berth_scheduler::evaluator::{
 };
 use berth_scheduler::profile::{Profile, ProfileSpec};
 use compare::Comparison;
+use kept::{History, Kept};
 use recorded::{Case, PostFiltered, Rejection};
 use std::io::BufRead;
 use std::sync::Arc;
@@ -35,8 +38,20 @@ enum Outcome {
     NotYet,
 }
 
+/// With which evaluators cases are replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Evaluators {
+    /// With all of them: a case passes when it passes with each.
+    #[default]
+    All,
+    /// With the plain one.
+    Plain,
+    /// From kept answers. Cases that the incremental evaluator leaves to the plain one count as well.
+    Incremental,
+}
+
 /// Replays decisions, one JSON object a line. Unreadable lines fail under their number.
-pub fn replay(reader: impl BufRead) -> Report {
+pub fn replay(reader: impl BufRead, evaluators: Evaluators) -> Report {
     let registry = berth_plugins::in_tree();
     let mut report = Report::new();
     for (i, line) in reader.lines().enumerate() {
@@ -52,7 +67,7 @@ pub fn replay(reader: impl BufRead) -> Report {
             continue;
         }
         match serde_json::from_str::<Case>(&line) {
-            Ok(case) => match check(&case, &registry) {
+            Ok(case) => match check(&case, &registry, evaluators) {
                 Ok(Outcome::Passed) => report.pass(case.id),
                 Ok(Outcome::Partly) => report.partly(case.id),
                 Ok(Outcome::NotYet) => report.not_yet(case.id),
@@ -64,7 +79,7 @@ pub fn replay(reader: impl BufRead) -> Report {
     report
 }
 
-fn check(case: &Case, registry: &Registry) -> Result<Outcome, String> {
+fn check(case: &Case, registry: &Registry, evaluators: Evaluators) -> Result<Outcome, String> {
     let features = FeatureGates::default();
     let pod = cluster::decode_pod(&case.pod)?;
     if !pod.spec.resource_claims.is_empty() {
@@ -78,15 +93,56 @@ fn check(case: &Case, registry: &Registry) -> Result<Outcome, String> {
     let profile = Profile::build(&spec, registry, &features)
         .map_err(|errors| format!("the profile is refused: {errors:?}"))?;
     let pod = Arc::new(PodInfo::new(pod));
-    let mut run = Run {
-        profile: &profile,
-        features: &features,
-        cluster: &mut cluster,
-        pod: &pod,
+    let mut plain = || {
+        let mut run = Run {
+            profile: &profile,
+            features: &features,
+            cluster: &mut cluster,
+            pod: &pod,
+        };
+        let mut comparison = Comparison::new(registry);
+        run.compare(&case.expect, &mut comparison)?;
+        comparison.outcome()
     };
-    let mut comparison = Comparison::new(registry);
-    run.compare(&case.expect, &mut comparison)?;
-    comparison.outcome()
+    if evaluators == Evaluators::Plain {
+        return plain();
+    }
+    let plainly = match evaluators {
+        Evaluators::Incremental => None,
+        _ => Some(plain()?),
+    };
+    match from_kept(case, (&profile, &features, &pod), registry)? {
+        Some(outcome) => Ok(plainly.unwrap_or(outcome)),
+        // Left to the plain evaluator.
+        None => plainly.map_or_else(plain, Ok),
+    }
+}
+
+/// Replays a case from kept answers after several histories; `None` when the plain evaluator has to decide.
+fn from_kept(
+    case: &Case,
+    parts: (&Profile, &FeatureGates, &Arc<PodInfo>),
+    registry: &Registry,
+) -> Result<Option<Outcome>, String> {
+    let mut outcome = None;
+    for (history, seed) in [
+        (History::Shuffled, 1),
+        (History::Shuffled, 2),
+        (History::AfterOthers, 3),
+    ] {
+        let replayed = || -> Result<Option<Outcome>, String> {
+            let mut kept = Kept::new(history, &case.objects, parts, seed)?;
+            let mut comparison = Comparison::new(registry);
+            if !kept.compare(&case.expect, &mut comparison)? {
+                return Ok(None);
+            }
+            comparison.outcome().map(Some)
+        };
+        let result = replayed()
+            .map_err(|what| format!("from kept answers, {history:?} with seed {seed}: {what}"))?;
+        outcome = outcome.or(result);
+    }
+    Ok(outcome)
 }
 
 /// Notes the pods that plugins delete.
@@ -246,12 +302,23 @@ impl Run<'_> {
         let mut evaluation = Evaluation::default();
         let mut rng = fastrand::Rng::with_seed(1);
         let found = self.evaluator(&mut evaluation).find(None, &mut 0, &mut rng);
-        match found {
-            Found::Placed(placement) => comparison.placed(expect, &placement.name),
-            Found::Unfit(error) => comparison.unfit(expect, &error),
-            Found::NoNodes(status) | Found::Failed(status) => {
-                comparison.failed(&status);
-            }
-        }
+        compare_found(expect, comparison, found);
     }
+}
+
+/// Compares what the search as a whole has come to. Returns what the nodes said when the pod fits nowhere.
+fn compare_found(
+    expect: &recorded::Expectation,
+    comparison: &mut Comparison<'_>,
+    found: Found,
+) -> Option<NodeStatuses> {
+    match found {
+        Found::Placed(placement) => comparison.placed(expect, &placement.name),
+        Found::Unfit(error) => {
+            comparison.unfit(expect, &error);
+            return Some(error.diagnosis.statuses);
+        }
+        Found::NoNodes(status) | Found::Failed(status) => comparison.failed(&status),
+    }
+    None
 }

@@ -194,6 +194,9 @@ pub(crate) struct ConformanceArgs {
     /// Files of JSON lines, gzip-compressed or plain
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// For decisions: replay with this evaluator only, instead of with each
+    #[arg(long, value_name = "KIND", value_enum)]
+    pub(crate) evaluator: Option<EvaluatorArg>,
 }
 
 /// `berth simulate`.

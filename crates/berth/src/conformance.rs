@@ -1,7 +1,8 @@
 //! `berth conformance`: replays recorded answers and says what differs.
 
-use crate::cli::{ConformanceArgs, Suite};
+use crate::cli::{ConformanceArgs, EvaluatorArg, Suite};
 use crate::exit::Failure;
+use berth_conformance::decisions::Evaluators;
 use berth_conformance::report::Report;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -14,7 +15,7 @@ use std::path::Path;
 pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Failure> {
     let mut report = Report::new();
     for file in &args.files {
-        report.merge(replay(args.suite, open(file)?)?);
+        report.merge(replay(args, open(file)?)?);
     }
     print!("{report}");
     if report.is_ok() {
@@ -24,9 +25,14 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Failure> {
     }
 }
 
-fn replay(suite: Suite, reader: impl BufRead) -> Result<Report, Failure> {
-    Ok(match suite {
-        Suite::Decisions => berth_conformance::decisions::replay(reader),
+fn replay(args: &ConformanceArgs, reader: impl BufRead) -> Result<Report, Failure> {
+    let evaluators = match args.evaluator {
+        None => Evaluators::All,
+        Some(EvaluatorArg::Plain) => Evaluators::Plain,
+        Some(EvaluatorArg::Incremental) => Evaluators::Incremental,
+    };
+    Ok(match args.suite {
+        Suite::Decisions => berth_conformance::decisions::replay(reader, evaluators),
         Suite::Hints => berth_conformance::hints::replay(reader),
         Suite::Queue => berth_conformance::queue::replay(reader),
         Suite::Podapi => berth_conformance::podapi::replay(reader),

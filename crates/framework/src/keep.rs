@@ -157,6 +157,12 @@ pub trait Ledger: Send + fmt::Debug {
     /// Whether `pod`, if it came to some node, would change an answer.
     fn concerns(&self, cx: &Context<'_>, pod: &PodInfo) -> bool;
 
+    /// Whether the plugin lets every node through and prefers none, and would do so all the same if any of the pods
+    /// that there are now went. What is found out about one node then holds whatever other nodes' pods do.
+    fn is_indifferent(&self) -> bool {
+        false
+    }
+
     /// Whether the ledger had better be opened anew: it still answers right, but slowly.
     fn is_stale(&self) -> bool {
         false

@@ -14,6 +14,7 @@ use crate::table::{NodeView, Slot};
 
 pub use crate::statuses::{KeptStatuses, NodeStatuses};
 use berth_api::{Duration, Pod, Str, Time};
+use std::any::Any;
 use std::sync::Arc;
 
 /// The greatest score of a node after normalisation.
@@ -202,6 +203,14 @@ pub trait DryRun {
     fn rollback(&mut self);
     /// Asks all filters about the pod of this cycle, nominated pods taken into account.
     fn filter(&mut self, node: Slot) -> Status;
+    /// What was remembered of a node by [`DryRun::remember`], for this pod or one like it, if nothing has changed
+    /// since that could make it untrue: neither the node nor its pods, promises or disruption budgets.
+    fn recall(&self, _node: Slot) -> Option<&(dyn Any + Send + Sync)> {
+        None
+    }
+    /// Remembers what was found out about a node: something that depends on the pod's shape, the node, its pods and
+    /// the promises of it, and the disruption budgets. May be forgotten at any time. Not while something is supposed.
+    fn remember(&mut self, _node: Slot, _value: Box<dyn Any + Send + Sync>) {}
     /// The pods that were promised a node and are not on it yet.
     fn nominated_to(&self, _node: Slot) -> Vec<Arc<PodInfo>> {
         Vec::new()

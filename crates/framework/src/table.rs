@@ -116,6 +116,8 @@ pub struct NodeTable {
     images: FxHashMap<Str, ImageSummary>,
     with_affinity: usize,
     with_required_anti_affinity: usize,
+    /// How many pods have each priority.
+    priorities: BTreeMap<i32, usize>,
     /// How many required anti-affinity terms of pods have each topology key.
     anti_affinity_topologies: FxHashMap<Str, usize>,
     /// How often each label is mentioned by the selectors of pods' affinity and anti-affinity terms.
@@ -142,6 +144,7 @@ impl Default for NodeTable {
             images: FxHashMap::default(),
             with_affinity: 0,
             with_required_anti_affinity: 0,
+            priorities: BTreeMap::new(),
             anti_affinity_topologies: FxHashMap::default(),
             affinity_labels: BTreeMap::new(),
             order: ZoneOrder::default(),
@@ -496,8 +499,23 @@ impl NodeTable {
         }
     }
 
+    /// The lowest priority among the pods on nodes, known or not.
+    pub fn lowest_priority(&self) -> Option<i32> {
+        self.priorities.keys().next().copied()
+    }
+
     fn book(&mut self, slot: Slot, pod: &PodInfo, sign: i64) {
         let at = slot.index();
+        let priority = pod.pod.priority();
+        let with_priority = self.priorities.entry(priority).or_default();
+        if sign > 0 {
+            *with_priority += 1;
+        } else {
+            *with_priority = with_priority.saturating_sub(1);
+            if *with_priority == 0 {
+                self.priorities.remove(&priority);
+            }
+        }
         self.book_affinity_labels(pod, sign);
         self.book_topologies(pod, sign);
         for (count, counts) in [

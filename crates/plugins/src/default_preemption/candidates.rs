@@ -1,13 +1,15 @@
 //! On which nodes room can be made, and which of them is chosen.
 
-use super::REASON_NOT_HELPFUL;
 use super::args::DefaultPreemptionArgs;
 use super::victims::{Victims, select, started};
+use super::{REASON_NO_VICTIMS, REASON_NOT_HELPFUL};
 use berth_api::{Str, Time};
-use berth_framework::plugin::{DryRun, NodeStatuses};
+use berth_framework::plugin::{DryRun, KeptStatuses, NodeStatuses};
 use berth_framework::{Code, PodInfo, Slot, Status};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// A node where room can be made.
 #[derive(Debug, Clone)]
@@ -44,13 +46,18 @@ pub(super) fn find(
     statuses: &NodeStatuses,
     now: Time,
 ) -> Result<Found, String> {
-    let nodes = dry_run
-        .cluster()
-        .nodes
-        .iter()
-        .map(|node| (node.slot(), node.name().clone()));
-    let potential: Vec<(Slot, Str)> = nodes
-        .filter(|(slot, _)| statuses.get(*slot).code() == Code::Unschedulable)
+    let table = &dry_run.cluster().nodes;
+    // Nobody is less important: no node has to be looked at.
+    let lowest = table.lowest_priority().unwrap_or(i32::MAX);
+    if lowest >= pod.pod.priority() {
+        return Ok(Found {
+            candidates: Vec::new(),
+            statuses: nobody_to_evict(statuses),
+        });
+    }
+    let nodes = table.iter().map(|node| node.slot());
+    let potential: Vec<Slot> = nodes
+        .filter(|slot| statuses.get(*slot).code() == Code::Unschedulable)
         .collect();
     let wanted = args.candidates(potential.len());
     let start = offset(pod, potential.len(), now);
@@ -58,12 +65,14 @@ pub(super) fn find(
     why_not.absent = Status::unresolvable(REASON_NOT_HELPFUL);
     let (mut within, mut violating) = (Vec::new(), Vec::new());
     let mut errors = Vec::new();
-    for (node, name) in potential[start..].iter().chain(&potential[..start]) {
+    for node in potential[start..].iter().chain(&potential[..start]) {
         if !within.is_empty() && within.len() + violating.len() >= wanted {
             break;
         }
-        match select(dry_run, pod, *node, now) {
+        match selected(dry_run, pod, *node, now) {
             Ok(victims) if victims.pods.is_empty() => {
+                let view = dry_run.cluster().nodes.get(*node);
+                let name = view.map(|view| view.name().clone()).unwrap_or_default();
                 errors.push(format!("expected at least one victim pod on node {name:?}"));
             }
             Ok(victims) => {
@@ -73,11 +82,7 @@ pub(super) fn find(
                     &mut violating
                 };
                 if list.len() < wanted {
-                    list.push(Candidate {
-                        node: *node,
-                        name: name.clone(),
-                        victims,
-                    });
+                    list.push((*node, victims));
                 }
             }
             Err(status) if status.is_rejected() => {
@@ -90,10 +95,79 @@ pub(super) fn find(
     if within.is_empty() && !errors.is_empty() {
         return Err(errors.join(", "));
     }
+    let table = &dry_run.cluster().nodes;
+    let candidates = within.into_iter().filter_map(|(node, victims)| {
+        let name = table.get(node)?.name().clone();
+        Some(Candidate {
+            node,
+            name,
+            victims,
+        })
+    });
     Ok(Found {
-        candidates: within,
+        candidates: candidates.collect(),
         statuses: why_not,
     })
+}
+
+/// What is said of every node when no pod anywhere is less important.
+fn nobody_to_evict(statuses: &NodeStatuses) -> NodeStatuses {
+    let no_victims = Status::unresolvable(REASON_NO_VICTIMS);
+    let not_helpful = Status::unresolvable(REASON_NOT_HELPFUL);
+    let mut totals = Totals(Vec::new());
+    let mut nodes = 0;
+    statuses.totals(|status, count| {
+        if status.code() == Code::Unschedulable {
+            nodes += count;
+        }
+    });
+    if nodes > 0 {
+        totals.0.push((no_victims, nodes));
+    }
+    let mut said = NodeStatuses::kept(Arc::new(totals));
+    said.absent = not_helpful;
+    said
+}
+
+/// How many nodes said what; not which.
+#[derive(Debug)]
+struct Totals(Vec<(Status, usize)>);
+
+impl KeptStatuses for Totals {
+    fn get(&self, _node: Slot) -> Option<&Status> {
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(|(_, nodes)| nodes).sum()
+    }
+
+    fn each(&self, _visit: &mut dyn FnMut(Slot, &Status) -> ControlFlow<()>) {}
+
+    fn totals(&self, visit: &mut dyn FnMut(&Status, usize)) {
+        for (status, nodes) in &self.0 {
+            visit(status, *nodes);
+        }
+    }
+}
+
+/// What was found out about a node earlier.
+struct Known(Result<Victims, Status>);
+
+/// The victims on a node, or why nothing helps there: as remembered, or found out now.
+fn selected(
+    dry_run: &mut dyn DryRun,
+    pod: &PodInfo,
+    node: Slot,
+    now: Time,
+) -> Result<Victims, Status> {
+    let known = dry_run.recall(node).and_then(|known| known.downcast_ref());
+    if let Some(Known(result)) = known {
+        return result.clone();
+    }
+    let result = select(dry_run, pod, node, now);
+    dry_run.remember(node, Box::new(Known(result.clone())));
+    result
 }
 
 /// What a candidate costs; the least is chosen. The parts are compared one after another.

@@ -116,6 +116,7 @@ impl Scheduler {
             ended.unwrap_or_else(|| (so_far.status.unwrap_or_default(), so_far.nominating));
         let nanos = self.stopwatch.nanos().saturating_sub(began);
         self.book_point("PostFilter", status.code(), &profile, nanos);
+        self.keeper.take_back(&mut attempt.evaluation);
         let tally = std::mem::take(&mut attempt.evaluation.tally);
         self.book(&tally, &profile);
         if status.code() == Code::Error {

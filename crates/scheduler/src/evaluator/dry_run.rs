@@ -6,6 +6,7 @@
 use super::Evaluator;
 use berth_framework::plugin::{Context, DryRun};
 use berth_framework::{Cluster, CycleState, PodInfo, Slot, Status};
+use std::any::Any;
 use std::sync::Arc;
 
 /// A change that is to be taken back.
@@ -93,6 +94,18 @@ impl DryRun for Evaluator<'_> {
     fn state(&mut self) -> &mut CycleState {
         self.make_ready();
         &mut self.evaluation.state
+    }
+
+    fn recall(&self, node: Slot) -> Option<&(dyn Any + Send + Sync)> {
+        self.evaluation.memos.as_ref()?.get(node)
+    }
+
+    fn remember(&mut self, node: Slot, value: Box<dyn Any + Send + Sync>) {
+        if self.evaluation.supposed.is_empty()
+            && let Some(memos) = &mut self.evaluation.memos
+        {
+            memos.put(node, value);
+        }
     }
 
     fn nominated_to(&self, node: Slot) -> Vec<Arc<PodInfo>> {

@@ -12,6 +12,7 @@ mod choose;
 mod diagnosis;
 mod dry_run;
 mod incremental;
+mod memos;
 mod plain;
 mod score;
 mod search;
@@ -27,6 +28,8 @@ pub use search::{SearchLimit, nodes_to_find};
 pub use tally::{NoStopwatch, Span, Stopwatch, Tally};
 
 pub(crate) use diagnosis::insert_sorted;
+
+pub(crate) use memos::Memos;
 
 use crate::profile::{PluginIds, Profile};
 use berth_api::{Str, Time};
@@ -83,6 +86,8 @@ pub struct Evaluation {
     pub skip_score: PluginIds,
     /// What was done, for the metrics.
     pub tally: Tally,
+    /// What PostFilter has found out about nodes for pods of this shape.
+    memos: Option<Memos>,
     /// Set when a decision was made without PreFilter: whoever asks filters has to run it first.
     unprepared: bool,
     supposed: Vec<dry_run::Supposed>,

@@ -22,7 +22,7 @@ impl Keeper {
     /// Lays open what would decide about the evaluator's pod; `None` when the plain evaluator would. The pod's own
     /// nomination is not taken into account.
     pub fn examine(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Examined> {
-        self.with_shape(evaluator, |evaluator, plan, shape| {
+        self.with_shape(evaluator, |evaluator, plan, shape, _| {
             examine(evaluator, plan, shape).ok()
         })?
     }

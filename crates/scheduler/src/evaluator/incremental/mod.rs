@@ -152,9 +152,9 @@ impl Keeper {
     /// evaluator has to decide; the generator has not been touched then.
     fn find(&mut self, evaluator: &mut Evaluator<'_>, rng: &mut fastrand::Rng) -> Option<Found> {
         let began = evaluator.stopwatch.nanos();
-        let found = self.with_shape(evaluator, |evaluator, plan, shape| {
+        let found = self.with_shape(evaluator, |evaluator, plan, shape, key| {
             let filtered = evaluator.stopwatch.nanos();
-            let found = decide(evaluator, plan, shape, rng);
+            let found = decide(evaluator, plan, shape, key, rng);
             let nanos = evaluator.stopwatch.nanos().saturating_sub(filtered);
             if let Ok(Found::Placed(placement)) = &found
                 && placement.feasible > 1
@@ -187,7 +187,7 @@ impl Keeper {
     fn with_shape<T>(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        then: impl FnOnce(&mut Evaluator<'_>, &Plan, &mut Shape) -> T,
+        then: impl FnOnce(&mut Evaluator<'_>, &Plan, &mut Shape, &[u8]) -> T,
     ) -> Option<T> {
         let nodes = &evaluator.cluster.nodes;
         if nodes.is_empty() || nodes.is_supposing() {
@@ -246,11 +246,21 @@ impl Keeper {
                 }
             }
         };
-        let result = (!shape.needs_plain()).then(|| then(evaluator, plan, &mut shape));
+        let result = (!shape.needs_plain())
+            .then(|| then(evaluator, plan, &mut shape, self.fragment.as_bytes()));
         shape.used = self.clock;
         self.bytes += shape.bytes();
         self.remember(Entry::Kept(shape));
         result
+    }
+
+    /// Takes back what PostFilter has found out about nodes.
+    pub(crate) fn take_back(&mut self, evaluation: &mut Evaluation) {
+        if let Some(memos) = evaluation.memos.take()
+            && let Some(Entry::Kept(shape)) = self.shapes.get_mut(&memos.shape)
+        {
+            shape.take_back(memos);
+        }
     }
 
     /// Puts an entry where the present fragment says, and makes room when there is too much.
@@ -300,6 +310,7 @@ fn decide(
     evaluator: &mut Evaluator<'_>,
     plan: &Plan,
     shape: &mut Shape,
+    key: &[u8],
     rng: &mut fastrand::Rng,
 ) -> Result<Found, Unkeepable> {
     let placed = |evaluator: &Evaluator<'_>, node: Slot, evaluated, feasible| {
@@ -319,6 +330,8 @@ fn decide(
     let live = shape.live(plan)?;
     if live.nodes == 0 {
         evaluator.evaluation.unprepared = true;
+        let budgets = evaluator.cluster.budgets_version();
+        evaluator.evaluation.memos = shape.lend_memos(key, budgets);
         return Ok(Found::Unfit(Box::new(FitError {
             nodes: shape.nodes,
             diagnosis: shape.diagnosis(plan),

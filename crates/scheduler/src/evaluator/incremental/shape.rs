@@ -2,7 +2,7 @@
 
 use super::classes::{Answer, ClassId, Classes, FEASIBLE, NO_NODE};
 use super::plan::Plan;
-use crate::evaluator::{Evaluation, Evaluator, Tally};
+use crate::evaluator::{Evaluation, Evaluator, Memos, Tally};
 use berth_api::{Pod, Str};
 use berth_framework::keep::{Class, Ledger, Movement};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
@@ -77,6 +77,10 @@ pub(super) struct Shape {
     pub(super) entangled: FxHashSet<Slot>,
     /// Nodes to be asked again all the same.
     pub(super) stale: Vec<Slot>,
+    /// What PostFilter has found out; lent out with the verdict that a pod fits nowhere.
+    pub(super) memos: Memos,
+    /// Counts the states that the shape has gone through.
+    pub(super) state: u64,
     /// When the shape was used last.
     pub(super) used: u64,
 }
@@ -165,6 +169,8 @@ impl Shape {
             broken_at: FxHashSet::default(),
             entangled: FxHashSet::default(),
             stale: Vec::new(),
+            memos: Memos::default(),
+            state: 0,
             used: 0,
         };
         shape.prepare(evaluator, plan)?;
@@ -350,6 +356,7 @@ impl Shape {
         plan: &Plan,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
+        self.state += 1;
         let dirty = std::mem::take(&mut scratch.dirty);
         scratch.left.clear();
         scratch.answered.clear();
@@ -358,6 +365,7 @@ impl Shape {
             if !matches!(scratch.note_of(*slot), Note::Row | Note::Node) {
                 continue;
             }
+            self.memos.forget(*slot);
             self.broken_at.remove(slot);
             self.entangled.remove(slot);
             let Some(view) = evaluator.cluster.nodes.get(*slot) else {
@@ -612,6 +620,7 @@ impl Shape {
         let at = slot.index();
         let was = self.answers.get(at).copied();
         self.stale.push(slot);
+        self.memos.forget(slot);
         let answer = if status.is_success() {
             FEASIBLE
         } else if status.is_rejected() {
@@ -670,6 +679,31 @@ impl Shape {
         };
         Arc::make_mut(&mut self.known).push(known);
         Answer::try_from(self.known.len() - 1).ok()
+    }
+
+    /// Lends out what PostFilter has found out, if it holds; see [`Shape::take_back`].
+    pub(super) fn lend_memos(&mut self, shape: &[u8], budgets: u64) -> Option<Memos> {
+        if !self.books.iter().all(|book| book.ledger.is_indifferent()) {
+            self.memos.clear();
+            return None;
+        }
+        let mut memos = std::mem::take(&mut self.memos);
+        if memos.budgets != budgets {
+            memos.clear();
+        }
+        if memos.shape.is_empty() {
+            memos.shape = shape.into();
+        }
+        memos.budgets = budgets;
+        memos.state = self.state;
+        Some(memos)
+    }
+
+    /// Takes back what was lent out, unless too much has happened meanwhile.
+    pub(super) fn take_back(&mut self, memos: Memos) {
+        if memos.state == self.state {
+            self.memos = memos;
+        }
     }
 
     /// Whether the plain evaluator has to decide.

@@ -1,0 +1,271 @@
+//! The same cases from kept answers: the cluster comes about in a stream of events, with nodes and pods that come
+//! and go on the way, while the answers are asked for in between.
+
+use super::{Run, recorded};
+use crate::cluster;
+use crate::decisions::compare::Comparison;
+use berth_api::{Node, Object, Pod, Time};
+use berth_framework::{Cluster, FeatureGates, PodInfo, Slot, Status};
+use berth_scheduler::evaluator::{
+    Evaluation, Evaluator, Examined, Keeper, NoNominations, NoStopwatch,
+};
+use berth_scheduler::profile::Profile;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// How the answers come to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum History {
+    /// The objects of the case come in any order, some of them in an earlier version first, among nodes and pods
+    /// that go again; the answers are asked for several times on the way.
+    Shuffled,
+    /// Other pods of the same shape have been placed, and have gone again.
+    AfterOthers,
+}
+
+/// Something that happens to the cluster.
+enum Step {
+    Object(Object),
+    /// A node that is not part of the case.
+    Stranger(Arc<Node>),
+    StrangerGone(Arc<Node>),
+    /// A pod that is not part of the case, on the node of this name.
+    Guest(Arc<Pod>),
+    GuestGone(Arc<Pod>),
+    Ask,
+}
+
+fn apply(cluster: &mut Cluster, step: &Step) {
+    match step {
+        Step::Object(Object::Node(node)) | Step::Stranger(node) => {
+            cluster.nodes.set_node(node.clone());
+        }
+        Step::Object(Object::Pod(pod)) => {
+            if pod.is_assigned() && !pod.is_terminal() {
+                let info = Arc::new(PodInfo::new(pod.clone()));
+                cluster.nodes.add_pod(&pod.spec.node_name, info);
+            }
+            cluster.pods.insert(pod.uid().clone(), pod.clone());
+        }
+        Step::Object(other) => {
+            cluster.set(other);
+        }
+        Step::StrangerGone(node) => {
+            cluster.nodes.remove_node(node.name());
+        }
+        Step::Guest(pod) => {
+            let info = Arc::new(PodInfo::new(pod.clone()));
+            cluster.nodes.add_pod(&pod.spec.node_name, info);
+        }
+        Step::GuestGone(pod) => {
+            // It has come, so it is there.
+            let _ = cluster.nodes.remove_pod(&pod.spec.node_name, pod.uid());
+        }
+        Step::Ask => {}
+    }
+}
+
+/// A cluster that comes about step by step, and the answers that are kept meanwhile.
+pub(super) struct Kept<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) features: &'a FeatureGates,
+    pub(super) pod: &'a Arc<PodInfo>,
+    pub(super) keeper: Keeper,
+    pub(super) cluster: Cluster,
+}
+
+impl<'a> Kept<'a> {
+    /// Brings the cluster about. Everything random follows from `seed`.
+    ///
+    /// # Errors
+    /// What does not decode.
+    pub(super) fn new(
+        history: History,
+        objects: &[Value],
+        (profile, features, pod): (&'a Profile, &'a FeatureGates, &'a Arc<PodInfo>),
+        seed: u64,
+    ) -> Result<Self, String> {
+        let mut kept = Self {
+            profile,
+            features,
+            pod,
+            keeper: Keeper::default(),
+            cluster: Cluster::default(),
+        };
+        let mut rng = fastrand::Rng::with_seed(seed);
+        match history {
+            History::Shuffled => {
+                for step in shuffled(objects, &pod.pod, &mut rng)? {
+                    apply(&mut kept.cluster, &step);
+                    if let Step::Ask = step {
+                        kept.examine();
+                    }
+                }
+            }
+            History::AfterOthers => {
+                kept.cluster = cluster::build(objects)?;
+                kept.place_others(&mut rng);
+            }
+        }
+        Ok(kept)
+    }
+
+    fn evaluator<'b>(
+        &'b mut self,
+        evaluation: &'b mut Evaluation,
+    ) -> (Evaluator<'b>, &'b mut Keeper) {
+        let evaluator = Evaluator {
+            profile: self.profile,
+            features: self.features,
+            now: Time::EPOCH,
+            cluster: &mut self.cluster,
+            nominated: &NoNominations,
+            pod: self.pod,
+            evaluation,
+            stopwatch: &NoStopwatch,
+        };
+        (evaluator, &mut self.keeper)
+    }
+
+    fn examine(&mut self) -> Option<Examined> {
+        let mut evaluation = Evaluation::default();
+        let (mut evaluator, keeper) = self.evaluator(&mut evaluation);
+        keeper.examine(&mut evaluator)
+    }
+
+    /// Places pods like the one of the case until none fits or there are enough; then all of them go.
+    fn place_others(&mut self, rng: &mut fastrand::Rng) {
+        let mut others = Vec::new();
+        for i in 0..4 {
+            let mut evaluation = Evaluation::default();
+            let (mut evaluator, keeper) = self.evaluator(&mut evaluation);
+            let found = evaluator.find_with(keeper, true, None, &mut 0, rng);
+            let berth_scheduler::evaluator::Found::Placed(placement) = found else {
+                break;
+            };
+            let mut other = Pod::clone(&self.pod.pod);
+            other.metadata.uid = format!("other-{i}").into();
+            other.metadata.name = format!("other-{i}").into();
+            other.spec.node_name = placement.name.clone();
+            let info = Arc::new(PodInfo::new(Arc::new(other)));
+            self.cluster.nodes.add_pod(&placement.name, info.clone());
+            others.push(info);
+        }
+        rng.shuffle(&mut others);
+        for other in others {
+            self.examine();
+            let pod = &other.pod;
+            let _ = self
+                .cluster
+                .nodes
+                .remove_pod(&pod.spec.node_name, pod.uid());
+        }
+    }
+
+    /// Compares everything that was recorded. False when the plain evaluator has to decide about such a pod.
+    ///
+    /// # Errors
+    /// What cannot be compared.
+    pub(super) fn compare(
+        &mut self,
+        expect: &recorded::Expectation,
+        comparison: &mut Comparison<'_>,
+    ) -> Result<bool, String> {
+        let Some(examined) = self.examine() else {
+            return Ok(false);
+        };
+        comparison.pre_filter(expect, None, None);
+        let statuses: Vec<(Slot, Status)> = self
+            .cluster
+            .nodes
+            .iter()
+            .map(|view| view.slot())
+            .map(|slot| match examined.feasible.binary_search(&slot) {
+                Ok(_) => (slot, Status::success()),
+                Err(_) => (slot, examined.statuses.get(slot).clone()),
+            })
+            .collect();
+        let feasible = comparison.filter(expect, &self.cluster, &statuses);
+        if !feasible.is_empty() {
+            comparison.scores(expect, &self.cluster, &examined.scores);
+        }
+        let mut evaluation = Evaluation::default();
+        let mut rng = fastrand::Rng::with_seed(1);
+        let (mut evaluator, keeper) = self.evaluator(&mut evaluation);
+        let found = evaluator.find_with(keeper, true, None, &mut 0, &mut rng);
+        let answers = super::compare_found(expect, comparison, found);
+        comparison.post_filter(expect, || {
+            let mut run = Run {
+                profile: self.profile,
+                features: self.features,
+                cluster: &mut self.cluster,
+                pod: self.pod,
+            };
+            run.post_filter(&mut evaluation, &answers.unwrap_or_default())
+        });
+        Ok(true)
+    }
+}
+
+/// The objects of a case as a stream of events in which other things happen as well.
+fn shuffled(objects: &[Value], pod: &Pod, rng: &mut fastrand::Rng) -> Result<Vec<Step>, String> {
+    let mut steps: Vec<(u32, Step)> = Vec::new();
+    let when = |rng: &mut fastrand::Rng| rng.u32(..1_000_000);
+    let mut nodes: Vec<Arc<Node>> = Vec::new();
+    let mut guests: Vec<Arc<Pod>> = Vec::new();
+    for raw in objects {
+        let Some(object) = cluster::decode(raw)? else {
+            continue;
+        };
+        let at = when(rng);
+        if let Object::Node(node) = &object {
+            nodes.push(node.clone());
+            if rng.bool() && at > 0 {
+                let mut before = Node::clone(node);
+                match rng.u8(..3) {
+                    0 => before.metadata.labels = Default::default(),
+                    1 => before.spec.taints = Default::default(),
+                    _ => before.spec.unschedulable = !node.spec.unschedulable,
+                }
+                steps.push((rng.u32(..at), Step::Object(Object::Node(Arc::new(before)))));
+            }
+        }
+        if let Object::Pod(pod) = &object {
+            guests.push(pod.clone());
+        }
+        steps.push((at, Step::Object(object)));
+    }
+    guests.push(Arc::new(Pod::clone(pod)));
+    for i in 0..nodes.len().min(8) {
+        let mut stranger = Node::clone(&nodes[rng.usize(..nodes.len())]);
+        stranger.metadata.name = format!("stranger-{i}").into();
+        let stranger = Arc::new(stranger);
+        let (from, to) = span(rng);
+        steps.push((from, Step::Stranger(stranger.clone())));
+        steps.push((to, Step::StrangerGone(stranger)));
+    }
+    for i in 0..10 {
+        let Some(node) = rng.choice(&nodes) else {
+            break;
+        };
+        let mut guest = Pod::clone(&guests[rng.usize(..guests.len())]);
+        guest.metadata.uid = format!("guest-{i}").into();
+        guest.metadata.name = format!("guest-{i}").into();
+        guest.spec.node_name = node.name().clone();
+        let guest = Arc::new(guest);
+        let (from, to) = span(rng);
+        steps.push((from, Step::Guest(guest.clone())));
+        steps.push((to, Step::GuestGone(guest)));
+    }
+    for _ in 0..12 {
+        steps.push((when(rng), Step::Ask));
+    }
+    steps.sort_by_key(|(at, _)| *at);
+    Ok(steps.into_iter().map(|(_, step)| step).collect())
+}
+
+/// A time to come and a later one to go.
+fn span(rng: &mut fastrand::Rng) -> (u32, u32) {
+    let from = rng.u32(..1_000_000);
+    (from, rng.u32(from..1_100_000))
+}

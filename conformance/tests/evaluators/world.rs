@@ -1,0 +1,295 @@
+//! A random cluster around two cores that differ in their evaluator alone, and must not differ in anything they do.
+
+use crate::draw;
+use berth_api::{Duration, Kind, Object, Time};
+use berth_framework::ApiCall;
+use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult};
+use berth_scheduler::evaluator::EvaluatorKind;
+use berth_scheduler::profile::{PluginConfig, ProfileSpec};
+use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use fastrand::Rng;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const NODES: usize = 12;
+const SERVICES: usize = 4;
+
+pub(crate) struct World {
+    pub(crate) core: Scheduler,
+    plain: Scheduler,
+    pub(crate) placed: u64,
+    pub(crate) unfit: u64,
+    rng: Rng,
+    now: Time,
+    templates: Vec<Value>,
+    nodes: BTreeMap<usize, Value>,
+    services: BTreeMap<usize, Value>,
+    /// By UID.
+    pods: BTreeMap<String, Value>,
+    made: usize,
+    version: u64,
+}
+
+fn decode(value: &Value) -> Object {
+    let text = |field: &str| value[field].as_str().unwrap_or_default();
+    Kind::by_name(text("apiVersion"), text("kind"))
+        .expect("a kind that is followed")
+        .decode(value.to_string().as_bytes())
+        .unwrap_or_else(|e| panic!("{value}: {e}"))
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut other = ProfileSpec::named("other");
+        other.plugin_config = vec![
+            PluginConfig {
+                name: "PodTopologySpread".to_owned(),
+                args: json!({"defaultingType": "List", "defaultConstraints": [
+                    {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}]}),
+            },
+            PluginConfig {
+                name: "InterPodAffinity".to_owned(),
+                args: json!({"hardPodAffinityWeight": 40, "ignorePreferredTermsOfExistingPods": rng.bool()}),
+            },
+            PluginConfig {
+                name: "NodeResourcesFit".to_owned(),
+                args: json!({"scoringStrategy": {"type": "MostAllocated", "resources": [
+                    {"name": "cpu", "weight": 2}, {"name": "memory", "weight": 1}, {"name": "example.com/gpu", "weight": 5}]}}),
+            },
+        ];
+        if seed % 5 == 0 {
+            other.percentage_of_nodes_to_score = Some(30);
+        }
+        let mut default = ProfileSpec::default();
+        if seed % 3 == 0 {
+            let left_out = ["PodTopologySpread", "InterPodAffinity"][rng.usize(..2)];
+            default.plugins.multi_point.disabled = vec![left_out.to_owned()];
+        }
+        let now = Time::from_secs(1_800_000_000);
+        let core = |evaluator| {
+            let options = SchedulerOptions {
+                profiles: vec![default.clone(), other.clone()],
+                evaluator,
+                seed,
+                ..SchedulerOptions::default()
+            };
+            Scheduler::new(options, &berth_plugins::in_tree(), now).expect("the profiles")
+        };
+        let templates = (0..rng.usize(2..7))
+            .map(|_| draw::template(&mut rng))
+            .collect();
+        let mut world = Self {
+            core: core(EvaluatorKind::Compared),
+            plain: core(EvaluatorKind::Plain),
+            placed: 0,
+            unfit: 0,
+            rng,
+            now,
+            templates,
+            nodes: BTreeMap::new(),
+            services: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            made: 0,
+            version: 1,
+        };
+        for name in draw::namespaces() {
+            let namespace = draw::namespace(name, &mut world.rng);
+            world.show(namespace);
+        }
+        for _ in 0..world.rng.usize(1..NODES) {
+            world.change_node();
+        }
+        world
+    }
+
+    /// Shows the core a new version of an object.
+    fn show(&mut self, mut object: Value) {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let object = decode(&object);
+        self.plain
+            .apply(ClusterChange::Applied(object.clone()), self.now);
+        self.core.apply(ClusterChange::Applied(object), self.now);
+    }
+
+    fn hide(&mut self, object: &Value) {
+        let object = decode(object);
+        self.plain
+            .apply(ClusterChange::Deleted(object.clone()), self.now);
+        self.core.apply(ClusterChange::Deleted(object), self.now);
+    }
+
+    fn complete(&mut self, id: CallId, result: &CallResult) {
+        self.plain.complete(id, result.clone(), self.now);
+        self.core.complete(id, result.clone(), self.now);
+    }
+
+    /// One thing happens, and the core does what there is to do.
+    pub(crate) fn step(&mut self) {
+        self.now = self.now + Duration::from_millis(self.rng.u64(1..4_000));
+        match self.rng.u8(..20) {
+            0..=8 => self.new_pods(),
+            9..=11 => self.delete_pod(),
+            12..=14 => self.change_node(),
+            15 => self.remove_node(),
+            16 => self.change_service(),
+            17 => {
+                let names = draw::namespaces();
+                let name = names[self.rng.usize(..names.len())];
+                let namespace = draw::namespace(name, &mut self.rng);
+                self.show(namespace);
+            }
+            18 => {
+                let template = draw::template(&mut self.rng);
+                let at = self.rng.usize(..self.templates.len());
+                self.templates[at] = template;
+            }
+            _ => self.relabel_pod(),
+        }
+        self.work();
+    }
+
+    fn new_pods(&mut self) {
+        let template = self.templates[self.rng.usize(..self.templates.len())].clone();
+        for _ in 0..self.rng.usize(1..5) {
+            self.made += 1;
+            let pod = draw::pod(self.made, &template, &mut self.rng);
+            let uid = pod["metadata"]["uid"].as_str().expect("a UID").to_owned();
+            self.pods.insert(uid, pod.clone());
+            self.show(pod);
+        }
+    }
+
+    fn some_pod(&mut self) -> Option<String> {
+        let at = self.rng.usize(..self.pods.len().max(1));
+        self.pods.keys().nth(at).cloned()
+    }
+
+    fn delete_pod(&mut self) {
+        if let Some(uid) = self.some_pod()
+            && let Some(pod) = self.pods.remove(&uid)
+        {
+            self.hide(&pod);
+        }
+    }
+
+    fn relabel_pod(&mut self) {
+        if let Some(uid) = self.some_pod()
+            && let Some(mut pod) = self.pods.remove(&uid)
+        {
+            let app = ["red", "green", "blue"][self.rng.usize(..3)];
+            pod["metadata"]["labels"]["app"] = json!(app);
+            self.pods.insert(uid, pod.clone());
+            self.show(pod);
+        }
+    }
+
+    fn change_node(&mut self) {
+        let at = self.rng.usize(..NODES);
+        let node = draw::node(at, &mut self.rng);
+        self.nodes.insert(at, node.clone());
+        self.show(node);
+    }
+
+    fn remove_node(&mut self) {
+        let at = self.rng.usize(..NODES);
+        if let Some(node) = self.nodes.remove(&at) {
+            self.hide(&node);
+        }
+    }
+
+    fn change_service(&mut self) {
+        let at = self.rng.usize(..SERVICES);
+        if let Some(service) = self.services.remove(&at) {
+            self.hide(&service);
+        } else {
+            let service = draw::service(at, &mut self.rng);
+            self.services.insert(at, service.clone());
+            self.show(service);
+        }
+    }
+
+    /// Lets the core decide until there is nothing to decide. Some calls are answered later.
+    fn work(&mut self) {
+        for _ in 0..60 {
+            self.now = self.now + Duration::from_millis(1);
+            let outcome = self.core.schedule_one(self.now);
+            let plainly = self.plain.schedule_one(self.now);
+            assert_eq!(outcome, plainly, "incrementally and plainly");
+            match &outcome {
+                Outcome::Done {
+                    result: CycleResult::Placed { .. },
+                    ..
+                } => self.placed += 1,
+                Outcome::Done {
+                    result: CycleResult::Unschedulable { .. },
+                    ..
+                } => self.unfit += 1,
+                Outcome::Done {
+                    result: CycleResult::Error { message },
+                    pod,
+                } => {
+                    panic!("{pod}: {message}")
+                }
+                _ => {}
+            }
+            self.answer();
+            if !matches!(outcome, Outcome::Done { .. }) {
+                break;
+            }
+        }
+        self.core.check().unwrap_or_else(|what| panic!("{what}"));
+    }
+
+    /// Answers calls as the API server does, and shows what comes of them.
+    fn answer(&mut self) {
+        loop {
+            let calls = self.core.take_outputs(self.now).calls;
+            let plainly = self.plain.take_outputs(self.now).calls;
+            let shown = |calls: &[(CallId, ApiCall)]| format!("{calls:?}");
+            assert_eq!(shown(&calls), shown(&plainly), "incrementally and plainly");
+            if calls.is_empty() {
+                return;
+            }
+            for (id, call) in calls {
+                let uid = call
+                    .pod()
+                    .map(|pod| pod.uid.to_string())
+                    .unwrap_or_default();
+                let Some(mut pod) = self.pods.get(&uid).cloned() else {
+                    self.complete(
+                        id,
+                        &Err(CallError {
+                            kind: CallErrorKind::NotFound,
+                            message: "gone".to_owned(),
+                        }),
+                    );
+                    continue;
+                };
+                match call {
+                    ApiCall::BindPod { node, .. } => {
+                        pod["spec"]["nodeName"] = json!(node.as_str());
+                        pod["status"]["startTime"] = json!("2026-01-01T00:00:00Z");
+                    }
+                    ApiCall::DeletePod { .. } => {
+                        self.pods.remove(&uid);
+                        self.complete(id, &Ok(()));
+                        self.hide(&pod);
+                        continue;
+                    }
+                    ApiCall::PatchPodStatus { nominated_node, .. }
+                    | ApiCall::ClearPreEnqueueStatus { nominated_node, .. } => {
+                        if let Some(node) = nominated_node {
+                            pod["status"]["nominatedNodeName"] = json!(node.as_str());
+                        }
+                    }
+                    ApiCall::UpdateStorage(_) => {}
+                }
+                self.pods.insert(uid, pod.clone());
+                self.complete(id, &Ok(()));
+                self.show(pod);
+            }
+        }
+    }
+}
