@@ -15,6 +15,8 @@ pub mod dynamic_resources;
 mod extended_resources;
 pub mod image_locality;
 pub mod inter_pod_affinity;
+#[cfg(test)]
+mod keep_tests;
 pub mod node_affinity;
 pub mod node_declared_features;
 pub mod node_name;
