@@ -20,6 +20,7 @@ mod selector;
 mod service_accounts;
 #[cfg(test)]
 pub(crate) mod testing;
+mod volumes;
 
 pub use self::runtime::{Clock, Handle};
 
@@ -90,5 +91,6 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
         clock.clone(),
     );
     handle.start(deployment::Deployments, api.clone(), clock.clone());
+    handle.start(volumes::Volumes, api.clone(), clock.clone());
     handle
 }

@@ -63,6 +63,24 @@ pub(crate) const LEASE: Kind = Kind {
     api_version: "coordination.k8s.io/v1",
     kind: "Lease",
 };
+/// Persistent volumes.
+pub(crate) const VOLUME: Kind = Kind {
+    resource: gr("", "persistentvolumes"),
+    api_version: "v1",
+    kind: "PersistentVolume",
+};
+/// Claims on persistent volumes.
+pub(crate) const CLAIM: Kind = Kind {
+    resource: gr("", "persistentvolumeclaims"),
+    api_version: "v1",
+    kind: "PersistentVolumeClaim",
+};
+/// Storage classes.
+pub(crate) const STORAGE_CLASS: Kind = Kind {
+    resource: gr("storage.k8s.io", "storageclasses"),
+    api_version: "storage.k8s.io/v1",
+    kind: "StorageClass",
+};
 /// Replica sets.
 pub(crate) const REPLICA_SET: Kind = Kind {
     resource: gr("apps", "replicasets"),

@@ -46,7 +46,7 @@ const fn kind(
     }
 }
 
-const KINDS: [KindInfo; 9] = [
+const KINDS: [KindInfo; 12] = [
     kind("", "pods", "Pod", true),
     kind("", "nodes", "Node", false),
     kind("", "namespaces", "Namespace", false),
@@ -56,6 +56,9 @@ const KINDS: [KindInfo; 9] = [
     kind("coordination.k8s.io", "leases", "Lease", true),
     kind("apps", "deployments", "Deployment", true),
     kind("apps", "replicasets", "ReplicaSet", true),
+    kind("", "persistentvolumes", "PersistentVolume", false),
+    kind("", "persistentvolumeclaims", "PersistentVolumeClaim", true),
+    kind("storage.k8s.io", "storageclasses", "StorageClass", false),
 ];
 
 /// An API error with that code.

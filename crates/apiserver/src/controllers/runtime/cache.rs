@@ -21,6 +21,10 @@ pub(crate) enum Index {
     Orphan,
     /// `spec.nodeName`.
     Node,
+    /// `spec.claimRef.name`: the claim of a volume, in whatever namespace.
+    ClaimName,
+    /// `spec.volumeName`: the volume of a claim.
+    VolumeName,
 }
 
 impl Index {
@@ -32,6 +36,10 @@ impl Index {
                 .is_none()
                 .then(|| object::namespace(object)),
             Self::Node => object["spec"]["nodeName"]
+                .as_str()
+                .filter(|n| !n.is_empty()),
+            Self::ClaimName => object["spec"]["claimRef"]["name"].as_str(),
+            Self::VolumeName => object["spec"]["volumeName"]
                 .as_str()
                 .filter(|n| !n.is_empty()),
         }

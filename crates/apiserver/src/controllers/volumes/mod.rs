@@ -1,0 +1,180 @@
+//! Brings volumes and claims together, as the controller `persistentvolume-binder` does; and plays the provisioner of
+//! storage classes whose provisioner is [`SIMULATED`], so that pods with claims run on simulated nodes.
+//!
+//! ```text
+//! a volume that is given to a claim, by the scheduler or its owner   → both are bound
+//! a claim of a class Immediate                                       → the smallest free volume that will do
+//! a claim for which a node was selected, or of a class Immediate     → a new volume, where it is simulated
+//! a claim whose volume is gone                                       → Lost
+//! a volume whose claim is gone                                       → Released; a simulated one is deleted
+//! ```
+//!
+//! Everything is read from the objects, and each write is one step of the way: whoever stops in the middle goes on
+//! from there.
+
+mod claims;
+mod matching;
+mod provision;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+use super::object::{CLAIM, Key, Kind, STORAGE_CLASS, VOLUME, name, namespace};
+use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource, Object};
+use matching::class;
+use serde_json::{Value, json};
+
+/// The provisioner whose volumes exist as objects only; their CSI driver has the same name.
+pub(super) const SIMULATED: &str = "simulated.berth.dev";
+
+/// Who made a volume.
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// The claim and its volume both say so.
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// It was not the owner who brought the two together.
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+/// The node of the pod that needs the claim.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Volumes;
+
+/// What is worked on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Work {
+    /// A claim.
+    Claim(Key),
+    /// A volume.
+    Volume(Key),
+}
+
+type Cx = Context<Work>;
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    let found = object.pointer(pointer).and_then(Value::as_str);
+    found.unwrap_or_default()
+}
+
+/// The claim that a volume is given to.
+fn claim_of(volume: &Value) -> Option<Key> {
+    let namespace = text(volume, "/spec/claimRef/namespace");
+    let name = text(volume, "/spec/claimRef/name");
+    (!name.is_empty()).then(|| Key::new(namespace, name))
+}
+
+/// A reference to a claim, as it is written into a volume.
+fn reference(claim: &Value) -> Value {
+    json!({
+        "apiVersion": CLAIM.api_version,
+        "kind": CLAIM.kind,
+        "namespace": namespace(claim),
+        "name": name(claim),
+        "uid": super::object::uid(claim),
+    })
+}
+
+/// Sets the phase of an object, and more of its status; writes only what changes.
+fn set_status(
+    cx: &mut Cx,
+    kind: Kind,
+    object: &Object,
+    fields: &[(&str, Value)],
+) -> Result<Object, AccessError> {
+    let mut new = (**object).clone();
+    for (field, value) in fields {
+        super::object::set(&mut new, &["status", field], value.clone());
+    }
+    if new["status"] == object["status"] {
+        return Ok(object.clone());
+    }
+    cx.update_status(kind, new)
+}
+
+/// The claims of a class that have no volume yet.
+fn waiting_claims(cx: &Cx, class_name: &str) -> Vec<Key> {
+    let claims = cx.cache(CLAIM).iter();
+    let waiting = claims.filter(|(_, claim)| {
+        class(claim) == class_name && text(claim, "/spec/volumeName").is_empty()
+    });
+    waiting.map(|(key, _)| key.clone()).collect()
+}
+
+impl Volumes {
+    fn volume_changed(cx: &mut Cx, diff: &Difference) {
+        for volume in [&diff.old, &diff.new].into_iter().flatten() {
+            if let Some(claim) = claim_of(volume) {
+                cx.enqueue(Work::Claim(claim));
+            }
+        }
+        let claims = cx.cache(CLAIM);
+        let named = [&diff.old, &diff.new].into_iter().flatten();
+        let mut waiting: Vec<Key> = named
+            .flat_map(|volume| claims.by(Index::VolumeName, name(volume)))
+            .map(|claim| Key::of(claim))
+            .collect();
+        if let Some(volume) = &diff.new {
+            cx.enqueue(Work::Volume(Key::of(volume)));
+            if claim_of(volume).is_none() {
+                waiting.extend(waiting_claims(cx, class(volume)));
+            }
+        }
+        for claim in waiting {
+            cx.enqueue(Work::Claim(claim));
+        }
+    }
+
+    fn claim_changed(cx: &mut Cx, diff: &Difference) {
+        let mut volumes = Vec::new();
+        for claim in [&diff.old, &diff.new].into_iter().flatten() {
+            let given = cx.cache(VOLUME).by(Index::ClaimName, name(claim));
+            volumes.extend(given.map(|volume| Key::of(volume)));
+            let named = text(claim, "/spec/volumeName");
+            if !named.is_empty() {
+                volumes.push(Key::new("", named));
+            }
+        }
+        if let Some(claim) = &diff.new {
+            cx.enqueue(Work::Claim(Key::of(claim)));
+        }
+        for volume in volumes {
+            cx.enqueue(Work::Volume(volume));
+        }
+    }
+}
+
+impl Controller for Volumes {
+    type Key = Work;
+
+    fn name(&self) -> &'static str {
+        "persistentvolume-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![
+            watching(VOLUME, &[Index::ClaimName]),
+            watching(CLAIM, &[Index::VolumeName]),
+            watching(STORAGE_CLASS, &[]),
+        ]
+    }
+
+    fn observe(&mut self, cx: &mut Cx, kind: GroupResource, diff: &Difference) {
+        if kind == VOLUME.resource {
+            Self::volume_changed(cx, diff);
+        } else if kind == CLAIM.resource {
+            Self::claim_changed(cx, diff);
+        } else if let Some(class) = &diff.new {
+            for claim in waiting_claims(cx, name(class)) {
+                cx.enqueue(Work::Claim(claim));
+            }
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Cx, key: &Work) -> Result<(), AccessError> {
+        match key {
+            Work::Claim(key) => claims::sync(cx, key),
+            Work::Volume(key) => volume::sync(cx, key),
+        }
+    }
+}

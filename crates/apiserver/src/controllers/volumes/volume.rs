@@ -1,0 +1,81 @@
+//! Volumes: free, given to a claim, or left behind by one.
+
+use super::super::object::{
+    CLAIM, Key, VOLUME, annotation, is_deleting, name, namespace, set, uid,
+};
+use super::{BOUND_BY_CONTROLLER, Cx, PROVISIONED_BY, SIMULATED, Work, claim_of, set_status, text};
+use crate::access::{AccessError, DeleteOptions, Object};
+use serde_json::Value;
+
+/// Sets a volume's phase, and takes it back from a claim that has another one.
+pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
+    let Some(volume) = cx.cache(VOLUME).get(key).cloned() else {
+        return Ok(());
+    };
+    if is_deleting(&volume) {
+        return Ok(());
+    }
+    let given = text(&volume, "/spec/claimRef/uid");
+    let Some(claim_key) = claim_of(&volume).filter(|_| !given.is_empty()) else {
+        // Free, or meant for a claim that nobody has seen yet.
+        set_status(cx, VOLUME, &volume, &[("phase", "Available".into())])?;
+        return Ok(());
+    };
+    let Some(claim) = find_claim(cx, &claim_key, given) else {
+        return release(cx, &volume);
+    };
+    match text(&claim, "/spec/volumeName") {
+        "" => cx.enqueue(Work::Claim(claim_key)),
+        named if named == name(&volume) => {
+            set_status(cx, VOLUME, &volume, &[("phase", "Bound".into())])?;
+        }
+        _ if is_simulated(&volume) => delete(cx, &volume)?,
+        _ => take_back(cx, &volume)?,
+    }
+    Ok(())
+}
+
+/// The claim that the volume was given to, and no later one of that name. The view may be late.
+fn find_claim(cx: &Cx, key: &Key, given: &str) -> Option<Object> {
+    let known = cx.cache(CLAIM).get(key).cloned();
+    if let Some(known) = known.filter(|claim| uid(claim) == given) {
+        return Some(known);
+    }
+    let stored = cx.api().get(CLAIM.resource, &key.namespace, &key.name);
+    stored.ok().filter(|claim| uid(claim) == given)
+}
+
+fn is_simulated(volume: &Value) -> bool {
+    annotation(volume, PROVISIONED_BY) == Some(SIMULATED)
+        && text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete"
+}
+
+/// The claim is gone.
+fn release(cx: &mut Cx, volume: &Object) -> Result<(), AccessError> {
+    let released = set_status(cx, VOLUME, volume, &[("phase", "Released".into())])?;
+    if is_simulated(&released) {
+        delete(cx, &released)?;
+    }
+    Ok(())
+}
+
+fn delete(cx: &mut Cx, volume: &Value) -> Result<(), AccessError> {
+    debug_assert!(namespace(volume).is_empty(), "volumes are cluster-scoped");
+    cx.delete(VOLUME.resource, volume, DeleteOptions::default())
+}
+
+/// The claim has another volume: this one is free again, or meant for the claim as its owner had it.
+fn take_back(cx: &mut Cx, volume: &Object) -> Result<(), AccessError> {
+    let mut free = (**volume).clone();
+    if annotation(volume, BOUND_BY_CONTROLLER).is_some() {
+        set(&mut free, &["spec", "claimRef"], Value::Null);
+        if let Some(annotations) = free["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(BOUND_BY_CONTROLLER);
+        }
+    } else if let Some(claim) = free["spec"]["claimRef"].as_object_mut() {
+        claim.remove("uid");
+    }
+    let free = cx.update(VOLUME.resource, free)?;
+    set_status(cx, VOLUME, &free, &[("phase", "Available".into())])?;
+    Ok(())
+}
