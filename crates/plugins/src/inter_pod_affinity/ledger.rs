@@ -202,7 +202,7 @@ impl Ledger for AffinityLedger {
         movement: Movement,
         changed: &mut Vec<Slot>,
     ) {
-        if !self.incoming.hears(pod) || cx.cluster.nodes.get(node).is_none() {
+        if !self.incoming.hears(pod) {
             return;
         }
         let sign = match movement {

@@ -141,7 +141,7 @@ impl Chance {
         side
     }
 
-    fn pod(&mut self, name: &str) -> Arc<PodInfo> {
+    fn labels(&mut self, name: &str) -> Value {
         let mut labels = json!({});
         for (key, values) in [("app", &["x", "y", "z"][..]), ("tier", &["1", "2"][..])] {
             if !self.one_in(4) {
@@ -151,6 +151,11 @@ impl Chance {
         if self.one_in(2) {
             labels["hash"] = json!(name);
         }
+        labels
+    }
+
+    fn pod(&mut self, name: &str) -> Arc<PodInfo> {
+        let labels = self.labels(name);
         let mut affinity = json!({});
         if self.one_in(3) {
             affinity["podAffinity"] = self.side();
@@ -165,6 +170,21 @@ impl Chance {
         );
         Arc::new(PodInfo::new(Arc::new(pod)))
     }
+
+    /// A pod with the terms of another one.
+    fn twin(&mut self, name: &str, of: &PodInfo) -> Arc<PodInfo> {
+        let mut pod = berth_api::Pod::clone(&of.pod);
+        pod.metadata.name = name.into();
+        pod.metadata.uid = name.into();
+        if !self.one_in(4) {
+            let labels = self.labels(name);
+            pod.metadata.labels = serde_json::from_value(labels).expect("labels");
+        }
+        if self.one_in(4) {
+            pod.metadata.namespace = self.of(&NAMESPACES).into();
+        }
+        Arc::new(PodInfo::new(Arc::new(pod)))
+    }
 }
 
 /// A cluster that changes, and which pods are on which node.
@@ -172,7 +192,8 @@ struct Scene {
     chance: Chance,
     cluster: Cluster,
     placed: Vec<(berth_api::Str, Arc<PodInfo>)>,
-    pods: usize,
+    /// Every pod that was made up so far.
+    seen: Vec<Arc<PodInfo>>,
 }
 
 impl Scene {
@@ -181,7 +202,7 @@ impl Scene {
             chance: Chance(Rng::with_seed(seed)),
             cluster: Cluster::default(),
             placed: Vec::new(),
-            pods: 0,
+            seen: Vec::new(),
         };
         for name in NAMESPACES {
             scene.relabel(name);
@@ -205,10 +226,18 @@ impl Scene {
         self.cluster.set(&namespace);
     }
 
+    /// A pod of a template that was there before, or of a new one.
     fn some_pod(&mut self) -> Arc<PodInfo> {
-        self.pods += 1;
-        let name = format!("p{}", self.pods);
-        self.chance.pod(&name)
+        let count = self.seen.len();
+        let name = format!("p{count}");
+        let pod = if count > 0 && self.chance.one_in(2) {
+            let of = self.seen[self.chance.0.usize(..count)].clone();
+            self.chance.twin(&name, &of)
+        } else {
+            self.chance.pod(&name)
+        };
+        self.seen.push(pod.clone());
+        pod
     }
 
     /// Places a pod, perhaps on a node that is not there.
@@ -220,29 +249,28 @@ impl Scene {
     }
 
     /// Changes something.
-    fn change(&mut self, with_namespaces: bool) {
-        match self.chance.0.u32(..10) {
-            0..4 => self.place(),
-            4..7 if !self.placed.is_empty() => {
+    fn change(&mut self) {
+        let name = format!("n{}", self.chance.0.usize(..13));
+        match self.chance.0.u32(..12) {
+            0..5 => self.place(),
+            5..8 if self.placed.is_empty() => {}
+            5..8 => {
                 let at = self.chance.0.usize(..self.placed.len());
                 let (node, pod) = self.placed.swap_remove(at);
                 let removed = self.cluster.nodes.remove_pod(&node, pod.pod.uid());
                 assert!(removed.is_ok(), "it was there");
             }
-            7 | 8 => {
-                let name = format!("n{}", self.chance.0.usize(..13));
+            8 | 9 => {
                 let node = self.chance.node(&name);
                 self.cluster.nodes.set_node(Arc::new(node));
             }
-            9 => {
-                let name = format!("n{}", self.chance.0.usize(..13));
+            10 => {
                 self.cluster.nodes.remove_node(&name);
             }
-            _ if with_namespaces => {
+            _ => {
                 let name = self.chance.of(&NAMESPACES);
                 self.relabel(name);
             }
-            _ => {}
         }
     }
 }
@@ -444,7 +472,7 @@ fn ledgers_answer_as_the_plain_plugin() {
         let mut candidates: Vec<Arc<PodInfo>> = (0..3).map(|_| scene.some_pod()).collect();
         for round in 0..ROUNDS {
             for _ in 0..scene.chance.0.usize(..4) {
-                scene.change(true);
+                scene.change();
             }
             let fresh = scene.some_pod();
             candidates.push(fresh);
