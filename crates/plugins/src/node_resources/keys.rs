@@ -1,8 +1,8 @@
 //! How node and class events find the pods that they may help: by the resources that they want, in the order of how
 //! much they want, so that a node with 4 CPU does not look at pods that want 64.
 //!
-//! A changed node is looked up by what it offers more of; all wanted resources are filed for that. For a new node, or
-//! one that takes more pods, one resource per pod is filed, the one that most likely decides.
+//! Of the resources that a pod wants, the amount of one is filed, the one that most likely decides where it fits. A new
+//! node, or one that takes more pods, is looked up by all that it offers; a changed one also by what it offers more of.
 
 use super::fit::requests;
 use super::hints::allocatable;
@@ -12,20 +12,21 @@ use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_api::{Pod, Resources};
 use berth_framework::Cluster;
 use berth_framework::event::{Change, Touched, WaitKey, Waits};
+use std::borrow::Cow;
 
 /// How much memory usually goes with a thousandth of a core: 4 GiB with a core.
 const MEMORY_PER_MILLI_CPU: i64 = (4 << 30) / 1000;
 /// How much of a node's disk usually goes with a byte of memory.
 const STORAGE_PER_MEMORY: i64 = 4;
 
-/// A pod that wants this of the resource, and most likely fits where there is enough of it.
-fn room(resource: &str) -> WaitKey {
-    WaitKey::of(("room", resource))
+/// A pod that most likely fits where there is enough of the resource.
+fn room(decisive: &str) -> WaitKey {
+    WaitKey::of(("room", decisive))
 }
 
-/// A pod that wants the resource, among others.
-fn more(resource: &str) -> WaitKey {
-    WaitKey::of(("more", resource))
+/// Such a pod that wants some of a resource.
+fn more(wanted: &str, decisive: &str) -> WaitKey {
+    WaitKey::of(("more", wanted, decisive))
 }
 
 fn class(resource: &str) -> WaitKey {
@@ -61,10 +62,10 @@ fn decisive(wanted: &Resources) -> Option<(&str, i64)> {
 pub(super) fn waits_for_nodes(pod: &Pod) -> Waits {
     let wanted = requests(pod);
     let mut waits = Waits::for_nothing();
-    let (name, amount) = decisive(&wanted).unwrap_or_default();
-    waits.add_amount(room(name), amount);
-    for (name, amount) in positive(&wanted) {
-        waits.add_amount(more(name), amount);
+    let (decisive, amount) = decisive(&wanted).unwrap_or_default();
+    waits.add_amount(room(decisive), amount);
+    for (name, _) in positive(&wanted) {
+        waits.add_amount(more(name, decisive), amount);
     }
     waits
 }
@@ -81,40 +82,51 @@ pub(super) fn touched_by_node(
     let Some(offered) = new.map(allocatable).filter(|offered| offered.pods > 0) else {
         return Touched::nobody();
     };
+    // Where the node offers none of them, they are left to devices.
+    let by_devices: Vec<Cow<'_, str>> = match has_devices {
+        true => by_devices(cluster).collect(),
+        false => Vec::new(),
+    };
     let mut touched = Touched::no_key();
-    if let Some(before) = old.map(allocatable)
-        && offered.pods <= before.pods
-    {
-        let before: Vec<(&str, i64)> = positive(&before).collect();
+    let mut touch = |key: &dyn Fn(&str) -> WaitKey| {
+        touched.add(key(""));
         for (name, amount) in positive(&offered) {
-            let was = before.iter().find(|(known, _)| *known == name);
-            if was.is_none_or(|(_, was)| *was < amount) {
-                touched.add_up_to(more(name), amount);
-            }
+            touched.add_up_to(key(name), amount);
         }
-        if has_devices {
-            add_devices(cluster, &mut touched, more);
+        for name in &by_devices {
+            touched.add(key(name));
         }
+    };
+    let Some(before) = old
+        .map(allocatable)
+        .filter(|before| offered.pods <= before.pods)
+    else {
+        touch(&room);
         return touched;
-    }
-    touched.add(room(""));
+    };
+    let before: Vec<(&str, i64)> = positive(&before).collect();
     for (name, amount) in positive(&offered) {
-        touched.add_up_to(room(name), amount);
+        let was = before.iter().find(|(known, _)| *known == name);
+        if was.is_none_or(|(_, was)| *was < amount) {
+            touch(&|decisive| more(name, decisive));
+        }
     }
-    if has_devices {
-        add_devices(cluster, &mut touched, room);
+    for name in &by_devices {
+        touch(&|decisive| more(name, decisive));
     }
     touched
 }
 
-/// Whoever wants what devices stand for: where a node offers none, that is left to them.
-fn add_devices(cluster: &Cluster, touched: &mut Touched, key: fn(&str) -> WaitKey) {
-    for class in cluster.device_classes.values() {
-        touched.add(key(&implied_resource(class)));
-        if let Some(named) = &class.spec.extended_resource_name {
-            touched.add(key(named));
-        }
-    }
+/// The resources that device classes stand for.
+fn by_devices(cluster: &Cluster) -> impl Iterator<Item = Cow<'_, str>> {
+    cluster.device_classes.values().flat_map(|class| {
+        let named = class.spec.extended_resource_name.as_ref();
+        let implied = Cow::Owned(implied_resource(class));
+        named
+            .map(|named| Cow::Borrowed(named.as_str()))
+            .into_iter()
+            .chain([implied])
+    })
 }
 
 /// What a pod that was turned down waits for of device classes: the resources that they may stand for.
