@@ -140,6 +140,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
+            .domains()
             .build())
     }),
     (dynamic_resources::NAME, |cx| {
