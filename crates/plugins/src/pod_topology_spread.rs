@@ -7,7 +7,8 @@
 //!
 //! - `constraints`: what a pod asks for, or the defaults of the profile for pods that ask for nothing;
 //! - `filter`: `DoNotSchedule`; a domain may have at most `maxSkew` more pods than the emptiest one;
-//! - `score`: `ScheduleAnyway`.
+//! - `score`: `ScheduleAnyway`;
+//! - `ledger`: both, kept while pods and nodes come and go.
 //!
 //! Only pods of the same namespace that are not being deleted count, on nodes that the constraint's policies let count.
 
@@ -17,6 +18,7 @@ mod default_selector;
 mod filter;
 mod hints;
 mod keys;
+mod ledger;
 mod score;
 
 pub use args::PodTopologySpreadArgs;

@@ -130,6 +130,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_score()
             .score()
             .events()
+            .domains()
             .build())
     }),
     (inter_pod_affinity::NAME, |cx| {

@@ -19,13 +19,13 @@ pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A constraint, parsed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Constraint {
     pub(super) max_skew: i64,
     pub(super) topology_key: Str,
     pub(super) selector: Selector,
     pub(super) min_domains: i64,
-    honor_affinity: bool,
+    pub(super) honor_affinity: bool,
     pub(super) honor_taints: bool,
 }
 
@@ -72,12 +72,32 @@ impl Constraint {
         }
         let counted = node.pods().iter().filter(|other| {
             let other = &other.pod;
-            other.namespace() == namespace
-                && !other.is_terminating()
-                && self.selector.matches(other.labels())
+            is_countable(other, namespace) && self.selector.matches(other.labels())
         });
         i64::try_from(counted.count()).unwrap_or(i64::MAX)
     }
+
+    /// Whether the constraint holds in a domain of `there` pods once the pod has come, which counts for `own` itself.
+    /// With fewer domains than there must be, the missing ones count as empty.
+    pub(super) fn allows(&self, there: i64, own: i64, domains: usize, minimum: i64) -> bool {
+        let domains = i64::try_from(domains).unwrap_or(i64::MAX);
+        let minimum = if domains < self.min_domains {
+            0
+        } else {
+            minimum
+        };
+        there + own - minimum <= self.max_skew
+    }
+
+    /// What `count` pods in a domain cost a node, in raw points.
+    pub(super) fn cost(&self, count: i64, weight: f64) -> f64 {
+        count as f64 * weight + (self.max_skew - 1) as f64
+    }
+}
+
+/// Whether a pod counts for constraints of pods in the namespace whose selectors match it.
+pub(super) fn is_countable(other: &Pod, namespace: &Str) -> bool {
+    other.namespace() == namespace && !other.is_terminating()
 }
 
 /// The pod's side of the policies that say which nodes count.
@@ -112,10 +132,12 @@ impl Inclusion {
 }
 
 /// Whether a node is in some domain of every constraint.
-pub(super) fn has_all_keys(constraints: &[Constraint], labels: &Labels) -> bool {
-    constraints
-        .iter()
-        .all(|constraint| labels.contains_key(&constraint.topology_key))
+pub(super) fn has_all_keys<'a>(
+    constraints: impl IntoIterator<Item = &'a Constraint>,
+    labels: &Labels,
+) -> bool {
+    let mut constraints = constraints.into_iter();
+    constraints.all(|constraint| labels.contains_key(&constraint.topology_key))
 }
 
 fn parse(

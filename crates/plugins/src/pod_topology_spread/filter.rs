@@ -23,19 +23,10 @@ impl Counted {
         self.minimum = self.domains.values().copied().min().unwrap_or(0);
     }
 
-    /// With fewer domains than there must be, the missing ones count as empty.
-    fn effective_minimum(&self) -> i64 {
-        let domains = i64::try_from(self.domains.len()).unwrap_or(i64::MAX);
-        if domains < self.constraint.min_domains {
-            0
-        } else {
-            self.minimum
-        }
-    }
-
     fn has_room(&self, value: &str) -> bool {
         let there = self.domains.get(value).copied().unwrap_or(0);
-        there + self.own - self.effective_minimum() <= self.constraint.max_skew
+        self.constraint
+            .allows(there, self.own, self.domains.len(), self.minimum)
     }
 }
 
@@ -47,12 +38,8 @@ struct PreFilterState {
 
 impl PreFilterState {
     fn has_all_keys(&self, node: NodeView<'_>) -> bool {
-        let labels = node.labels();
-        let mut keys = self
-            .counted
-            .iter()
-            .map(|counted| &counted.constraint.topology_key);
-        keys.all(|key| labels.contains_key(key))
+        let constraints = self.counted.iter().map(|counted| &counted.constraint);
+        has_all_keys(constraints, node.labels())
     }
 
     /// As upstream, a pod that is being deleted counts here: what was never counted is taken off too.

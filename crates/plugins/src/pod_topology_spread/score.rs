@@ -5,10 +5,31 @@
 
 use super::PodTopologySpread;
 use super::constraints::{Constraint, HOSTNAME, Inclusion, SCHEDULE_ANYWAY, has_all_keys};
-use berth_api::Str;
+use berth_api::{Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
 use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
+
+/// What a pod weighs that is counted in one of so many domains.
+pub(super) fn weight(domains: usize) -> f64 {
+    ((domains + 2) as f64).ln()
+}
+
+/// A raw score brought to scale: the least becomes the greatest.
+pub(super) fn normalized(score: i64, least: i64, greatest: i64) -> i64 {
+    if greatest == 0 {
+        MAX_NODE_SCORE
+    } else {
+        MAX_NODE_SCORE * (greatest + least - score) / greatest
+    }
+}
+
+impl PodTopologySpread {
+    /// Whether nodes without all of the labels are left out when nodes are scored.
+    pub(super) fn wants_all_keys(&self, pod: &Pod) -> bool {
+        !pod.spec.topology_spread_constraints.is_empty() || !self.args.system_defaulted
+    }
+}
 
 /// A constraint with what it counts.
 struct Weighed {
@@ -71,7 +92,7 @@ impl PreScoreState {
                 Weighed {
                     constraint,
                     domains,
-                    weight: ((size + 2) as f64).ln(),
+                    weight: weight(size),
                 }
             })
             .collect();
@@ -84,11 +105,8 @@ impl PreScoreState {
         let inclusion = Inclusion::of(pod, cx.features);
         for node in cx.cluster.nodes.iter() {
             let labels = node.labels();
-            let mut keys = self
-                .weighed
-                .iter()
-                .map(|weighed| &weighed.constraint.topology_key);
-            if all_keys && !keys.all(|key| labels.contains_key(key)) {
+            let constraints = self.weighed.iter().map(|weighed| &weighed.constraint);
+            if all_keys && !has_all_keys(constraints, labels) {
                 continue;
             }
             for weighed in &mut self.weighed {
@@ -118,7 +136,7 @@ impl PreScoreState {
             } else {
                 weighed.domains.get(value).copied().unwrap_or(0)
             };
-            score += count as f64 * weighed.weight + (constraint.max_skew - 1) as f64;
+            score += constraint.cost(count, weighed.weight);
         }
         score.round() as i64
     }
@@ -145,8 +163,7 @@ impl PreScore for PodTopologySpread {
                 ));
             }
         };
-        let has_own = !pod.pod.spec.topology_spread_constraints.is_empty();
-        let all_keys = has_own || !self.args.system_defaulted;
+        let all_keys = self.wants_all_keys(&pod.pod);
         let mut kept = PreScoreState::new(cx, constraints, nodes, all_keys);
         kept.count(cx, pod, all_keys);
         state.write(kept);
@@ -191,12 +208,10 @@ impl Score for PodTopologySpread {
         let least = valid().min().unwrap_or(0);
         let greatest = valid().max().unwrap_or(0);
         for (slot, score) in scores {
-            *score = if !counted(slot) {
-                0
-            } else if greatest == 0 {
-                MAX_NODE_SCORE
+            *score = if counted(slot) {
+                normalized(*score, least, greatest)
             } else {
-                MAX_NODE_SCORE * (greatest + least - *score) / greatest
+                0
             };
         }
         Status::success()

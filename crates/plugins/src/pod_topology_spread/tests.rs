@@ -621,7 +621,7 @@ fn pods_that_help() {
     let indifferent = spread(json!([hard("zone", 1)]));
     let change = update(indifferent.clone(), {
         let mut pod = indifferent.clone();
-        pod.spec.tolerations = tolerant.spec.tolerations;
+        pod.spec.tolerations = tolerant.spec.tolerations.clone();
         pod
     });
     let tolerations = ActionType::UPDATE_POD_TOLERATION;

@@ -1,0 +1,383 @@
+//! Constraints judged from books that follow the cluster pod by pod.
+//!
+//! A node's class is a number per constraint: those of the hard ones, then those of the soft ones. Large domains go by
+//! their number, and what is in them is looked up when a class is judged: a pod that comes to a zone changes the class
+//! of no node. Hosts, and other domains of few nodes, go by how many pods they have: so there are few classes however
+//! many hosts there are, and a pod that comes changes the class of its own node and of the few beside it.
+
+mod hard;
+mod levels;
+mod members;
+mod places;
+mod soft;
+#[cfg(test)]
+mod tests;
+
+use super::PodTopologySpread;
+use super::constraints::{
+    Constraint, DO_NOT_SCHEDULE, Inclusion, SCHEDULE_ANYWAY, has_all_keys, is_countable,
+};
+use super::score::{normalized, weight};
+use berth_api::{Labels, Pod, Selector};
+use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
+use berth_framework::plugin::Context;
+use berth_framework::{PodInfo, Slot, Status};
+use hard::Hard;
+use places::Entry;
+use smallvec::SmallVec;
+use soft::Soft;
+use std::sync::Arc;
+
+/// The class of nodes without the label.
+const MISSING: i64 = -1;
+/// The class, for every soft constraint, of nodes without all of the labels where those do not score.
+const IGNORED: i64 = i64::MIN;
+
+/// The pods that a selector matches, by slot. Constraints with equal selectors share one.
+#[derive(Debug)]
+struct Tally {
+    selector: Selector,
+    counts: Vec<u32>,
+}
+
+impl Tally {
+    /// A selector of everything counts none, as upstream.
+    fn matches(&self, labels: &Labels) -> bool {
+        !self.selector.is_empty() && self.selector.matches(labels)
+    }
+
+    fn count(&self, slot: Slot) -> i64 {
+        self.counts.get(slot.index()).map_or(0, |n| i64::from(*n))
+    }
+}
+
+/// What is known of the node of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    /// There is none.
+    Absent,
+    /// It does not score: it lacks a label of the soft constraints.
+    Ignored,
+    There,
+}
+
+/// The books for all pods with one fragment.
+#[derive(Debug)]
+struct SpreadLedger {
+    pod: Arc<PodInfo>,
+    inclusion: Inclusion,
+    /// Whether nodes without all labels of the soft constraints do not score.
+    all_keys: bool,
+    tallies: SmallVec<[Tally; 1]>,
+    hard: Vec<Hard>,
+    soft: Vec<Soft>,
+    presence: Vec<Presence>,
+}
+
+fn tally_of(tallies: &mut SmallVec<[Tally; 1]>, selector: &Selector) -> usize {
+    let known = tallies.iter().position(|tally| tally.selector == *selector);
+    known.unwrap_or_else(|| {
+        tallies.push(Tally {
+            selector: selector.clone(),
+            counts: Vec::new(),
+        });
+        tallies.len() - 1
+    })
+}
+
+impl SpreadLedger {
+    fn new(
+        cx: &Context<'_>,
+        pod: &Arc<PodInfo>,
+        hard: Vec<Constraint>,
+        soft: Vec<Constraint>,
+        all_keys: bool,
+    ) -> Self {
+        let mut tallies = SmallVec::new();
+        let hard = hard.into_iter().map(|constraint| {
+            let tally = tally_of(&mut tallies, &constraint.selector);
+            let own = constraint.selector.matches(pod.pod.labels());
+            Hard::new(constraint, tally, own)
+        });
+        let hard = hard.collect();
+        let soft = soft.into_iter().map(|constraint| {
+            let tally = tally_of(&mut tallies, &constraint.selector);
+            Soft::new(constraint, tally)
+        });
+        let soft = soft.collect();
+        let mut ledger = Self {
+            pod: pod.clone(),
+            inclusion: Inclusion::of(&pod.pod, cx.features),
+            all_keys,
+            tallies,
+            hard,
+            soft,
+            presence: Vec::new(),
+        };
+        ledger.grow(cx.cluster.nodes.slots());
+        let mut changed = Vec::new();
+        for view in cx.cluster.nodes.iter() {
+            ledger.node_changed(cx, view.slot(), &mut changed);
+            changed.clear();
+        }
+        ledger
+    }
+
+    fn grow(&mut self, slots: usize) {
+        if self.presence.len() >= slots {
+            return;
+        }
+        self.presence.resize(slots, Presence::Absent);
+        for tally in &mut self.tallies {
+            tally.counts.resize(slots, 0);
+        }
+        for hard in &mut self.hard {
+            hard.grow(slots);
+        }
+        for soft in &mut self.soft {
+            soft.grow(slots);
+        }
+    }
+
+    fn presence(&self, slot: Slot) -> Presence {
+        let known = self.presence.get(slot.index());
+        known.copied().unwrap_or(Presence::Absent)
+    }
+
+    /// By tally: whether the pod counts.
+    fn counted(&self, pod: &Pod) -> SmallVec<[bool; 8]> {
+        if !is_countable(pod, self.pod.pod.namespace()) {
+            return SmallVec::new();
+        }
+        let tallies = self.tallies.iter();
+        tallies.map(|tally| tally.matches(pod.labels())).collect()
+    }
+
+    fn raw_score(&self, class: &[i64], weights: &[f64]) -> i64 {
+        let mut score = 0.0;
+        for ((soft, class), weight) in self.soft.iter().zip(class).zip(weights) {
+            if let Some(count) = soft.count(*class) {
+                score += soft.constraint.cost(count, *weight);
+            }
+        }
+        score.round() as i64
+    }
+
+    /// The numbers of the soft constraints; nothing for nodes that do not score.
+    fn scoring<'a>(&self, class: &'a [i64]) -> Option<&'a [i64]> {
+        let class = class.get(self.hard.len()..)?;
+        (class.first() != Some(&IGNORED)).then_some(class)
+    }
+}
+
+impl Ledger for SpreadLedger {
+    fn pod_moved(
+        &mut self,
+        _cx: &Context<'_>,
+        node: Slot,
+        pod: &PodInfo,
+        movement: Movement,
+        changed: &mut Vec<Slot>,
+    ) {
+        if self.presence(node) == Presence::Absent {
+            return;
+        }
+        let counted = self.counted(&pod.pod);
+        if !counted.contains(&true) {
+            return;
+        }
+        let pods = match movement {
+            Movement::Came => 1,
+            Movement::Went => -1,
+        };
+        for (tally, counted) in self.tallies.iter_mut().zip(&counted) {
+            if *counted {
+                let count = &mut tally.counts[node.index()];
+                *count = count.saturating_add_signed(pods);
+            }
+        }
+        let pods = i64::from(pods);
+        let mut is_changed = false;
+        for hard in self.hard.iter_mut().filter(|hard| counted[hard.tally]) {
+            is_changed |= hard.pod_moved(node, pods, changed);
+        }
+        for soft in self.soft.iter_mut().filter(|soft| counted[soft.tally]) {
+            is_changed |= soft.pod_moved(node, pods);
+        }
+        if is_changed {
+            changed.push(node);
+        }
+    }
+
+    fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>) {
+        self.grow(node.index() + 1);
+        let before: SmallVec<[i64; 4]> = self.tallies.iter().map(|t| t.count(node)).collect();
+        for tally in &mut self.tallies {
+            tally.counts[node.index()] = 0;
+        }
+        let view = cx.cluster.nodes.get(node);
+        for other in view.iter().flat_map(|view| view.pods()) {
+            let counted = self.counted(&other.pod);
+            for (tally, counted) in self.tallies.iter_mut().zip(counted) {
+                tally.counts[node.index()] += u32::from(counted);
+            }
+        }
+        let entry = |constraint: &Constraint, in_all: bool, unlabelled_too: bool| {
+            let node = view?.node();
+            let counts = in_all && self.inclusion.includes(constraint, &self.pod.pod, node);
+            Some(Entry {
+                value: node.labels().get_str(&constraint.topology_key),
+                unlabelled_too,
+                counts,
+            })
+        };
+        let in_all = view.is_some_and(|view| {
+            let constraints = self.hard.iter().map(|hard| &hard.constraint);
+            has_all_keys(constraints, view.labels())
+        });
+        for hard in &mut self.hard {
+            let entry = entry(&hard.constraint, in_all, false);
+            let after = self.tallies[hard.tally].count(node);
+            hard.node_changed(node, entry, before[hard.tally], after, changed);
+        }
+        let scores = view.is_some_and(|view| {
+            let constraints = self.soft.iter().map(|soft| &soft.constraint);
+            !self.all_keys || has_all_keys(constraints, view.labels())
+        });
+        for soft in &mut self.soft {
+            let entry = entry(&soft.constraint, true, !self.all_keys).filter(|_| scores);
+            let after = self.tallies[soft.tally].count(node);
+            soft.node_changed(node, entry, before[soft.tally], after);
+        }
+        self.presence[node.index()] = match view {
+            None => Presence::Absent,
+            Some(_) if scores => Presence::There,
+            Some(_) => Presence::Ignored,
+        };
+    }
+
+    fn width(&self) -> usize {
+        self.hard.len() + self.soft.len()
+    }
+
+    fn class(&self, node: Slot, class: &mut Class) {
+        class.extend(self.hard.iter().map(|hard| hard.class(node)));
+        let scores = self.presence(node) == Presence::There;
+        class.extend(self.soft.iter().map(|soft| {
+            if scores {
+                soft.class(node, self.tallies[soft.tally].count(node))
+            } else {
+                IGNORED
+            }
+        }));
+    }
+
+    fn filter(&self, class: &[i64]) -> Result<(), Status> {
+        let mut hard = self.hard.iter().zip(class);
+        hard.try_for_each(|(hard, class)| hard.filter(*class))
+    }
+
+    fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool {
+        if self.soft.is_empty() {
+            return false;
+        }
+        let scoring = classes
+            .iter()
+            .filter(|feasible| self.scoring(feasible.class).is_some());
+        let hosts = scoring.map(|feasible| feasible.nodes).sum();
+        let weights: SmallVec<[f64; 4]> = (0..)
+            .zip(&self.soft)
+            .map(|(at, soft)| {
+                if soft.is_per_host() {
+                    return weight(hosts);
+                }
+                let among = classes
+                    .iter()
+                    .filter_map(|feasible| self.scoring(feasible.class));
+                weight(soft.domains(among.map(|class| class[at])))
+            })
+            .collect();
+        let (mut least, mut greatest) = (i64::MAX, i64::MIN);
+        for (feasible, score) in classes.iter().zip(scores.iter_mut()) {
+            if let Some(class) = self.scoring(feasible.class) {
+                *score = self.raw_score(class, &weights);
+                least = least.min(*score);
+                greatest = greatest.max(*score);
+            }
+        }
+        for (feasible, score) in classes.iter().zip(scores) {
+            *score = match self.scoring(feasible.class) {
+                Some(_) => normalized(*score, least, greatest),
+                None => 0,
+            };
+        }
+        true
+    }
+
+    fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {
+        self.counted(&pod.pod).contains(&true)
+    }
+
+    fn bytes(&self) -> usize {
+        let tallies = self
+            .tallies
+            .iter()
+            .map(|t| t.counts.capacity() * size_of::<u32>());
+        size_of::<Self>()
+            + tallies.sum::<usize>()
+            + self.hard.iter().map(Hard::bytes).sum::<usize>()
+            + self.soft.iter().map(Soft::bytes).sum::<usize>()
+            + self.presence.capacity()
+    }
+}
+
+impl PodTopologySpread {
+    /// The hard and the soft constraints of a pod.
+    fn both(&self, cx: &Context<'_>, pod: &Pod) -> Result<[Vec<Constraint>; 2], String> {
+        let of = |action| self.constraints(cx.cluster, cx.features, pod, action);
+        Ok([of(DO_NOT_SCHEDULE)?, of(SCHEDULE_ANYWAY)?])
+    }
+}
+
+impl Domains for PodTopologySpread {
+    /// The constraints with their selectors resolved, so that other services make another fragment; and what the
+    /// policies look at, where a constraint has such.
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        let pod = &pod.pod;
+        let Ok([hard, soft]) = self.both(cx, pod) else {
+            return Kept::Never;
+        };
+        let has_any = !hard.is_empty() || !soft.is_empty();
+        fragment.put(&has_any);
+        if !has_any {
+            return Kept::ByFragment;
+        }
+        fragment.put(pod.namespace());
+        fragment.put(&hard[..]);
+        fragment.put(&soft[..]);
+        for constraint in &hard {
+            fragment.put(&constraint.selector.matches(pod.labels()));
+        }
+        fragment.put(&self.wants_all_keys(pod));
+        let any = |of: fn(&Constraint) -> bool| hard.iter().chain(&soft).any(of);
+        if any(|constraint| constraint.honor_affinity) {
+            let affinity = pod.spec.affinity.as_ref();
+            let affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
+            fragment.put(&pod.spec.node_selector);
+            fragment.put(&affinity.and_then(|affinity| affinity.required.as_ref()));
+        }
+        if any(|constraint| constraint.honor_taints) {
+            fragment.put(&pod.spec.tolerations);
+        }
+        Kept::ByFragment
+    }
+
+    fn open(&self, cx: &Context<'_>, pod: &Arc<PodInfo>) -> Option<Box<dyn Ledger>> {
+        let [hard, soft] = self.both(cx, &pod.pod).ok()?;
+        if hard.is_empty() && soft.is_empty() {
+            return None;
+        }
+        let all_keys = self.wants_all_keys(&pod.pod);
+        Some(Box::new(SpreadLedger::new(cx, pod, hard, soft, all_keys)))
+    }
+}

@@ -1,0 +1,75 @@
+//! The nodes of each domain, as lists through an array.
+
+use super::places::Number;
+use berth_framework::Slot;
+
+const NOBODY: u32 = u32::MAX;
+
+/// A node's neighbours in its domain.
+#[derive(Debug, Clone, Copy)]
+struct Links {
+    before: u32,
+    after: u32,
+}
+
+/// The nodes of each domain.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    links: Vec<Links>,
+    /// The first node of each domain, by its number.
+    first: Vec<u32>,
+}
+
+fn at(slot: Slot) -> u32 {
+    u32::try_from(slot.index()).unwrap_or(NOBODY)
+}
+
+impl Members {
+    pub(super) fn grow(&mut self, slots: usize) {
+        if self.links.len() < slots {
+            let alone = Links {
+                before: NOBODY,
+                after: NOBODY,
+            };
+            self.links.resize(slots, alone);
+        }
+    }
+
+    pub(super) fn insert(&mut self, domain: Number, slot: Slot) {
+        let domain = domain as usize;
+        if self.first.len() <= domain {
+            self.first.resize(domain + 1, NOBODY);
+        }
+        let after = std::mem::replace(&mut self.first[domain], at(slot));
+        if after != NOBODY {
+            self.links[after as usize].before = at(slot);
+        }
+        self.links[slot.index()] = Links {
+            before: NOBODY,
+            after,
+        };
+    }
+
+    pub(super) fn remove(&mut self, domain: Number, slot: Slot) {
+        let Links { before, after } = self.links[slot.index()];
+        match before {
+            NOBODY => self.first[domain as usize] = after,
+            before => self.links[before as usize].after = after,
+        }
+        if after != NOBODY {
+            self.links[after as usize].before = before;
+        }
+    }
+
+    /// The nodes of a domain, in no particular order.
+    pub(super) fn of(&self, domain: Number) -> impl Iterator<Item = Slot> {
+        let known = |at: u32| (at != NOBODY).then_some(at);
+        let first = self.first.get(domain as usize).copied().and_then(known);
+        std::iter::successors(first, move |at| known(self.links[*at as usize].after))
+            .map(Slot::from_index)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.links.capacity() * size_of::<Links>() + self.first.capacity() * size_of::<u32>()
+    }
+}

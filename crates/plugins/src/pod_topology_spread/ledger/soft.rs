@@ -1,0 +1,117 @@
+//! `ScheduleAnyway`: the books of one constraint.
+
+use super::super::constraints::{Constraint, HOSTNAME};
+use super::MISSING;
+use super::places::{Distinct, Entry, Number, Places};
+use berth_framework::Slot;
+
+/// A constraint with what it counts.
+#[derive(Debug)]
+pub(super) struct Soft {
+    pub(super) constraint: Constraint,
+    /// Which tally has the counts of its selector.
+    pub(super) tally: usize,
+    /// Pods by domain; hosts are counted one by one, and only where they are is kept.
+    places: Option<Places>,
+    /// By slot: whether the node has the label. Only for hosts.
+    labelled: Vec<bool>,
+}
+
+impl Soft {
+    pub(super) fn new(constraint: Constraint, tally: usize) -> Self {
+        let places = (constraint.topology_key != HOSTNAME).then(Places::default);
+        Self {
+            constraint,
+            tally,
+            places,
+            labelled: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_per_host(&self) -> bool {
+        self.places.is_none()
+    }
+
+    pub(super) fn grow(&mut self, slots: usize) {
+        match &mut self.places {
+            Some(places) => places.grow(slots),
+            None if self.labelled.len() < slots => self.labelled.resize(slots, false),
+            None => {}
+        }
+    }
+
+    /// What nodes are told apart by: the number of their domain, or, of hosts, that of their own pods.
+    pub(super) fn class(&self, slot: Slot, count: i64) -> i64 {
+        match &self.places {
+            Some(places) => {
+                let place = places.of(slot);
+                let labelled = place.domain().filter(|_| !place.is_unlabelled());
+                labelled.map_or(MISSING, i64::from)
+            }
+            None if self.labelled[slot.index()] => count,
+            None => MISSING,
+        }
+    }
+
+    /// The pods that count on the nodes of a class; nothing where the label is missing.
+    pub(super) fn count(&self, class: i64) -> Option<i64> {
+        let Some(places) = &self.places else {
+            return (class != MISSING).then_some(class);
+        };
+        let number = Number::try_from(class).ok()?;
+        Some(places.domain(number).sum)
+    }
+
+    /// How many domains there are among nodes of these classes. Those without the label are in the domain of the
+    /// empty one.
+    pub(super) fn domains(&self, classes: impl Iterator<Item = i64>) -> usize {
+        let Some(places) = &self.places else {
+            return 0;
+        };
+        let empty = places.empty();
+        let mut distinct = Distinct::new(places.numbers());
+        for class in classes {
+            if let Some(number) = Number::try_from(class).ok().or(empty) {
+                distinct.insert(number);
+            }
+        }
+        distinct.count()
+    }
+
+    /// A pod that counts has come to a node or gone from it; tells whether the node's class is another now.
+    pub(super) fn pod_moved(&mut self, slot: Slot, pods: i64) -> bool {
+        match &mut self.places {
+            Some(places) => {
+                places.add(slot, pods);
+                false
+            }
+            None => self.labelled[slot.index()],
+        }
+    }
+
+    /// A node that had `before` pods that count has `after` now, or is elsewhere, or gone.
+    pub(super) fn node_changed(
+        &mut self,
+        slot: Slot,
+        entry: Option<Entry<'_>>,
+        before: i64,
+        after: i64,
+    ) {
+        let Some(places) = &mut self.places else {
+            self.labelled[slot.index()] = entry.is_some_and(|entry| entry.value.is_some());
+            return;
+        };
+        let from = places.of(slot).domain();
+        places.leave(slot, before);
+        if let Some(entry) = &entry {
+            places.enter(slot, entry, after);
+        }
+        if let Some(from) = from {
+            places.forget_if_empty(from);
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.places.as_ref().map_or(0, Places::bytes) + self.labelled.capacity()
+    }
+}
