@@ -235,6 +235,57 @@ pub(crate) enum PerfCommand {
         after_help = "Example: berth perf core --nodes 5000 --rows unconstrained,hard-spread"
     )]
     Core(PerfCoreArgs),
+    /// The scheduling queue: what events cost while many pods wait, and how fast pods come and go
+    #[command(after_help = "Example: berth perf queue --waiting 100,1000000")]
+    Queue(PerfQueueArgs),
+    /// The dispatcher of API calls: how many it takes, and whether bindings wait for status patches
+    #[command(after_help = "Example: berth perf dispatcher --patches 100000")]
+    Dispatcher(PerfDispatcherArgs),
+}
+
+/// `berth perf queue`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfQueueArgs {
+    /// Pods that wait for something else, one or more numbers to compare in one run
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "100,10000,1000000"
+    )]
+    pub(crate) waiting: Vec<usize>,
+    /// How often each event is raised
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    pub(crate) events: usize,
+    /// Active pods while pods come and go
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) active: usize,
+    /// Pods that come and go
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    pub(crate) pairs: usize,
+    /// Seed of the pods' priorities
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// `berth perf dispatcher`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfDispatcherArgs {
+    /// Calls handed in to see how many it takes a second; it holds at most 131072 status patches
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) calls: usize,
+    /// Status patches that are pending while bindings are made
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) patches: usize,
+    /// Bindings that are made
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    pub(crate) bindings: usize,
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
 }
 
 /// `berth perf core`.

@@ -1,9 +1,12 @@
 //! `berth perf`: measures, and prints what was measured.
 
-use crate::cli::{Output, PerfArgs, PerfCommand, PerfCoreArgs};
+use crate::cli::{Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfQueueArgs};
 use crate::exit::Failure;
 use berth_perf::core::{self, Row};
+use berth_perf::{dispatcher, queue};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::fmt;
 
 /// Measures.
 ///
@@ -12,6 +15,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
     match &args.what {
         PerfCommand::Core(args) => run_core(args),
+        PerfCommand::Queue(args) => run_queue(args),
+        PerfCommand::Dispatcher(args) => run_dispatcher(args),
     }
 }
 
@@ -47,9 +52,63 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), Failure> {
     })
     .map_err(Failure::environment)?;
     bar.finish_and_clear();
-    match args.output {
+    print_as(args.output, &report)
+}
+
+fn run_queue(args: &PerfQueueArgs) -> Result<(), Failure> {
+    let counts = [args.events, args.active, args.pairs];
+    if args.waiting.is_empty() || counts.contains(&0) {
+        return Err(Failure::Usage(
+            "--waiting needs a number, and --events, --active and --pairs must be at least 1: there is nothing to \
+             measure"
+                .to_owned(),
+        ));
+    }
+    let options = queue::Options {
+        waiting: args.waiting.clone(),
+        events: args.events,
+        active: args.active,
+        pairs: args.pairs,
+        seed: args.seed,
+    };
+    let bar = step_bar(options.steps());
+    let report = queue::run(&options, |step| {
+        bar.set_message(step);
+        bar.inc(1);
+    })
+    .map_err(Failure::environment)?;
+    bar.finish_and_clear();
+    print_as(args.output, &report)
+}
+
+fn run_dispatcher(args: &PerfDispatcherArgs) -> Result<(), Failure> {
+    let options = dispatcher::Options {
+        calls: args.calls,
+        patches: args.patches,
+        bindings: args.bindings,
+    };
+    options.check().map_err(Failure::Usage)?;
+    let bar = step_bar(options.steps());
+    let report = dispatcher::run(&options, |step| {
+        bar.set_message(step);
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    print_as(args.output, &report)
+}
+
+fn step_bar(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn print_as(output: Output, report: &(impl Serialize + fmt::Display)) -> Result<(), Failure> {
+    match output {
         Output::Json => {
-            let json = serde_json::to_string_pretty(&report).map_err(Failure::environment)?;
+            let json = serde_json::to_string_pretty(report).map_err(Failure::environment)?;
             println!("{json}");
         }
         Output::Text => print!("{report}"),

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod core;
+pub mod dispatcher;
 mod generate;
 pub mod memory;
 pub mod queue;
