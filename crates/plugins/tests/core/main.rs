@@ -1,6 +1,7 @@
 //! The in-tree plugins at work in the scheduling core: what only shows when they meet queue, cache and dispatcher.
 
 mod bad_input;
+mod defaults;
 mod preemption;
 mod volumes;
 mod world;

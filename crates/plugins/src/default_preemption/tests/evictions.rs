@@ -1,0 +1,261 @@
+//! How the victims are told, and the preemptor kept out meanwhile (plugins 6.5, 6.6).
+
+use super::*;
+use berth_framework::call::{CallError, CallErrorKind};
+use berth_framework::{ApiCall, Feature};
+
+/// plugins 6.5, P-17, P-20, P-24: what goes out. The core tells the victims, and publishes what is said of them.
+#[test]
+fn victims_are_told_why() {
+    let mut lower = plain("lower", 5, 1);
+    lower.status.nominated_node_name = "n".into();
+    let mut equal = plain("equal", 10, 1);
+    equal.status.nominated_node_name = "n".into();
+    let nodes = vec![("n", vec![plain("b", 1, 2), plain("a", 2, 2)])];
+    let outcome = preempt(
+        world(nodes),
+        plain("p", 10, 4),
+        json!(null),
+        vec![lower, equal],
+    );
+    assert_eq!(outcome.text(), "n: a b");
+    let [
+        ApiCall::PatchPodStatus {
+            pod,
+            condition: None,
+            nominated_node: Some(cleared),
+        },
+    ] = &outcome.calls.made[..]
+    else {
+        panic!("a promise taken back: {:?}", outcome.calls.made);
+    };
+    assert_eq!((pod.name.as_str(), cleared.as_str()), ("lower", ""));
+    let [preemption] = &outcome.calls.preemptions[..] else {
+        panic!("one preemption: {:?}", outcome.calls.preemptions);
+    };
+    assert_eq!(preemption.preemptor.name, "p");
+    assert_eq!(preemption.plugin, NAME);
+    let names: Vec<&str> = preemption
+        .victims
+        .iter()
+        .map(|victim| victim.event.regarding.name.as_str())
+        .collect();
+    assert_eq!(names, ["a", "b"], "the most important first");
+    let condition = &preemption.victims[0].condition;
+    assert_eq!(
+        [
+            &condition.kind,
+            &condition.status,
+            &condition.reason,
+            &condition.message
+        ]
+        .map(|s| s.as_str()),
+        [
+            "DisruptionTarget",
+            "True",
+            "PreemptionByScheduler",
+            "default-scheduler: preempting to accommodate a higher priority pod"
+        ]
+    );
+    let event = &preemption.victims[0].event;
+    assert_eq!(event.kind.as_str(), "Normal");
+    assert_eq!(
+        [event.reason, event.action, &event.note],
+        ["Preempted", "Preempting", "Preempted by pod p on node n"]
+    );
+    assert_eq!(event.related.as_ref().map(|p| p.name.as_str()), Some("p"));
+    assert_eq!(outcome.calls.events, [], "nothing is said before it is so");
+}
+
+/// P-1, P-19, P-20: every attempt counts, and so do the victims: all of them, unless every one is on its way already.
+#[test]
+fn attempts_and_victims_are_counted() {
+    use Observation::{PreemptionAttempt, PreemptionVictims};
+    let going = |name: &str| {
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        pod(name, 1, 2, deleted)
+    };
+    let mut never = plain("p", 10, 4);
+    never.spec.preemption_policy = Some("Never".into());
+    let two = || vec![plain("a", 1, 2), plain("b", 2, 2)];
+    for (name, there, preemptor, expected) in [
+        ("not allowed to", two(), never, vec![PreemptionAttempt]),
+        (
+            "two victims",
+            two(),
+            plain("p", 10, 4),
+            vec![PreemptionAttempt, PreemptionVictims(2)],
+        ),
+        (
+            "one of them goes already",
+            vec![plain("a", 1, 2), going("b")],
+            plain("p", 10, 4),
+            vec![PreemptionAttempt, PreemptionVictims(2)],
+        ),
+        (
+            "both do",
+            vec![going("a"), going("b")],
+            plain("p", 10, 4),
+            vec![PreemptionAttempt],
+        ),
+    ] {
+        let world = world(vec![("n", there)]);
+        let outcome = preempt(world, preemptor, json!(null), Vec::new());
+        assert_eq!(outcome.calls.observations, expected, "{name}");
+        let told = outcome.calls.preemptions.len();
+        assert_eq!(
+            told,
+            usize::from(name.contains("victim") || name.contains("one")),
+            "{name}"
+        );
+    }
+}
+
+/// P-19: without the gate every eviction is waited for, one that fails ends it, and what is said of a victim is said
+/// when it goes.
+#[test]
+fn without_the_gate_evictions_are_waited_for() {
+    let failed = |kind: CallErrorKind| {
+        Wake::Call(Err(CallError {
+            kind,
+            message: "no".to_owned(),
+        }))
+    };
+    for (second, expected, told) in [
+        (Wake::Call(Ok(())), Ok("n"), 2),
+        (failed(CallErrorKind::NotFound), Ok("n"), 1),
+        (failed(CallErrorKind::Refused), Err("preemption: no"), 1),
+        (
+            Wake::Deadline,
+            Err("preemption: no answer to an eviction within 300 s"),
+            1,
+        ),
+    ] {
+        let mut world = world(vec![("n", vec![plain("a", 1, 2), plain("b", 2, 2)])]);
+        world.features = world
+            .features
+            .with(Feature::SchedulerAsyncPreemption, false);
+        let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
+        let (now, features) = (world.now, world.features);
+        let mut trial = Trial::new(&mut world, &pod);
+        let before = trial.statuses();
+        let mut calls = Calls::default();
+        let plugin = DefaultPreemption::default();
+        let mut cx = PostFilterContext {
+            now,
+            features: &features,
+            outbox: &mut calls,
+            dry_run: &mut trial,
+        };
+        let step = plugin.start_post_filter(&mut cx, &pod, &before);
+        assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
+        let step = plugin.resume_post_filter(&mut cx, &pod, &before, Wake::Call(Ok(())));
+        assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
+        let PostFilterStep::Done(result) =
+            plugin.resume_post_filter(&mut cx, &pod, &before, second)
+        else {
+            panic!("it is over");
+        };
+        match expected {
+            Ok(node) => assert_eq!(result.nominating, Nominating::Set(node.into())),
+            Err(message) => {
+                assert_eq!(result.status.message(), message);
+                assert_eq!(result.nominating, Nominating::Keep);
+            }
+        }
+        assert_eq!(calls.made.len(), 2);
+        assert_eq!(calls.events.len(), told);
+        assert_eq!(calls.preemptions.len(), 0);
+    }
+}
+
+/// P-17: the same with victims that are not bound yet: no call, and the event says so.
+#[test]
+fn without_the_gate_pods_are_stopped_in_memory_too() {
+    let mut world = world(vec![("n", vec![plain("victim", 1, 4)])]);
+    world.features = world
+        .features
+        .with(Feature::SchedulerAsyncPreemption, false);
+    let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
+    let (now, features) = (world.now, world.features);
+    let mut trial = Trial::new(&mut world, &pod);
+    let before = trial.statuses();
+    let mut calls = Calls {
+        in_memory: true,
+        ..Calls::default()
+    };
+    let mut cx = PostFilterContext {
+        now,
+        features: &features,
+        outbox: &mut calls,
+        dry_run: &mut trial,
+    };
+    let result = DefaultPreemption::default().post_filter(&mut cx, &pod, &before);
+    assert!(result.status.is_success());
+    assert_eq!(calls.made, []);
+    assert_eq!(
+        calls.events[0].note,
+        "Preempted by pod p on node n (in kube-scheduler memory)."
+    );
+}
+
+/// plugins 6.6, 15.19, 15.30, P-21: a pod whose victims are being told to go is kept out, with the gate, and a
+/// deleted pod wakes nobody on this plugin's behalf.
+#[test]
+fn a_preemptor_is_kept_out_while_its_victims_are_told() {
+    let preemptor = plain("p", 10, 1);
+    for (preempting, gate, expected) in [
+        (false, true, None),
+        (
+            true,
+            true,
+            Some("waiting for the preemption for this pod to be finished"),
+        ),
+        (true, false, None),
+    ] {
+        let mut world = World::new();
+        world.features = world.features.with(Feature::SchedulerAsyncPreemption, gate);
+        if preempting {
+            world.cluster.preempting.insert("p".into());
+        }
+        world.cluster.preempting.insert("another".into());
+        let status = DefaultPreemption::default().pre_enqueue(&world.context(), &preemptor);
+        match expected {
+            None => assert!(status.is_success()),
+            Some(message) => {
+                assert_eq!(status.code(), Code::UnschedulableAndUnresolvable);
+                assert_eq!(status.message(), message);
+            }
+        }
+    }
+    let got = crate::testing::hint(
+        DefaultPreemption::default(),
+        &World::new(),
+        EventResource::Pod,
+        ActionType::DELETE,
+        &preemptor,
+        crate::testing::delete(plain("o", 1, 1)),
+    );
+    assert_eq!(got, Ok(Hint::Skip));
+}
+
+/// P-5: what counts is how a pod looks with our own writes, though on its node it is counted as the API shows it.
+#[test]
+fn a_victim_goes_from_when_its_deletion_is_handed_over() {
+    let mut preemptor = plain("p", 10, 4);
+    preemptor.status.nominated_node_name = "n".into();
+    let mut world = world(vec![("n", vec![plain("victim", 1, 4)])]);
+    let going = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "status": {"conditions": [
+            {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        ]},
+    });
+    let going = Arc::new(pod("victim", 1, 4, going));
+    world.cluster.pods.insert("victim".into(), going);
+    let outcome = preempt(world, preemptor, json!(null), Vec::new());
+    assert_eq!(
+        outcome.text(),
+        "preemption: not eligible due to a terminating pod on the nominated node."
+    );
+}
