@@ -1,9 +1,12 @@
 //! A pod with what scheduling computes from it once.
 
+mod memo;
+
 use berth_api::pod::PodAffinityTerm;
 use berth_api::requests::{self, DEFAULT_MEMORY, DEFAULT_MILLI_CPU};
 use berth_api::{Labels, Pod, Resources, Selector, Str};
 use smallvec::SmallVec;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// A port of a node that a pod takes.
@@ -166,11 +169,18 @@ impl AffinityTerms {
     }
 }
 
-/// A pod with its parsed terms and its sums.
+/// A pod with what scheduling computes from it. The pods of a template share what is computed, so a pod takes little
+/// more than a pointer to it; it is read as if it were here.
 #[derive(Debug, Clone)]
 pub struct PodInfo {
     /// The pod.
     pub pod: Arc<Pod>,
+    computed: Arc<Computed>,
+}
+
+/// What scheduling computes from a pod: its parsed terms and its sums.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Computed {
     /// What the pod holds on a node.
     pub requests: Resources,
     /// CPU in milli-CPU that the pod counts for in scores, defaults included.
@@ -183,10 +193,40 @@ pub struct PodInfo {
     pub affinity: Option<Box<AffinityTerms>>,
 }
 
+impl Deref for PodInfo {
+    type Target = Computed;
+    fn deref(&self) -> &Computed {
+        &self.computed
+    }
+}
+
 impl PodInfo {
-    /// Computes what is needed of `pod`.
+    /// Computes what is needed of `pod`, unless a pod of its template has come by lately.
     pub fn new(pod: Arc<Pod>) -> Self {
-        let requests = requests::pod_resources(&pod, requests::Options::PLACED);
+        Self {
+            computed: memo::computed(&pod),
+            pod,
+        }
+    }
+
+    /// Whether this is another version of the same pod that holds the same of its node and looks the same to other
+    /// pods: to them it makes no difference which of the two is counted.
+    pub fn counts_as(&self, other: &Self) -> bool {
+        let (mine, others) = (&self.pod, &other.pod);
+        Arc::ptr_eq(&self.computed, &other.computed)
+            && mine.spec.template.is_same(&others.spec.template)
+            && mine.uid() == others.uid()
+            && mine.namespace() == others.namespace()
+            && mine.labels() == others.labels()
+            && mine.metadata.deletion_timestamp == others.metadata.deletion_timestamp
+            && mine.metadata.owner_references == others.metadata.owner_references
+            && mine.status.start_time == others.status.start_time
+    }
+}
+
+impl Computed {
+    fn of(pod: &Pod) -> Self {
+        let requests = requests::pod_resources(pod, requests::Options::PLACED);
         let plain = !pod.spec.containers.is_empty()
             && pod.all_containers().all(|c| {
                 let r = &c.resources.requests;
@@ -195,7 +235,7 @@ impl PodInfo {
         let (non_zero_milli_cpu, non_zero_memory) = if plain {
             (requests.milli_cpu, requests.memory)
         } else {
-            let sum = requests::pod_resources(&pod, requests::Options::PLACED_NON_ZERO);
+            let sum = requests::pod_resources(pod, requests::Options::PLACED_NON_ZERO);
             (sum.milli_cpu, sum.memory)
         };
         let affinity = pod
@@ -203,22 +243,14 @@ impl PodInfo {
             .affinity
             .as_ref()
             .filter(|a| a.pod_affinity.is_some() || a.pod_anti_affinity.is_some())
-            .map(|_| Box::new(AffinityTerms::parse(&pod)));
+            .map(|_| Box::new(AffinityTerms::parse(pod)));
         Self {
-            host_ports: host_ports(&pod),
+            host_ports: host_ports(pod),
             requests,
             non_zero_milli_cpu,
             non_zero_memory,
             affinity,
-            pod,
         }
-    }
-
-    /// The same computed values for a newer version of the same pod whose spec they do not depend on, or fresh
-    /// ones for another pod.
-    #[must_use]
-    pub fn updated(&self, pod: Arc<Pod>) -> Self {
-        Self::new(pod)
     }
 
     /// Whether the pod has affinity or anti-affinity to pods, even without a term.
@@ -272,6 +304,93 @@ mod tests {
             ip: ip.into(),
             protocol: protocol.into(),
             port,
+        }
+    }
+
+    fn pod(json: &str) -> Arc<Pod> {
+        Arc::new(serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {json}")))
+    }
+
+    fn named(name: &str, namespace: &str, more: &str, status: &str) -> PodInfo {
+        PodInfo::new(pod(&format!(
+            r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{name}"}},
+            "spec":{{"containers":[{{"name":"main","resources":{{"requests":{{"cpu":"100m","memory":"1Mi"}}}}}}]{more}}},
+            "status":{{{status}}}}}"#
+        )))
+    }
+
+    #[test]
+    fn pods_of_a_template_share_what_is_computed() {
+        let near = r#","affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[
+            {"topologyKey":"zone","labelSelector":{}}]}}"#;
+        let resized =
+            r#""containerStatuses":[{"name":"main","resources":{"requests":{"cpu":"300m"}}}]"#;
+        let plain = named("a", "x", "", "");
+        for (situation, other, shared) in [
+            ("another pod", named("b", "x", "", ""), true),
+            ("another namespace", named("b", "y", "", ""), true),
+            (
+                "a condition",
+                named(
+                    "a",
+                    "x",
+                    "",
+                    r#""conditions":[{"type":"PodScheduled","status":"True"}]"#,
+                ),
+                true,
+            ),
+            (
+                "another template",
+                named("b", "x", r#","hostNetwork":true"#, ""),
+                false,
+            ),
+            ("a resize", named("b", "x", "", resized), false),
+        ] {
+            assert_eq!(
+                Arc::ptr_eq(&plain.computed, &other.computed),
+                shared,
+                "{situation}"
+            );
+        }
+        // A term without namespaces means the pod's own.
+        let (x, y) = (named("a", "x", near, ""), named("b", "y", near, ""));
+        assert_ne!(x.affinity, y.affinity);
+        assert_eq!(named("b", "x", "", resized).requests.milli_cpu, 300);
+    }
+
+    #[test]
+    fn versions_of_a_pod_count_the_same_unless_others_can_tell() {
+        let before = named("a", "x", "", "");
+        let changed = |change: &dyn Fn(&mut Pod)| {
+            let mut pod = Pod::clone(&before.pod);
+            change(&mut pod);
+            PodInfo::new(Arc::new(pod))
+        };
+        for (situation, after, same) in [
+            ("bound", changed(&|p| p.spec.node_name = "n".into()), true),
+            (
+                "a version",
+                changed(&|p| p.metadata.resource_version = "2".into()),
+                true,
+            ),
+            (
+                "a label",
+                changed(&|p| p.metadata.labels = Labels::from_pairs([("a", "b")])),
+                false,
+            ),
+            (
+                "on its way out",
+                changed(&|p| p.metadata.deletion_timestamp = Some(berth_api::Time::EPOCH)),
+                false,
+            ),
+            (
+                "another pod",
+                changed(&|p| p.metadata.uid = "b".into()),
+                false,
+            ),
+            ("a priority", changed(&|p| p.spec.priority = Some(1)), false),
+        ] {
+            assert_eq!(after.counts_as(&before), same, "{situation}");
         }
     }
 

@@ -88,6 +88,8 @@ enum Undo {
     Removed {
         slot: Slot,
         pod: Arc<PodInfo>,
+        /// Its place in the row.
+        at: usize,
         generation: u64,
     },
 }
@@ -422,6 +424,13 @@ impl NodeTable {
         self.touch(slot);
     }
 
+    /// Takes a newer version of a pod that is counted on a node, if [it counts as](PodInfo::counts_as) the one that is
+    /// there: nothing has changed for anybody then. Returns whether that was so.
+    pub fn replace_pod(&mut self, node: &str, pod: &Arc<PodInfo>) -> bool {
+        let slot = self.by_name.get(node);
+        slot.is_some_and(|slot| self.rows[slot.index()].replace_pod(pod))
+    }
+
     /// Stops counting a pod on a node.
     ///
     /// # Errors
@@ -439,13 +448,14 @@ impl NodeTable {
     pub fn remove_pod_at(&mut self, slot: Slot, uid: &str) -> Option<Arc<PodInfo>> {
         let row = self.rows.get_mut(slot.index())?;
         let generation = row.generation;
-        let pod = row.take_pod(uid)?;
+        let (pod, at) = row.take_pod(uid)?;
         self.book(slot, &pod, -1);
         self.touch(slot);
         if self.marks > 0 {
             self.journal.push(Undo::Removed {
                 slot,
                 pod: pod.clone(),
+                at,
                 generation,
             });
         } else {
@@ -560,13 +570,13 @@ impl NodeTable {
                     self.marks -= 1;
                     return;
                 }
-                // A node is as it was, so it has not changed.
+                // A node is as it was, the order of its pods too, so it has not changed.
                 Undo::Added {
                     slot,
                     uid,
                     generation,
                 } => {
-                    if let Some(pod) = self.rows[slot.index()].take_pod(&uid) {
+                    if let Some((pod, _)) = self.rows[slot.index()].take_pod(&uid) {
                         self.book(slot, &pod, -1);
                     }
                     self.rows[slot.index()].generation = generation;
@@ -574,10 +584,11 @@ impl NodeTable {
                 Undo::Removed {
                     slot,
                     pod,
+                    at,
                     generation,
                 } => {
                     self.book(slot, &pod, 1);
-                    self.rows[slot.index()].push_pod(pod);
+                    self.rows[slot.index()].put_back(pod, at);
                     self.rows[slot.index()].generation = generation;
                 }
             }

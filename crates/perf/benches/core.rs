@@ -1,7 +1,7 @@
 //! `cargo bench -p berth-perf --bench core -- --nodes 5000 --rows unconstrained,mixed`: what `berth perf core` does,
 //! without building the whole command.
 
-use berth_perf::core::{self, Options, Row};
+use berth_perf::core::{self, Options, Row, Sides};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -29,6 +29,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         pods: 10_000,
         seed: 1,
         plain_pods: None,
+        sides: Sides::Both,
     };
     while let Some(flag) = args.next() {
         // Cargo adds this one.
@@ -44,13 +45,21 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--nodes" => options.nodes = value.split(',').map(number).collect::<Result<_, _>>()?,
             "--pods" => options.pods = number(&value)?,
             "--plain-pods" => options.plain_pods = Some(number(&value)?),
+            "--evaluator" => {
+                options.sides = match value.as_str() {
+                    "plain" => Sides::Plain,
+                    "incremental" => Sides::Incremental,
+                    "both" => Sides::Both,
+                    _ => return Err(format!("{flag} is plain, incremental or both")),
+                };
+            }
             "--rows" => {
                 let rows = value.split(',').map(str::parse);
                 options.rows = rows.collect::<Result<_, _>>().map_err(|e| format!("{e}"))?;
             }
             _ => {
                 return Err(format!(
-                    "{flag} is not known; there are --nodes, --pods, --plain-pods and --rows"
+                    "{flag} is not known; there are --nodes, --pods, --plain-pods, --evaluator and --rows"
                 ));
             }
         }

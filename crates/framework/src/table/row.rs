@@ -30,8 +30,26 @@ impl Row {
         self.pods.push(pod);
     }
 
-    pub(super) fn take_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
-        let at = self.pods.iter().position(|p| p.pod.uid().as_str() == uid)?;
+    /// The place of a pod. Who came last is looked for most: it is bound, or given back.
+    fn position(&self, uid: &str) -> Option<usize> {
+        self.pods.iter().rposition(|p| p.pod.uid().as_str() == uid)
+    }
+
+    /// Takes a version of a pod that counts as the one that is here.
+    pub(super) fn replace_pod(&mut self, pod: &Arc<PodInfo>) -> bool {
+        let Some(at) = self.position(pod.pod.uid()) else {
+            return false;
+        };
+        let same = pod.counts_as(&self.pods[at]);
+        if same {
+            self.pods[at] = pod.clone();
+        }
+        same
+    }
+
+    /// Takes a pod out; the last one takes its place. Returns the place as well, for [`Row::put_back`].
+    pub(super) fn take_pod(&mut self, uid: &str) -> Option<(Arc<PodInfo>, usize)> {
+        let at = self.position(uid)?;
         let pod = self.pods.swap_remove(at);
         self.with_affinity -= usize::from(pod.has_affinity());
         self.with_required_anti_affinity -= usize::from(pod.has_required_anti_affinity());
@@ -40,6 +58,13 @@ impl Row {
                 self.used_ports.swap_remove(at);
             }
         }
-        Some(pod)
+        Some((pod, at))
+    }
+
+    /// Puts a pod back where it was taken out, and everything after it where it was.
+    pub(super) fn put_back(&mut self, pod: Arc<PodInfo>, at: usize) {
+        self.push_pod(pod);
+        let last = self.pods.len() - 1;
+        self.pods.swap(at.min(last), last);
     }
 }

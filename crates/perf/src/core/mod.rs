@@ -11,6 +11,7 @@ pub use report::{Figures, Measured, Report};
 pub use row::{Row, UnknownRow};
 
 use berth_scheduler::SchedulerOptions;
+use berth_scheduler::evaluator::EvaluatorKind;
 use world::{Run, World};
 
 /// Looks at about so many nodes, pod by pod, with the plain evaluator, when no sample is asked for.
@@ -31,6 +32,30 @@ pub struct Options {
     pub seed: u64,
     /// How many of the pods the plain evaluator gets; by the size of the cluster when absent.
     pub plain_pods: Option<usize>,
+    /// Which evaluators to run.
+    pub sides: Sides,
+}
+
+/// Which evaluators to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sides {
+    /// The plain one.
+    Plain,
+    /// The incremental one.
+    Incremental,
+    /// Both, to compare.
+    #[default]
+    Both,
+}
+
+impl Sides {
+    fn has(self, kind: EvaluatorKind) -> bool {
+        match self {
+            Self::Plain => kind == EvaluatorKind::Plain,
+            Self::Incremental => kind == EvaluatorKind::Incremental,
+            Self::Both => true,
+        }
+    }
 }
 
 impl Options {
@@ -57,7 +82,11 @@ impl Options {
 
     /// How many decisions there will be at least.
     pub fn decisions(&self) -> usize {
-        let of = |(_, nodes): (Row, usize)| self.plain_pods(nodes);
+        let of = |(_, nodes): (Row, usize)| {
+            let plain = usize::from(self.sides.has(EvaluatorKind::Plain));
+            let incremental = usize::from(self.sides.has(EvaluatorKind::Incremental));
+            plain * self.plain_pods(nodes) + incremental * self.pods
+        };
         self.clusters().into_iter().map(of).sum()
     }
 }
@@ -94,14 +123,18 @@ pub fn run(options: &Options, mut progress: impl FnMut(Row, usize)) -> Result<Re
         rows: Vec::new(),
     };
     for (row, nodes) in options.clusters() {
-        let pods = options.plain_pods(nodes);
-        let plain = measure(row, nodes, pods, options.seed, &mut progress)?;
-        report.rows.push(Measured {
-            row: row.name(),
-            nodes,
-            existing: row.existing(nodes),
-            plain: Some(Figures::of(plain)),
-        });
+        let mut side = |kind: EvaluatorKind, pods: usize| -> Result<Option<Run>, PerfError> {
+            if !options.sides.has(kind) {
+                return Ok(None);
+            }
+            let progress = &mut || progress(row, nodes);
+            measure(row, nodes, pods, kind, options.seed, progress).map(Some)
+        };
+        let plain = side(EvaluatorKind::Plain, options.plain_pods(nodes))?;
+        let incremental = side(EvaluatorKind::Incremental, options.pods)?;
+        let existing = row.existing(nodes);
+        let rows = &mut report.rows;
+        rows.push(Measured::of(row, nodes, existing, plain, incremental));
     }
     Ok(report)
 }
@@ -110,12 +143,17 @@ fn measure(
     row: Row,
     nodes: usize,
     pods: usize,
+    evaluator: EvaluatorKind,
     seed: u64,
-    progress: &mut impl FnMut(Row, usize),
+    progress: &mut impl FnMut(),
 ) -> Result<Run, PerfError> {
-    let options = SchedulerOptions::default();
-    let world = World::new(row, nodes, pods, seed, options).map_err(PerfError::Setup)?;
-    let run = world.run(row, pods, |_| progress(row, nodes));
+    let options = SchedulerOptions {
+        evaluator,
+        seed,
+        ..SchedulerOptions::default()
+    };
+    let world = World::new(row, nodes, pods, options).map_err(PerfError::Setup)?;
+    let run = world.run(row, pods, |_| progress());
     if run.left > 0 {
         return Err(PerfError::Stuck {
             row,
@@ -138,6 +176,7 @@ mod tests {
             pods,
             seed: 7,
             plain_pods: Some(pods),
+            sides: Sides::Both,
         }
     }
 
@@ -147,27 +186,54 @@ mod tests {
         let mut heard = 0;
         let report = run(&options, |_, _| heard += 1).expect("the core does its work");
         assert_eq!(heard, options.decisions());
-        let scheduled = |at: usize| report.rows[at].plain.as_ref().map(|f| f.scheduled);
+        let scheduled = |at: usize| {
+            let side = report.rows[at].incremental.as_ref();
+            side.map_or(0, |figures| figures.scheduled)
+        };
         // One node takes 110 pods at most, and fewer when its 4 CPU are gone before.
-        assert!((1..=110).contains(&scheduled(0).unwrap_or(0)), "{report}");
-        assert_eq!(scheduled(1), Some(200));
+        assert!((1..=110).contains(&scheduled(0)), "{report}");
+        assert_eq!(scheduled(1), 200);
     }
 
     #[test]
-    fn each_row_places_its_pods() {
+    fn each_row_places_its_pods_whoever_decides() {
         let report = run(&options(Row::ALL, &[60], 80), |_, _| {}).expect("the core does its work");
         assert_eq!(report.rows.len(), Row::ALL.len());
         for measured in &report.rows {
-            let plain = measured.plain.as_ref().expect("was asked for");
             let expected = if measured.row == "unfit" { 0 } else { 80 };
-            assert_eq!(plain.scheduled, expected, "{measured:?}");
             // Who preempts is tried again.
             let tries = if measured.row == "preemption" {
                 160
             } else {
                 80
             };
-            assert_eq!(plain.decisions, tries, "{measured:?}");
+            for side in [&measured.plain, &measured.incremental] {
+                let figures = side.as_ref().expect("was asked for");
+                let got = (figures.scheduled, figures.decisions);
+                assert_eq!(got, (expected, tries), "{measured:?}");
+            }
+            assert_eq!(measured.differing, Some(0), "{measured:?}");
+        }
+    }
+
+    #[test]
+    fn one_side_can_be_left_out() {
+        for (sides, plain, incremental) in [
+            (Sides::Plain, true, false),
+            (Sides::Incremental, false, true),
+            (Sides::Both, true, true),
+        ] {
+            let options = Options {
+                sides,
+                ..options(&[Row::Mixed], &[5], 10)
+            };
+            let mut heard = 0;
+            let report = run(&options, |_, _| heard += 1).expect("the core does its work");
+            let row = &report.rows[0];
+            let got = (row.plain.is_some(), row.incremental.is_some());
+            assert_eq!(got, (plain, incremental), "{sides:?}");
+            assert_eq!(heard, options.decisions(), "{sides:?}");
+            assert_eq!(row.ratio.is_some(), sides == Sides::Both);
         }
     }
 }

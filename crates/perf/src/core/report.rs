@@ -1,5 +1,6 @@
 //! What was measured, and how it is printed.
 
+use super::Row;
 use super::world::Run;
 use serde::Serialize;
 use std::fmt;
@@ -26,6 +27,44 @@ pub struct Measured {
     pub existing: usize,
     /// With the plain evaluator, on a sample of the pods.
     pub plain: Option<Figures>,
+    /// With the incremental evaluator, on all of them.
+    pub incremental: Option<Figures>,
+    /// How many times as fast the incremental one was.
+    pub ratio: Option<f64>,
+    /// Decisions of the sample that came out differently: none, unless there is a bug.
+    pub differing: Option<usize>,
+}
+
+impl Measured {
+    pub(super) fn of(
+        row: Row,
+        nodes: usize,
+        existing: usize,
+        plain: Option<Run>,
+        incremental: Option<Run>,
+    ) -> Self {
+        // A row that ends with its last binding may go on otherwise when there are more pods.
+        let comparable = plain
+            .as_ref()
+            .zip(incremental.as_ref())
+            .filter(|(a, b)| row.ends_with_decision() || a.nodes.len() == b.nodes.len());
+        let differing = comparable.map(|(a, b)| {
+            let pairs = a.nodes.iter().zip(&b.nodes);
+            pairs.filter(|(a, b)| a != b).count()
+        });
+        let (plain, incremental) = (plain.map(Figures::of), incremental.map(Figures::of));
+        let both = plain.as_ref().zip(incremental.as_ref());
+        let ratio = both.map(|(a, b)| b.decisions_per_second / a.decisions_per_second);
+        Self {
+            row: row.name(),
+            nodes,
+            existing,
+            plain,
+            incremental,
+            ratio,
+            differing,
+        }
+    }
 }
 
 /// How one evaluator did.
@@ -75,12 +114,29 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{:<20} {:>7} {:>9} {:>9} {:>11} {:>9} {:>9}",
-            "row", "nodes", "decisions", "scheduled", "decisions/s", "median µs", "p99 µs"
+            "{:<20} {:>7} {:<11} {:>9} {:>9} {:>11} {:>9} {:>9} {:>8}",
+            "row",
+            "nodes",
+            "evaluator",
+            "decisions",
+            "scheduled",
+            "decisions/s",
+            "median µs",
+            "p99 µs",
+            "ratio"
         )?;
         for row in &self.rows {
-            if let Some(plain) = &row.plain {
-                writeln!(f, "{:<20} {:>7} {plain}", row.row, row.nodes)?;
+            for (name, side) in [("plain", &row.plain), ("incremental", &row.incremental)] {
+                if let Some(figures) = side {
+                    write!(f, "{:<20} {:>7} {name:<11} {figures}", row.row, row.nodes)?;
+                    if let (Some(ratio), "incremental") = (row.ratio, name) {
+                        write!(f, " {ratio:>8.1}")?;
+                    }
+                    writeln!(f)?;
+                }
+            }
+            if let Some(differing @ 1..) = row.differing {
+                writeln!(f, "  {differing} decisions differ: that is a bug")?;
             }
         }
         Ok(())

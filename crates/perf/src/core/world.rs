@@ -56,12 +56,11 @@ impl World {
         row: Row,
         nodes: usize,
         pods: usize,
-        seed: u64,
         options: SchedulerOptions,
     ) -> Result<Self, String> {
         let now = Time::from_secs(1_800_000_000);
+        let seed = options.seed;
         let options = SchedulerOptions {
-            seed,
             stopwatch: Box::new(SinceStart(Instant::now())),
             ..options
         };

@@ -8,6 +8,7 @@
 //! **Architecture invariant:** the cache *is* the snapshot. Nobody copies it; one thread changes it, between
 //! decisions.
 
+mod names;
 mod node_events;
 mod storage;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use crate::dispatcher::Writes;
 use berth_api::{Kind, Node, Object, Pod, Str};
 use berth_framework::storage::StorageWrite;
 use berth_framework::{Cluster, PodInfo};
+use names::PodsByName;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -64,14 +66,22 @@ enum Why {
     Assumed,
 }
 
+fn is_assumed(counted: &Option<(Str, Why)>) -> bool {
+    matches!(counted, Some((_, Why::Assumed)))
+}
+
 #[derive(Debug, Default)]
 struct Known {
     /// The object as the API shows it; absent once it is deleted.
     stored: Option<Arc<Pod>>,
     /// The node that counts the pod, and why.
     counted: Option<(Str, Why)>,
-    /// Our writes that the stored object does not show.
-    writes: Writes,
+    /// Our writes that the stored object does not show. Most pods have none.
+    writes: Option<Box<Writes>>,
+}
+
+fn boxed(writes: Writes) -> Option<Box<Writes>> {
+    (!writes.is_empty()).then(|| Box::new(writes))
 }
 
 /// What a change of a stored pod did.
@@ -88,8 +98,8 @@ pub struct PodChange {
 pub struct Cache {
     cluster: Cluster,
     known: FxHashMap<Str, Known>,
-    /// UIDs by namespace and name of the stored pods.
-    by_name: FxHashMap<(Str, Str), Str>,
+    /// The stored pods by namespace and name.
+    by_name: PodsByName,
     /// Objects of other kinds, by kind, namespace and name, as the API shows them.
     others: FxHashMap<(Kind, Str, Str), Object>,
     /// What is assumed of some of them.
@@ -136,8 +146,7 @@ impl Cache {
 
     /// The pod of that name as the API shows it.
     pub fn stored_by_name(&self, namespace: &Str, name: &Str) -> Option<&Arc<Pod>> {
-        let uid = self.by_name.get(&(namespace.clone(), name.clone()))?;
-        self.stored(uid)
+        self.by_name.get(namespace, name)
     }
 
     /// The pod with our unconfirmed writes applied.
@@ -152,9 +161,7 @@ impl Cache {
 
     /// Whether the pod was given a node that the API does not show yet.
     pub fn is_assumed(&self, uid: &str) -> bool {
-        self.known
-            .get(uid)
-            .is_some_and(|k| matches!(k.counted, Some((_, Why::Assumed))))
+        self.known.get(uid).is_some_and(|k| is_assumed(&k.counted))
     }
 
     /// The node on which a pod is assumed.
@@ -170,10 +177,9 @@ impl Cache {
     pub fn set_pod(&mut self, pod: Arc<Pod>, writes: Writes) -> PodChange {
         let uid = pod.uid().clone();
         let old = self.cluster.pods.get(&uid).cloned();
-        let key = (pod.namespace().clone(), pod.name().clone());
-        self.by_name.insert(key, uid.clone());
+        self.by_name.insert(&pod);
         let known = self.known.entry(uid.clone()).or_default();
-        known.writes = writes;
+        known.writes = boxed(writes);
         let before = known.stored.replace(pod.clone());
         if pod.is_assigned() {
             let node = pod.spec.node_name.clone();
@@ -206,12 +212,9 @@ impl Cache {
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let known = self.known.get_mut(uid)?;
         let stored = known.stored.take()?;
-        known.writes = Writes::default();
+        known.writes = None;
         let effective = self.cluster.pods.get(uid).cloned();
-        let key = (stored.namespace().clone(), stored.name().clone());
-        if self.by_name.get(&key).is_some_and(|u| *u == *uid) {
-            self.by_name.remove(&key);
-        }
+        self.by_name.remove(&stored);
         if matches!(known.counted, Some((_, Why::Stored))) {
             self.count_on(uid, None, &stored);
         }
@@ -286,15 +289,22 @@ impl Cache {
             return;
         };
         let before = std::mem::replace(&mut known.counted, place.clone());
-        if let Some((node, why)) = before {
-            let removed = self.cluster.nodes.remove_pod(&node, uid);
-            debug_assert!(removed.is_ok(), "a counted pod is on its node");
-            self.assumed -= usize::from(why == Why::Assumed);
+        let assumed = |place: &Option<(Str, Why)>| usize::from(is_assumed(place));
+        self.assumed = self.assumed - assumed(&before) + assumed(&place);
+        let nodes = &mut self.cluster.nodes;
+        let info = place.map(|(node, _)| (node, Arc::new(PodInfo::new(pod.clone()))));
+        if let (Some((old, _)), Some((new, info))) = (&before, &info)
+            && old == new
+            && nodes.replace_pod(new, info)
+        {
+            return;
         }
-        if let Some((node, why)) = place {
-            let info = Arc::new(PodInfo::new(pod.clone()));
-            self.cluster.nodes.add_pod(&node, info);
-            self.assumed += usize::from(why == Why::Assumed);
+        if let Some((node, _)) = before {
+            let removed = nodes.remove_pod(&node, uid);
+            debug_assert!(removed.is_ok(), "a counted pod is on its node");
+        }
+        if let Some((node, info)) = info {
+            nodes.add_pod(&node, info);
         }
     }
 
@@ -302,6 +312,7 @@ impl Cache {
 
     /// Our writes to the pod have changed: from now on everybody sees it with these.
     pub fn set_writes(&mut self, uid: &str, writes: Writes) {
+        let writes = boxed(writes);
         if let Some(known) = self.known.get_mut(uid)
             && known.writes != writes
         {
@@ -326,11 +337,13 @@ impl Cache {
             Some((node, Why::Assumed)) => Some(node),
             _ => None,
         };
-        let effective = if known.writes.is_empty() && assumed_on.is_none() {
+        let effective = if known.writes.is_none() && assumed_on.is_none() {
             stored.clone()
         } else {
             let mut pod = Pod::clone(stored);
-            known.writes.apply_to(&mut pod);
+            if let Some(writes) = &known.writes {
+                writes.apply_to(&mut pod);
+            }
             if let Some(node) = assumed_on {
                 pod.spec.node_name = node.clone();
             }
@@ -386,7 +399,11 @@ impl Cache {
     /// Namespace and name of all stored objects of a kind, sorted.
     pub fn names(&self, kind: Kind) -> Vec<(Str, Str)> {
         let mut names: Vec<(Str, Str)> = match kind {
-            Kind::Pod => self.by_name.keys().cloned().collect(),
+            Kind::Pod => {
+                let pods = self.stored_pods();
+                pods.map(|pod| (pod.namespace().clone(), pod.name().clone()))
+                    .collect()
+            }
             Kind::Node => {
                 let nodes = self.cluster.nodes.iter();
                 nodes.map(|n| (Str::default(), n.name().clone())).collect()

@@ -1,0 +1,71 @@
+//! What was computed lately, by template.
+
+use super::Computed;
+use berth_api::pod::{PodTemplate, SharedStatus};
+use berth_api::{Pod, Shared, Str};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// How many results a thread remembers before it forgets them all.
+const REMEMBERED_MAX: usize = 8 * 1024;
+
+/// Everything that a result depends on, by address: equal addresses of living values mean the same value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    template: usize,
+    /// Zero where the status does not matter.
+    status: usize,
+    /// Zero where the namespace does not matter.
+    namespace: usize,
+}
+
+/// A result, and what keeps the addresses of its key in use.
+struct Remembered {
+    computed: Arc<Computed>,
+    _template: Shared<PodTemplate>,
+    _status: Option<Shared<SharedStatus>>,
+    _namespace: Option<Str>,
+}
+
+thread_local! {
+    static REMEMBERED: RefCell<FxHashMap<Key, Remembered>> = RefCell::default();
+}
+
+/// Whether the sums depend on the status: only where containers or the pod have been resized in place.
+fn status_matters(status: &SharedStatus) -> bool {
+    !status.container_statuses.is_empty()
+        || !status.init_container_statuses.is_empty()
+        || status.resources.is_some()
+        || !status.allocated_resources.is_empty()
+}
+
+/// What is computed from `pod`.
+pub(super) fn computed(pod: &Pod) -> Arc<Computed> {
+    let template = &pod.spec.template;
+    let status = Some(&pod.status.shared).filter(|status| status_matters(status));
+    // Terms without namespaces mean the pod's own.
+    let namespace = Some(pod.namespace()).filter(|_| template.affinity.is_some());
+    let key = Key {
+        template: template.address(),
+        status: status.map_or(0, Shared::address),
+        namespace: namespace.map_or(0, |namespace| namespace.as_ptr() as usize),
+    };
+    REMEMBERED.with_borrow_mut(|remembered| {
+        if let Some(found) = remembered.get(&key) {
+            return found.computed.clone();
+        }
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        let computed = Arc::new(Computed::of(pod));
+        let entry = Remembered {
+            computed: computed.clone(),
+            _template: template.clone(),
+            _status: status.cloned(),
+            _namespace: namespace.cloned(),
+        };
+        remembered.insert(key, entry);
+        computed
+    })
+}
