@@ -162,6 +162,8 @@ pub enum Observation {
     PreemptionAttempt,
     /// It has chosen so many pods that are to go.
     PreemptionVictims(usize),
+    /// It could not take volumes for a pod, or not bind them: `assume` or `bind`.
+    VolumeStageFailed(&'static str),
 }
 
 /// Takes what a plugin wants done off its hands: API calls, jobs, events, and words about other pods.

@@ -18,7 +18,7 @@ use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
 use berth_framework::call::ObjectName;
 use berth_framework::plugin::{PreBind, Reserve};
-use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
+use berth_framework::stage::{Observation, StageContext, Step, Wait, WaitOn, Wake};
 use berth_framework::storage::StorageWrite;
 use berth_framework::{ApiCall, Cluster, CycleState, PodInfo, Status};
 use std::sync::Arc;
@@ -214,9 +214,19 @@ impl Choice {
                 on: WaitOn::Objects(objects),
                 deadline,
             }),
-            Err(error) => Step::Done(Status::error(format!("binding volumes: {error}"))),
+            Err(error) => failed(
+                cx,
+                "bind",
+                Status::error(format!("binding volumes: {error}")),
+            ),
         }
     }
+}
+
+/// Ends a step, and has the failure counted.
+fn failed(cx: &mut StageContext<'_>, operation: &'static str, status: Status) -> Step {
+    cx.outbox.observe(Observation::VolumeStageFailed(operation));
+    Step::Done(status)
 }
 
 fn node_not_found(node: &str) -> String {
@@ -280,7 +290,7 @@ impl Reserve for VolumeBinding {
             Some(kept) if !kept.claims.delayed.is_empty() => {
                 match Choice::make(cx.cluster, &kept.claims, node) {
                     Ok(choice) => Reserved::Chosen(choice),
-                    Err(status) => return Step::Done(status),
+                    Err(status) => return failed(cx, "assume", status),
                 }
             }
             None if volumes::claims(&pod.pod).next().is_some() => {
@@ -364,7 +374,7 @@ impl PreBind for VolumeBinding {
         };
         match wake {
             Wake::Call(Ok(())) => choice.made += 1,
-            Wake::Call(Err(error)) => return Step::Done(Status::error(error.to_string())),
+            Wake::Call(Err(error)) => return failed(cx, "bind", Status::error(error.to_string())),
             Wake::Object | Wake::Job(_) => {}
             Wake::Deadline => {
                 let why = match choice.writes.get(choice.made) {
@@ -375,7 +385,7 @@ impl PreBind for VolumeBinding {
                         WRITE_WAIT_MAX.as_secs()
                     ),
                 };
-                return Step::Done(Status::error(why));
+                return failed(cx, "bind", Status::error(why));
             }
         }
         choice.go_on(cx, pod, self.args().bind_timeout)

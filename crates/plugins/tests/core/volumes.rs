@@ -465,6 +465,8 @@ fn a_pod_whose_claims_are_not_bound_in_time_is_tried_again() {
     assert_eq!(c.events(), [""; 0]);
     assert_eq!(c.world.core.bindings_in_flight(), 1);
     c.world.advance(1);
+    let failures = Metric::VolumeSchedulingStageErrors;
+    assert_eq!(c.world.metric(failures, &["bind"]), 1.0);
     let late = "FailedScheduling running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
     assert_eq!(c.events(), [late]);
     assert_eq!(c.world.core.bindings_in_flight(), 0);

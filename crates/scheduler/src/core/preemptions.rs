@@ -78,6 +78,10 @@ impl Scheduler {
                     self.metrics
                         .observe(Metric::PreemptionVictims, &[], victims as f64);
                 }
+                Observation::VolumeStageFailed(operation) => {
+                    self.metrics
+                        .count(Metric::VolumeSchedulingStageErrors, &[operation]);
+                }
             }
         }
         for (preemption, reporter) in std::mem::take(&mut self.io.preemptions) {

@@ -115,6 +115,8 @@ families! {
         "Time from the choice of victims until all of them have been told to go";
     PreemptionGoroutinesExecutions: Alpha Counter, "scheduler_preemption_goroutines_execution_total" ["result"]
         "Preemptions that were carried through beside the scheduling loop, by result";
+    VolumeSchedulingStageErrors: Alpha Counter, "scheduler_volume_scheduling_stage_error_total" ["operation"]
+        "Failures to take volumes for a pod (assume) or to have them bound (bind)";
     PendingPods: Stable Gauge, "scheduler_pending_pods" ["queue"]
         "Pods that wait to be scheduled: 'active' may be tried, 'backoff' wait after a failure, 'unschedulable' wait for an event, 'gated' are kept out by a PreEnqueue plugin.";
     InflightEvents: Alpha Gauge, "scheduler_inflight_events" ["event"]
