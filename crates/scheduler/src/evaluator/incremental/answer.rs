@@ -1,8 +1,8 @@
 //! From the classes of a shape to a decision.
 
-use super::classes::{Answer, Best, ClassId, FEASIBLE, NO_NODE};
+use super::classes::{Best, ClassId, FEASIBLE};
 use super::plan::Plan;
-use super::shape::{Known, Shape, Unkeepable};
+use super::shape::{Columns, Known, Shape, Unkeepable};
 use crate::evaluator::{Diagnosis, Evaluator};
 use berth_framework::keep::FeasibleClass;
 use berth_framework::plugin::{Context, KeptStatuses, MAX_NODE_SCORE, NodeStatuses};
@@ -185,16 +185,15 @@ impl Shape {
 
     /// Whether a node is feasible.
     pub(super) fn fits(&self, plan: &Plan, slot: Slot) -> bool {
-        let at = slot.index();
-        self.answers.get(at) == Some(&FEASIBLE)
-            && self.verdict(plan, self.class_of[at]).rejected.is_none()
+        let class = || self.columns.class_of[slot.index()];
+        self.columns.answer(slot) == Some(FEASIBLE)
+            && self.verdict(plan, class()).rejected.is_none()
     }
 
     /// Why each node was turned down.
     pub(super) fn statuses(&self, plan: &Plan) -> Arc<Statuses> {
         let mut statuses = Statuses {
-            answers: self.answers.clone(),
-            class_of: self.class_of.clone(),
+            columns: self.columns.clone(),
             known: self.known.clone(),
             classes: Vec::new(),
             totals: Vec::new(),
@@ -244,8 +243,7 @@ impl Shape {
 /// What every node answered: the kept answers at one moment, shared.
 #[derive(Debug)]
 pub(super) struct Statuses {
-    answers: Arc<Vec<Answer>>,
-    class_of: Arc<Vec<ClassId>>,
+    columns: Arc<Columns>,
     known: Arc<Vec<Known>>,
     /// By class: the ledgers' answer and the filter that gave it.
     classes: Vec<Option<(usize, Status)>>,
@@ -255,12 +253,9 @@ pub(super) struct Statuses {
 
 impl KeptStatuses for Statuses {
     fn get(&self, node: Slot) -> Option<&Status> {
-        let answer = *self.answers.get(node.index())?;
-        if answer == NO_NODE {
-            return None;
-        }
+        let answer = self.columns.answer(node)?;
         let known = self.known.get(usize::from(answer))?;
-        let class = *self.class_of.get(node.index())?;
+        let class = *self.columns.class_of.get(node.index())?;
         match self.classes.get(class as usize)? {
             Some((filter, status)) if *filter < known.filter => Some(status),
             _ if answer == FEASIBLE => None,
@@ -273,7 +268,7 @@ impl KeptStatuses for Statuses {
     }
 
     fn each(&self, visit: &mut dyn FnMut(Slot, &Status) -> ControlFlow<()>) {
-        for slot in (0..).map(Slot::from_index).take(self.answers.len()) {
+        for slot in (0..).map(Slot::from_index).take(self.columns.answers.len()) {
             if let Some(status) = self.get(slot)
                 && visit(slot, status).is_break()
             {

@@ -35,6 +35,8 @@ pub(super) struct Best {
 pub(super) struct ClassSet {
     /// The numbers that make the class.
     pub(super) key: Class,
+    /// False once the class was given up.
+    is_in_use: bool,
     /// How many nodes gave each answer but [`FEASIBLE`].
     pub(super) rejected: SmallVec<[(Answer, u32); 2]>,
     /// How many nodes are feasible as far as the node itself goes.
@@ -90,7 +92,13 @@ impl ClassSet {
             other => other,
         };
         let (block, bit) = split(slot);
-        match self.blocks.binary_search(&block) {
+        // Nodes mostly come in slot order when there are many.
+        let place = match self.blocks.last() {
+            Some(last) if *last == block => Ok(self.blocks.len() - 1),
+            Some(last) if *last < block => Err(self.blocks.len()),
+            _ => self.blocks.binary_search(&block),
+        };
+        match place {
             Ok(at) => {
                 self.members[at] |= bit;
                 if score > self.greatest[at] {
@@ -195,6 +203,8 @@ pub(super) struct Classes {
     ids: FxHashMap<Class, ClassId>,
     sets: Vec<ClassSet>,
     free: Vec<ClassId>,
+    /// The class that was asked for last: mostly it is asked for again.
+    latest: ClassId,
 }
 
 impl Classes {
@@ -205,11 +215,17 @@ impl Classes {
 
     /// The class with these numbers; made when it is new.
     pub(super) fn id(&mut self, key: &Class) -> ClassId {
+        let latest = self.sets.get(self.latest as usize);
+        if latest.is_some_and(|set| set.is_in_use && set.key == *key) {
+            return self.latest;
+        }
         if let Some(id) = self.ids.get(key) {
+            self.latest = *id;
             return *id;
         }
         let set = ClassSet {
             key: key.clone(),
+            is_in_use: true,
             ..ClassSet::default()
         };
         let id = match self.free.pop() {
@@ -223,6 +239,7 @@ impl Classes {
             }
         };
         self.ids.insert(key.clone(), id);
+        self.latest = id;
         id
     }
 

@@ -63,13 +63,21 @@ fn examine(
         cluster: evaluator.cluster,
         features: evaluator.features,
     };
+    for member in &evaluator.profile.pre_score {
+        let scorers = &evaluator.profile.score;
+        let by_class = class_scores
+            .iter()
+            .any(|(scorer, _)| scorers[*scorer].member.id == member.id);
+        if shape.evaluation.skip_score.contains(member.id) && !by_class {
+            examined.scores.skipped.push(member.name.clone());
+        }
+    }
     for (at, scorer) in evaluator.profile.score.iter().enumerate() {
         let by_class = class_scores.iter().find(|(scorer, _)| *scorer == at);
         let mut raw = Vec::new();
         if let Some((_, scores)) = by_class {
             raw.extend(nodes.iter().map(|(_, class)| scores[*class]));
         } else if shape.evaluation.skip_score.contains(scorer.member.id) {
-            examined.scores.skipped.push(scorer.member.name.clone());
             continue;
         } else {
             let state = &shape.evaluation.state;

@@ -46,6 +46,28 @@ pub(super) struct Scale {
     pub(super) offset: usize,
 }
 
+/// What is kept of every node, by slot.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Columns {
+    /// The answer of the plugins that look at the node alone.
+    pub(super) answers: Vec<Answer>,
+    /// The class.
+    pub(super) class_of: Vec<ClassId>,
+}
+
+impl Columns {
+    fn resize(&mut self, slots: usize) {
+        self.answers.resize(slots, NO_NODE);
+        self.class_of.resize(slots, ClassId::MAX);
+    }
+
+    /// The answer of a node; `None` where there is none.
+    pub(super) fn answer(&self, slot: Slot) -> Option<Answer> {
+        let answer = self.answers.get(slot.index()).copied();
+        answer.filter(|answer| *answer != NO_NODE)
+    }
+}
+
 /// See the [module](self).
 pub(super) struct Shape {
     /// A pod of this shape that is none of them: without a UID, so that it is not taken for one.
@@ -58,10 +80,7 @@ pub(super) struct Shape {
     local: Vec<usize>,
     /// What has been taken in of the table's changes, and of the nominations'.
     seen: (u64, u64),
-    /// By slot: the answer of the plugins that look at the node alone.
-    pub(super) answers: Arc<Vec<Answer>>,
-    /// By slot: the class.
-    pub(super) class_of: Arc<Vec<ClassId>>,
+    pub(super) columns: Arc<Columns>,
     /// By slot: the sum of the scores that need no scale, weights included.
     pub(super) scores: Vec<i64>,
     pub(super) classes: Classes,
@@ -159,8 +178,7 @@ impl Shape {
             scales: Vec::new(),
             local: Vec::new(),
             seen: (0, 0),
-            answers: Arc::default(),
-            class_of: Arc::default(),
+            columns: Arc::default(),
             scores: Vec::new(),
             classes: Classes::default(),
             known: Arc::default(),
@@ -257,8 +275,7 @@ impl Shape {
             status: Status::success(),
             filter: usize::MAX,
         }]);
-        self.answers = Arc::new(vec![NO_NODE; slots]);
-        self.class_of = Arc::new(vec![ClassId::MAX; slots]);
+        Arc::make_mut(&mut self.columns).resize(slots);
         self.scores = vec![0; slots];
         scratch.begin(slots);
         scratch.dirty.extend(table.iter().map(|view| view.slot()));
@@ -291,9 +308,8 @@ impl Shape {
             return Err(Unkeepable);
         };
         scratch.begin(slots);
-        if self.answers.len() < slots {
-            Arc::make_mut(&mut self.answers).resize(slots, NO_NODE);
-            Arc::make_mut(&mut self.class_of).resize(slots, ClassId::MAX);
+        if self.scores.len() < slots {
+            Arc::make_mut(&mut self.columns).resize(slots);
             self.scores.resize(slots, 0);
         }
         for change in changes {
@@ -357,6 +373,8 @@ impl Shape {
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
         self.state += 1;
+        let mut shared = std::mem::take(&mut self.columns);
+        let columns = Arc::make_mut(&mut shared);
         let dirty = std::mem::take(&mut scratch.dirty);
         scratch.left.clear();
         scratch.answered.clear();
@@ -369,7 +387,7 @@ impl Shape {
             self.broken_at.remove(slot);
             self.entangled.remove(slot);
             let Some(view) = evaluator.cluster.nodes.get(*slot) else {
-                self.take_out(*slot);
+                self.take_out(columns, *slot);
                 continue;
             };
             if self.is_promised(evaluator, plan, *slot, view.name()) {
@@ -387,13 +405,15 @@ impl Shape {
                 scratch.answered.push((slot, status));
             }
         }
-        let kept = self.put_rejected(evaluator, scratch) && self.put_feasible(evaluator, scratch);
+        let kept = self.put_rejected(columns, evaluator, scratch)
+            && self.put_feasible(columns, evaluator, scratch);
         for slot in &dirty {
             if scratch.note_of(*slot) == Note::Class {
-                self.put_into_class(*slot);
+                self.put_into_class(columns, *slot);
             }
         }
         scratch.dirty = dirty;
+        self.columns = shared;
         self.nodes = evaluator.cluster.nodes.len();
         self.broken = self.broken_at.len();
         if kept && self.classes.len() <= CLASSES_MAX {
@@ -491,20 +511,25 @@ impl Shape {
     }
 
     /// Puts the nodes that were turned down where they belong; false when there are too many answers to keep.
-    fn put_rejected(&mut self, evaluator: &Evaluator<'_>, scratch: &mut Scratch) -> bool {
+    fn put_rejected(
+        &mut self,
+        columns: &mut Columns,
+        evaluator: &Evaluator<'_>,
+        scratch: &mut Scratch,
+    ) -> bool {
         let answered = std::mem::take(&mut scratch.answered);
         let mut kept = true;
         let mut class = Class::new();
         for (slot, status) in &answered {
             if !status.is_rejected() {
-                self.break_off(*slot);
+                self.break_off(columns, *slot);
                 continue;
             }
             match self.known(evaluator, status) {
                 Some(answer) => {
                     class.clear();
                     class.resize(self.scales.len(), 0);
-                    self.put(*slot, answer, 0, &mut class);
+                    self.put(columns, *slot, answer, 0, &mut class);
                 }
                 None => kept = false,
             }
@@ -514,7 +539,12 @@ impl Shape {
     }
 
     /// Scores the nodes that are left, and puts them where they belong.
-    fn put_feasible(&mut self, evaluator: &mut Evaluator<'_>, scratch: &mut Scratch) -> bool {
+    fn put_feasible(
+        &mut self,
+        columns: &mut Columns,
+        evaluator: &mut Evaluator<'_>,
+        scratch: &mut Scratch,
+    ) -> bool {
         let cx = Context {
             now: evaluator.now,
             cluster: evaluator.cluster,
@@ -557,56 +587,62 @@ impl Shape {
             class.clear();
             let scaled = scratch.raw[at..].iter().step_by(count as usize).skip(1);
             class.extend(scaled.copied());
-            self.put(*slot, FEASIBLE, scratch.raw[at], &mut class);
+            self.put(columns, *slot, FEASIBLE, scratch.raw[at], &mut class);
         }
         true
     }
 
     /// Puts a node into the class that begins with `class`.
-    fn put(&mut self, slot: Slot, answer: Answer, score: i64, class: &mut Class) {
+    fn put(
+        &mut self,
+        columns: &mut Columns,
+        slot: Slot,
+        answer: Answer,
+        score: i64,
+        class: &mut Class,
+    ) {
         for book in &self.books {
             book.ledger.class(slot, class);
         }
         let at = slot.index();
-        if self.answers[at] == answer
-            && self.scores[at] == score
-            && self.classes.get(self.class_of[at]).key == *class
-        {
-            return;
+        if let Some(before) = columns.answer(slot) {
+            let id = columns.class_of[at];
+            let same_class = self.classes.get(id).key == *class;
+            if same_class && before == answer && self.scores[at] == score {
+                return;
+            }
+            self.classes.remove(id, slot, before, &self.scores);
         }
-        self.take_out(slot);
         let id = self.classes.id(class);
         self.scores[at] = score;
         self.classes.add(id, slot, answer, score);
-        Arc::make_mut(&mut self.answers)[at] = answer;
-        Arc::make_mut(&mut self.class_of)[at] = id;
+        columns.answers[at] = answer;
+        columns.class_of[at] = id;
     }
 
     /// Puts a node into another class when a ledger sees it differently now.
-    fn put_into_class(&mut self, slot: Slot) {
-        let at = slot.index();
-        let Some(answer) = self.answers.get(at).copied().filter(|a| *a != NO_NODE) else {
+    fn put_into_class(&mut self, columns: &mut Columns, slot: Slot) {
+        let Some(answer) = columns.answer(slot) else {
             return;
         };
-        let key = &self.classes.get(self.class_of[at]).key;
+        let at = slot.index();
+        let key = &self.classes.get(columns.class_of[at]).key;
         let mut class: Class = key[..self.scales.len()].into();
-        self.put(slot, answer, self.scores[at], &mut class);
+        self.put(columns, slot, answer, self.scores[at], &mut class);
     }
 
     /// Takes a node out of its class.
-    fn take_out(&mut self, slot: Slot) {
-        let at = slot.index();
-        let Some(answer) = self.answers.get(at).copied().filter(|a| *a != NO_NODE) else {
-            return;
-        };
-        let id = self.class_of[at];
-        self.classes.remove(id, slot, answer, &self.scores);
-        Arc::make_mut(&mut self.answers)[at] = NO_NODE;
+    fn take_out(&mut self, columns: &mut Columns, slot: Slot) {
+        if let Some(answer) = columns.answer(slot) {
+            let id = columns.class_of[slot.index()];
+            self.classes.remove(id, slot, answer, &self.scores);
+            columns.answers[slot.index()] = NO_NODE;
+        }
     }
 
     /// A filter broke on a node: the plain evaluator has to say what comes of it.
-    fn break_off(&mut self, slot: Slot) {
-        self.take_out(slot);
+    fn break_off(&mut self, columns: &mut Columns, slot: Slot) {
+        self.take_out(columns, slot);
         self.broken_at.insert(slot);
     }
 
@@ -617,8 +653,7 @@ impl Shape {
         slot: Slot,
         status: &Status,
     ) -> Result<(), Unkeepable> {
-        let at = slot.index();
-        let was = self.answers.get(at).copied();
+        let was = self.columns.answer(slot);
         self.stale.push(slot);
         self.memos.forget(slot);
         let answer = if status.is_success() {
@@ -658,7 +693,9 @@ impl Shape {
         } else {
             class.resize(self.scales.len(), 0);
         }
-        self.put(slot, answer, sum, &mut class);
+        let mut shared = std::mem::take(&mut self.columns);
+        self.put(Arc::make_mut(&mut shared), slot, answer, sum, &mut class);
+        self.columns = shared;
         Ok(())
     }
 
