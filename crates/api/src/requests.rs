@@ -181,3 +181,6 @@ fn container_request(
     }
     request
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ pub mod status;
 pub mod statuses;
 pub mod storage;
 pub mod table;
-#[cfg(feature = "test-builders")]
+#[cfg(any(test, feature = "test-builders"))]
 pub mod testing;
 
 pub use call::{ApiCall, CallError, CallId};

@@ -394,6 +394,7 @@ mod tests {
         }
     }
 
+    /// plugins 2.8.
     #[test]
     fn the_wildcard_address_conflicts_with_every_address() {
         for (wanted, used, conflict) in [

@@ -189,6 +189,7 @@ impl Status {
 mod tests {
     use super::*;
 
+    /// plugins 0.4.
     #[test]
     fn a_message_puts_the_error_first() {
         let mut status = Status::unresolvable("first").with_error("broken");
@@ -196,6 +197,7 @@ mod tests {
         assert_eq!(status.message(), "broken, first, second");
     }
 
+    /// plugins 0.4: Unschedulable, UnschedulableAndUnresolvable and Pending.
     #[test]
     fn only_turning_down_counts_as_rejection() {
         for (code, rejected) in [

@@ -6,6 +6,8 @@
 mod log;
 mod order;
 mod row;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use log::TableChange;

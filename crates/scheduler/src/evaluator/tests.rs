@@ -121,7 +121,7 @@ fn names(names: &[&str]) -> PreFilterResult {
     PreFilterResult::Nodes(names.iter().map(|n| (*n).into()).collect())
 }
 
-/// F-8, edge cases 201 and 202.
+/// F-8, edge cases 201 and 202, plugins 0.5.
 #[test]
 fn pre_filter_narrows_skips_and_turns_down() {
     type Answer = fn() -> PreFilterResult;
@@ -231,7 +231,7 @@ fn a_skipped_pre_filter_skips_the_filter() {
     assert_eq!(World::new(1, [plugin]).outcome(), "n0");
 }
 
-/// F-9, C-12, edge cases 197, 203.
+/// F-9, C-12, edge cases 197, 203, plugins 0.5.
 #[test]
 fn filters_answer_in_order_and_errors_end_the_cycle() {
     let no = || fake("B").filter(|_, _, _| Status::unschedulable("b"));
@@ -411,7 +411,7 @@ fn one_pod_a_node(calls: &Arc<AtomicUsize>) -> FakePlugin {
         })
 }
 
-/// C-18, edge case 205.
+/// C-18, edge case 205, plugins 0.5 and 15.14.
 #[test]
 fn nominated_pods_of_no_lower_priority_count() {
     for (situation, nominee, outcome, filter_calls) in [
@@ -503,7 +503,7 @@ fn dry_runs_nest_and_leave_no_trace() {
     assert_eq!(world.evaluation.state.read::<i32>(), Some(&1));
 }
 
-/// F-11, F-12, edge cases 206 and 207.
+/// F-11, F-12, edge cases 206 and 207, plugins 0.5 and 15.13.
 #[test]
 fn scores_are_normalised_weighed_and_checked() {
     let error = |kind: &str| {

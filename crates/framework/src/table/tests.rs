@@ -1,0 +1,128 @@
+//! The rules of plugins 1.1: what a node's row tells of its pods.
+
+use super::*;
+use crate::testing::{NodeBuilder, PodBuilder, node, pod};
+use berth_api::pod::Affinity;
+
+fn table(nodes: impl IntoIterator<Item = NodeBuilder>) -> NodeTable {
+    let mut table = NodeTable::default();
+    for node in nodes {
+        table.set_node(node.arc());
+    }
+    table
+}
+
+fn with_affinity(pod: PodBuilder, json: &str) -> PodBuilder {
+    let affinity: Affinity = serde_json::from_str(json).unwrap_or_else(|e| panic!("{json}: {e}"));
+    pod.with(|p| p.spec.affinity = Some(affinity.into()))
+}
+
+/// plugins 1.1: sums, ports and lists follow the pods, and are as before when they are gone.
+#[test]
+fn a_row_follows_its_pods() {
+    let mut table = table([node("n")
+        .allocatable("example.com/gpu", "4")
+        .allocatable("ephemeral-storage", "9")]);
+    let look = |table: &NodeTable| {
+        let n = table.node("n").unwrap_or_else(|| panic!("it exists"));
+        let port = crate::pod_info::HostPort {
+            ip: "127.0.0.1".into(),
+            protocol: "TCP".into(),
+            port: 80,
+        };
+        (
+            ["cpu", "memory", "ephemeral-storage", "example.com/gpu"]
+                .map(|name| n.requested_of(name)),
+            (n.non_zero_milli_cpu(), n.non_zero_memory()),
+            n.port_conflicts(&port),
+            (
+                n.pods().len(),
+                n.pods_with_affinity().count(),
+                n.pods_with_required_anti_affinity().count(),
+            ),
+        )
+    };
+    let empty = ([0; 4], (0, 0), false, (0, 0, 0));
+    assert_eq!(look(&table), empty);
+
+    let busy = pod("busy")
+        .request("cpu", "500m")
+        .request("memory", "1Ki")
+        .request("ephemeral-storage", "3")
+        .request("example.com/gpu", "1")
+        .host_port(80);
+    let wishes = r#"{"podAffinity": {}}"#;
+    let avoids = r#"{"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"topologyKey": "zone", "labelSelector": {}}]}}"#;
+    let mib = 1024 * 1024;
+    let name = "n".into();
+    table.add_pod(&name, busy.info());
+    assert_eq!(
+        look(&table),
+        ([500, 1024, 3, 1], (500, 1024), true, (1, 0, 0))
+    );
+    // Without requests it counts nothing, except where scores are made.
+    table.add_pod(&name, with_affinity(pod("idle"), wishes).info());
+    let after = ([500, 1024, 3, 1], (600, 1024 + 200 * mib), true, (2, 1, 0));
+    assert_eq!(look(&table), after);
+    table.add_pod(&name, with_affinity(pod("shy"), avoids).info());
+    assert_eq!(look(&table).3, (3, 2, 1));
+
+    for uid in ["uid-busy", "uid-shy", "uid-idle"] {
+        assert!(table.remove_pod("n", uid).is_ok(), "{uid}");
+    }
+    assert_eq!(look(&table), empty);
+}
+
+/// plugins 1.1: a pod is known by its UID; one that is not there cannot be taken away.
+#[test]
+fn pods_are_known_by_their_identity() {
+    let mut table = table([node("n")]);
+    table.add_pod(&"n".into(), pod("p").uid("one").info());
+    for (node, uid) in [("n", "two"), ("elsewhere", "one"), ("n", "")] {
+        let missing = table.remove_pod(node, uid).map(|_| ()).unwrap_err();
+        let text = missing.to_string();
+        assert!(text.contains("no corresponding pod"), "{text}");
+    }
+    assert!(table.remove_pod("n", "one").is_ok());
+}
+
+/// plugins 1.1: pods of a node that is gone are kept, out of sight, until the node returns or they are gone.
+#[test]
+fn pods_outlive_their_node() {
+    let mut table = table([node("n")]);
+    table.add_pod(&"n".into(), pod("p").request("cpu", "1").info());
+    table.remove_node("n");
+    assert!(table.node("n").is_none());
+    assert_eq!(table.iter().count(), 0);
+    table.set_node(node("n").arc());
+    let back = table
+        .node("n")
+        .map(|n| (n.pods().len(), n.requested_of("cpu")));
+    assert_eq!(back, Some((1, 1000)));
+    table.remove_node("n");
+    assert!(table.remove_pod("n", "uid-p").is_ok());
+    table.set_node(node("n").arc());
+    assert_eq!(table.node("n").map(|n| n.pods().len()), Some(0));
+}
+
+/// plugins 1.1: an image has the size that the first node told, and counts the nodes that have it now.
+#[test]
+fn images_are_counted_over_all_nodes() {
+    let mut table = table([
+        node("a").image("web", 10),
+        node("b").image("web", 20),
+        node("c"),
+    ]);
+    let image = |table: &NodeTable, node: &str| {
+        let state = table.node(node).and_then(|n| n.image("web"));
+        state.map(|state| (state.size, state.nodes))
+    };
+    assert_eq!(image(&table, "a"), Some((10, 2)));
+    assert_eq!(image(&table, "b"), Some((10, 2)));
+    assert_eq!(image(&table, "c"), None);
+    table.remove_node("b");
+    assert_eq!(image(&table, "a"), Some((10, 1)));
+    table.set_node(node("c").image("web", 30).arc());
+    assert_eq!(image(&table, "c"), Some((10, 2)));
+}
