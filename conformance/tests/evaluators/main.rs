@@ -4,7 +4,7 @@
 //! spread, anti-affinity and volumes, services with default spreading, two profiles, a percentage of nodes to score,
 //! nodes that go and return under the same name with other labels.
 //!
-//! A failure names its seed; `BERTH_EVALUATORS_SEED=N` runs that one alone, `BERTH_EVALUATORS_SEEDS=N` runs so many.
+//! A failure names its seed; with that as [`ONLY`] it is run alone.
 
 mod draw;
 mod world;
@@ -12,19 +12,15 @@ mod world;
 use world::World;
 
 /// How many clusters a run of all tests looks at, and how many events each sees.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 200;
 const STEPS: usize = 120;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
+/// A seed to run alone.
+const ONLY: Option<u64> = None;
 
 #[test]
 fn both_evaluators_decide_the_same_whatever_happens() {
-    let seeds = match number("BERTH_EVALUATORS_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("BERTH_EVALUATORS_SEEDS").unwrap_or(SEEDS),
-    };
+    let seeds = ONLY.map_or(0..SEEDS, |seed| seed..seed + 1);
     let count = seeds.end - seeds.start;
     let (mut kept, mut plain, mut placed, mut unfit) = (0, 0, 0, 0);
     for seed in seeds {
@@ -36,7 +32,7 @@ fn both_evaluators_decide_the_same_whatever_happens() {
             world
         });
         let world = world.unwrap_or_else(|cause| {
-            eprintln!("seed {seed}: run it alone with BERTH_EVALUATORS_SEED={seed}");
+            eprintln!("seed {seed}: run it alone with ONLY = Some({seed})");
             std::panic::resume_unwind(cause)
         });
         let counts = world.core.keeper().counts();
@@ -50,10 +46,13 @@ fn both_evaluators_decide_the_same_whatever_happens() {
     );
     if count == SEEDS {
         assert!(
-            placed > 5_000 && unfit > 2_000,
+            placed > 3_000 && unfit > 2_000,
             "{placed} placed, {unfit} turned down"
         );
-        assert!(kept > 8_000, "{kept} decisions from kept answers");
-        assert!(plain > 100, "{plain} decisions left to the plain evaluator");
+        assert!(kept > 50_000, "{kept} decisions from kept answers");
+        assert!(
+            plain > 1_000,
+            "{plain} decisions left to the plain evaluator"
+        );
     }
 }
