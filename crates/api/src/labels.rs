@@ -9,8 +9,16 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The labels of an object, sorted by key, each key once. Cloning shares.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Clone, Eq, Hash, PartialOrd, Ord, Default)]
+// Equal labels have equal hashes: where they are kept makes no difference to either.
+#[allow(clippy::derived_hash_with_manual_eq)]
 pub struct Labels(Option<Arc<[(Str, Str)]>>);
+
+impl PartialEq for Labels {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.as_slice(), other.as_slice()) || self.as_slice() == other.as_slice()
+    }
+}
 
 impl Labels {
     /// Labels from pairs; the last of several equal keys wins, as in JSON.
@@ -54,6 +62,10 @@ impl Labels {
     /// The value of `key` as a shared string.
     pub fn get_str(&self, key: &str) -> Option<&Str> {
         let pairs = self.as_slice();
+        // Keys are interned: most are found by where they are kept, without reading them.
+        if let Some((_, value)) = pairs.iter().find(|(k, _)| std::ptr::eq(k.as_str(), key)) {
+            return Some(value);
+        }
         let at = pairs.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
         Some(&pairs[at].1)
     }

@@ -21,8 +21,16 @@ thread_local! {
 }
 
 /// An immutable, cheaply cloned string. Equality is of the text.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Eq, Hash, PartialOrd, Ord)]
+// Equal strings have equal hashes: where they are kept makes no difference to either.
+#[allow(clippy::derived_hash_with_manual_eq)]
 pub struct Str(Arc<str>);
+
+impl PartialEq for Str {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || *self.0 == *other.0
+    }
+}
 
 impl Str {
     /// The string, sharing the allocation of an equal one that this thread has seen lately.

@@ -244,16 +244,19 @@ impl ClusterEvent {
 
     /// The label of the event in metrics, such as `AssignedPodAdd`.
     pub fn label(&self) -> String {
-        match self.custom_label {
-            Some(label) => label.to_owned(),
-            None => format!("{}{}", self.resource.as_str(), self.action.label()),
-        }
+        self.to_string()
     }
 }
 
 impl fmt::Display for ClusterEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.label())
+        match self.custom_label {
+            Some(label) => f.write_str(label),
+            None => {
+                f.write_str(self.resource.as_str())?;
+                f.write_str(self.action.label())
+            }
+        }
     }
 }
 

@@ -11,8 +11,10 @@ use std::sync::Arc;
 /// How many sets of pods keep away from their own kind: 10,000 pods that each take a node of their own do not fit on
 /// 5,000 nodes, so they come from so many deployments.
 const GROUPS: usize = 4;
-/// How many namespaces the pods of [`Row::NamespaceSelectors`] are in; every other one is meant by their selectors.
+/// How many namespaces there are where selectors choose among them; every other one is meant.
 const NAMESPACES: usize = 100;
+/// How many pods are in these before anything is measured, at most.
+const IN_NAMESPACES_MAX: usize = 2_000;
 /// How many pods of low priority fill a node of [`Row::Preemption`].
 const VICTIMS_PER_NODE: usize = 4;
 /// The nodes of [`Row::Overhead`], whatever was asked for.
@@ -56,6 +58,7 @@ rows! {
     AntiAffinity: "anti-affinity", "Pods that require a node without their like.";
     PreferredAffinity: "preferred-affinity", "Pods that prefer the zone of some pods and nodes without others.";
     NamespaceSelectors: "namespace-selectors", "Required affinity and anti-affinity to pods of selected namespaces.";
+    ManyShapes: "many-shapes", "The same from a hundred namespaces in turn: five hundred kinds of pods.";
     Mixed: "mixed", "Pods of all these kinds in turn, in a cluster that has some of each.";
     Different: "different", "Pods of which no two are alike: requests, labels, affinity, spreading.";
     Preemption: "preemption", "Every node is full of less important pods: each pod must make room.";
@@ -104,7 +107,7 @@ impl Row {
     /// The namespaces.
     pub(super) fn namespaces(self) -> Vec<Object> {
         let mut all = vec![generate::namespace("default", json!({}))];
-        if self == Self::NamespaceSelectors {
+        if matches!(self, Self::NamespaceSelectors | Self::ManyShapes) {
             all.extend((0..NAMESPACES).map(|at| {
                 let team = if at % 2 == 0 { "devops" } else { "research" };
                 generate::namespace(&namespace_name(at), json!({"team": team}))
@@ -133,6 +136,7 @@ impl Row {
         match self {
             Self::Preemption => nodes * VICTIMS_PER_NODE,
             Self::Mixed => nodes,
+            Self::NamespaceSelectors => nodes.min(IN_NAMESPACES_MAX),
             _ => 0,
         }
     }
@@ -142,6 +146,7 @@ impl Row {
         let mut pod = generate::pod_json(EXISTING_FROM + index);
         match self {
             Self::Preemption => request(&mut pod, "1", "500Mi"),
+            Self::NamespaceSelectors => select_namespaces(&mut pod, index % NAMESPACES, index),
             _ => shape_mixed(&mut pod, index),
         }
         pod["spec"]["nodeName"] = format!("node-{}", index % nodes.max(1)).into();
@@ -164,15 +169,8 @@ impl Row {
             Self::PodAffinity => near(pod, "blue", &json!({})),
             Self::AntiAffinity => apart(pod, &group(index), &json!({})),
             Self::PreferredAffinity => prefer(pod, "red", &group(index)),
-            Self::NamespaceSelectors => {
-                pod["metadata"]["namespace"] = namespace_name(index % NAMESPACES).into();
-                let teams = json!({"namespaceSelector": {"matchLabels": {"team": "devops"}}});
-                if (index / NAMESPACES).is_multiple_of(2) {
-                    near(pod, "blue", &teams);
-                } else {
-                    apart(pod, &group(index / NAMESPACES / 2), &teams);
-                }
-            }
+            Self::NamespaceSelectors => select_namespaces(pod, 0, index),
+            Self::ManyShapes => select_namespaces(pod, index % NAMESPACES, index / NAMESPACES),
             Self::Mixed => shape_mixed(pod, index),
             Self::Different => shape_different(pod, index),
             Self::Preemption => {
@@ -255,6 +253,17 @@ fn apart(pod: &mut Value, of: &str, more: &Value) {
     pod["spec"]["affinity"]["podAntiAffinity"] = json!({
         "requiredDuringSchedulingIgnoredDuringExecution": [term(selector, "kubernetes.io/hostname", more)],
     });
+}
+
+/// A pod of a namespace with affinity or, every other one, anti-affinity to pods of the namespaces of one team.
+fn select_namespaces(pod: &mut Value, namespace: usize, index: usize) {
+    pod["metadata"]["namespace"] = namespace_name(namespace).into();
+    let team = json!({"namespaceSelector": {"matchLabels": {"team": "devops"}}});
+    if index.is_multiple_of(2) {
+        near(pod, "blue", &team);
+    } else {
+        apart(pod, &group(index / 2), &team);
+    }
 }
 
 fn prefer(pod: &mut Value, near: &str, apart: &str) {

@@ -38,10 +38,12 @@ pub(super) struct World {
 
 /// What a run has shown.
 pub(super) struct Run {
-    /// The time of each decision, in microseconds.
+    /// The time of each decision with all that follows from it, in microseconds.
     pub(super) micros: Vec<f64>,
     /// All that the core did for them, in seconds.
     pub(super) seconds: f64,
+    /// The share of the time in which this thread had a processor; absent where the operating system does not tell.
+    pub(super) cpu_share: Option<f64>,
     /// Pods that got a node.
     pub(super) scheduled: usize,
     /// The node of each pod that was placed, in the order of the decisions; empty for those that were turned down.
@@ -104,10 +106,12 @@ impl World {
         let mut run = Run {
             micros: Vec::with_capacity(pods),
             seconds: 0.0,
+            cpu_share: None,
             scheduled: 0,
             nodes: Vec::with_capacity(pods),
             left: 0,
         };
+        let (begun, cpu_before) = (Instant::now(), cpu_seconds());
         loop {
             let done = if row.ends_with_decision() {
                 run.micros.len()
@@ -118,13 +122,14 @@ impl World {
                 break;
             }
             self.now = self.now + TICK;
+            let before = self.seconds;
             let decision = Instant::now();
             let outcome = self.scheduler.schedule_one(self.now);
-            let took = decision.elapsed().as_secs_f64();
-            self.seconds += took;
+            self.seconds += decision.elapsed().as_secs_f64();
+            self.answer();
             match outcome {
                 Outcome::Done { result, .. } => {
-                    run.micros.push(took * 1e6);
+                    run.micros.push((self.seconds - before) * 1e6);
                     let node = match result {
                         CycleResult::Placed { node } => node,
                         _ => Str::default(),
@@ -143,9 +148,13 @@ impl World {
                 }
                 Outcome::Parked(wait) => self.now = self.now.max(wait.deadline),
             }
-            self.answer();
         }
         run.seconds = self.seconds;
+        let wall = begun.elapsed().as_secs_f64();
+        run.cpu_share = cpu_before
+            .zip(cpu_seconds())
+            .map(|(before, after)| ((after - before) / wall).clamp(0.0, 1.0))
+            .filter(|share| *share > 0.0);
         run
     }
 
@@ -207,6 +216,13 @@ impl World {
         *stored = Arc::new(pod);
         Some(ClusterChange::Applied(Object::Pod(stored.clone())))
     }
+}
+
+/// How long this thread has had a processor, in seconds, as Linux tells.
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanos: f64 = stat.split_whitespace().next()?.parse().ok()?;
+    Some(nanos / 1e9)
 }
 
 /// Sets the pod's PodScheduled condition.

@@ -9,8 +9,11 @@ mod text;
 pub use family::{Buckets, FAMILIES, Family, Metric, MetricKind, Stability};
 
 use berth_api::Str;
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use rustc_hash::FxHasher;
 use smallvec::SmallVec;
+use std::hash::Hasher;
 
 /// The values of a series' labels.
 pub type LabelValues = SmallVec<[Str; 3]>;
@@ -43,17 +46,65 @@ impl HistogramValue {
     }
 }
 
+/// The series of one metric, found by their labels without making any of these.
+#[derive(Debug, Clone, Default)]
+struct Series(HashTable<(LabelValues, Value)>);
+
+impl Series {
+    fn hash(labels: impl Iterator<Item: AsRef<str>>) -> u64 {
+        let mut hasher = FxHasher::default();
+        for value in labels {
+            hasher.write(value.as_ref().as_bytes());
+            // Two labels are not one that reads like both.
+            hasher.write_u8(0xff);
+        }
+        hasher.finish()
+    }
+
+    fn is(values: &LabelValues, labels: &[&str]) -> bool {
+        values.iter().map(Str::as_str).eq(labels.iter().copied())
+    }
+
+    fn get(&self, labels: &[&str]) -> Option<&Value> {
+        let hash = Self::hash(labels.iter());
+        let found = self.0.find(hash, |(values, _)| Self::is(values, labels));
+        found.map(|(_, value)| value)
+    }
+
+    /// The series of these labels, made when there is none; `None` when there would be too many.
+    fn get_or_insert(
+        &mut self,
+        labels: &[&str],
+        fresh: impl FnOnce() -> Value,
+    ) -> Option<&mut Value> {
+        let is_full = self.0.len() >= SERIES_MAX;
+        let entry = self.0.entry(
+            Self::hash(labels.iter()),
+            |(values, _)| Self::is(values, labels),
+            |(values, _)| Self::hash(values.iter()),
+        );
+        match entry {
+            Entry::Occupied(found) => Some(&mut found.into_mut().1),
+            Entry::Vacant(_) if is_full => None,
+            Entry::Vacant(place) => {
+                let values = labels.iter().map(|value| Str::new(value)).collect();
+                Some(&mut place.insert((values, fresh())).into_mut().1)
+            }
+        }
+    }
+}
+
 /// All metrics.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    series: Vec<FxHashMap<LabelValues, Value>>,
+    series: Vec<Series>,
     dropped: u64,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         Self {
-            series: vec![FxHashMap::default(); FAMILIES.len()],
+            series: vec![Series::default(); FAMILIES.len()],
             dropped: 0,
         }
     }
@@ -63,19 +114,16 @@ impl Metrics {
     fn value(&mut self, metric: Metric, labels: &[&str]) -> Option<&mut Value> {
         let family = metric.family();
         debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
-        let labels: LabelValues = labels.iter().map(|value| Str::new(value)).collect();
-        let series = &mut self.series[metric as usize];
-        if series.len() >= SERIES_MAX && !series.contains_key(&labels) {
-            self.dropped += 1;
-            return None;
-        }
-        Some(series.entry(labels).or_insert_with(|| match family.kind {
+        let fresh = || match family.kind {
             MetricKind::Counter | MetricKind::Gauge => Value::Number(0.0),
             MetricKind::Histogram(buckets) => Value::Histogram(HistogramValue {
                 counts: vec![0; buckets.count + 1].into(),
                 sum: 0.0,
             }),
-        }))
+        };
+        let value = self.series[metric as usize].get_or_insert(labels, fresh);
+        self.dropped += u64::from(value.is_none());
+        value
     }
 
     /// Adds to a counter or gauge.
@@ -123,8 +171,7 @@ impl Metrics {
 
     /// A series, if anything was noted.
     pub fn get(&self, metric: Metric, labels: &[&str]) -> Option<&Value> {
-        let labels: LabelValues = labels.iter().map(|value| Str::new(value)).collect();
-        self.series[metric as usize].get(&labels)
+        self.series[metric as usize].get(labels)
     }
 
     /// Forgets everything (M-3).
@@ -138,10 +185,7 @@ impl Metrics {
             .iter()
             .zip(&self.series)
             .map(|(family, series)| {
-                let mut series: Vec<(LabelValues, Value)> = series
-                    .iter()
-                    .map(|(labels, value)| (labels.clone(), value.clone()))
-                    .collect();
+                let mut series: Vec<(LabelValues, Value)> = series.0.iter().cloned().collect();
                 series.sort_by(|(a, _), (b, _)| a.cmp(b));
                 FamilySnapshot { family, series }
             })
@@ -180,5 +224,48 @@ impl Snapshot {
             Some(Value::Number(number)) => *number,
             _ => 0.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_are_told_apart_by_every_label() {
+        let mut metrics = Metrics::default();
+        let count = |metrics: &mut Metrics, labels: &[&str]| {
+            metrics.count(Metric::ScheduleAttempts, labels);
+        };
+        for labels in [["ab", "c"], ["a", "bc"], ["ab", "c"], ["", "abc"]] {
+            count(&mut metrics, &labels);
+        }
+        for (labels, expected) in [
+            (["ab", "c"], 2.0),
+            (["a", "bc"], 1.0),
+            (["", "abc"], 1.0),
+            (["abc", ""], 0.0),
+        ] {
+            assert_eq!(
+                metrics.number(Metric::ScheduleAttempts, &labels),
+                expected,
+                "{labels:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_series_than_a_limit() {
+        let mut metrics = Metrics::default();
+        for at in 0..SERIES_MAX + 10 {
+            metrics.count(Metric::ScheduleAttempts, &["scheduled", &at.to_string()]);
+        }
+        assert_eq!(metrics.dropped, 10);
+        // Those that are there go on.
+        metrics.count(Metric::ScheduleAttempts, &["scheduled", "0"]);
+        assert_eq!(
+            metrics.number(Metric::ScheduleAttempts, &["scheduled", "0"]),
+            2.0
+        );
     }
 }
