@@ -30,6 +30,11 @@ const ASSIGNED_POD_DELETE: ClusterEvent =
 const NODE_ADD: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::ADD);
 const NODE_DELETE: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::DELETE);
 
+/// Whether the pod was told to go to make room.
+fn is_victim(pod: &Pod) -> bool {
+    pod.is_terminating() && pod.condition("DisruptionTarget").is_some()
+}
+
 impl Scheduler {
     pub(super) fn take_in(&mut self, change: ClusterChange, now: Time) {
         let awaited = match &change {
@@ -210,7 +215,7 @@ impl Scheduler {
         };
         let uid = pod.uid();
         let assumed = self.cache.is_assumed(uid);
-        self.cache.remove_pod(uid);
+        let known = self.cache.remove_pod(uid);
         let preemptors = self.seen_going(uid);
         self.io.dispatcher.forget(uid, now);
         self.explanations.forget(uid);
@@ -222,6 +227,9 @@ impl Scheduler {
                 None,
                 now,
             );
+            if let Some(victim) = known.filter(|pod| is_victim(pod)) {
+                self.wake_nominees(&victim, now);
+            }
         } else if self.is_responsible(&pod) {
             self.queue.delete(&pod);
             if assumed {

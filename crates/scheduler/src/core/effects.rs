@@ -13,10 +13,13 @@ impl Scheduler {
         let after = self.cache.effective(uid).cloned();
         if let (Some(before), Some(after)) = (before, after)
             && !Arc::ptr_eq(&before, &after)
-            && !after.is_assigned()
         {
-            self.renominated(&before, &after, now);
-            self.spared(&before, &after, now);
+            if !after.is_assigned() {
+                self.renominated(&before, &after, now);
+                self.spared(&before, &after, now);
+            } else if before.is_terminating() && !after.is_terminating() {
+                self.wake_nominees(&before, now);
+            }
         }
     }
 

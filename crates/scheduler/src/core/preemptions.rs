@@ -248,6 +248,28 @@ impl Scheduler {
         }
     }
 
+    /// A victim has gone, or stays after all: whoever was promised its node and has waited for that is tried again.
+    /// Plugins that turned such a pod down may have nothing to do with the victim, so that no event would say so, and
+    /// its promise would keep others away (P-5, P-20).
+    pub(super) fn wake_nominees(&mut self, victim: &Pod, now: Time) {
+        let nominees = self.queue.nominator().pods_on(&victim.spec.node_name);
+        let waiting = nominees.iter().filter(|info| {
+            let pod = &info.pod;
+            let queued = self.queue.get(pod.namespace(), pod.name());
+            let waits = match queued {
+                Some((place, _)) => place == QueuedIn::Unschedulable,
+                None => self.queue.is_in_flight(pod.uid()),
+            };
+            waits && pod.priority() > victim.priority()
+        });
+        let pods: Vec<Arc<Pod>> = waiting
+            .filter_map(|info| self.cache.effective(info.pod.uid()).cloned())
+            .collect();
+        if !pods.is_empty() {
+            self.activate(&pods, now);
+        }
+    }
+
     /// Tries pods at once, whatever they wait for.
     pub(super) fn activate(&mut self, pods: &[Arc<Pod>], now: Time) {
         let cx = Context {

@@ -77,9 +77,6 @@ impl Scheduler {
                     None => format!("Error updating {}: {error}", call.object()),
                 },
             );
-            if let ApiCall::DeletePod { pod, .. } = &call {
-                self.victim_stays(pod, now);
-            }
             if let Some(pod) = reported {
                 self.queue.pre_enqueue_report_failed(&pod);
             }
@@ -87,18 +84,6 @@ impl Scheduler {
         if let Some(returning) = self.returning.remove(&id) {
             self.return_to_queue(returning, now);
         }
-    }
-
-    /// A victim stays: whoever else was promised its node is tried again at once, as no event will say so (P-20).
-    fn victim_stays(&mut self, victim: &PodRef, now: Time) {
-        let Some(pod) = self.cache.effective(&victim.uid) else {
-            return;
-        };
-        let promised = self.queue.nominator().pods_on(&pod.spec.node_name).iter();
-        let pods: Vec<_> = promised
-            .filter_map(|info| self.cache.effective(info.pod.uid()).cloned())
-            .collect();
-        self.activate(&pods, now);
     }
 
     /// A report has been written into the pod's status: an event tells the same. It is not published before,

@@ -197,6 +197,48 @@ fn nobody_goes_for_a_preemptor_that_is_gone() {
     assert!(!is_preempting(&w));
 }
 
+/// P-5: a pod that was promised a node waits for whoever goes from there, whatever has turned it down: no event of its
+/// plugins would wake it, and its promise would keep others away for ever.
+#[test]
+fn who_was_promised_the_node_is_tried_when_a_victim_has_gone() {
+    type End = fn(&mut World);
+    let gone: End = |w| w.deleted("victim");
+    let stays: End = |w| {
+        w.advance(Duration::from_secs(60));
+    };
+    for (situation, end, refused, tried) in [
+        ("it is gone", gone, None, true),
+        ("it refuses", gone, Some(CallErrorKind::Refused), true),
+        ("nobody sees it go", stays, None, true),
+    ] {
+        let no = fake("No")
+            .filter(|_, pod, _| match pod.pod.name().as_str() {
+                "nominee" => Status::unschedulable("no"),
+                _ => Status::success(),
+            })
+            .events(Vec::new);
+        let mut w = world([no, preempts(&["victim"])]);
+        w.applied(node("n1").capacity("3", "1Gi", "10").object());
+        w.pod(pod("victim").on("n1"));
+        w.pod(pod("nominee").priority(5));
+        assert!(w.attempt().starts_with("0/1"), "{situation}");
+        assert_eq!(w.place_of("nominee"), Some(QueuedIn::Unschedulable));
+        match refused {
+            Some(_) => deletion_ends(&mut w, "victim", refused),
+            None => {
+                let at = w.calls_text().iter().position(|c| c == "delete victim");
+                let (id, _) = w.calls.remove(at.expect("it is told"));
+                w.core.complete(id, Ok(()), w.now);
+                w.take();
+                assert_eq!(w.place_of("nominee"), Some(QueuedIn::Unschedulable));
+                end(&mut w);
+            }
+        }
+        let active = w.place_of("nominee") == Some(QueuedIn::Active);
+        assert_eq!(active, tried, "{situation}: {:?}", w.place_of("nominee"));
+    }
+}
+
 /// P-17, edge case 245: a victim that is only about to be bound is stopped without a call.
 #[test]
 fn a_victim_that_is_not_bound_is_stopped_in_memory() {
