@@ -241,6 +241,34 @@ pub(crate) enum PerfCommand {
     /// The dispatcher of API calls: how many it takes, and whether bindings wait for status patches
     #[command(after_help = "Example: berth perf dispatcher --patches 100000")]
     Dispatcher(PerfDispatcherArgs),
+    /// The memory that nodes and bound pods take
+    #[command(after_help = "Example: berth perf memory --nodes 100000 --pods 1000000")]
+    Memory(PerfMemoryArgs),
+}
+
+/// `berth perf memory`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfMemoryArgs {
+    /// Nodes
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) nodes: usize,
+    /// Pods that are bound to them
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) pods: usize,
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// Which evaluators are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PerfSides {
+    /// The plain one
+    Plain,
+    /// The incremental one
+    Incremental,
+    /// Both, and how they compare
+    Both,
 }
 
 /// `berth perf queue`.
@@ -308,6 +336,9 @@ pub(crate) struct PerfCoreArgs {
     /// How many of the pods the plain evaluator gets, which is slow; by the size of the cluster when absent
     #[arg(long, value_name = "N")]
     pub(crate) plain_pods: Option<usize>,
+    /// Which evaluator decides
+    #[arg(long, value_enum, default_value_t = PerfSides::Both)]
+    pub(crate) evaluator: PerfSides,
     /// Seed of the generated cluster
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

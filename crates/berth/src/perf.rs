@@ -1,9 +1,12 @@
 //! `berth perf`: measures, and prints what was measured.
 
-use crate::cli::{Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfQueueArgs};
+use crate::cli::{
+    Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfMemoryArgs, PerfQueueArgs,
+    PerfSides,
+};
 use crate::exit::Failure;
-use berth_perf::core::{self, Row};
-use berth_perf::{dispatcher, queue};
+use berth_perf::core::{self, Row, Sides};
+use berth_perf::{dispatcher, memory, queue};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
@@ -17,6 +20,17 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
         PerfCommand::Core(args) => run_core(args),
         PerfCommand::Queue(args) => run_queue(args),
         PerfCommand::Dispatcher(args) => run_dispatcher(args),
+        PerfCommand::Memory(args) => run_memory(args),
+    }
+}
+
+impl From<PerfSides> for Sides {
+    fn from(sides: PerfSides) -> Self {
+        match sides {
+            PerfSides::Plain => Self::Plain,
+            PerfSides::Incremental => Self::Incremental,
+            PerfSides::Both => Self::Both,
+        }
     }
 }
 
@@ -37,6 +51,7 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), Failure> {
         pods: args.pods,
         seed: args.seed,
         plain_pods: args.plain_pods,
+        sides: args.evaluator.into(),
     };
     let bar = ProgressBar::new(options.decisions() as u64);
     if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {elapsed}") {
@@ -93,6 +108,17 @@ fn run_dispatcher(args: &PerfDispatcherArgs) -> Result<(), Failure> {
         bar.set_message(step);
         bar.inc(1);
     });
+    bar.finish_and_clear();
+    print_as(args.output, &report)
+}
+
+fn run_memory(args: &PerfMemoryArgs) -> Result<(), Failure> {
+    let options = memory::Options {
+        nodes: args.nodes,
+        pods: args.pods,
+    };
+    let bar = step_bar(options.objects());
+    let report = memory::run(&options, || bar.inc(1)).map_err(Failure::environment)?;
     bar.finish_and_clear();
     print_as(args.output, &report)
 }

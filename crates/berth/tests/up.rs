@@ -279,6 +279,7 @@ fn every_subcommand_has_help_with_an_example() {
         vec!["conformance"],
         vec!["simulate"],
         vec!["perf", "core"],
+        vec!["perf", "memory"],
     ] {
         let output = berth(&[command.as_slice(), &["--help"]].concat());
         let help = String::from_utf8_lossy(&output.stdout);
