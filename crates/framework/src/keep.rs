@@ -78,6 +78,11 @@ pub trait Keep: Plugin {
     /// is read of `cx` beside the node that is asked about.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
 
+    /// Whether answers depend on the pods of the node, or on pods that were promised it, and not on the node alone.
+    fn reads_pods(&self) -> bool {
+        true
+    }
+
     /// Whether scores have to be brought to scale by all nodes' together, with
     /// [`Score::normalize`](crate::plugin::Score::normalize). It may depend on nothing but *which* raw scores there
     /// are among the feasible nodes, not on whose they are or how many have them.

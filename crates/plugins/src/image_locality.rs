@@ -145,6 +145,10 @@ impl Score for ImageLocality {
 }
 
 impl Keep for ImageLocality {
+    fn reads_pods(&self) -> bool {
+        false
+    }
+
     /// Images that no node has do not matter. What the others count for depends on how many nodes have them, and on
     /// how many there are.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {

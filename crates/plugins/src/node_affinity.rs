@@ -207,6 +207,10 @@ impl Score for NodeAffinity {
 }
 
 impl Keep for NodeAffinity {
+    fn reads_pods(&self) -> bool {
+        false
+    }
+
     /// Preferred terms that do not parse break the cycle at PreScore, which nothing that is kept may do.
     fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         let affinity = wire(&pod.pod);

@@ -126,6 +126,10 @@ impl Filter for NodeDeclaredFeatures {
 }
 
 impl Keep for NodeDeclaredFeatures {
+    fn reads_pods(&self) -> bool {
+        false
+    }
+
     fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         fragment.put(&required(&pod.pod)[..]);
         Kept::ByFragment

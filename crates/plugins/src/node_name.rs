@@ -42,6 +42,10 @@ impl Filter for NodeName {
 }
 
 impl Keep for NodeName {
+    fn reads_pods(&self) -> bool {
+        false
+    }
+
     fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         fragment.put(&pod.pod.spec.node_name);
         Kept::ByFragment

@@ -76,6 +76,10 @@ impl Filter for NodeUnschedulable {
 }
 
 impl Keep for NodeUnschedulable {
+    fn reads_pods(&self) -> bool {
+        false
+    }
+
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         let comparison = cx
             .features

@@ -178,6 +178,10 @@ impl Score for TaintToleration {
 }
 
 impl Keep for TaintToleration {
+    fn reads_pods(&self) -> bool {
+        false
+    }
+
     fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         fragment.put(&pod.pod.spec.tolerations);
         Kept::ByFragment

@@ -84,8 +84,8 @@ pub struct Evaluation {
     pub skip_filter: PluginIds,
     /// Plugins whose PreScore said Skip.
     pub skip_score: PluginIds,
-    /// What was done, for the metrics.
-    pub tally: Tally,
+    /// What was done, for the metrics. Boxed: a binding takes the evaluation along for as long as it lasts.
+    pub tally: Box<Tally>,
     /// What PostFilter has found out about nodes for pods of this shape.
     memos: Option<Memos>,
     /// Set when a decision was made without PreFilter: whoever asks filters has to run it first.

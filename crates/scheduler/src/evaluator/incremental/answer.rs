@@ -2,7 +2,8 @@
 
 use super::classes::{Best, ClassId, FEASIBLE};
 use super::plan::Plan;
-use super::shape::{Columns, Known, Shape, Unkeepable};
+use super::shape::{Columns, Shape, Sheets, Unkeepable};
+use super::sheet::Known;
 use crate::evaluator::{Diagnosis, Evaluator};
 use berth_framework::keep::FeasibleClass;
 use berth_framework::plugin::{Context, KeptStatuses, MAX_NODE_SCORE, NodeStatuses};
@@ -83,31 +84,31 @@ impl Shape {
         &self,
         evaluator: &Evaluator<'_>,
         plan: &Plan,
+        sheets: &Sheets<'_>,
         live: &Live,
     ) -> Result<Vec<(usize, Vec<i64>)>, Unkeepable> {
-        let mut all = Vec::with_capacity(self.scales.len() + self.books.len());
+        let mut all = Vec::new();
         let cx = Context {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
         };
-        for scale in &self.scales {
-            let mut scores: SmallVec<[(Slot, i64); 16]> = SmallVec::new();
-            for id in &live.classes {
-                let set = self.classes.get(*id);
-                let node = set.any().ok_or(Unkeepable)?;
-                scores.push((node, set.key[scale.offset]));
+        for (at, sheet) in sheets.both().into_iter().enumerate() {
+            for (scale, scorer) in sheet.scales.iter().enumerate() {
+                let mut scores: SmallVec<[(Slot, i64); 16]> = SmallVec::new();
+                for id in &live.classes {
+                    let node = self.classes.get(*id).any().ok_or(Unkeepable)?;
+                    scores.push((node, self.raw(sheets, *id, at, scale)));
+                }
+                let plugin = &evaluator.profile.score[*scorer].member.plugin;
+                let state = &sheet.evaluation.state;
+                let status = plugin.normalize(&cx, state, &sheet.pod, &mut scores);
+                if !status.is_success() {
+                    return Err(Unkeepable);
+                }
+                let scores = scores.into_iter().map(|(_, score)| score).collect();
+                all.push((*scorer, scores));
             }
-            let plugin = &evaluator.profile.score[scale.scorer].member.plugin;
-            let state = &self.evaluation.state;
-            if !plugin
-                .normalize(&cx, state, &self.pod, &mut scores)
-                .is_success()
-            {
-                return Err(Unkeepable);
-            }
-            let scores = scores.into_iter().map(|(_, score)| score).collect();
-            all.push((scale.scorer, scores));
         }
         for book in &self.books {
             let member = &plan.domains[book.member];
@@ -153,6 +154,7 @@ impl Shape {
         &mut self,
         evaluator: &Evaluator<'_>,
         plan: &Plan,
+        sheets: &Sheets<'_>,
         live: &Live,
         rng: &mut fastrand::Rng,
     ) -> Result<Slot, Unkeepable> {
@@ -160,7 +162,7 @@ impl Shape {
             let only = live.classes.first().ok_or(Unkeepable)?;
             return self.classes.get(*only).any().ok_or(Unkeepable);
         }
-        let scores = self.class_scores(evaluator, plan, live)?;
+        let scores = self.class_scores(evaluator, plan, sheets, live)?;
         let mut tied: SmallVec<[(ClassId, Best); 8]> = SmallVec::new();
         let mut greatest = i64::MIN;
         for (at, id) in live.classes.iter().enumerate() {

@@ -1,9 +1,10 @@
 //! Kept answers laid open node by node and plugin by plugin, to be compared with what is known.
 
 use super::Keeper;
-use super::plan::Plan;
-use super::shape::{Shape, Unkeepable};
+use super::KeptFor;
+use super::shape::Unkeepable;
 use crate::evaluator::{Evaluator, PluginScores, Scores};
+use crate::profile::PluginId;
 use berth_framework::Slot;
 use berth_framework::plugin::{Context, NodeStatuses};
 
@@ -22,17 +23,17 @@ impl Keeper {
     /// Lays open what would decide about the evaluator's pod; `None` when the plain evaluator would. The pod's own
     /// nomination is not taken into account.
     pub fn examine(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Examined> {
-        self.with_shape(evaluator, |evaluator, plan, shape, _| {
-            examine(evaluator, plan, shape).ok()
-        })?
+        self.with_shape(evaluator, |evaluator, kept| examine(evaluator, kept).ok())?
     }
 }
 
-fn examine(
-    evaluator: &Evaluator<'_>,
-    plan: &Plan,
-    shape: &mut Shape,
-) -> Result<Examined, Unkeepable> {
+fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unkeepable> {
+    let KeptFor {
+        plan,
+        shape,
+        sheets,
+        ..
+    } = kept;
     let live = shape.live(plan)?;
     let mut examined = Examined {
         statuses: NodeStatuses::kept(shape.statuses(plan)),
@@ -42,7 +43,7 @@ fn examine(
     if live.nodes == 0 {
         return Ok(examined);
     }
-    let class_scores = shape.class_scores(evaluator, plan, &live)?;
+    let class_scores = shape.class_scores(evaluator, plan, sheets, &live)?;
     // By node: its slot and the place of its class among the live ones.
     let mut nodes: Vec<(Slot, usize)> = Vec::with_capacity(live.nodes);
     for (at, id) in live.classes.iter().enumerate() {
@@ -63,12 +64,19 @@ fn examine(
         cluster: evaluator.cluster,
         features: evaluator.features,
     };
+    let is_skipped = |id: PluginId| {
+        let mut skipped = sheets
+            .both()
+            .map(|sheet| sheet.evaluation.skip_score)
+            .into_iter();
+        skipped.all(|skipped| skipped.contains(id))
+    };
     for member in &evaluator.profile.pre_score {
         let scorers = &evaluator.profile.score;
         let by_class = class_scores
             .iter()
             .any(|(scorer, _)| scorers[*scorer].member.id == member.id);
-        if shape.evaluation.skip_score.contains(member.id) && !by_class {
+        if is_skipped(member.id) && !by_class {
             examined.scores.skipped.push(member.name.clone());
         }
     }
@@ -77,13 +85,19 @@ fn examine(
         let mut raw = Vec::new();
         if let Some((_, scores)) = by_class {
             raw.extend(nodes.iter().map(|(_, class)| scores[*class]));
-        } else if shape.evaluation.skip_score.contains(scorer.member.id) {
-            continue;
         } else {
-            let state = &shape.evaluation.state;
+            let id = scorer.member.id;
+            let of_group = sheets
+                .both()
+                .into_iter()
+                .find(|sheet| sheet.is_scored_by(at));
+            let Some(sheet) = of_group.filter(|_| !is_skipped(id)) else {
+                continue;
+            };
+            let state = &sheet.evaluation.state;
             let plugin = &scorer.member.plugin;
             plugin
-                .score_many(&cx, state, &shape.pod, &examined.feasible, &mut raw)
+                .score_many(&cx, state, &sheet.pod, &examined.feasible, &mut raw)
                 .map_err(|_| Unkeepable)?;
         }
         examined.scores.plugins.push(PluginScores {

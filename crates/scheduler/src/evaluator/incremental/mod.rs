@@ -1,8 +1,9 @@
 //! The incremental evaluator: the plain evaluator's decisions, at a cost that follows what has changed.
 //!
 //! Pods of one **shape** — equal in everything that the profile's plugins read — get equal answers from every node
-//! that has not changed. [`Keeper`] keeps, per shape, what each node answered and what it scored, and asks again only
-//! where the node table or the nominations have changed since. What depends on other nodes is judged by **class**:
+//! that has not changed. [`Keeper`] keeps what each node answered and what it scored, and asks again only where the
+//! node table or the nominations have changed since. The answers of the plugins that judge nodes one by one are on
+//! **sheets**, which shapes share. What depends on other nodes is judged by **class**:
 //! nodes with equal raw scores and equal places in the ledgers of [`berth_framework::keep`] get equal verdicts and
 //! equal normalised scores, so a decision looks at classes, not at nodes.
 //!
@@ -15,7 +16,10 @@ mod answer;
 mod classes;
 mod examine;
 mod plan;
+mod scratch;
 mod shape;
+mod sheet;
+mod store;
 
 pub use examine::Examined;
 
@@ -25,15 +29,19 @@ use berth_api::Str;
 use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
 use berth_framework::{Code, Slot};
-use plan::Plan;
-use rustc_hash::FxHashMap;
-use shape::{Scratch, Shape, Unkeepable};
+use plan::{Group, Plan};
+use scratch::Scratch;
+use shape::{Shape, Sheets, Unkeepable};
+use sheet::Sheet;
 use std::fmt;
 use std::str::FromStr;
+use store::{Kept, Store};
 
-/// How much memory kept answers may take, in bytes.
-const BYTES_MAX: usize = 256 << 20;
-/// How many shapes may be kept, whatever they take.
+/// How much memory sheets of one group and shapes may take, in bytes.
+const SHEET_BYTES_MAX: usize = 128 << 20;
+const SHAPE_BYTES_MAX: usize = 384 << 20;
+/// How many sheets of one group and shapes may be kept, whatever they take.
+const SHEETS_MAX: usize = 1024;
 const SHAPES_MAX: usize = 4096;
 
 /// Which evaluator decides.
@@ -90,43 +98,87 @@ pub struct KeeperCounts {
     pub kept: u64,
     /// Decisions left to the plain evaluator.
     pub plain: u64,
-    /// How often all nodes were asked: for a new shape, or one that had missed too much.
+    /// How often all nodes were asked by a group of plugins: for pods unlike all before, or after too much was missed.
+    pub sheets: u64,
+    /// How often a shape was made of sheets and ledgers.
     pub built: u64,
-}
-
-/// What is remembered of a shape.
-enum Entry {
-    Kept(Box<Shape>),
-    /// Nothing can be kept about it. With the time of its last use.
-    Unkeepable(u64),
-}
-
-impl Entry {
-    fn used(&self) -> u64 {
-        match self {
-            Self::Kept(shape) => shape.used,
-            Self::Unkeepable(used) => *used,
-        }
-    }
 }
 
 /// Kept answers, by shape. They follow one cluster and one set of profiles.
 #[derive(Default)]
 pub struct Keeper {
     plans: Vec<(Str, Option<Plan>)>,
-    shapes: FxHashMap<Box<[u8]>, Entry>,
-    bytes: usize,
-    clock: u64,
-    fragment: Fragment,
+    sheets: SheetStores,
+    shapes: Store<Shape>,
+    /// What makes the pod at hand alike to others: to the two groups of plugins, and in all.
+    fragments: [Fragment; 3],
     scratch: Scratch,
     counts: KeeperCounts,
+}
+
+/// The sheets of each group.
+#[derive(Default)]
+struct SheetStores {
+    node: Store<Sheet>,
+    pods: Store<Sheet>,
+    next: u64,
+}
+
+impl SheetStores {
+    /// Brings the sheet of a group for the evaluator's pod up to date; false when nothing can be kept.
+    fn refresh(
+        &mut self,
+        group: Group,
+        key: &[u8],
+        (evaluator, plan): (&mut Evaluator<'_>, &Plan),
+        scratch: &mut Scratch,
+        counts: &mut KeeperCounts,
+    ) -> bool {
+        let store = match group {
+            Group::Node => &mut self.node,
+            Group::Pods => &mut self.pods,
+        };
+        match store.refresh(key, |sheet| sheet.catch_up(evaluator, scratch)) {
+            store::Found::Kept => true,
+            store::Found::Unkeepable => false,
+            store::Found::Missing => {
+                counts.sheets += 1;
+                self.next += 1;
+                let sheet = Sheet::build(self.next, group, evaluator, plan, scratch).ok();
+                let is_kept = sheet.is_some();
+                store.insert(key, sheet.map(Box::new), (SHEETS_MAX, SHEET_BYTES_MAX));
+                is_kept
+            }
+        }
+    }
+}
+
+impl Kept for Shape {
+    fn bytes(&self) -> usize {
+        Shape::bytes(self)
+    }
+}
+
+impl Kept for Sheet {
+    fn bytes(&self) -> usize {
+        Sheet::bytes(self)
+    }
+}
+
+/// Everything kept about the pods of a shape, up to date.
+struct KeptFor<'a> {
+    plan: &'a Plan,
+    shape: &'a mut Shape,
+    sheets: &'a mut Sheets<'a>,
+    /// The shape's place.
+    key: &'a [u8],
 }
 
 impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeper")
             .field("shapes", &self.shapes.len())
-            .field("bytes", &self.bytes)
+            .field("bytes", &self.bytes())
             .field("counts", &self.counts)
             .finish_non_exhaustive()
     }
@@ -140,7 +192,7 @@ impl Keeper {
 
     /// About how much memory the kept answers take, in bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.shapes.bytes() + self.sheets.node.bytes() + self.sheets.pods.bytes()
     }
 
     /// How many shapes are kept.
@@ -152,9 +204,9 @@ impl Keeper {
     /// evaluator has to decide; the generator has not been touched then.
     fn find(&mut self, evaluator: &mut Evaluator<'_>, rng: &mut fastrand::Rng) -> Option<Found> {
         let began = evaluator.stopwatch.nanos();
-        let found = self.with_shape(evaluator, |evaluator, plan, shape, key| {
+        let found = self.with_shape(evaluator, |evaluator, kept| {
             let filtered = evaluator.stopwatch.nanos();
-            let found = decide(evaluator, plan, shape, key, rng);
+            let found = decide(evaluator, kept, rng);
             let nanos = evaluator.stopwatch.nanos().saturating_sub(filtered);
             if let Ok(Found::Placed(placement)) = &found
                 && placement.feasible > 1
@@ -183,11 +235,12 @@ impl Keeper {
         }
     }
 
-    /// Brings the shape of the evaluator's pod up to date, and hands it over. `None` when nothing can be kept.
+    /// Brings everything about the shape of the evaluator's pod up to date, and hands it over. `None` when the plain
+    /// evaluator has to decide.
     fn with_shape<T>(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        then: impl FnOnce(&mut Evaluator<'_>, &Plan, &mut Shape, &[u8]) -> T,
+        then: impl FnOnce(&mut Evaluator<'_>, KeptFor<'_>) -> T,
     ) -> Option<T> {
         let nodes = &evaluator.cluster.nodes;
         if nodes.is_empty() || nodes.is_supposing() {
@@ -206,79 +259,68 @@ impl Keeper {
         if !run_strangers(evaluator, plan) {
             return None;
         }
+        let Self {
+            sheets,
+            shapes,
+            fragments: [of_node, of_pods, of_shape],
+            scratch,
+            counts,
+            ..
+        } = self;
         let cx = Context {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
         };
-        if !plan.fragment(evaluator.profile, &cx, evaluator.pod, &mut self.fragment) {
+        let (profile, pod) = (evaluator.profile, evaluator.pod);
+        of_shape.clear();
+        of_shape.put(&profile.name);
+        if !plan.fragment(Group::Node, profile, &cx, pod, of_node)
+            || !plan.fragment(Group::Pods, profile, &cx, pod, of_pods)
+            || !plan.ledger_fragment(&cx, pod, of_shape)
+        {
             return None;
         }
-        self.clock += 1;
-        let key = self.fragment.as_bytes();
-        let mut shape = match self.shapes.get_mut(key) {
-            Some(Entry::Unkeepable(used)) => {
-                *used = self.clock;
+        for (group, key) in [(Group::Node, &*of_node), (Group::Pods, &*of_pods)] {
+            if !sheets.refresh(group, key.as_bytes(), (evaluator, plan), scratch, counts) {
                 return None;
             }
-            Some(entry) => match std::mem::replace(entry, Entry::Unkeepable(self.clock)) {
-                Entry::Kept(shape) => Some(shape),
-                Entry::Unkeepable(_) => None,
-            },
-            None => None,
+        }
+        let mut sheets = Sheets {
+            node: sheets.node.get_mut(of_node.as_bytes())?,
+            pods: sheets.pods.get_mut(of_pods.as_bytes())?,
         };
-        if let Some(kept) = &mut shape {
-            self.bytes = self.bytes.saturating_sub(kept.bytes());
-            if kept.catch_up(evaluator, plan, &mut self.scratch).is_err() {
-                shape = None;
+        // An older shape of other sheets is of no use, and found by nobody.
+        of_shape.put(&(sheets.node.id, sheets.pods.id));
+        let key = of_shape.as_bytes();
+        match shapes.refresh(key, |shape| shape.catch_up(evaluator, &sheets, scratch)) {
+            store::Found::Kept => {}
+            store::Found::Unkeepable => return None,
+            store::Found::Missing => {
+                counts.built += 1;
+                let shape = Shape::build(evaluator, plan, &sheets).ok();
+                shapes.insert(key, shape.map(Box::new), (SHAPES_MAX, SHAPE_BYTES_MAX));
             }
         }
-        let mut shape = match shape {
-            Some(shape) => shape,
-            None => {
-                self.counts.built += 1;
-                match Shape::build(evaluator, plan, &mut self.scratch) {
-                    Ok(shape) => Box::new(shape),
-                    Err(Unkeepable) => {
-                        self.remember(Entry::Unkeepable(self.clock));
-                        return None;
-                    }
-                }
-            }
+        let shape = shapes.get_mut(key)?;
+        if shape.is_entangled() || sheets.both().iter().any(|sheet| sheet.is_broken()) {
+            return None;
+        }
+        let kept = KeptFor {
+            plan,
+            shape,
+            sheets: &mut sheets,
+            key,
         };
-        let result = (!shape.needs_plain())
-            .then(|| then(evaluator, plan, &mut shape, self.fragment.as_bytes()));
-        shape.used = self.clock;
-        self.bytes += shape.bytes();
-        self.remember(Entry::Kept(shape));
-        result
+        Some(then(evaluator, kept))
     }
 
     /// Takes back what PostFilter has found out about nodes.
     pub(crate) fn take_back(&mut self, evaluation: &mut Evaluation) {
         if let Some(memos) = evaluation.memos.take()
-            && let Some(Entry::Kept(shape)) = self.shapes.get_mut(&memos.shape)
+            && let Some(shape) = self.shapes.get_mut(&memos.shape)
         {
             shape.take_back(memos);
-        }
-    }
-
-    /// Puts an entry where the present fragment says, and makes room when there is too much.
-    fn remember(&mut self, entry: Entry) {
-        match self.shapes.get_mut(self.fragment.as_bytes()) {
-            Some(place) => *place = entry,
-            None => {
-                self.shapes.insert(self.fragment.as_bytes().into(), entry);
-            }
-        }
-        while self.shapes.len() > SHAPES_MAX || (self.bytes > BYTES_MAX && self.shapes.len() > 1) {
-            let oldest = self.shapes.iter().min_by_key(|(_, entry)| entry.used());
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
-                return;
-            };
-            if let Some(Entry::Kept(shape)) = self.shapes.remove(&key) {
-                self.bytes = self.bytes.saturating_sub(shape.bytes());
-            }
         }
     }
 }
@@ -308,11 +350,15 @@ fn run_strangers(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
 /// Decides from a shape that is up to date.
 fn decide(
     evaluator: &mut Evaluator<'_>,
-    plan: &Plan,
-    shape: &mut Shape,
-    key: &[u8],
+    kept: KeptFor<'_>,
     rng: &mut fastrand::Rng,
 ) -> Result<Found, Unkeepable> {
+    let KeptFor {
+        plan,
+        shape,
+        sheets,
+        key,
+    } = kept;
     let placed = |evaluator: &Evaluator<'_>, node: Slot, evaluated, feasible| {
         let view = evaluator.cluster.nodes.get(node).ok_or(Unkeepable)?;
         Ok(Found::Placed(Placement {
@@ -324,7 +370,7 @@ fn decide(
             excluded: Vec::new(),
         }))
     };
-    if let Some(node) = own_nomination(evaluator, plan, shape)? {
+    if let Some(node) = own_nomination(evaluator, plan, shape, sheets)? {
         return placed(evaluator, node, 1, 1);
     }
     let live = shape.live(plan)?;
@@ -337,7 +383,7 @@ fn decide(
             diagnosis: shape.diagnosis(plan),
         })));
     }
-    let node = shape.choose(evaluator, plan, &live, rng)?;
+    let node = shape.choose(evaluator, plan, sheets, &live, rng)?;
     placed(evaluator, node, shape.nodes, live.nodes)
 }
 
@@ -347,6 +393,7 @@ fn own_nomination(
     evaluator: &mut Evaluator<'_>,
     plan: &Plan,
     shape: &mut Shape,
+    sheets: &mut Sheets<'_>,
 ) -> Result<Option<Slot>, Unkeepable> {
     let pod = evaluator.pod.pod.clone();
     let slot_of =
@@ -354,8 +401,7 @@ fn own_nomination(
     if let Some(name) = evaluator.nominated.node_of(pod.uid())
         && let Some(slot) = slot_of(evaluator, name)
     {
-        let status = shape.ask_for(evaluator, slot);
-        shape.answer_for_now(evaluator, slot, &status)?;
+        shape.answer_for_now(evaluator, sheets, slot)?;
     }
     let name = &pod.status.nominated_node_name;
     if name.is_empty() {

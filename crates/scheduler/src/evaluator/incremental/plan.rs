@@ -19,9 +19,20 @@ pub(super) struct DomainMember {
     pub(super) weight: Option<i64>,
 }
 
+/// Which part of a node the answers of a plugin depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Group {
+    /// The node itself.
+    Node,
+    /// Its pods as well.
+    Pods,
+}
+
 /// The plan of a profile.
 pub(super) struct Plan {
-    keeps: Vec<Arc<dyn Keep>>,
+    keeps: Vec<(Group, Arc<dyn Keep>)>,
+    /// By plugin: its group, if it judges nodes one by one.
+    groups: Vec<Option<Group>>,
     pub(super) domains: Vec<DomainMember>,
     /// By plugin: whether its scores are brought to scale.
     normalizes: Vec<bool>,
@@ -35,6 +46,7 @@ impl Plan {
     pub(super) fn new(profile: &Profile) -> Option<Self> {
         let mut plan = Self {
             keeps: Vec::new(),
+            groups: vec![None; profile.plugins().len()],
             domains: Vec::new(),
             normalizes: vec![false; profile.plugins().len()],
             strangers: Vec::new(),
@@ -68,8 +80,13 @@ impl Plan {
                     weight: score.map(|s| s.weight),
                 });
             } else if let Some(keep) = &extensions.keep {
+                let group = match keep.reads_pods() {
+                    true => Group::Pods,
+                    false => Group::Node,
+                };
                 plan.normalizes[at] = keep.normalizes();
-                plan.keeps.push(keep.clone());
+                plan.groups[at] = Some(group);
+                plan.keeps.push((group, keep.clone()));
             } else {
                 match pre_filter {
                     Some(at) if filter.is_none() && !pre_score && score.is_none() => {
@@ -87,9 +104,15 @@ impl Plan {
         self.normalizes.get(id.index()).copied().unwrap_or(false)
     }
 
-    /// Writes what makes pods alike; false when the answers about this one cannot be kept.
+    /// The group of a plugin that judges nodes one by one.
+    pub(super) fn group(&self, id: PluginId) -> Option<Group> {
+        self.groups.get(id.index()).copied().flatten()
+    }
+
+    /// Writes what makes pods alike to a group of plugins; false when the answers about this one cannot be kept.
     pub(super) fn fragment(
         &self,
+        group: Group,
         profile: &Profile,
         cx: &Context<'_>,
         pod: &PodInfo,
@@ -97,23 +120,43 @@ impl Plan {
     ) -> bool {
         fragment.clear();
         fragment.put(&profile.name);
-        // Whose nominations count depends on it.
-        fragment.put(&pod.pod.priority());
-        // Where each plugin's part ends comes last: what one wrote never passes for another's.
-        let mut ends: SmallVec<[usize; 24]> = SmallVec::new();
-        for keep in &self.keeps {
-            if keep.fragment(cx, pod, fragment) == Kept::Never {
-                return false;
-            }
-            ends.push(fragment.as_bytes().len());
+        fragment.put(&(group == Group::Pods));
+        if group == Group::Pods {
+            // Whose nominations count depends on it.
+            fragment.put(&pod.pod.priority());
         }
-        for member in &self.domains {
-            if member.plugin.fragment(cx, pod, fragment) == Kept::Never {
-                return false;
-            }
-            ends.push(fragment.as_bytes().len());
-        }
-        ends.iter().for_each(|end| fragment.put(end));
-        true
+        let keeps = self.keeps.iter().filter(|(of, _)| *of == group);
+        parts(fragment, keeps, |(_, keep), fragment| {
+            keep.fragment(cx, pod, fragment)
+        })
     }
+
+    /// Writes what makes pods alike to the ledgers, as [`Plan::fragment`] does.
+    pub(super) fn ledger_fragment(
+        &self,
+        cx: &Context<'_>,
+        pod: &PodInfo,
+        fragment: &mut Fragment,
+    ) -> bool {
+        parts(fragment, self.domains.iter(), |member, fragment| {
+            member.plugin.fragment(cx, pod, fragment)
+        })
+    }
+}
+
+/// Writes the parts of several plugins. Where each ends comes last: what one wrote never passes for another's.
+fn parts<T>(
+    fragment: &mut Fragment,
+    plugins: impl Iterator<Item = T>,
+    write: impl Fn(T, &mut Fragment) -> Kept,
+) -> bool {
+    let mut ends: SmallVec<[usize; 16]> = SmallVec::new();
+    for plugin in plugins {
+        if write(plugin, fragment) == Kept::Never {
+            return false;
+        }
+        ends.push(fragment.as_bytes().len());
+    }
+    ends.iter().for_each(|end| fragment.put(end));
+    true
 }

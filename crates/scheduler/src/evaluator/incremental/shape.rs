@@ -1,31 +1,38 @@
-//! What is kept for all pods of one shape: the answer, the class and the score of every node.
+//! What is kept for all pods of one shape: every node's answer and score, taken from the sheets that the shape shares
+//! with others, and its class, with what the ledgers add.
 
 use super::classes::{Answer, ClassId, Classes, FEASIBLE, NO_NODE};
 use super::plan::Plan;
-use crate::evaluator::{Evaluation, Evaluator, Memos, Tally};
-use berth_api::{Pod, Str};
+use super::scratch::{Note, Scratch};
+use super::sheet::{Cell, Grade, Known, Sheet, neutral};
+use crate::evaluator::{Evaluator, Memos};
+use berth_framework::Slot;
 use berth_framework::keep::{Class, Ledger, Movement};
-use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
+use berth_framework::plugin::Context;
 use berth_framework::table::TableChange;
-use berth_framework::{PodInfo, Slot, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// How many different statuses the nodes of a shape may give, and how many classes there may be. Beyond that keeping
-/// answers is no gain.
-const STATUSES_MAX: usize = 4096;
+/// How many classes there may be. Beyond that keeping answers is no gain.
 const CLASSES_MAX: usize = 8192;
+
+/// A class begins with the grades of the two sheets.
+pub(super) const GRADES: usize = 2;
 
 /// Why no answers are kept for a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unkeepable;
 
-/// An answer that nodes gave, and which filter gave it.
-#[derive(Debug, Clone)]
-pub(super) struct Known {
-    pub(super) status: Status,
-    /// The filter's place in the profile.
-    pub(super) filter: usize,
+/// The sheets of a shape: of the plugins that read nodes alone, and of those that read their pods as well.
+pub(super) struct Sheets<'a> {
+    pub(super) node: &'a mut Sheet,
+    pub(super) pods: &'a mut Sheet,
+}
+
+impl Sheets<'_> {
+    pub(super) fn both(&self) -> [&Sheet; GRADES] {
+        [self.node, self.pods]
+    }
 }
 
 /// A ledger with its plugin's place among the plan's.
@@ -37,19 +44,10 @@ pub(super) struct Book {
     pub(super) offset: usize,
 }
 
-/// A plugin whose scores are brought to scale; its raw scores are numbers of the class.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Scale {
-    /// Its place among the profile's scorers.
-    pub(super) scorer: usize,
-    /// Its place in a class.
-    pub(super) offset: usize,
-}
-
 /// What is kept of every node, by slot.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Columns {
-    /// The answer of the plugins that look at the node alone.
+    /// The answer of the plugins that judge nodes one by one.
     pub(super) answers: Vec<Answer>,
     /// The class.
     pub(super) class_of: Vec<ClassId>,
@@ -70,187 +68,67 @@ impl Columns {
 
 /// See the [module](self).
 pub(super) struct Shape {
-    /// A pod of this shape that is none of them: without a UID, so that it is not taken for one.
-    pub(super) pod: Arc<PodInfo>,
-    /// What the per-node plugins keep about it.
-    pub(super) evaluation: Evaluation,
     pub(super) books: Vec<Book>,
-    pub(super) scales: Vec<Scale>,
-    /// The scorers whose scores are added up per node.
-    local: Vec<usize>,
-    /// What has been taken in of the table's changes, and of the nominations'.
-    seen: (u64, u64),
+    /// What has been taken in of the table's changes, and of the sheets'.
+    seen: u64,
+    seen_of: [u64; GRADES],
     pub(super) columns: Arc<Columns>,
     /// By slot: the sum of the scores that need no scale, weights included.
     pub(super) scores: Vec<i64>,
     pub(super) classes: Classes,
     /// Answers; the first stands for [`FEASIBLE`].
     pub(super) known: Arc<Vec<Known>>,
+    /// Of each sheet: what its answers are here.
+    answers_of: [Vec<Answer>; GRADES],
     /// How many nodes there are.
     pub(super) nodes: usize,
-    /// How many of them a filter broke on, or a score.
-    pub(super) broken: usize,
-    /// By slot: whether it broke.
-    broken_at: FxHashSet<Slot>,
     /// Nodes with nominated pods that would change what a ledger says.
-    pub(super) entangled: FxHashSet<Slot>,
-    /// Nodes to be asked again all the same.
-    pub(super) stale: Vec<Slot>,
+    entangled: FxHashSet<Slot>,
+    /// Nodes that answered for one pod alone: to be looked at again.
+    stale: Vec<Slot>,
     /// What PostFilter has found out; lent out with the verdict that a pod fits nowhere.
-    pub(super) memos: Memos,
+    memos: Memos,
     /// Counts the states that the shape has gone through.
-    pub(super) state: u64,
-    /// When the shape was used last.
-    pub(super) used: u64,
-}
-
-/// Room to work in, shared by all shapes.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    /// By slot: when it was noted last.
-    noted: Vec<(u64, Note)>,
-    stamp: u64,
-    dirty: Vec<Slot>,
-    moved: Vec<Slot>,
-    left: Vec<Slot>,
-    answered: Vec<(Slot, Status)>,
-    raw: Vec<i64>,
-}
-
-/// Why a node has to be looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Note {
-    #[default]
-    None,
-    /// Its class may be another.
-    Class,
-    /// Something about it has changed.
-    Row,
-    /// The node itself has changed.
-    Node,
-}
-
-impl Scratch {
-    fn begin(&mut self, slots: usize) {
-        self.stamp += 1;
-        self.dirty.clear();
-        if self.noted.len() < slots {
-            self.noted.resize(slots, (0, Note::None));
-        }
-    }
-
-    fn note_of(&self, slot: Slot) -> Note {
-        match self.noted.get(slot.index()) {
-            Some((stamp, note)) if *stamp == self.stamp => *note,
-            _ => Note::None,
-        }
-    }
-
-    fn note(&mut self, slot: Slot, note: Note) {
-        let before = self.note_of(slot);
-        let Some(entry) = self.noted.get_mut(slot.index()) else {
-            return;
-        };
-        let rank = |note: Note| note as u8;
-        if before == Note::None {
-            self.dirty.push(slot);
-        }
-        if rank(note) > rank(before) {
-            *entry = (self.stamp, note);
-        }
-    }
+    state: u64,
 }
 
 impl Shape {
-    /// Asks every plugin about every node. `evaluator` is for a pod of the shape; its evaluation is not touched.
+    /// Opens the books for the evaluator's pod, and puts every node where it belongs. The sheets are up to date.
     pub(super) fn build(
-        evaluator: &mut Evaluator<'_>,
+        evaluator: &Evaluator<'_>,
         plan: &Plan,
-        scratch: &mut Scratch,
+        sheets: &Sheets<'_>,
     ) -> Result<Self, Unkeepable> {
-        let mut neutral = Pod::clone(&evaluator.pod.pod);
-        neutral.metadata.uid = Str::default();
-        let pod = Arc::new(PodInfo::new(Arc::new(neutral)));
+        let table = &evaluator.cluster.nodes;
+        let slots = table.slots();
+        let mut columns = Columns::default();
+        columns.resize(slots);
         let mut shape = Self {
-            pod,
-            evaluation: Evaluation::default(),
             books: Vec::new(),
-            scales: Vec::new(),
-            local: Vec::new(),
-            seen: (0, 0),
-            columns: Arc::default(),
-            scores: Vec::new(),
+            seen: table.changes_end(),
+            seen_of: sheets.both().map(Sheet::changes_end),
+            columns: Arc::new(columns),
+            scores: vec![0; slots],
             classes: Classes::default(),
-            known: Arc::default(),
+            known: Arc::new(vec![Known::feasible()]),
+            answers_of: [vec![FEASIBLE], vec![FEASIBLE]],
             nodes: 0,
-            broken: 0,
-            broken_at: FxHashSet::default(),
             entangled: FxHashSet::default(),
             stale: Vec::new(),
             memos: Memos::default(),
             state: 0,
-            used: 0,
         };
-        shape.prepare(evaluator, plan)?;
-        shape.ask_all(evaluator, plan, scratch)?;
-        Ok(shape)
-    }
-
-    /// Runs what runs once: PreFilter and PreScore; opens the books.
-    fn prepare(&mut self, evaluator: &Evaluator<'_>, plan: &Plan) -> Result<(), Unkeepable> {
-        let profile = evaluator.profile;
         let cx = Context {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
         };
-        let evaluation = &mut self.evaluation;
-        for member in &plan.domains {
-            evaluation.skip_filter.insert(member.id);
-            evaluation.skip_score.insert(member.id);
-        }
-        for at in &plan.strangers {
-            evaluation.skip_filter.insert(profile.pre_filter[*at].id);
-        }
-        for member in &profile.pre_filter {
-            if evaluation.skip_filter.contains(member.id) {
-                continue;
-            }
-            let state = &mut evaluation.state;
-            match member.plugin.pre_filter(&cx, state, &self.pod) {
-                PreFilterResult::AllNodes => {}
-                PreFilterResult::Skip => evaluation.skip_filter.insert(member.id),
-                PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => return Err(Unkeepable),
-            }
-        }
-        for member in &profile.pre_score {
-            if evaluation.skip_score.contains(member.id) {
-                continue;
-            }
-            let state = &mut evaluation.state;
-            let status = member.plugin.pre_score(&cx, state, &self.pod, &[]);
-            if status.is_skip() {
-                evaluation.skip_score.insert(member.id);
-            } else if !status.is_success() {
-                return Err(Unkeepable);
-            }
-        }
-        let mut offset = 0;
-        for (at, scorer) in profile.score.iter().enumerate() {
-            if evaluation.skip_score.contains(scorer.member.id) {
-                continue;
-            }
-            if plan.normalizes(scorer.member.id) {
-                self.scales.push(Scale { scorer: at, offset });
-                offset += 1;
-            } else {
-                self.local.push(at);
-            }
-        }
+        let pod = neutral(evaluator.pod);
+        let mut offset = GRADES;
         for (at, member) in plan.domains.iter().enumerate() {
-            if let Some(ledger) = member.plugin.open(&cx, &self.pod) {
+            if let Some(ledger) = member.plugin.open(&cx, &pod) {
                 let width = ledger.width();
-                self.books.push(Book {
+                shape.books.push(Book {
                     member: at,
                     ledger,
                     offset,
@@ -258,38 +136,17 @@ impl Shape {
                 offset += width;
             }
         }
-        Ok(())
+        let all = table.iter().map(|view| view.slot());
+        shape.take_in(evaluator, sheets, all)?;
+        Ok(shape)
     }
 
-    /// Asks about every node; the books are as the cluster is.
-    fn ask_all(
-        &mut self,
-        evaluator: &mut Evaluator<'_>,
-        plan: &Plan,
-        scratch: &mut Scratch,
-    ) -> Result<(), Unkeepable> {
-        let table = &evaluator.cluster.nodes;
-        let slots = table.slots();
-        self.seen = (table.changes_end(), evaluator.nominated.changes_end());
-        self.known = Arc::new(vec![Known {
-            status: Status::success(),
-            filter: usize::MAX,
-        }]);
-        Arc::make_mut(&mut self.columns).resize(slots);
-        self.scores = vec![0; slots];
-        scratch.begin(slots);
-        scratch.dirty.extend(table.iter().map(|view| view.slot()));
-        for slot in &scratch.dirty {
-            scratch.noted[slot.index()] = (scratch.stamp, Note::Node);
-        }
-        self.take_in(evaluator, plan, scratch)
-    }
-
-    /// Takes in what has changed since the shape was used last. After an error the shape is of no use.
+    /// Takes in what has changed since the shape was used last; the sheets have done so. After an error the shape is
+    /// of no use.
     pub(super) fn catch_up(
         &mut self,
-        evaluator: &mut Evaluator<'_>,
-        plan: &Plan,
+        evaluator: &Evaluator<'_>,
+        sheets: &Sheets<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
         let cx = Context {
@@ -298,301 +155,132 @@ impl Shape {
             features: evaluator.features,
         };
         let table = &cx.cluster.nodes;
-        let nominated = evaluator.nominated;
-        let seen = (table.changes_end(), nominated.changes_end());
-        if seen == self.seen && self.stale.is_empty() {
+        let seen = table.changes_end();
+        let seen_of = sheets.both().map(Sheet::changes_end);
+        if seen == self.seen && seen_of == self.seen_of && self.stale.is_empty() {
             return Ok(());
         }
         let slots = table.slots();
-        let Some(changes) = table.changes_since(self.seen.0) else {
-            return Err(Unkeepable);
-        };
         scratch.begin(slots);
         if self.scores.len() < slots {
             Arc::make_mut(&mut self.columns).resize(slots);
             self.scores.resize(slots, 0);
         }
-        for change in changes {
-            let note = match change {
-                TableChange::Node(_) => Note::Node,
-                TableChange::Came(..) | TableChange::Went(..) => Note::Row,
-            };
-            scratch.note(change.slot(), note);
+        let changes = table.changes_since(self.seen).ok_or(Unkeepable)?;
+        for change in changes.filter(|change| matches!(change, TableChange::Node(_))) {
+            scratch.note(change.slot(), Note::Node);
         }
-        let known = nominated.changed_since(self.seen.1, &mut |node| {
-            if let Some(slot) = table.slot(node) {
+        for book in &mut self.books {
+            book.follow(&cx, self.seen, scratch)?;
+        }
+        for (sheet, seen) in sheets.both().into_iter().zip(self.seen_of) {
+            for slot in sheet.changes_since(seen).ok_or(Unkeepable)? {
                 scratch.note(slot, Note::Row);
             }
-        });
-        if !known {
-            return Err(Unkeepable);
         }
         for slot in std::mem::take(&mut self.stale) {
             scratch.note(slot, Note::Row);
         }
-        for book in &mut self.books {
-            scratch.moved.clear();
-            let moved = &mut scratch.moved;
-            for change in table.changes_since(self.seen.0).into_iter().flatten() {
-                let (slot, pod, movement) = match change {
-                    TableChange::Node(_) => continue,
-                    TableChange::Came(slot, pod) => (*slot, pod, Movement::Came),
-                    TableChange::Went(slot, pod) => (*slot, pod, Movement::Went),
-                };
-                // A node that has changed is counted anew, as it is by now.
-                let is_recounted = matches!(
-                    scratch.noted.get(slot.index()),
-                    Some((stamp, Note::Node)) if *stamp == scratch.stamp
-                );
-                if !is_recounted {
-                    book.ledger.pod_moved(&cx, slot, pod, movement, moved);
-                }
-            }
-            for at in 0..scratch.dirty.len() {
-                let slot = scratch.dirty[at];
-                if scratch.note_of(slot) == Note::Node {
-                    book.ledger.node_changed(&cx, slot, &mut scratch.moved);
-                }
-            }
-            for slot in std::mem::take(&mut scratch.moved) {
-                scratch.note(slot, Note::Class);
-            }
-            if book.ledger.is_stale() {
-                return Err(Unkeepable);
-            }
-        }
-        self.seen = seen;
-        self.take_in(evaluator, plan, scratch)
+        (self.seen, self.seen_of) = (seen, seen_of);
+        self.take_in(evaluator, sheets, scratch.noted().iter().copied())
     }
 
-    /// Looks anew at everything that was noted.
+    /// Looks anew at nodes.
     fn take_in(
         &mut self,
-        evaluator: &mut Evaluator<'_>,
-        plan: &Plan,
-        scratch: &mut Scratch,
+        evaluator: &Evaluator<'_>,
+        sheets: &Sheets<'_>,
+        nodes: impl Iterator<Item = Slot>,
     ) -> Result<(), Unkeepable> {
         self.state += 1;
+        self.learn(sheets)?;
+        let is_promised = !evaluator.nominated.is_empty() && !self.books.is_empty();
         let mut shared = std::mem::take(&mut self.columns);
         let columns = Arc::make_mut(&mut shared);
-        let dirty = std::mem::take(&mut scratch.dirty);
-        scratch.left.clear();
-        scratch.answered.clear();
-        let mut promised: Vec<Slot> = Vec::new();
-        for slot in &dirty {
-            if !matches!(scratch.note_of(*slot), Note::Row | Note::Node) {
+        let mut class = Class::new();
+        for slot in nodes {
+            self.memos.forget(slot);
+            if !self.entangled.is_empty() {
+                self.entangled.remove(&slot);
+            }
+            let cells = sheets.both().map(|sheet| sheet.cell(slot));
+            if cells.iter().any(|cell| cell.answer == NO_NODE) {
+                self.take_out(columns, slot);
                 continue;
             }
-            self.memos.forget(*slot);
-            self.broken_at.remove(slot);
-            self.entangled.remove(slot);
-            let Some(view) = evaluator.cluster.nodes.get(*slot) else {
-                self.take_out(columns, *slot);
-                continue;
-            };
-            if self.is_promised(evaluator, plan, *slot, view.name()) {
-                promised.push(*slot);
-            } else {
-                scratch.left.push(*slot);
+            if is_promised {
+                self.note_entangled(evaluator, sheets, slot);
             }
+            let (answer, score) = self.joined(cells);
+            class.clear();
+            class.extend(cells.iter().map(|cell| i64::from(cell.grade)));
+            self.put(columns, slot, answer, score, &mut class);
         }
-        self.ask_filters(evaluator, scratch);
-        for slot in promised {
-            let status = self.ask_promised(evaluator, slot);
-            if status.is_success() {
-                scratch.left.push(slot);
-            } else {
-                scratch.answered.push((slot, status));
-            }
-        }
-        let kept = self.put_rejected(columns, evaluator, scratch)
-            && self.put_feasible(columns, evaluator, scratch);
-        for slot in &dirty {
-            if scratch.note_of(*slot) == Note::Class {
-                self.put_into_class(columns, *slot);
-            }
-        }
-        scratch.dirty = dirty;
         self.columns = shared;
         self.nodes = evaluator.cluster.nodes.len();
-        self.broken = self.broken_at.len();
-        if kept && self.classes.len() <= CLASSES_MAX {
+        if self.classes.len() <= CLASSES_MAX {
             Ok(())
         } else {
             Err(Unkeepable)
         }
     }
 
-    /// Whether pods that count for this shape are nominated to a node. Notes whether they concern a ledger.
-    fn is_promised(
-        &mut self,
-        evaluator: &Evaluator<'_>,
-        plan: &Plan,
-        slot: Slot,
-        name: &Str,
-    ) -> bool {
-        if evaluator.nominated.is_empty() {
-            return false;
+    /// Learns the answers that the sheets have come to know.
+    fn learn(&mut self, sheets: &Sheets<'_>) -> Result<(), Unkeepable> {
+        for (sheet, answers) in sheets.both().into_iter().zip(&mut self.answers_of) {
+            for known in &sheet.known[answers.len()..] {
+                let answer = Answer::try_from(self.known.len()).map_err(|_| Unkeepable)?;
+                if answer == NO_NODE {
+                    return Err(Unkeepable);
+                }
+                Arc::make_mut(&mut self.known).push(known.clone());
+                answers.push(answer);
+            }
         }
+        Ok(())
+    }
+
+    /// What the sheets say together: the first filter that turned the node down decides.
+    fn joined(&self, cells: [Cell; GRADES]) -> (Answer, i64) {
+        let [a, b] = [0, 1].map(|at: usize| {
+            let answers = &self.answers_of[at];
+            answers[usize::from(cells[at].answer)]
+        });
+        let score = cells[0].score + cells[1].score;
+        let answer = match (a, b) {
+            (FEASIBLE, FEASIBLE) => return (FEASIBLE, score),
+            (FEASIBLE, b) => b,
+            (a, FEASIBLE) => a,
+            (a, b) => {
+                let place = |answer: Answer| self.known[usize::from(answer)].filter;
+                if place(a) < place(b) { a } else { b }
+            }
+        };
+        (answer, 0)
+    }
+
+    /// Notes whether pods are nominated to a node that concern a ledger.
+    fn note_entangled(&mut self, evaluator: &Evaluator<'_>, sheets: &Sheets<'_>, slot: Slot) {
         let cx = Context {
             now: evaluator.now,
             cluster: evaluator.cluster,
             features: evaluator.features,
         };
-        let _ = plan;
-        let (mut is_promised, mut is_entangled) = (false, false);
-        let priority = self.pod.pod.priority();
-        evaluator.nominated.on_node(name, &mut |pod| {
-            if pod.pod.priority() >= priority {
-                is_promised = true;
-                is_entangled |= self.books.iter().any(|b| b.ledger.concerns(&cx, pod));
-            }
+        let Some(view) = cx.cluster.nodes.get(slot) else {
+            return;
+        };
+        let mut is_entangled = false;
+        let priority = sheets.pods.pod.pod.priority();
+        evaluator.nominated.on_node(view.name(), &mut |pod| {
+            let concerns = || self.books.iter().any(|b| b.ledger.concerns(&cx, pod));
+            is_entangled |= pod.pod.priority() >= priority && concerns();
         });
         if is_entangled {
             self.entangled.insert(slot);
         }
-        is_promised
     }
 
-    /// An evaluator for the per-node plugins and the shape's own pod.
-    fn own_evaluator<'b>(
-        pod: &'b Arc<PodInfo>,
-        evaluation: &'b mut Evaluation,
-        evaluator: &'b mut Evaluator<'_>,
-    ) -> Evaluator<'b> {
-        Evaluator {
-            profile: evaluator.profile,
-            features: evaluator.features,
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            nominated: evaluator.nominated,
-            pod,
-            evaluation,
-            stopwatch: evaluator.stopwatch,
-        }
-    }
-
-    /// Asks about a node that is promised to others, with them and without.
-    fn ask_promised(&mut self, evaluator: &mut Evaluator<'_>, slot: Slot) -> Status {
-        Self::own_evaluator(&self.pod, &mut self.evaluation, evaluator).filter_node(slot)
-    }
-
-    /// What the per-node filters say about a node to one pod of the shape, whose own nomination does not count.
-    pub(super) fn ask_for(&mut self, evaluator: &mut Evaluator<'_>, slot: Slot) -> Status {
-        let pod = evaluator.pod.clone();
-        Self::own_evaluator(&pod, &mut self.evaluation, evaluator).filter_node(slot)
-    }
-
-    /// Asks the filters about the nodes that are left; those that are turned down go among the answered.
-    fn ask_filters(&mut self, evaluator: &mut Evaluator<'_>, scratch: &mut Scratch) {
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-        };
-        for (at, member) in evaluator.profile.filter.iter().enumerate() {
-            if self.evaluation.skip_filter.contains(member.id) {
-                continue;
-            }
-            if scratch.left.is_empty() {
-                break;
-            }
-            let asked = u32::try_from(scratch.left.len()).unwrap_or(u32::MAX);
-            Tally::add(&mut evaluator.evaluation.tally.filter, at, asked);
-            let answered = &mut scratch.answered;
-            member.plugin.filter_many(
-                &cx,
-                &self.evaluation.state,
-                &self.pod,
-                &mut scratch.left,
-                &mut |slot, status| answered.push((slot, status.from_plugin(&member.name))),
-            );
-        }
-    }
-
-    /// Puts the nodes that were turned down where they belong; false when there are too many answers to keep.
-    fn put_rejected(
-        &mut self,
-        columns: &mut Columns,
-        evaluator: &Evaluator<'_>,
-        scratch: &mut Scratch,
-    ) -> bool {
-        let answered = std::mem::take(&mut scratch.answered);
-        let mut kept = true;
-        let mut class = Class::new();
-        for (slot, status) in &answered {
-            if !status.is_rejected() {
-                self.break_off(columns, *slot);
-                continue;
-            }
-            match self.known(evaluator, status) {
-                Some(answer) => {
-                    class.clear();
-                    class.resize(self.scales.len(), 0);
-                    self.put(columns, *slot, answer, 0, &mut class);
-                }
-                None => kept = false,
-            }
-        }
-        scratch.answered = answered;
-        kept
-    }
-
-    /// Scores the nodes that are left, and puts them where they belong.
-    fn put_feasible(
-        &mut self,
-        columns: &mut Columns,
-        evaluator: &mut Evaluator<'_>,
-        scratch: &mut Scratch,
-    ) -> bool {
-        let cx = Context {
-            now: evaluator.now,
-            cluster: evaluator.cluster,
-            features: evaluator.features,
-        };
-        let nodes = &scratch.left;
-        let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-        if count == 0 {
-            return true;
-        }
-        let raw = &mut scratch.raw;
-        raw.clear();
-        // First the sums, then the raw scores of each plugin that are brought to scale.
-        raw.resize(nodes.len(), 0);
-        let scorers = self.scales.iter().map(|scale| (scale.scorer, true));
-        let local = self.local.iter().map(|scorer| (*scorer, false));
-        for (at, is_raw) in local.chain(scorers) {
-            let scorer = &evaluator.profile.score[at];
-            let began = raw.len();
-            Tally::add(&mut evaluator.evaluation.tally.score, at, count);
-            let plugin = &scorer.member.plugin;
-            let asked = plugin.score_many(&cx, &self.evaluation.state, &self.pod, nodes, raw);
-            if asked.is_err() || raw.len() != began + nodes.len() {
-                return false;
-            }
-            if is_raw {
-                continue;
-            }
-            let (sums, scores) = raw.split_at_mut(began);
-            for (sum, score) in sums.iter_mut().zip(scores.iter()) {
-                if !(0..=MAX_NODE_SCORE).contains(score) {
-                    return false;
-                }
-                *sum += score * scorer.weight;
-            }
-            raw.truncate(began);
-        }
-        let mut class = Class::new();
-        for (at, slot) in scratch.left.iter().enumerate() {
-            class.clear();
-            let scaled = scratch.raw[at..].iter().step_by(count as usize).skip(1);
-            class.extend(scaled.copied());
-            self.put(columns, *slot, FEASIBLE, scratch.raw[at], &mut class);
-        }
-        true
-    }
-
-    /// Puts a node into the class that begins with `class`.
+    /// Puts a node into the class that begins with `class`. A node that was turned down has no grade.
     fn put(
         &mut self,
         columns: &mut Columns,
@@ -601,6 +289,9 @@ impl Shape {
         score: i64,
         class: &mut Class,
     ) {
+        if answer != FEASIBLE {
+            class.iter_mut().for_each(|grade| *grade = 0);
+        }
         for book in &self.books {
             book.ledger.class(slot, class);
         }
@@ -620,17 +311,6 @@ impl Shape {
         columns.class_of[at] = id;
     }
 
-    /// Puts a node into another class when a ledger sees it differently now.
-    fn put_into_class(&mut self, columns: &mut Columns, slot: Slot) {
-        let Some(answer) = columns.answer(slot) else {
-            return;
-        };
-        let at = slot.index();
-        let key = &self.classes.get(columns.class_of[at]).key;
-        let mut class: Class = key[..self.scales.len()].into();
-        self.put(columns, slot, answer, self.scores[at], &mut class);
-    }
-
     /// Takes a node out of its class.
     fn take_out(&mut self, columns: &mut Columns, slot: Slot) {
         if let Some(answer) = columns.answer(slot) {
@@ -640,82 +320,34 @@ impl Shape {
         }
     }
 
-    /// A filter broke on a node: the plain evaluator has to say what comes of it.
-    fn break_off(&mut self, columns: &mut Columns, slot: Slot) {
-        self.take_out(columns, slot);
-        self.broken_at.insert(slot);
-    }
-
-    /// Puts in what a node answers to one pod alone; the node is asked again for the next.
+    /// Lets a node answer to one pod alone, whose own nomination does not count; it is looked at again for the next.
     pub(super) fn answer_for_now(
         &mut self,
-        evaluator: &Evaluator<'_>,
+        evaluator: &mut Evaluator<'_>,
+        sheets: &mut Sheets<'_>,
         slot: Slot,
-        status: &Status,
     ) -> Result<(), Unkeepable> {
-        let was = self.columns.answer(slot);
         self.stale.push(slot);
         self.memos.forget(slot);
-        let answer = if status.is_success() {
-            FEASIBLE
-        } else if status.is_rejected() {
-            self.known(evaluator, status).ok_or(Unkeepable)?
-        } else {
-            return Err(Unkeepable);
-        };
-        if was == Some(answer) {
+        let status = sheets.pods.ask_for(evaluator, slot);
+        let kept = sheets.pods.cell(slot);
+        let was = sheets.pods.known.get(usize::from(kept.answer));
+        if was.is_some_and(|known| known.status == status) {
             return Ok(());
         }
-        let mut class = Class::new();
-        let mut sum = 0;
-        if answer == FEASIBLE {
-            let cx = Context {
-                now: evaluator.now,
-                cluster: evaluator.cluster,
-                features: evaluator.features,
-            };
-            let score = |at: usize| {
-                let scorer = &evaluator.profile.score[at];
-                let state = &self.evaluation.state;
-                let mut scores = Vec::new();
-                let plugin = &scorer.member.plugin;
-                plugin
-                    .score_many(&cx, state, &self.pod, &[slot], &mut scores)
-                    .map_err(|_| Unkeepable)?;
-                scores.first().copied().ok_or(Unkeepable)
-            };
-            for at in &self.local {
-                sum += score(*at)? * evaluator.profile.score[*at].weight;
-            }
-            for scale in &self.scales {
-                class.push(score(scale.scorer)?);
-            }
-        } else {
-            class.resize(self.scales.len(), 0);
+        let own = sheets.pods.cell_for(evaluator, slot, &status)?;
+        self.learn(sheets)?;
+        let cells = [sheets.node.cell(slot), own];
+        if cells.iter().any(|cell| cell.answer == NO_NODE) {
+            return Err(Unkeepable);
         }
+        let (answer, score) = self.joined(cells);
+        let mut class: Class = cells.iter().map(|cell| i64::from(cell.grade)).collect();
         let mut shared = std::mem::take(&mut self.columns);
-        self.put(Arc::make_mut(&mut shared), slot, answer, sum, &mut class);
+        let columns = Arc::make_mut(&mut shared);
+        self.put(columns, slot, answer, score, &mut class);
         self.columns = shared;
         Ok(())
-    }
-
-    /// The answer for a status; `None` when there are too many.
-    fn known(&mut self, evaluator: &Evaluator<'_>, status: &Status) -> Option<Answer> {
-        if let Some(at) = self.known.iter().position(|k| k.status == *status) {
-            return Answer::try_from(at).ok();
-        }
-        if self.known.len() >= STATUSES_MAX {
-            return None;
-        }
-        let plugin = status.plugin()?;
-        let mut filters = evaluator.profile.filter.iter();
-        let filter = filters.position(|member| member.name == *plugin)?;
-        let known = Known {
-            status: status.clone(),
-            filter,
-        };
-        Arc::make_mut(&mut self.known).push(known);
-        Answer::try_from(self.known.len() - 1).ok()
     }
 
     /// Lends out what PostFilter has found out, if it holds; see [`Shape::take_back`].
@@ -744,8 +376,15 @@ impl Shape {
     }
 
     /// Whether the plain evaluator has to decide.
-    pub(super) fn needs_plain(&self) -> bool {
-        self.broken > 0 || !self.entangled.is_empty()
+    pub(super) fn is_entangled(&self) -> bool {
+        !self.entangled.is_empty()
+    }
+
+    /// The raw score that a class got from a plugin whose scores are brought to scale.
+    pub(super) fn raw(&self, sheets: &Sheets<'_>, id: ClassId, sheet: usize, scale: usize) -> i64 {
+        let grade = self.classes.get(id).key[sheet];
+        let raw = sheets.both()[sheet].grade(Grade::try_from(grade).unwrap_or(0));
+        raw.get(scale).copied().unwrap_or(0)
     }
 
     /// About how much memory the shape takes, in bytes.
@@ -753,5 +392,43 @@ impl Shape {
         let per_slot = size_of::<Answer>() + size_of::<ClassId>() + size_of::<i64>();
         let books: usize = self.books.iter().map(|b| b.ledger.bytes()).sum();
         size_of::<Self>() + self.scores.capacity() * per_slot + self.classes.bytes() + books
+    }
+}
+
+impl Book {
+    /// Tells the ledger what has changed since `seen`, and notes the nodes whose class may be another now. The nodes
+    /// that have changed themselves are noted already: each is counted anew, as it is by now.
+    fn follow(
+        &mut self,
+        cx: &Context<'_>,
+        seen: u64,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
+        let mut moved = std::mem::take(&mut scratch.moved);
+        moved.clear();
+        for change in cx.cluster.nodes.changes_since(seen).ok_or(Unkeepable)? {
+            let (slot, pod, movement) = match change {
+                TableChange::Node(_) => continue,
+                TableChange::Came(slot, pod) => (*slot, pod, Movement::Came),
+                TableChange::Went(slot, pod) => (*slot, pod, Movement::Went),
+            };
+            if scratch.note_of(slot) != Note::Node {
+                let ledger = &mut self.ledger;
+                ledger.pod_moved(cx, slot, pod, movement, &mut moved);
+            }
+        }
+        for slot in scratch.noted() {
+            if scratch.note_of(*slot) == Note::Node {
+                self.ledger.node_changed(cx, *slot, &mut moved);
+            }
+        }
+        for slot in &moved {
+            scratch.note(*slot, Note::Row);
+        }
+        scratch.moved = moved;
+        if self.ledger.is_stale() {
+            return Err(Unkeepable);
+        }
+        Ok(())
     }
 }

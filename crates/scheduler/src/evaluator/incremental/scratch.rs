@@ -1,0 +1,67 @@
+//! Room to work in, shared by everything that is kept.
+
+use berth_framework::{Slot, Status};
+
+/// Why a node has to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Note {
+    #[default]
+    None,
+    /// Something about it has changed.
+    Row,
+    /// The node itself has changed.
+    Node,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// By slot: when it was noted last, and why.
+    notes: Vec<(u64, Note)>,
+    stamp: u64,
+    /// The nodes that were noted, each once.
+    pub(super) dirty: Vec<Slot>,
+    pub(super) moved: Vec<Slot>,
+    pub(super) left: Vec<Slot>,
+    pub(super) promised: Vec<Slot>,
+    pub(super) answered: Vec<(Slot, Status)>,
+    pub(super) raw: Vec<i64>,
+}
+
+impl Scratch {
+    /// Forgets all notes.
+    pub(super) fn begin(&mut self, slots: usize) {
+        self.stamp += 1;
+        self.dirty.clear();
+        if self.notes.len() < slots {
+            self.notes.resize(slots, (0, Note::None));
+        }
+    }
+
+    /// Why a node was noted.
+    pub(super) fn note_of(&self, slot: Slot) -> Note {
+        match self.notes.get(slot.index()) {
+            Some((stamp, note)) if *stamp == self.stamp => *note,
+            _ => Note::None,
+        }
+    }
+
+    /// Notes a node; the stronger of several reasons counts.
+    pub(super) fn note(&mut self, slot: Slot, note: Note) {
+        let before = self.note_of(slot);
+        let Some(entry) = self.notes.get_mut(slot.index()) else {
+            return;
+        };
+        if before == Note::None {
+            self.dirty.push(slot);
+        }
+        if note > before {
+            *entry = (self.stamp, note);
+        }
+    }
+
+    /// The nodes that were noted, each once.
+    pub(super) fn noted(&self) -> &[Slot] {
+        &self.dirty
+    }
+}

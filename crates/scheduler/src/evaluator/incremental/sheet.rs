@@ -1,0 +1,540 @@
+//! What a group of per-node plugins answered about every node, for all pods with one fragment.
+//!
+//! The plugins of a profile are in two groups: those that read the node alone, whose answers change when nodes do, and
+//! those that read its pods as well. Pods of many shapes share a sheet: all that tolerate the same taints, say, or all
+//! that request the same.
+
+use super::classes::{Answer, FEASIBLE, NO_NODE};
+use super::plan::{Group, Plan};
+use super::scratch::{Note, Scratch};
+use super::shape::Unkeepable;
+use crate::evaluator::{Evaluation, Evaluator, Tally};
+use berth_api::{Pod, Str};
+use berth_framework::keep::Class;
+use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreFilterResult};
+use berth_framework::table::TableChange;
+use berth_framework::{PodInfo, Slot, Status};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How many different statuses the nodes may give, and how many different raw scores there may be. Beyond that keeping
+/// answers is no gain.
+const STATUSES_MAX: usize = 4096;
+const GRADES_MAX: usize = 4096;
+/// How many changes are remembered for the shapes that follow a sheet.
+const CHANGES_MAX: usize = 16 * 1024;
+
+/// Which raw scores a node got from the plugins whose scores are brought to scale.
+pub(super) type Grade = u32;
+
+/// An answer that nodes gave, and which filter gave it.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    pub(super) status: Status,
+    /// The filter's place in the profile.
+    pub(super) filter: usize,
+}
+
+impl Known {
+    /// What stands for [`FEASIBLE`].
+    pub(super) fn feasible() -> Self {
+        Self {
+            status: Status::success(),
+            filter: usize::MAX,
+        }
+    }
+}
+
+/// What is kept of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cell {
+    /// The first answer against it, if any.
+    pub(super) answer: Answer,
+    /// The raw scores; of feasible nodes only.
+    pub(super) grade: Grade,
+    /// The sum of the scores that need no scale, weights included; of feasible nodes only.
+    pub(super) score: i64,
+}
+
+impl Cell {
+    const NOTHING: Self = Self {
+        answer: NO_NODE,
+        grade: 0,
+        score: 0,
+    };
+}
+
+/// See the [module](self).
+pub(super) struct Sheet {
+    /// Never given to another sheet.
+    pub(super) id: u64,
+    group: Group,
+    /// One of the pods, without a UID, so that it is not taken for one of them.
+    pub(super) pod: Arc<PodInfo>,
+    /// What the plugins keep about it; those of the other group are left out.
+    pub(super) evaluation: Evaluation,
+    /// The scorers (by place) whose scores are added up.
+    local: Vec<usize>,
+    /// The scorers whose raw scores make up the grades.
+    pub(super) scales: Vec<usize>,
+    cells: Vec<Cell>,
+    /// Answers; the first stands for [`FEASIBLE`].
+    pub(super) known: Vec<Known>,
+    grades: Vec<Class>,
+    grade_ids: FxHashMap<Class, Grade>,
+    broken: FxHashSet<Slot>,
+    /// What has been taken in of the table's changes, and of the nominations'.
+    seen: (u64, u64),
+    /// The nodes that were looked at again, and the number of the first of these.
+    changes: VecDeque<Slot>,
+    first_change: u64,
+}
+
+impl Sheet {
+    /// Asks the plugins about every node.
+    pub(super) fn build(
+        id: u64,
+        group: Group,
+        evaluator: &mut Evaluator<'_>,
+        plan: &Plan,
+        scratch: &mut Scratch,
+    ) -> Result<Self, Unkeepable> {
+        let table = &evaluator.cluster.nodes;
+        let mut sheet = Self {
+            id,
+            group,
+            pod: neutral(evaluator.pod),
+            evaluation: Evaluation::default(),
+            local: Vec::new(),
+            scales: Vec::new(),
+            cells: vec![Cell::NOTHING; table.slots()],
+            known: vec![Known::feasible()],
+            grades: vec![Class::new()],
+            grade_ids: FxHashMap::default(),
+            broken: FxHashSet::default(),
+            seen: (table.changes_end(), evaluator.nominated.changes_end()),
+            changes: VecDeque::new(),
+            first_change: 0,
+        };
+        sheet.prepare(evaluator, plan)?;
+        scratch.begin(table.slots());
+        for view in table.iter() {
+            scratch.note(view.slot(), Note::Node);
+        }
+        sheet.ask(evaluator, scratch)?;
+        Ok(sheet)
+    }
+
+    /// Runs what runs once: PreFilter and PreScore.
+    fn prepare(&mut self, evaluator: &Evaluator<'_>, plan: &Plan) -> Result<(), Unkeepable> {
+        let profile = evaluator.profile;
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+        };
+        let Evaluation {
+            state,
+            skip_filter,
+            skip_score,
+            ..
+        } = &mut self.evaluation;
+        for member in &profile.pre_filter {
+            if plan.group(member.id) != Some(self.group) {
+                skip_filter.insert(member.id);
+                continue;
+            }
+            match member.plugin.pre_filter(&cx, state, &self.pod) {
+                PreFilterResult::AllNodes => {}
+                PreFilterResult::Skip => skip_filter.insert(member.id),
+                PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => return Err(Unkeepable),
+            }
+        }
+        for member in &profile.filter {
+            if plan.group(member.id) != Some(self.group) {
+                skip_filter.insert(member.id);
+            }
+        }
+        for member in &profile.pre_score {
+            if plan.group(member.id) != Some(self.group) {
+                skip_score.insert(member.id);
+                continue;
+            }
+            let status = member.plugin.pre_score(&cx, state, &self.pod, &[]);
+            if status.is_skip() {
+                skip_score.insert(member.id);
+            } else if !status.is_success() {
+                return Err(Unkeepable);
+            }
+        }
+        for (at, scorer) in profile.score.iter().enumerate() {
+            let id = scorer.member.id;
+            if plan.group(id) != Some(self.group) || skip_score.contains(id) {
+                continue;
+            }
+            if plan.normalizes(id) {
+                self.scales.push(at);
+            } else {
+                self.local.push(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what has changed since the sheet was used last. After an error it is of no use.
+    pub(super) fn catch_up(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
+        let table = &evaluator.cluster.nodes;
+        let nominated = evaluator.nominated;
+        let seen = (table.changes_end(), nominated.changes_end());
+        if seen == self.seen {
+            return Ok(());
+        }
+        let changes = table.changes_since(self.seen.0).ok_or(Unkeepable)?;
+        scratch.begin(table.slots());
+        if self.cells.len() < table.slots() {
+            self.cells.resize(table.slots(), Cell::NOTHING);
+        }
+        let reads_pods = self.group == Group::Pods;
+        for change in changes {
+            match change {
+                TableChange::Node(slot) => scratch.note(*slot, Note::Node),
+                TableChange::Came(slot, _) | TableChange::Went(slot, _) if reads_pods => {
+                    scratch.note(*slot, Note::Row);
+                }
+                TableChange::Came(..) | TableChange::Went(..) => {}
+            }
+        }
+        if reads_pods {
+            let is_known = nominated.changed_since(self.seen.1, &mut |node| {
+                if let Some(slot) = table.slot(node) {
+                    scratch.note(slot, Note::Row);
+                }
+            });
+            if !is_known {
+                return Err(Unkeepable);
+            }
+        }
+        self.seen = seen;
+        self.ask(evaluator, scratch)?;
+        for slot in scratch.noted() {
+            if self.changes.len() >= CHANGES_MAX {
+                self.changes.pop_front();
+                self.first_change += 1;
+            }
+            self.changes.push_back(*slot);
+        }
+        Ok(())
+    }
+
+    /// Asks about every node that was noted.
+    fn ask(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
+        let Scratch {
+            left,
+            answered,
+            promised,
+            ..
+        } = scratch;
+        left.clear();
+        answered.clear();
+        promised.clear();
+        let may_be_promised = self.group == Group::Pods && !evaluator.nominated.is_empty();
+        for slot in &scratch.dirty {
+            if !self.broken.is_empty() {
+                self.broken.remove(slot);
+            }
+            match evaluator.cluster.nodes.get(*slot) {
+                None => self.cells[slot.index()] = Cell::NOTHING,
+                Some(view) if may_be_promised && self.is_promised(evaluator, view.name()) => {
+                    promised.push(*slot);
+                }
+                Some(_) => left.push(*slot),
+            }
+        }
+        self.filter(evaluator, left, answered);
+        for slot in promised.iter() {
+            let mut own = own_evaluator(&self.pod, &mut self.evaluation, evaluator);
+            let status = own.filter_node(*slot);
+            if status.is_success() {
+                left.push(*slot);
+            } else {
+                answered.push((*slot, status));
+            }
+        }
+        for (slot, status) in answered.iter() {
+            let answer = if status.is_rejected() {
+                self.answer_of(evaluator, status)?
+            } else {
+                self.broken.insert(*slot);
+                NO_NODE
+            };
+            self.cells[slot.index()] = Cell {
+                answer,
+                ..Cell::NOTHING
+            };
+        }
+        self.score(evaluator, scratch)
+    }
+
+    /// Whether pods that count for these are nominated to a node.
+    fn is_promised(&self, evaluator: &Evaluator<'_>, name: &Str) -> bool {
+        let mut is_promised = false;
+        let priority = self.pod.pod.priority();
+        evaluator.nominated.on_node(name, &mut |pod| {
+            is_promised |= pod.pod.priority() >= priority;
+        });
+        is_promised
+    }
+
+    /// What the filters say about a node to one of the pods, whose own nomination does not count.
+    pub(super) fn ask_for(&mut self, evaluator: &mut Evaluator<'_>, slot: Slot) -> Status {
+        let pod = evaluator.pod.clone();
+        own_evaluator(&pod, &mut self.evaluation, evaluator).filter_node(slot)
+    }
+
+    /// Asks the filters about nodes; those that are turned down go among the answered.
+    fn filter(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        left: &mut Vec<Slot>,
+        answered: &mut Vec<(Slot, Status)>,
+    ) {
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+        };
+        for (at, member) in evaluator.profile.filter.iter().enumerate() {
+            if self.evaluation.skip_filter.contains(member.id) {
+                continue;
+            }
+            if left.is_empty() {
+                break;
+            }
+            let asked = u32::try_from(left.len()).unwrap_or(u32::MAX);
+            Tally::add(&mut evaluator.evaluation.tally.filter, at, asked);
+            let state = &self.evaluation.state;
+            member
+                .plugin
+                .filter_many(&cx, state, &self.pod, left, &mut |slot, status| {
+                    answered.push((slot, status.from_plugin(&member.name)));
+                });
+        }
+    }
+
+    /// Scores the nodes that are left.
+    fn score(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
+        let Scratch { left, raw, .. } = scratch;
+        if left.is_empty() {
+            return Ok(());
+        }
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+        };
+        let count = u32::try_from(left.len()).unwrap_or(u32::MAX);
+        raw.clear();
+        // First the sums, then the raw scores of each plugin that are brought to scale.
+        raw.resize(left.len(), 0);
+        let scales = self.scales.iter().map(|scorer| (*scorer, true));
+        let local = self.local.iter().map(|scorer| (*scorer, false));
+        for (at, is_raw) in local.chain(scales) {
+            let scorer = &evaluator.profile.score[at];
+            let began = raw.len();
+            Tally::add(&mut evaluator.evaluation.tally.score, at, count);
+            let plugin = &scorer.member.plugin;
+            let asked = plugin.score_many(&cx, &self.evaluation.state, &self.pod, left, raw);
+            if asked.is_err() || raw.len() != began + left.len() {
+                return Err(Unkeepable);
+            }
+            if is_raw {
+                continue;
+            }
+            let (sums, scores) = raw.split_at_mut(began);
+            for (sum, score) in sums.iter_mut().zip(scores.iter()) {
+                if !(0..=MAX_NODE_SCORE).contains(score) {
+                    return Err(Unkeepable);
+                }
+                *sum += score * scorer.weight;
+            }
+            raw.truncate(began);
+        }
+        let (sums, scaled) = raw.split_at(left.len());
+        let mut latest = (Class::new(), 0);
+        for (at, (slot, score)) in left.iter().zip(sums).enumerate() {
+            if !scaled.is_empty() {
+                let of_node = scaled[at..].iter().step_by(left.len());
+                if !of_node.clone().eq(latest.0.iter()) {
+                    let grade: Class = of_node.copied().collect();
+                    latest = (grade.clone(), self.grade_of(grade)?);
+                }
+            }
+            self.cells[slot.index()] = Cell {
+                answer: FEASIBLE,
+                grade: latest.1,
+                score: *score,
+            };
+        }
+        Ok(())
+    }
+
+    /// The grade that stands for raw scores.
+    fn grade_of(&mut self, raw: Class) -> Result<Grade, Unkeepable> {
+        if let Some(id) = self.grade_ids.get(&raw) {
+            return Ok(*id);
+        }
+        if self.grades.len() > GRADES_MAX {
+            return Err(Unkeepable);
+        }
+        let id = self.grades.len() as Grade;
+        self.grades.push(raw.clone());
+        self.grade_ids.insert(raw, id);
+        Ok(id)
+    }
+
+    /// What would be kept of a node that has answered this; nothing is kept.
+    pub(super) fn cell_for(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        slot: Slot,
+        status: &Status,
+    ) -> Result<Cell, Unkeepable> {
+        if status.is_rejected() {
+            return Ok(Cell {
+                answer: self.answer_of(evaluator, status)?,
+                ..Cell::NOTHING
+            });
+        }
+        if !status.is_success() {
+            return Err(Unkeepable);
+        }
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+        };
+        let score = |at: usize| {
+            let plugin = &evaluator.profile.score[at].member.plugin;
+            let mut scores = Vec::new();
+            let state = &self.evaluation.state;
+            plugin
+                .score_many(&cx, state, &self.pod, &[slot], &mut scores)
+                .map_err(|_| Unkeepable)?;
+            scores.first().copied().ok_or(Unkeepable)
+        };
+        let mut sum = 0;
+        for at in &self.local {
+            sum += score(*at)? * evaluator.profile.score[*at].weight;
+        }
+        let raw = self.scales.iter().map(|at| score(*at));
+        let raw = raw.collect::<Result<Class, Unkeepable>>()?;
+        let grade = match raw.is_empty() {
+            true => 0,
+            false => self.grade_of(raw)?,
+        };
+        Ok(Cell {
+            answer: FEASIBLE,
+            grade,
+            score: sum,
+        })
+    }
+
+    /// The answer for a status.
+    fn answer_of(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        status: &Status,
+    ) -> Result<Answer, Unkeepable> {
+        if let Some(at) = self.known.iter().position(|k| k.status == *status) {
+            return Ok(at as Answer);
+        }
+        if self.known.len() >= STATUSES_MAX {
+            return Err(Unkeepable);
+        }
+        let plugin = status.plugin().ok_or(Unkeepable)?;
+        let mut filters = evaluator.profile.filter.iter();
+        let filter = filters.position(|member| member.name == *plugin);
+        self.known.push(Known {
+            status: status.clone(),
+            filter: filter.ok_or(Unkeepable)?,
+        });
+        Ok((self.known.len() - 1) as Answer)
+    }
+
+    /// What is kept of a node.
+    pub(super) fn cell(&self, slot: Slot) -> Cell {
+        let cell = self.cells.get(slot.index()).copied();
+        cell.unwrap_or(Cell::NOTHING)
+    }
+
+    /// The raw scores that a grade stands for, in the order of [`Sheet::scales`].
+    pub(super) fn grade(&self, grade: Grade) -> &[i64] {
+        self.grades.get(grade as usize).map_or(&[], |raw| raw)
+    }
+
+    /// Whether a scorer, by its place, adds to the sums.
+    pub(super) fn is_scored_by(&self, scorer: usize) -> bool {
+        self.local.contains(&scorer)
+    }
+
+    /// Whether a filter broke on some node: the plain evaluator has to say what comes of it.
+    pub(super) fn is_broken(&self) -> bool {
+        !self.broken.is_empty()
+    }
+
+    /// Where the changes end now.
+    pub(super) fn changes_end(&self) -> u64 {
+        self.first_change + self.changes.len() as u64
+    }
+
+    /// The nodes that were looked at since the changes ended at `since`; `None` when that is too long ago.
+    pub(super) fn changes_since(&self, since: u64) -> Option<impl Iterator<Item = Slot>> {
+        let skipped = usize::try_from(since.checked_sub(self.first_change)?).ok()?;
+        (skipped <= self.changes.len()).then(|| self.changes.range(skipped..).copied())
+    }
+
+    /// About how much memory the sheet takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.cells.capacity() * size_of::<Cell>()
+            + self.changes.capacity() * size_of::<Slot>()
+    }
+}
+
+/// A pod like this one that is none of those that there are: without a UID.
+pub(super) fn neutral(pod: &PodInfo) -> Arc<PodInfo> {
+    let mut neutral = Pod::clone(&pod.pod);
+    neutral.metadata.uid = Str::default();
+    Arc::new(PodInfo::new(Arc::new(neutral)))
+}
+
+/// An evaluator for the plugins and the pod of a sheet.
+fn own_evaluator<'b>(
+    pod: &'b Arc<PodInfo>,
+    evaluation: &'b mut Evaluation,
+    evaluator: &'b mut Evaluator<'_>,
+) -> Evaluator<'b> {
+    Evaluator {
+        profile: evaluator.profile,
+        features: evaluator.features,
+        now: evaluator.now,
+        cluster: evaluator.cluster,
+        nominated: evaluator.nominated,
+        pod,
+        evaluation,
+        stopwatch: evaluator.stopwatch,
+    }
+}
