@@ -374,7 +374,7 @@ fn hooks_of(profile: &Profile, features: &FeatureGates) -> ProfileHooks {
 
 impl NominatedPods for Nominator {
     fn is_empty(&self) -> bool {
-        self.nodes().next().is_none()
+        Nominator::is_empty(self)
     }
 
     fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>)) {

@@ -11,7 +11,7 @@ pub(crate) use failure::{Failure, Returning};
 
 use crate::core::{LogLevel, Scheduler, WaitId};
 use crate::evaluator::{
-    Evaluation, Evaluator, EvaluatorKind, FitError, Found, Placement, Stopwatch,
+    Evaluation, Evaluator, EvaluatorKind, FitError, Found, Placement, Stopwatch, Tally,
 };
 use crate::metrics::Metric;
 use crate::profile::Profile;
@@ -217,8 +217,8 @@ impl Scheduler {
         };
         self.keeper = keeper;
         (self.start_node, self.rng) = (start, rng);
-        let tally = std::mem::take(&mut attempt.evaluation.tally);
-        self.book(&tally, &attempt.profile);
+        self.book(&attempt.evaluation.tally, &attempt.profile);
+        *attempt.evaluation.tally = Tally::default();
         match found {
             Found::Placed(placement) => {
                 self.algorithm_ended(&attempt, now);

@@ -2,7 +2,7 @@
 
 use super::{Attempt, CycleResult, Failure, ParkedAt};
 use crate::core::{LogLevel, Scheduler};
-use crate::evaluator::{Evaluator, FitError};
+use crate::evaluator::{Evaluator, FitError, Tally};
 use crate::profile::Point;
 use berth_api::{Str, Time};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterResult, PostFilterStep};
@@ -117,8 +117,8 @@ impl Scheduler {
         let nanos = self.stopwatch.nanos().saturating_sub(began);
         self.book_point("PostFilter", status.code(), &profile, nanos);
         self.keeper.take_back(&mut attempt.evaluation);
-        let tally = std::mem::take(&mut attempt.evaluation.tally);
-        self.book(&tally, &profile);
+        self.book(&attempt.evaluation.tally, &profile);
+        *attempt.evaluation.tally = Tally::default();
         if status.code() == Code::Error {
             let pod = attempt.pod.pod.key();
             let text = format!(

@@ -7,7 +7,7 @@ use berth_api::{Pod, Str};
 use berth_framework::plugin::Nominating;
 use berth_framework::{Cluster, PodInfo};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// How many changes are remembered for those who follow the nominations.
@@ -16,7 +16,7 @@ const CHANGES_MAX: usize = 16 * 1024;
 /// The nominations.
 #[derive(Debug, Default)]
 pub struct Nominator {
-    by_node: BTreeMap<Str, Vec<Arc<PodInfo>>>,
+    by_node: FxHashMap<Str, Vec<Arc<PodInfo>>>,
     node_of: FxHashMap<Str, Str>,
     /// The nodes of the last changes, and the number of the first of these.
     changes: VecDeque<Str>,
@@ -31,7 +31,14 @@ impl Nominator {
 
     /// The nodes that have nominated pods, sorted by name.
     pub fn nodes(&self) -> impl Iterator<Item = &Str> {
-        self.by_node.keys()
+        let mut nodes: Vec<&Str> = self.by_node.keys().collect();
+        nodes.sort_unstable();
+        nodes.into_iter()
+    }
+
+    /// Whether no pod is nominated.
+    pub fn is_empty(&self) -> bool {
+        self.by_node.is_empty()
     }
 
     /// Where the changes end now; grows with each.
