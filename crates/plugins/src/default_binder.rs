@@ -66,7 +66,7 @@ impl Bind for DefaultBinder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Calls, World, pod_info};
+    use crate::testing::{Recorder, World, pod_info};
     use berth_framework::call::{CallError, CallErrorKind};
     use berth_framework::{CallId, Code};
     use serde_json::json;
@@ -76,22 +76,27 @@ mod tests {
     fn binds_through_one_call_and_waits_for_it() {
         let world = World::new();
         let pod = pod_info("p", json!({}));
-        let mut calls = Calls::default();
+        let mut outbox = Recorder::default();
         let mut state = CycleState::default();
-        let step = DefaultBinder.bind(&mut world.stage(&mut calls), &mut state, &pod, &"n1".into());
+        let step = DefaultBinder.bind(
+            &mut world.stage(&mut outbox),
+            &mut state,
+            &pod,
+            &"n1".into(),
+        );
         let Step::Wait(wait) = step else {
             panic!("binding waits for its call, got {step:?}");
         };
         assert_eq!(wait.on, WaitOn::Call(CallId(0)));
         assert_eq!(wait.deadline, world.now + BIND_WAIT_MAX);
         assert_eq!(
-            calls.made,
+            outbox.calls,
             [ApiCall::BindPod {
                 pod: PodRef::of(&pod.pod),
                 node: "n1".into()
             }]
         );
-        assert_eq!(calls.made[0].key().uid, "p");
+        assert_eq!(outbox.calls[0].key().uid, "p");
 
         let conflict = CallError {
             kind: CallErrorKind::Conflict,
@@ -110,9 +115,9 @@ mod tests {
                 "binding pod default/p to node n1: no answer within 900 s",
             ),
         ] {
-            let mut calls = Calls::default();
+            let mut outbox = Recorder::default();
             let step = DefaultBinder.resume_bind(
-                &mut world.stage(&mut calls),
+                &mut world.stage(&mut outbox),
                 &mut state,
                 &pod,
                 &"n1".into(),
@@ -122,7 +127,7 @@ mod tests {
                 panic!("{message}: binding is over");
             };
             assert_eq!((status.code(), status.message().as_str()), (code, message));
-            assert!(calls.made.is_empty());
+            assert!(outbox.calls.is_empty());
         }
     }
 }

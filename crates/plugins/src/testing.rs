@@ -1,19 +1,18 @@
 //! Small clusters for the tests of plugins: nodes and pods from JSON, and the extension points run in order.
 
 use crate::change;
-use berth_api::{Namespace, Node, Object, Pod, Time};
-use berth_framework::call::PodEvent;
+use berth_api::{Node, Object, Pod, Time};
 use berth_framework::event::{ActionType, Change, ClusterEvent, EventResource, Hint};
 use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
+    EnqueueExtensions, Filter, PreFilter, PreFilterResult, PreScore, Score,
 };
-use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext};
-use berth_framework::storage::StorageWrite;
-use berth_framework::{
-    ApiCall, CallId, Cluster, Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status,
-};
+use berth_framework::testing::{NodeBuilder, PodBuilder};
+use berth_framework::{Code, CycleState, PodInfo, Slot, Status};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub(crate) use berth_framework::testing::Recorder;
 
 /// What a filter said of a node: nothing when the pod fits, else the code and the reasons.
 pub(crate) type Answer = Option<(Code, Vec<String>)>;
@@ -97,40 +96,42 @@ pub(crate) fn pod_info(name: &str, spec: Value) -> PodInfo {
     PodInfo::new(Arc::new(pod(name, spec)))
 }
 
-/// A cluster, gates and a time.
-pub(crate) struct World {
-    pub(crate) cluster: Cluster,
-    pub(crate) features: FeatureGates,
-    pub(crate) now: Time,
-    /// In the order in which they were added.
-    slots: Vec<Slot>,
+/// The world of the framework's tests, filled from JSON and asked through all extension points.
+pub(crate) struct World(berth_framework::testing::World);
+
+impl std::ops::Deref for World {
+    type Target = berth_framework::testing::World;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self {
-            cluster: Cluster::default(),
-            features: FeatureGates::default(),
-            now: Time::from_secs(1_000),
-            slots: Vec::new(),
-        }
+        let mut world = berth_framework::testing::World::default();
+        world.now = Time::from_secs(1_000);
+        Self(world)
     }
 
     /// With one more node; see [`node`].
-    pub(crate) fn node(mut self, name: &str, fields: Value) -> Self {
-        let slot = self.cluster.nodes.set_node(Arc::new(node(name, fields)));
-        self.slots.push(slot);
-        self
+    pub(crate) fn node(self, name: &str, fields: Value) -> Self {
+        Self(self.0.node(NodeBuilder::of(&node(name, fields))))
     }
 
     /// With one more namespace.
-    pub(crate) fn namespace(mut self, name: &str, labels: Value) -> Self {
-        let fields = json!({"metadata": {"name": name, "labels": labels}});
-        let namespace: Namespace = serde_json::from_value(fields).expect("a namespace");
-        self.cluster
-            .namespaces
-            .insert(name.into(), Arc::new(namespace));
-        self
+    pub(crate) fn namespace(self, name: &str, labels: Value) -> Self {
+        let labels: BTreeMap<String, String> = serde_json::from_value(labels).expect("labels");
+        let labels = labels
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()));
+        Self(self.0.namespace(name, labels))
     }
 
     /// With one more object that is neither a pod nor a node.
@@ -157,37 +158,8 @@ impl World {
     }
 
     /// With one more pod on a node.
-    pub(crate) fn bound_pod(mut self, node: &str, mut pod: Pod) -> Self {
-        pod.spec.node_name = node.into();
-        let pod = Arc::new(pod);
-        self.cluster.pods.insert(pod.uid().clone(), pod.clone());
-        self.cluster
-            .nodes
-            .add_pod(&node.into(), Arc::new(PodInfo::new(pod)));
-        self
-    }
-
-    pub(crate) fn context(&self) -> Context<'_> {
-        Context {
-            now: self.now,
-            cluster: &self.cluster,
-            features: &self.features,
-        }
-    }
-
-    pub(crate) fn stage<'a>(&'a self, outbox: &'a mut dyn Outbox) -> StageContext<'a> {
-        StageContext {
-            now: self.now,
-            cluster: &self.cluster,
-            features: &self.features,
-            outbox,
-        }
-    }
-
-    fn views(&self) -> impl Iterator<Item = NodeView<'_>> {
-        self.slots
-            .iter()
-            .filter_map(|slot| self.cluster.nodes.get(*slot))
+    pub(crate) fn bound_pod(self, node: &str, pod: Pod) -> Self {
+        Self(self.0.pod(PodBuilder::of(&pod).on(node)))
     }
 
     /// What Filter says of each node, without PreFilter.
@@ -240,7 +212,8 @@ impl World {
         pod: &PodInfo,
     ) -> Option<Vec<i64>> {
         let mut state = CycleState::default();
-        let status = plugin.pre_score(&self.context(), &mut state, pod, &self.slots);
+        let slots: Vec<Slot> = self.views().map(|node| node.slot()).collect();
+        let status = plugin.pre_score(&self.context(), &mut state, pod, &slots);
         assert!(
             status.is_success() || status.is_skip(),
             "{}",
@@ -410,56 +383,6 @@ pub(crate) fn hint(
     match &registration.hint {
         None => Ok(Hint::Queue),
         Some(hint) => hint(&world.cluster, pod, change),
-    }
-}
-
-/// Remembers the calls and events that a plugin makes.
-#[derive(Default)]
-pub(crate) struct Calls {
-    pub(crate) made: Vec<ApiCall>,
-    pub(crate) events: Vec<PodEvent>,
-    /// The writes that everybody is to see as made.
-    pub(crate) assumed: Vec<StorageWrite>,
-    /// The writes that will not be made.
-    pub(crate) taken_back: Vec<StorageWrite>,
-    pub(crate) preemptions: Vec<Preemption>,
-    pub(crate) observations: Vec<Observation>,
-    /// Whether every pod can be stopped in memory.
-    pub(crate) in_memory: bool,
-}
-
-impl Outbox for Calls {
-    fn call(&mut self, call: ApiCall) -> CallId {
-        self.made.push(call);
-        CallId(self.made.len() as u64 - 1)
-    }
-
-    fn job(&mut self, _job: Job) -> JobId {
-        panic!("no plugin here hands out jobs");
-    }
-
-    fn publish(&mut self, event: PodEvent) {
-        self.events.push(event);
-    }
-
-    fn assume(&mut self, write: StorageWrite) {
-        self.assumed.push(write);
-    }
-
-    fn take_back(&mut self, write: StorageWrite) {
-        self.taken_back.push(write);
-    }
-
-    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
-        self.in_memory
-    }
-
-    fn start_preemption(&mut self, preemption: Preemption) {
-        self.preemptions.push(preemption);
-    }
-
-    fn observe(&mut self, observation: Observation) {
-        self.observations.push(observation);
     }
 }
 

@@ -7,9 +7,10 @@ use crate::event::{Change, ClusterEvent, Hint};
 use crate::features::FeatureGates;
 use crate::plugin::{Context, EnqueueExtensions, Filter, Score};
 use crate::pod_info::PodInfo;
-use crate::stage::{Job, JobId, Outbox, StageContext};
+use crate::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext};
 use crate::state::CycleState;
 use crate::status::Status;
+use crate::storage::StorageWrite;
 use crate::table::{NodeView, Slot};
 use berth_api::{Labels, Namespace, Object, Pod, Str, Time};
 use std::fmt;
@@ -92,7 +93,8 @@ impl World {
         }
     }
 
-    fn views(&self) -> impl Iterator<Item = NodeView<'_>> {
+    /// The nodes, in the order in which they were added.
+    pub fn views(&self) -> impl Iterator<Item = NodeView<'_>> {
         let nodes = &self.cluster.nodes;
         self.slots.iter().filter_map(|slot| nodes.get(*slot))
     }
@@ -171,6 +173,16 @@ pub struct Recorder {
     pub events: Vec<PodEvent>,
     /// The pods to be tried at once, as namespace and name.
     pub activated: Vec<(Str, Str)>,
+    /// The writes that everybody is to see as made.
+    pub assumed: Vec<StorageWrite>,
+    /// The writes that will not be made.
+    pub taken_back: Vec<StorageWrite>,
+    /// The preemptions that were begun; nobody is told to go.
+    pub preemptions: Vec<Preemption>,
+    /// What the metrics are to tell.
+    pub observations: Vec<Observation>,
+    /// Whether every pod can be stopped in memory.
+    pub in_memory: bool,
 }
 
 impl fmt::Debug for Recorder {
@@ -180,7 +192,11 @@ impl fmt::Debug for Recorder {
             .field("jobs", &self.jobs.len())
             .field("events", &self.events)
             .field("activated", &self.activated)
-            .finish()
+            .field("assumed", &self.assumed)
+            .field("taken_back", &self.taken_back)
+            .field("preemptions", &self.preemptions)
+            .field("observations", &self.observations)
+            .finish_non_exhaustive()
     }
 }
 
@@ -201,5 +217,25 @@ impl Outbox for Recorder {
 
     fn activate(&mut self, namespace: &Str, name: &Str) {
         self.activated.push((namespace.clone(), name.clone()));
+    }
+
+    fn assume(&mut self, write: StorageWrite) {
+        self.assumed.push(write);
+    }
+
+    fn take_back(&mut self, write: StorageWrite) {
+        self.taken_back.push(write);
+    }
+
+    fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
+        self.in_memory
+    }
+
+    fn start_preemption(&mut self, preemption: Preemption) {
+        self.preemptions.push(preemption);
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        self.observations.push(observation);
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::inter_pod_affinity::InterPodAffinity;
 use crate::node_ports::NodePorts;
 use crate::node_resources::NodeResourcesFit;
-use crate::testing::{Calls, World, full_pod};
+use crate::testing::{Recorder, World, full_pod};
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
 use berth_framework::{Cluster, CycleState, NodeView, Slot};
 use serde_json::{Value, json};
@@ -226,7 +226,7 @@ fn with_budget(mut world: World, budget: berth_api::PodDisruptionBudget) -> Worl
 
 struct Outcome {
     result: PostFilterResult,
-    calls: Calls,
+    outbox: Recorder,
 }
 
 impl Outcome {
@@ -239,7 +239,7 @@ impl Outcome {
             return "success without a node".to_owned();
         };
         let mut victims: Vec<String> = Vec::new();
-        for victim in self.calls.preemptions.iter().flat_map(|p| &p.victims) {
+        for victim in self.outbox.preemptions.iter().flat_map(|p| &p.victims) {
             victims.push(victim.event.regarding.name.to_string());
         }
         victims.sort();
@@ -257,11 +257,11 @@ fn preempt(mut world: World, preemptor: Pod, args: Value, nominated: Vec<Pod>) -
         .map(|p| Arc::new(PodInfo::new(Arc::new(p))))
         .collect();
     let before = trial.statuses();
-    let mut calls = Calls::default();
+    let mut outbox = Recorder::default();
     let mut cx = PostFilterContext {
         now,
         features: &features,
-        outbox: &mut calls,
+        outbox: &mut outbox,
         dry_run: &mut trial,
     };
     let result = plugin.post_filter(&mut cx, &pod, &before);
@@ -270,7 +270,7 @@ fn preempt(mut world: World, preemptor: Pod, args: Value, nominated: Vec<Pod>) -
         assert_eq!(status, after.get(node), "the cluster is as before");
         std::ops::ControlFlow::Continue(())
     });
-    Outcome { result, calls }
+    Outcome { result, outbox }
 }
 
 fn default(world: World, preemptor: Pod) -> String {
@@ -580,15 +580,15 @@ fn only_nodes_that_may_be_helped_are_tried() {
                 };
                 statuses.insert(view.slot(), said);
             }
-            let mut calls = Calls::default();
+            let mut outbox = Recorder::default();
             let mut cx = PostFilterContext {
                 now,
                 features: &features,
-                outbox: &mut calls,
+                outbox: &mut outbox,
                 dry_run: &mut trial,
             };
             let result = DefaultPreemption::default().post_filter(&mut cx, &pod, &statuses);
-            let outcome = Outcome { result, calls };
+            let outcome = Outcome { result, outbox };
             assert_eq!(outcome.text(), expected, "{name}, second {second}");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::tests::{bound, free, in_zone, local, using, wanting, world};
 use super::{VolumeBinding, VolumeBindingArgs};
-use crate::testing::{Calls, World, pod_info, volume};
+use crate::testing::{Recorder, World, pod_info, volume};
 use berth_api::{Duration, Object, PersistentVolume, PersistentVolumeClaim, Str};
 use berth_framework::call::{CallError, CallErrorKind};
 use berth_framework::plugin::{PreBind, PreFilter, PreFilterResult, Reserve};
@@ -17,7 +17,7 @@ struct Run {
     world: World,
     plugin: VolumeBinding,
     state: CycleState,
-    calls: Calls,
+    outbox: Recorder,
     pod: PodInfo,
 }
 
@@ -65,13 +65,13 @@ impl Run {
             world,
             plugin,
             state,
-            calls: Calls::default(),
+            outbox: Recorder::default(),
             pod,
         }
     }
 
     fn reserve(&mut self) -> String {
-        let mut cx = self.world.stage(&mut self.calls);
+        let mut cx = self.world.stage(&mut self.outbox);
         let node = Str::new("a");
         let step = self
             .plugin
@@ -80,14 +80,14 @@ impl Run {
     }
 
     fn unreserve(&mut self) {
-        let mut cx = self.world.stage(&mut self.calls);
+        let mut cx = self.world.stage(&mut self.outbox);
         let node = Str::new("a");
         self.plugin
             .unreserve(&mut cx, &mut self.state, &self.pod, &node);
     }
 
     fn pre_flight(&mut self) -> (Code, String) {
-        let mut cx = self.world.stage(&mut self.calls);
+        let mut cx = self.world.stage(&mut self.outbox);
         let node = Str::new("a");
         let plugin = &self.plugin;
         let status = plugin.pre_flight(&mut cx, &mut self.state, &self.pod, &node);
@@ -95,14 +95,14 @@ impl Run {
     }
 
     fn pre_bind(&mut self) -> Step {
-        let mut cx = self.world.stage(&mut self.calls);
+        let mut cx = self.world.stage(&mut self.outbox);
         let node = Str::new("a");
         self.plugin
             .pre_bind(&mut cx, &mut self.state, &self.pod, &node)
     }
 
     fn resume(&mut self, wake: Wake) -> Step {
-        let mut cx = self.world.stage(&mut self.calls);
+        let mut cx = self.world.stage(&mut self.outbox);
         let node = Str::new("a");
         let (plugin, state) = (&self.plugin, &mut self.state);
         plugin.resume_pre_bind(&mut cx, state, &self.pod, &node, wake)
@@ -118,11 +118,11 @@ impl Run {
     }
 
     fn assumed(&self) -> Vec<String> {
-        self.calls.assumed.iter().map(in_short).collect()
+        self.outbox.assumed.iter().map(in_short).collect()
     }
 
     fn taken_back(&self) -> Vec<String> {
-        self.calls.taken_back.iter().map(in_short).collect()
+        self.outbox.taken_back.iter().map(in_short).collect()
     }
 
     fn set(&mut self, object: Object) {
@@ -150,7 +150,7 @@ impl Run {
 
     /// The API shows what was written.
     fn show_writes(&mut self) {
-        for call in self.calls.made.clone() {
+        for call in self.outbox.calls.clone() {
             let ApiCall::UpdateStorage(write) = call else {
                 panic!("only volumes and claims are written, got {call:?}");
             };
@@ -292,7 +292,7 @@ fn reserve_takes_what_filter_has_found() {
         assert_eq!(run.assumed(), taken, "{situation}");
         assert_eq!(run.pre_flight().0, flight, "{situation}");
         assert!(
-            run.calls.made.is_empty(),
+            run.outbox.calls.is_empty(),
             "{situation}: nothing is written yet"
         );
     }
@@ -382,7 +382,7 @@ fn writes_are_made_one_after_another() {
         for _ in 0..made {
             assert_eq!(told(&run.resume(Wake::Call(Ok(())))), "writes");
         }
-        assert_eq!(run.calls.made.len(), made + 1);
+        assert_eq!(run.outbox.calls.len(), made + 1);
         assert_eq!(told(&run.resume(wake)), expected);
         run.unreserve();
         assert_eq!(run.taken_back(), all[made..], "after {made}");
@@ -602,14 +602,14 @@ fn what_is_bound_already_is_not_waited_for() {
     assert_eq!(run.reserve(), "done");
     run.is_bound("c", "v");
     assert_eq!(told(&run.pre_bind()), "done");
-    assert!(run.calls.made.is_empty());
+    assert!(run.outbox.calls.is_empty());
 }
 
 /// What an assumption looks like to the next pod: the volume is taken, the claim is for its node.
 #[test]
 fn the_next_pod_sees_what_is_taken() {
     let mut first = both();
-    for write in std::mem::take(&mut first.calls.assumed) {
+    for write in std::mem::take(&mut first.outbox.assumed) {
         let cluster = &first.world.cluster;
         let object = match cluster.persistent_volumes.get(&write.object.name) {
             Some(volume) => Object::PersistentVolume(volume.clone()),

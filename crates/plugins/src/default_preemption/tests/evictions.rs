@@ -25,13 +25,13 @@ fn victims_are_told_why() {
             condition: None,
             nominated_node: Some(cleared),
         },
-    ] = &outcome.calls.made[..]
+    ] = &outcome.outbox.calls[..]
     else {
-        panic!("a promise taken back: {:?}", outcome.calls.made);
+        panic!("a promise taken back: {:?}", outcome.outbox.calls);
     };
     assert_eq!((pod.name.as_str(), cleared.as_str()), ("lower", ""));
-    let [preemption] = &outcome.calls.preemptions[..] else {
-        panic!("one preemption: {:?}", outcome.calls.preemptions);
+    let [preemption] = &outcome.outbox.preemptions[..] else {
+        panic!("one preemption: {:?}", outcome.outbox.preemptions);
     };
     assert_eq!(preemption.preemptor.name, "p");
     assert_eq!(preemption.plugin, NAME);
@@ -64,7 +64,7 @@ fn victims_are_told_why() {
         ["Preempted", "Preempting", "Preempted by pod p on node n"]
     );
     assert_eq!(event.related.as_ref().map(|p| p.name.as_str()), Some("p"));
-    assert_eq!(outcome.calls.events, [], "nothing is said before it is so");
+    assert_eq!(outcome.outbox.events, [], "nothing is said before it is so");
 }
 
 /// P-1, P-19, P-20: every attempt counts, and so do the victims: all of them, unless every one is on its way already.
@@ -101,8 +101,8 @@ fn attempts_and_victims_are_counted() {
     ] {
         let world = world(vec![("n", there)]);
         let outcome = preempt(world, preemptor, json!(null), Vec::new());
-        assert_eq!(outcome.calls.observations, expected, "{name}");
-        let told = outcome.calls.preemptions.len();
+        assert_eq!(outcome.outbox.observations, expected, "{name}");
+        let told = outcome.outbox.preemptions.len();
         assert_eq!(
             told,
             usize::from(name.contains("victim") || name.contains("one")),
@@ -139,12 +139,12 @@ fn without_the_gate_evictions_are_waited_for() {
         let (now, features) = (world.now, world.features);
         let mut trial = Trial::new(&mut world, &pod);
         let before = trial.statuses();
-        let mut calls = Calls::default();
+        let mut outbox = Recorder::default();
         let plugin = DefaultPreemption::default();
         let mut cx = PostFilterContext {
             now,
             features: &features,
-            outbox: &mut calls,
+            outbox: &mut outbox,
             dry_run: &mut trial,
         };
         let step = plugin.start_post_filter(&mut cx, &pod, &before);
@@ -163,9 +163,9 @@ fn without_the_gate_evictions_are_waited_for() {
                 assert_eq!(result.nominating, Nominating::Keep);
             }
         }
-        assert_eq!(calls.made.len(), 2);
-        assert_eq!(calls.events.len(), told);
-        assert_eq!(calls.preemptions.len(), 0);
+        assert_eq!(outbox.calls.len(), 2);
+        assert_eq!(outbox.events.len(), told);
+        assert_eq!(outbox.preemptions.len(), 0);
     }
 }
 
@@ -180,21 +180,21 @@ fn without_the_gate_pods_are_stopped_in_memory_too() {
     let (now, features) = (world.now, world.features);
     let mut trial = Trial::new(&mut world, &pod);
     let before = trial.statuses();
-    let mut calls = Calls {
+    let mut outbox = Recorder {
         in_memory: true,
-        ..Calls::default()
+        ..Recorder::default()
     };
     let mut cx = PostFilterContext {
         now,
         features: &features,
-        outbox: &mut calls,
+        outbox: &mut outbox,
         dry_run: &mut trial,
     };
     let result = DefaultPreemption::default().post_filter(&mut cx, &pod, &before);
     assert!(result.status.is_success());
-    assert_eq!(calls.made, []);
+    assert_eq!(outbox.calls, []);
     assert_eq!(
-        calls.events[0].note,
+        outbox.events[0].note,
         "Preempted by pod p on node n (in kube-scheduler memory)."
     );
 }
