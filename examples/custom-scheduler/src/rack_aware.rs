@@ -10,6 +10,7 @@
 //! ```
 
 use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, Score, default_normalize,
 };
@@ -70,7 +71,12 @@ pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
     let plugin = RackAware {
         args: args.check()?,
     };
-    Ok(Extensions::of(plugin).filter().score().events().build())
+    Ok(Extensions::of(plugin)
+        .filter()
+        .score()
+        .events()
+        .keep()
+        .build())
 }
 
 /// Keeps pods off drained racks and prefers better tiers.
@@ -134,6 +140,21 @@ impl Score for RackAware {
     ) -> Status {
         default_normalize(MAX_NODE_SCORE, false, scores);
         Status::success()
+    }
+}
+
+impl Keep for RackAware {
+    /// The pod does not matter: every pod gets the same answers.
+    fn fragment(&self, _cx: &Context<'_>, _pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
+        Kept::ByFragment
+    }
+
+    fn reads_pods(&self) -> bool {
+        false
+    }
+
+    fn normalizes(&self) -> bool {
+        true
     }
 }
 
