@@ -320,6 +320,12 @@ impl Ledger for AffinityLedger {
         self.incoming.may_count(pod)
     }
 
+    /// Nobody has to be near, and nothing stands in any book: pods that go cannot change that.
+    fn is_indifferent(&self) -> bool {
+        let mut books = self.books.iter();
+        books.all(|book| !book.is_wanted_near && book.is_idle())
+    }
+
     fn is_stale(&self) -> bool {
         self.books.iter().any(|book| self.layout.is_wrong(book))
     }

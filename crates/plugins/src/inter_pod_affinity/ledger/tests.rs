@@ -558,3 +558,50 @@ fn pods_that_do_not_concern_a_ledger_change_nothing() {
         "{concerned} concerned, {unconcerned} unconcerned"
     );
 }
+
+/// A ledger that is indifferent stands for a plugin that lets the pod go anywhere, whichever pods are taken away.
+#[test]
+fn indifferent_ledgers_stay_so_when_pods_go() {
+    let features = FeatureGates::default();
+    let (mut indifferent, mut with_terms, mut partial) = (0, 0, 0);
+    for seed in 0..CLUSTERS * 2 {
+        let mut scene = Scene::new(seed);
+        let plugin = plugin(&mut scene.chance);
+        let pod = scene.some_pod();
+        let mut follower = {
+            let cx = context(&scene.cluster, &features);
+            Follower::open(&plugin, &cx, &pod, Layout::default())
+        };
+        let at_first = follower.ledger.is_indifferent();
+        loop {
+            let cx = context(&scene.cluster, &features);
+            follower.catch_up(&cx);
+            let answers = plain(&plugin, &cx, &pod, seed);
+            let all_pass = answers
+                .statuses
+                .iter()
+                .all(|(_, status)| status.is_success());
+            if follower.ledger.is_indifferent() {
+                assert!(
+                    all_pass && answers.scores.is_none(),
+                    "seed {seed}: {answers:?}"
+                );
+            } else {
+                assert!(!at_first, "seed {seed}: nothing has come");
+            }
+            let Some((node, gone)) = scene.placed.pop() else {
+                break;
+            };
+            let removed = scene.cluster.nodes.remove_pod(&node, gone.pod.uid());
+            assert!(removed.is_ok(), "it was there");
+        }
+        indifferent += usize::from(at_first);
+        with_terms +=
+            usize::from(at_first && follower.ledger.incoming.topology_keys().next().is_some());
+        partial += usize::from(!at_first);
+    }
+    assert!(
+        indifferent > 50 && with_terms > 10 && partial > 50,
+        "{indifferent} indifferent, {with_terms} of them with terms, {partial} not"
+    );
+}
