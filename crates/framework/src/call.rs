@@ -1,7 +1,7 @@
 //! The API calls that scheduling makes. They are values: the dispatcher orders them, the edge sends them.
 
 use crate::storage::StorageWrite;
-use berth_api::{Kind, Object, Pod, Str};
+use berth_api::{Duration, Kind, Object, Pod, Str};
 use std::fmt;
 
 /// Names a call from when it is made until its result is in.
@@ -273,6 +273,19 @@ pub struct CallError {
     pub kind: CallErrorKind,
     /// The server's words, or those of the transport.
     pub message: String,
+    /// How long the server asks to be left alone before another try (`Retry-After`); `None` when it does not say.
+    pub retry_after: Option<Duration>,
+}
+
+impl CallError {
+    /// A failure of that kind, of a server that names no time for another try.
+    pub fn new(kind: CallErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            retry_after: None,
+        }
+    }
 }
 
 /// The outcome of a call.

@@ -47,6 +47,13 @@ pub trait EnqueueExtensions: Plugin {
 pub trait PreEnqueue: Plugin {
     /// Success lets the pod in; anything else gates it until one of the plugin's events comes.
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status;
+
+    /// Whether the plugin only sees an attempt through that a cycle has made, as while victims are told to go. What
+    /// that cycle found then stands in the pod's status, and autoscalers go on reading there that it is
+    /// Unschedulable; any other rejection replaces it, as more nodes do not help a pod that is not ready.
+    fn follows_attempt(&self) -> bool {
+        false
+    }
 }
 
 /// A pod that waits to be scheduled, as [`QueueSort`] sees it.

@@ -98,10 +98,10 @@ mod tests {
         );
         assert_eq!(outbox.calls[0].key().uid, "p");
 
-        let conflict = CallError {
-            kind: CallErrorKind::Conflict,
-            message: "pod p is already assigned to node \"n2\"".to_owned(),
-        };
+        let conflict = CallError::new(
+            CallErrorKind::Conflict,
+            "pod p is already assigned to node \"n2\"",
+        );
         for (wake, code, message) in [
             (Wake::Call(Ok(())), Code::Success, ""),
             (

@@ -127,6 +127,11 @@ impl PreEnqueue for DefaultPreemption {
         }
         Status::success()
     }
+
+    /// The preemptor found no room, and a new node would still help it.
+    fn follows_attempt(&self) -> bool {
+        true
+    }
 }
 
 impl PostFilter for DefaultPreemption {

@@ -66,10 +66,7 @@ pub(crate) fn answer(
     now: Time,
 ) -> CallResult {
     let failure = |kind, message: &str| {
-        Err(CallError {
-            kind,
-            message: message.to_owned(),
-        })
+        Err(CallError::new(kind, message))
     };
     match answer {
         Answer::Honest => match api.carry_out(world, call, now) {

@@ -1,7 +1,7 @@
 //! Carries out the core's API calls, and tells it how they went.
 
 use berth_api::storage::{BOUND_BY_CONTROLLER_ANNOTATION, SELECTED_NODE_ANNOTATION};
-use berth_api::{Str, Time};
+use berth_api::{Duration, Str, Time};
 use berth_client::request::Resource;
 use berth_client::{ApiError, Transport, request};
 use berth_framework::call::{
@@ -9,6 +9,9 @@ use berth_framework::call::{
 };
 use berth_framework::storage::{StorageChange, StorageWrite};
 use serde_json::{Value, json};
+
+/// In the words of API servers: the object of that name is not the one that was meant.
+const OTHER_UID: &str = "Precondition failed: UID in precondition";
 
 /// Carries out one call. Whether it is worth a retry is for the dispatcher to say.
 pub(crate) async fn execute(transport: &Transport, call: &ApiCall, now: Time) -> CallResult {
@@ -139,6 +142,10 @@ fn told(error: &ApiError) -> CallError {
         ApiError::Timeout { .. } => CallErrorKind::Timeout,
         ApiError::Transport(_) => CallErrorKind::Unavailable,
         ApiError::Decode { .. } => CallErrorKind::Refused,
+        // Whoever has the name now is another one: what the call is about is gone.
+        ApiError::Status {
+            code: 409, message, ..
+        } if message.contains(OTHER_UID) => CallErrorKind::NotFound,
         ApiError::Status { code, .. } => match code {
             404 => CallErrorKind::NotFound,
             409 => CallErrorKind::Conflict,
@@ -147,9 +154,16 @@ fn told(error: &ApiError) -> CallError {
             _ => CallErrorKind::Refused,
         },
     };
+    let retry_after = match error {
+        ApiError::Status {
+            retry_after_seconds,
+            ..
+        } => retry_after_seconds.map(Duration::from_secs),
+        _ => None,
+    };
     CallError {
-        kind,
-        message: error.to_string(),
+        retry_after,
+        ..CallError::new(kind, error.to_string())
     }
 }
 
@@ -265,15 +279,22 @@ mod tests {
 
     #[test]
     fn errors_say_whether_a_retry_is_worth_it() {
-        let status = |code| ApiError::Status {
+        let says = |code, message: &str, retry_after_seconds| ApiError::Status {
             code,
             reason: String::new(),
-            message: "m".into(),
-            retry_after_seconds: None,
+            message: message.into(),
+            retry_after_seconds,
         };
+        let status = |code| says(code, "m", None);
+        let another = "Operation cannot be fulfilled on pods \"p\": StorageError: invalid object, Code: 4, \
+                       AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID in object meta: b";
+        let other_version = "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object \
+                             meta: 2";
         for (error, kind) in [
             (status(404), CallErrorKind::NotFound),
             (status(409), CallErrorKind::Conflict),
+            (says(409, another, None), CallErrorKind::NotFound),
+            (says(409, other_version, None), CallErrorKind::Conflict),
             (status(429), CallErrorKind::Unavailable),
             (status(403), CallErrorKind::Refused),
             (status(504), CallErrorKind::Timeout),
@@ -283,6 +304,10 @@ mod tests {
             ),
         ] {
             assert_eq!(told(&error).kind, kind, "{error:?}");
+        }
+        for (asked, seconds) in [(None, None), (Some(7), Some(Duration::from_secs(7)))] {
+            let busy = told(&says(429, "too many requests", asked));
+            assert_eq!(busy.retry_after, seconds, "Retry-After {asked:?}");
         }
     }
 }

@@ -50,6 +50,7 @@ pub fn fake(name: &str) -> FakePlugin {
 pub struct FakePlugin {
     name: String,
     pre_enqueue: F<PreEnqueueFn>,
+    follows_attempt: bool,
     less: F<LessFn>,
     pre_filter: F<PreFilterFn>,
     add_pod: F<OtherPodFn>,
@@ -128,6 +129,13 @@ setters! {
 }
 
 impl FakePlugin {
+    /// What PreEnqueue rejects then is part of an attempt that was made.
+    #[must_use]
+    pub fn following_attempts(mut self) -> Self {
+        self.follows_attempt = true;
+        self
+    }
+
     /// Lets the plugin's PreBind run beside its neighbours.
     #[must_use]
     pub fn parallel(mut self) -> Self {
@@ -176,6 +184,10 @@ impl PreEnqueue for FakePlugin {
         self.pre_enqueue
             .as_ref()
             .map_or_else(Status::success, |f| f(pod))
+    }
+
+    fn follows_attempt(&self) -> bool {
+        self.follows_attempt
     }
 }
 

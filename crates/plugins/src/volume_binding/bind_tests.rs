@@ -356,10 +356,10 @@ fn nothing_is_bound_that_was_not_reserved() {
 #[test]
 fn writes_are_made_one_after_another() {
     let refused = || {
-        Wake::Call(Err(CallError {
-            kind: CallErrorKind::Conflict,
-            message: "the object has been modified".to_owned(),
-        }))
+        Wake::Call(Err(CallError::new(
+            CallErrorKind::Conflict,
+            "the object has been modified",
+        )))
     };
     let all = ["v to default/c, by us", "d on a"];
     for (made, wake, expected) in [

@@ -250,10 +250,7 @@ impl Cluster {
 }
 
 fn error(kind: CallErrorKind) -> CallError {
-    CallError {
-        kind,
-        message: format!("{kind:?}"),
-    }
+    CallError::new(kind, format!("{kind:?}"))
 }
 
 fn scheduled(name: &str, node: &str) -> String {

@@ -152,8 +152,7 @@ impl World {
         let at = self.calls.iter().position(|(_, call)| which(call));
         let (id, call) = self.calls.remove(at.expect("the call is on its way"));
         if let Some(kind) = failure {
-            let message = format!("{kind:?}");
-            let error = CallError { kind, message };
+            let error = CallError::new(kind, format!("{kind:?}"));
             self.core.complete(id, Err(error), self.now);
             self.take();
             return;

@@ -121,6 +121,8 @@ pub struct Scheduler {
     pub(crate) returning: FxHashMap<CallId, Returning>,
     /// Calls whose failure has to be told to the queue (KEP-5501).
     pub(crate) reporting: FxHashMap<CallId, berth_framework::call::PodRef>,
+    /// Reports of PreEnqueue that wait until what a cycle found is written.
+    pub(crate) postponed: FxHashMap<Str, reports::Postponed>,
     /// Victims that are being told to go.
     pub(crate) preemptions: Preemptions,
     pub(crate) explanations: Explanations,
@@ -169,6 +171,7 @@ impl Scheduler {
             next_binding: 0,
             returning: FxHashMap::default(),
             reporting: FxHashMap::default(),
+            postponed: FxHashMap::default(),
             preemptions: Preemptions::default(),
             explanations: Explanations::default(),
             metrics: Metrics::default(),

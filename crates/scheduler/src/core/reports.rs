@@ -5,13 +5,22 @@ use super::io::LogLevel;
 use crate::dispatcher::Finished;
 use crate::metrics::Metric;
 use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport, SCHEDULING_GATED};
-use berth_api::{Duration, Time};
+use berth_api::{Duration, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::stage::Wake;
+use std::collections::hash_map::Entry;
 
 /// How long a report of PreEnqueue is held back: most gates open within it (KEP-5501).
 const REPORT_DELAY: Duration = Duration::from_secs(5);
+
+/// A report of PreEnqueue that waits until another status patch of its pod has ended.
+#[derive(Debug)]
+pub(crate) struct Postponed {
+    report: PreEnqueueReport,
+    /// When it may be written.
+    due: Time,
+}
 
 impl Scheduler {
     /// From now on everybody sees the pods as if the calls had succeeded.
@@ -33,6 +42,9 @@ impl Scheduler {
             self.show_writes(&pod.uid, now);
         }
         self.eviction_ended(&finished, now);
+        if let Some(pod) = finished.call.pod() {
+            self.make_postponed(&pod.uid, now);
+        }
         let Finished {
             id,
             call,
@@ -122,32 +134,73 @@ impl Scheduler {
         let reports = self.queue.take_pre_enqueue_reports();
         let any = !reports.is_empty();
         for report in reports {
-            let pod = PodRef::of(report.pod());
-            let call = match &report {
-                PreEnqueueReport::Rejected {
-                    pod: object,
-                    message,
-                    ..
-                } => ApiCall::PatchPodStatus {
-                    pod: pod.clone(),
-                    condition: Some(ConditionPatch::of(
-                        object,
-                        "PodScheduled",
-                        "False",
-                        report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING),
-                        message,
-                    )),
-                    nominated_node: None,
-                },
-                PreEnqueueReport::Passed { .. } => ApiCall::ClearPreEnqueueStatus {
-                    pod: pod.clone(),
-                    nominated_node: None,
-                },
-            };
-            let id = self.io.call(call, REPORT_DELAY, now);
-            self.reporting.insert(id, pod);
+            let uid = report.pod().uid();
+            if self.io.dispatcher.has_prompt_status_patch(uid) {
+                self.postpone(report, now);
+            } else {
+                self.report(&report, REPORT_DELAY, now);
+            }
         }
         any
+    }
+
+    /// What a cycle found is written as it is, and at once: a report does not become part of that call, or it would be
+    /// written too early. It is made when the call has ended, and waits no longer for that.
+    fn postpone(&mut self, report: PreEnqueueReport, now: Time) {
+        let uid = report.pod().uid().clone();
+        match self.postponed.entry(uid) {
+            Entry::Occupied(mut earlier) => earlier.get_mut().report = report,
+            Entry::Vacant(place) => {
+                let due = now + REPORT_DELAY;
+                place.insert(Postponed { report, due });
+            }
+        }
+    }
+
+    /// A call about the pod has ended: the report that waited for it can be made.
+    fn make_postponed(&mut self, uid: &Str, now: Time) {
+        if self.postponed.is_empty() || self.io.dispatcher.has_prompt_status_patch(uid) {
+            return;
+        }
+        let Some(Postponed { report, due }) = self.postponed.remove(uid) else {
+            return;
+        };
+        if self.cache.stored(uid).is_some_and(|p| !p.is_assigned()) {
+            let delay = if due > now {
+                due.since(now)
+            } else {
+                Duration::ZERO
+            };
+            self.report(&report, delay, now);
+        }
+    }
+
+    /// Hands a report to the dispatcher.
+    fn report(&mut self, report: &PreEnqueueReport, delay: Duration, now: Time) {
+        let pod = PodRef::of(report.pod());
+        let call = match report {
+            PreEnqueueReport::Rejected {
+                pod: object,
+                message,
+                ..
+            } => ApiCall::PatchPodStatus {
+                pod: pod.clone(),
+                condition: Some(ConditionPatch::of(
+                    object,
+                    "PodScheduled",
+                    "False",
+                    report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING),
+                    message,
+                )),
+                nominated_node: None,
+            },
+            PreEnqueueReport::Passed { .. } => ApiCall::ClearPreEnqueueStatus {
+                pod: pod.clone(),
+                nominated_node: None,
+            },
+        };
+        let id = self.io.call(call, delay, now);
+        self.reporting.insert(id, pod);
     }
 
     /// Passes what the queue has to say on to the log.

@@ -70,10 +70,7 @@ impl Dispatcher {
             "the API dispatcher holds {held} {what} that have not been answered: call refused; it is made again \
              when the pod is next tried"
         );
-        let error = CallError {
-            kind: CallErrorKind::Unavailable,
-            message,
-        };
+        let error = CallError::new(CallErrorKind::Unavailable, message);
         self.end(entry, Err(error), None, now);
         None
     }
@@ -133,10 +130,8 @@ impl Dispatcher {
             return;
         };
         if let Err(reason) = carry_on(&mut new, old) {
-            let error = CallError {
-                kind: CallErrorKind::Refused,
-                message: format!("{}: {reason}", text::MERGE_FAILED),
-            };
+            let message = format!("{}: {reason}", text::MERGE_FAILED);
+            let error = CallError::new(CallErrorKind::Refused, message);
             self.end(new, Err(error), None, now);
             return;
         }

@@ -150,10 +150,7 @@ impl Default for Dispatcher {
 }
 
 fn dropped(kind: CallErrorKind, message: &str) -> CallResult {
-    Err(CallError {
-        kind,
-        message: message.to_owned(),
-    })
+    Err(CallError::new(kind, message))
 }
 
 fn skipped(message: &str) -> CallResult {

@@ -19,6 +19,8 @@ pub struct RetryPolicy {
     pub backoff_max: Duration,
     /// By how much a pause may be longer, at random, in percent.
     pub jitter_percent: u32,
+    /// The longest pause that is made because the server asks for one (`Retry-After`).
+    pub retry_after_max: Duration,
 }
 
 impl RetryPolicy {
@@ -29,6 +31,7 @@ impl RetryPolicy {
         backoff_factor: 5,
         backoff_max: Duration::from_secs(5),
         jitter_percent: 10,
+        retry_after_max: Duration::from_secs(30),
     };
 
     /// Of bindings, deletions and writes of claims and volumes. Giving these up costs a scheduling cycle or a
@@ -38,8 +41,9 @@ impl RetryPolicy {
         ..Self::STATUS
     };
 
-    /// The pause after `attempts` attempts. `random` is between 0 and 1.
-    pub fn pause(&self, attempts: u32, random: f64) -> Duration {
+    /// The pause after `attempts` attempts, or as long as the server `asked` to be left alone, if that is longer.
+    /// `random` is between 0 and 1.
+    pub fn pause(&self, attempts: u32, asked: Option<Duration>, random: f64) -> Duration {
         let factor = self
             .backoff_factor
             .saturating_pow(attempts.saturating_sub(1));
@@ -47,6 +51,7 @@ impl RetryPolicy {
             .backoff_initial
             .saturating_mul(factor)
             .min(self.backoff_max);
+        let pause = asked.map_or(pause, |asked| pause.max(asked.min(self.retry_after_max)));
         pause + pause.mul_f64(f64::from(self.jitter_percent) / 100.0 * random.clamp(0.0, 1.0))
     }
 }
@@ -125,9 +130,34 @@ mod tests {
     fn pauses_grow_fivefold_up_to_the_cap() {
         let policy = RetryPolicy::WRITES;
         for (attempts, millis) in [(1, 10), (2, 50), (3, 250), (4, 1250), (5, 5000), (99, 5000)] {
-            assert_eq!(policy.pause(attempts, 0.0), Duration::from_millis(millis));
+            assert_eq!(
+                policy.pause(attempts, None, 0.0),
+                Duration::from_millis(millis)
+            );
             let longest = Duration::from_micros(millis * 1100);
-            assert_eq!(policy.pause(attempts, 1.0), longest, "attempt {attempts}");
+            assert_eq!(
+                policy.pause(attempts, None, 1.0),
+                longest,
+                "attempt {attempts}"
+            );
+        }
+    }
+
+    /// What the server asks for counts when it is longer, within reason, and is spread like any pause.
+    #[test]
+    fn a_server_is_left_alone_as_long_as_it_asks() {
+        let policy = RetryPolicy::STATUS;
+        for (attempts, asked, random, millis) in [
+            (1, 1_000, 0.0, 1_000),
+            (1, 1_000, 1.0, 1_100),
+            (4, 1_000, 0.0, 1_250),
+            (1, 30_000, 0.0, 30_000),
+            (1, 3_600_000, 0.0, 30_000),
+            (1, 0, 0.0, 10),
+        ] {
+            let pause = policy.pause(attempts, Some(Duration::from_millis(asked)), random);
+            let what = format!("attempt {attempts}, asked for {asked} ms");
+            assert_eq!(pause, Duration::from_millis(millis), "{what}");
         }
     }
 

@@ -116,7 +116,7 @@ impl Dispatcher {
             error.kind,
             CallErrorKind::Timeout | CallErrorKind::Unavailable
         );
-        let pause = policy.pause(entry.attempts, self.rng.f64());
+        let pause = policy.pause(entry.attempts, error.retry_after, self.rng.f64());
         entry.not_before = Some(now + pause);
         let waits = self.objects.get(at).is_some_and(|o| !o.waiting.is_empty());
         if !waits || !self.options.asynchronous {

@@ -3,6 +3,7 @@
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::hints::Strategy;
 use super::notice::Notice;
+use super::report::Rejection;
 use super::{SchedulingQueue, label};
 use berth_api::{Object, Pod, Str};
 use berth_framework::event::Change;
@@ -150,10 +151,18 @@ impl SchedulingQueue {
             info.unschedulable_plugins.insert(&name);
             if reports_wanted {
                 let QueuedPodInfo {
-                    remembered, pod, ..
+                    remembered,
+                    pod,
+                    attempts,
+                    ..
                 } = info;
+                let rejection = Rejection {
+                    plugin: &name,
+                    message: &status.message(),
+                    follows_attempt: plugin.follows_attempt(),
+                };
                 self.reports
-                    .rejected(remembered, pod, &name, &status.message());
+                    .rejected(remembered, pod, *attempts, &rejection);
             }
             info.gating_plugin = Some(name);
             return;

@@ -14,6 +14,8 @@ pub const NOT_READY_FOR_SCHEDULING: &str = "NotReadyForScheduling";
 pub const SCHEDULING_GATED: &str = "SchedulingGated";
 /// The plugin that speaks for scheduling gates.
 const SCHEDULING_GATES_PLUGIN: &str = "SchedulingGates";
+/// The reason that a cycle writes when it found no room; autoscalers act on it.
+const UNSCHEDULABLE: &str = "Unschedulable";
 /// The condition that tells whether a pod is scheduled.
 const POD_SCHEDULED: &str = "PodScheduled";
 
@@ -80,8 +82,34 @@ fn message_on(pod: &Pod) -> Option<&Str> {
 }
 
 fn carries_not_ready(pod: &Pod) -> bool {
+    carries(pod, NOT_READY_FOR_SCHEDULING)
+}
+
+fn carries(pod: &Pod, reason: &str) -> bool {
     pod.condition(POD_SCHEDULED)
-        .is_some_and(|condition| condition.reason == NOT_READY_FOR_SCHEDULING)
+        .is_some_and(|condition| condition.reason == reason)
+}
+
+/// A plugin keeps a pod out.
+pub(super) struct Rejection<'a> {
+    pub(super) plugin: &'a Str,
+    pub(super) message: &'a str,
+    /// The rejection is part of an attempt; see
+    /// [`PreEnqueue::follows_attempt`](berth_framework::plugin::PreEnqueue::follows_attempt).
+    pub(super) follows_attempt: bool,
+}
+
+impl Remembered {
+    /// Whether the pod tells what its last cycle found, as far as the queue knows: then a rejection that only sees
+    /// that attempt through has nothing to add.
+    fn leaves_the_verdict(&self, pod: &Pod, attempts: u32) -> bool {
+        let tells_not_ready = match self {
+            Self::Told(_) => true,
+            Self::Nothing => false,
+            Self::FromPod => carries_not_ready(pod),
+        };
+        !tells_not_ready && (attempts > 0 || carries(pod, UNSCHEDULABLE))
+    }
 }
 
 /// Reports that nobody has taken yet: at most one per pod, the latest.
@@ -96,9 +124,13 @@ impl Reports {
         &mut self,
         remembered: &mut Remembered,
         pod: &Arc<Pod>,
-        plugin: &Str,
-        message: &str,
+        attempts: u32,
+        rejection: &Rejection<'_>,
     ) {
+        if rejection.follows_attempt && remembered.leaves_the_verdict(pod, attempts) {
+            return;
+        }
+        let message = rejection.message;
         let told = match remembered {
             Remembered::Told(told) => Some(&*told),
             Remembered::Nothing => None,
@@ -116,7 +148,7 @@ impl Reports {
             pod.uid().clone(),
             PreEnqueueReport::Rejected {
                 pod: pod.clone(),
-                plugin: plugin.clone(),
+                plugin: rejection.plugin.clone(),
                 message,
             },
         );

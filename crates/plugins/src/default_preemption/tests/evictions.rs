@@ -116,10 +116,7 @@ fn attempts_and_victims_are_counted() {
 #[test]
 fn without_the_gate_evictions_are_waited_for() {
     let failed = |kind: CallErrorKind| {
-        Wake::Call(Err(CallError {
-            kind,
-            message: "no".to_owned(),
-        }))
+        Wake::Call(Err(CallError::new(kind, "no")))
     };
     for (second, expected, told) in [
         (Wake::Call(Ok(())), Ok("n"), 2),

@@ -31,10 +31,7 @@ fn gate() -> FakePlugin {
 /// Answers the oldest call: the server is too busy.
 fn too_busy(w: &mut World) {
     let (id, _) = w.calls.remove(0);
-    let error = CallError {
-        kind: CallErrorKind::Unavailable,
-        message: "too busy".to_owned(),
-    };
+    let error = CallError::new(CallErrorKind::Unavailable, "too busy");
     w.core.complete(id, Err(error), w.now);
     w.take();
 }
@@ -72,6 +69,117 @@ fn a_report_that_failed_is_made_again() {
     w.change("p", |p| p.label("again", "shut"));
     w.advance(Duration::from_secs(5));
     assert_eq!(w.calls_text(), report);
+}
+
+/// KEP-3521, KEP-5501: what a cycle found stands in the status while a plugin only sees that attempt through, so that
+/// autoscalers go on acting on it; a pod that is not ready says so instead, as more nodes would not help it.
+#[test]
+fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
+    let shut = |label: &'static str| {
+        move |pod: &berth_api::Pod| match pod.labels().get(label) {
+            Some(message) => Status::unresolvable(message.to_owned()),
+            None => Status::success(),
+        }
+    };
+    let hears = || {
+        vec![EventRegistration::always(
+            EventResource::Pod,
+            ActionType::UPDATE_POD_LABEL,
+        )]
+    };
+    let unschedulable = "Unschedulable: 0/1 nodes are available: 1 no.";
+    for (situation, label, reported) in [
+        ("its victims are being told to go", "evicting", None),
+        (
+            "its claim is gone",
+            "unready",
+            Some("patch p PodScheduled=False NotReadyForScheduling: waits"),
+        ),
+    ] {
+        let no = fake("No")
+            .filter(|_, _, _| Status::unschedulable("no"))
+            .events(hears);
+        let evicting = fake("Evicting")
+            .pre_enqueue(shut("evicting"))
+            .following_attempts()
+            .events(hears);
+        let unready = fake("Unready").pre_enqueue(shut("unready")).events(hears);
+        let mut w = world([no, evicting, unready]);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        w.attempt();
+        let said = w.calls_text();
+        assert_eq!(
+            said,
+            [format!("patch p PodScheduled=False {unschedulable}")]
+        );
+        w.answer_all();
+        w.change("p", |p| p.label(label, "waits"));
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
+        w.advance(Duration::from_millis(4_999));
+        assert_eq!(w.calls_text(), NONE, "{situation}: not before 5 s");
+        w.advance(Duration::from_secs(60));
+        let reports: Vec<String> = reported.into_iter().map(str::to_owned).collect();
+        assert_eq!(w.calls_text(), reports, "{situation}");
+        w.answer_all();
+        w.events.clear();
+        // It passes: nothing of ours is left, and what the cycle found stays where it stood.
+        w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
+        assert_ne!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
+        w.advance(Duration::from_secs(5));
+        let cleared: &[&str] = match reported {
+            Some(_) => &["clear p"],
+            None => &[],
+        };
+        assert_eq!(w.calls_text(), cleared, "{situation}");
+    }
+}
+
+/// a pod is kept out right after its attempt, while what that found is still to be written, is written
+/// or is written again. That is written as it is; the report follows after its 5 s, and not at all when the pod
+/// passes before.
+#[test]
+fn a_report_does_not_overtake_what_a_cycle_found() {
+    let no = || {
+        fake("No")
+            .filter(|_, _, _| Status::unschedulable("no"))
+            .events(|| {
+                vec![EventRegistration::always(
+                    EventResource::Pod,
+                    ActionType::UPDATE_POD_LABEL,
+                )]
+            })
+    };
+    let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];
+    let verdict = ["patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 no."];
+    for (situation, busy_for, passes) in [
+        ("written at once", 0, false),
+        ("written at the second try", 1, false),
+        ("passes in time", 0, true),
+    ] {
+        let mut w = world([gate(), no()]);
+        w.applied(node("n1").object());
+        w.pod(pod("p").label("open", "yes"));
+        w.attempt();
+        assert_eq!(w.calls_text(), verdict, "{situation}");
+        w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
+        for _ in 0..busy_for {
+            too_busy(&mut w);
+            w.advance(Duration::from_millis(11));
+            assert_eq!(w.calls_text(), verdict, "{situation}");
+        }
+        w.advance(Duration::from_secs(2));
+        w.answer_all();
+        if passes {
+            w.change("p", |p| p.label("open", "again"));
+        }
+        w.advance(Duration::from_millis(2_900));
+        assert_eq!(w.calls_text(), NONE, "{situation}: not before 5 s");
+        w.advance(Duration::from_millis(100));
+        let expected: &[&str] = if passes { &[] } else { &report };
+        assert_eq!(w.calls_text(), expected, "{situation}");
+    }
 }
 
 /// Issue 4: a burst of status patches never holds up a binding.

@@ -182,10 +182,7 @@ impl World {
         assert!(!self.calls.is_empty(), "there is no call to answer");
         let (id, call) = self.calls.remove(0);
         let result = match refusal {
-            Some(message) => Err(CallError {
-                kind: CallErrorKind::Refused,
-                message: message.to_owned(),
-            }),
+            Some(message) => Err(CallError::new(CallErrorKind::Refused, message)),
             None => Ok(()),
         };
         let done = result.is_ok();
@@ -201,9 +198,8 @@ impl World {
     pub(super) fn fail(&mut self, kind: CallErrorKind) {
         assert!(!self.calls.is_empty(), "there is no call to answer");
         let (id, _) = self.calls.remove(0);
-        let message = format!("{kind:?}");
-        self.core
-            .complete(id, Err(CallError { kind, message }), self.now);
+        let error = CallError::new(kind, format!("{kind:?}"));
+        self.core.complete(id, Err(error), self.now);
         self.take();
     }
 

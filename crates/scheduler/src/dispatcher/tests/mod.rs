@@ -102,10 +102,7 @@ fn delete(name: &str) -> ApiCall {
 }
 
 fn error(kind: CallErrorKind) -> CallResult {
-    Err(CallError {
-        kind,
-        message: format!("{kind:?}"),
-    })
+    Err(CallError::new(kind, format!("{kind:?}")))
 }
 
 /// A pod that carries a PodScheduled condition.

@@ -55,6 +55,22 @@ fn which_failures_are_repeated() {
     }
 }
 
+/// D-19: a server that asks to be left alone is, and every attempt still counts.
+#[test]
+fn the_pause_that_the_server_asks_for_is_made() {
+    let mut desk = desk();
+    let id = desk.call(says("p", "Unschedulable"));
+    let mut busy = CallError::new(Unavailable, "too many requests");
+    busy.retry_after = Some(Duration::from_secs(3));
+    let made = attempts_until_given_up(&mut desk, &Err(busy));
+    assert_eq!(made.len(), 4, "{made:?}");
+    for pair in made.windows(2) {
+        let waited = pair[1] - pair[0];
+        assert!((3000..=3300).contains(&waited), "{made:?}");
+    }
+    assert_eq!(desk.end_of(id), "too many requests");
+}
+
 /// The only call that waits.
 fn desk_call(desk: &Desk) -> ApiCall {
     let mut objects = desk.dispatcher.objects.iter();

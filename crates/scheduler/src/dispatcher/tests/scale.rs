@@ -106,12 +106,11 @@ fn calls_without_end_are_refused() {
     let refused = &desk.ended[&patches[9]];
     assert_eq!(
         refused.result,
-        Err(CallError {
-            kind: CallErrorKind::Unavailable,
-            message: "the API dispatcher holds 8 status patches that have not been answered: call refused; it is \
+        Err(CallError::new(
+            CallErrorKind::Unavailable,
+            "the API dispatcher holds 8 status patches that have not been answered: call refused; it is \
                       made again when the pod is next tried"
-                .to_owned()
-        })
+        ))
     );
     let merged = desk.call(says("p0", "Unschedulable"));
     assert_eq!(desk.end_of(merged), "-", "merging takes no more room");
