@@ -131,7 +131,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{:<20} {:>7} {:<11} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9} {:>8}",
+            "{:<22} {:>7} {:<11} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9} {:>8}",
             "row",
             "nodes",
             "evaluator",
@@ -146,7 +146,7 @@ impl fmt::Display for Report {
         for row in &self.rows {
             for (name, side) in [("plain", &row.plain), ("incremental", &row.incremental)] {
                 if let Some(figures) = side {
-                    write!(f, "{:<20} {:>7} {name:<11} {figures}", row.row, row.nodes)?;
+                    write!(f, "{:<22} {:>7} {name:<11} {figures}", row.row, row.nodes)?;
                     if let (Some(ratio), "incremental") = (row.ratio, name) {
                         write!(f, " {ratio:>8.1}")?;
                     }

@@ -60,7 +60,8 @@ rows! {
     NamespaceSelectors: "namespace-selectors", "Required affinity and anti-affinity to pods of selected namespaces.";
     ManyShapes: "many-shapes", "The same from a hundred namespaces in turn: five hundred kinds of pods.";
     Mixed: "mixed", "Pods of all these kinds in turn, in a cluster that has some of each.";
-    Different: "different", "Pods of which no two are alike: requests, labels, affinity, spreading.";
+    Different: "different", "Pods of which no two are alike: each has requests and labels of its own.";
+    DifferentConstraints: "different-constraints", "The same, and half of them are spread, or near and far from others, by selectors of their own.";
     Preemption: "preemption", "Every node is full of less important pods: each pod must make room.";
     Unfit: "unfit", "Pods that fit nowhere, for different reasons on different nodes.";
     Overhead: "overhead", "Pods that fit anywhere on ten large nodes: what a decision costs beside the evaluator.";
@@ -172,7 +173,8 @@ impl Row {
             Self::NamespaceSelectors => select_namespaces(pod, 0, index),
             Self::ManyShapes => select_namespaces(pod, index % NAMESPACES, index / NAMESPACES),
             Self::Mixed => shape_mixed(pod, index),
-            Self::Different => shape_different(pod, index),
+            Self::Different => drop(own_application(pod, index)),
+            Self::DifferentConstraints => own_constraints(pod, index),
             Self::Preemption => {
                 request(pod, "1", "500Mi");
                 pod["spec"]["priority"] = 1000.into();
@@ -295,16 +297,19 @@ fn shape_mixed(pod: &mut Value, index: usize) {
     }
 }
 
-/// An application of its own for each pod; every constraint comes up in an eighth of them.
-fn shape_different(pod: &mut Value, index: usize) {
-    request(
-        pod,
-        &format!("{}m", 20 + index % 120),
-        &format!("{}Ki", 50_000 + index),
-    );
+/// An application of its own for each pod. Returns its name.
+fn own_application(pod: &mut Value, index: usize) -> String {
+    let (cpu, memory) = (20 + index % 120, 50_000 + index);
+    request(pod, &format!("{cpu}m"), &format!("{memory}Ki"));
     let name = format!("app-{index}");
     pod["metadata"]["labels"] = json!({"app": name, "pod-template-hash": format!("{index:010x}")});
     pod["metadata"]["ownerReferences"] = json!([]);
+    name
+}
+
+/// The same with constraints; every kind comes up in an eighth of the pods.
+fn own_constraints(pod: &mut Value, index: usize) {
+    let name = own_application(pod, index);
     let own = format!("{name}-{}", index % 7);
     match index % 8 {
         0..=2 => {}
@@ -333,16 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn no_two_pods_of_the_row_of_different_pods_are_alike() {
+    fn no_two_pods_of_the_rows_of_different_pods_are_alike() {
         let mut rng = fastrand::Rng::with_seed(1);
-        let pods: Vec<_> = (0..200)
-            .map(|at| Row::Different.pod(at, &mut rng))
-            .collect();
-        for (at, pod) in pods.iter().enumerate() {
-            let alike = |other: &&Arc<Pod>| {
-                other.spec.containers == pod.spec.containers || other.labels() == pod.labels()
-            };
-            assert_eq!(pods[..at].iter().find(alike), None, "{at}");
+        for row in [Row::Different, Row::DifferentConstraints] {
+            let pods: Vec<_> = (0..200).map(|at| row.pod(at, &mut rng)).collect();
+            for (at, pod) in pods.iter().enumerate() {
+                let alike = |other: &&Arc<Pod>| {
+                    other.spec.containers == pod.spec.containers || other.labels() == pod.labels()
+                };
+                assert_eq!(pods[..at].iter().find(alike), None, "{row}: {at}");
+            }
         }
     }
 }

@@ -169,7 +169,7 @@ pub(super) fn claim(pod: &mut Value, name: &str) {
 pub(super) struct Mould(Arc<Pod>);
 
 impl Mould {
-    pub(super) fn new(edit: fn(&mut Value)) -> Self {
+    pub(super) fn new(edit: impl FnOnce(&mut Value)) -> Self {
         Self(generate::pod(0, edit))
     }
 
@@ -177,13 +177,16 @@ impl Mould {
         let mut pod = Pod::clone(&self.0);
         pod.metadata.name = name.into();
         pod.metadata.uid = format!("uid-of-{name}").into();
-        let own = |volume: &&mut Volume| {
+        let own = |volume: &Volume| {
             let claim = volume.persistent_volume_claim.as_ref();
             claim.is_some_and(|claim| claim.claim_name == "own")
         };
-        for volume in pod.spec.volumes.iter_mut().filter(own) {
-            if let Some(claim) = &mut volume.persistent_volume_claim {
-                claim.claim_name = format!("data-{name}").into();
+        // Otherwise the spec stays shared, as it is among the pods of a template.
+        if pod.spec.volumes.iter().any(own) {
+            for volume in pod.spec.volumes.iter_mut() {
+                if let Some(claim) = &mut volume.persistent_volume_claim {
+                    claim.claim_name = format!("data-{name}").into();
+                }
             }
         }
         Arc::new(pod)

@@ -43,10 +43,14 @@ pub struct PairFigures {
     pub active: usize,
     /// Pods that came, and that went.
     pub pairs: usize,
-    /// Per second, while the queue stays as long as it is: a pod is added, and one is popped and done.
+    /// Pods added, and popped and done, per second while the queue stays as long as it is: the median of short slices.
     pub pairs_per_second: f64,
-    /// Per second, when all are added to an empty queue and then all popped.
-    pub filled_and_drained_per_second: f64,
+    /// The same over the whole time, with whatever else ran on the machine.
+    pub pairs_per_second_overall: f64,
+    /// Pods added per second to a queue that was empty, the median of slices.
+    pub filled_per_second: f64,
+    /// Pods popped and done per second until it is empty, the median of slices.
+    pub drained_per_second: f64,
 }
 
 impl Report {
@@ -79,8 +83,12 @@ impl fmt::Display for Report {
         if let Some(pairs) = &self.pairs {
             writeln!(
                 f,
-                "\n{} active pods: {:.0} enqueue + pop pairs/s; filled and drained: {:.0}/s",
-                pairs.active, pairs.pairs_per_second, pairs.filled_and_drained_per_second
+                "\n{} active pods: {:.0} enqueue + pop pairs/s (overall {:.0}/s); filled {:.0}/s, drained {:.0}/s",
+                pairs.active,
+                pairs.pairs_per_second,
+                pairs.pairs_per_second_overall,
+                pairs.filled_per_second,
+                pairs.drained_per_second
             )?;
         }
         Ok(())
