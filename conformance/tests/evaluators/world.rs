@@ -58,11 +58,11 @@ impl World {
                     {"name": "cpu", "weight": 2}, {"name": "memory", "weight": 1}, {"name": "example.com/gpu", "weight": 5}]}}),
             },
         ];
-        if seed % 5 == 0 {
+        if seed.is_multiple_of(5) {
             other.percentage_of_nodes_to_score = Some(30);
         }
         let mut default = ProfileSpec::default();
-        if seed % 3 == 0 {
+        if seed.is_multiple_of(3) {
             let left_out = ["PodTopologySpread", "InterPodAffinity"][rng.usize(..2)];
             default.plugins.multi_point.disabled = vec![left_out.to_owned()];
         }
@@ -258,13 +258,7 @@ impl World {
                     .map(|pod| pod.uid.to_string())
                     .unwrap_or_default();
                 let Some(mut pod) = self.pods.get(&uid).cloned() else {
-                    self.complete(
-                        id,
-                        &Err(CallError {
-                            kind: CallErrorKind::NotFound,
-                            message: "gone".to_owned(),
-                        }),
-                    );
+                    self.complete(id, &Err(CallError::new(CallErrorKind::NotFound, "gone")));
                     continue;
                 };
                 match call {
