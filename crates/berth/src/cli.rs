@@ -2,6 +2,7 @@
 
 use berth_perf::core::Row;
 use berth_scheduler::evaluator::EvaluatorKind;
+use berth_simulator::Faults;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ pub(crate) enum Command {
     Conformance(ConformanceArgs),
     /// Run the core in a simulated world and check its invariants
     #[command(
-        after_help = "Example: berth simulate --seeds 100\n         berth simulate --seed 42"
+        after_help = "Examples: berth simulate --seeds 100\n          berth simulate --seed 42 --faults calls,failovers"
     )]
     Simulate(SimulateArgs),
     /// Measure
@@ -211,9 +212,12 @@ pub(crate) struct SimulateArgs {
     /// Steps of each run
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) steps: usize,
-    /// Let API calls fail and the scheduler restart
-    #[arg(long, value_enum, default_value_t = Switch::On)]
-    pub(crate) faults: Switch,
+    /// What may fail: on, off, or some of calls,watches,restarts,failovers
+    #[arg(long, value_name = "FAULTS", default_value_t = Faults::ALL)]
+    pub(crate) faults: Faults,
+    /// Decide with this evaluator only; otherwise half of the seeds compare both, half use the plain one
+    #[arg(long, value_name = "KIND", value_enum)]
+    pub(crate) evaluator: Option<EvaluatorArg>,
     /// How to print the outcome
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,

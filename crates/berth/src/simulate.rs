@@ -1,7 +1,8 @@
 //! `berth simulate`: the core in a seeded world, judged by an independent checker.
 
-use crate::cli::{Output, SimulateArgs, Switch};
+use crate::cli::{Output, SimulateArgs};
 use crate::exit::Failure;
+use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::{Script, Shrunk, Subject, Tally, run as play, shrink};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -19,14 +20,16 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         Some(seed) => (seed, 1),
         None => (0, args.seeds),
     };
-    let faults = args.faults == Switch::On;
     let bar = ProgressBar::new(count);
     if let Ok(style) = ProgressStyle::with_template("seeds {bar:30} {pos}/{len} {elapsed}") {
         bar.set_style(style);
     }
     let mut tally = Tally::default();
     for seed in (first..).take(usize::try_from(count).unwrap_or(usize::MAX)) {
-        let script = Script::draw(seed, args.steps, faults);
+        let mut script = Script::draw(seed, args.steps, args.faults);
+        if let Some(evaluator) = args.evaluator {
+            script.evaluator = evaluator.into();
+        }
         match play(&subject, &script) {
             Ok(of_run) => tally.add(&of_run),
             Err(failure) => {
@@ -52,12 +55,15 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
                 "calls": tally.calls,
                 "faults": tally.faults,
                 "restarts": tally.restarts,
+                "failovers": tally.failovers,
+                "refusedBindings": tally.refused,
+                "volumeWrites": tally.volumes,
                 "preemptions": tally.preemptions,
             })
         ),
         Output::Text => println!(
             "{count} seeds of {} steps without a violation: {} pods created, {} attempts, {} bindings, {} calls, \
-             {} faults, {} restarts, {} preemptions",
+             {} faults, {} restarts, {} fail-overs, {} refused bindings, {} preemptions",
             args.steps,
             tally.pods_created,
             tally.attempts,
@@ -65,6 +71,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
             tally.calls,
             tally.faults,
             tally.restarts,
+            tally.failovers,
+            tally.refused,
             tally.preemptions
         ),
     }
@@ -72,14 +80,13 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
 }
 
 fn report(args: &SimulateArgs, seed: u64, failure: &berth_simulator::Failure, shrunk: &Shrunk) {
-    let faults = match args.faults {
-        Switch::On => "on",
-        Switch::Off => "off",
-    };
-    let again = format!(
-        "berth simulate --seed {seed} --steps {} --faults {faults}",
-        args.steps
+    let mut again = format!(
+        "berth simulate --seed {seed} --steps {} --faults {}",
+        args.steps, args.faults
     );
+    if let Some(evaluator) = args.evaluator {
+        again += &format!(" --evaluator {}", EvaluatorKind::from(evaluator));
+    }
     let script: Vec<String> = shrunk
         .script
         .steps
@@ -95,6 +102,7 @@ fn report(args: &SimulateArgs, seed: u64, failure: &berth_simulator::Failure, sh
                 "step": failure.step,
                 "violation": failure.violation.to_string(),
                 "again": again,
+                "setting": shrunk.script.setting(),
                 "shrunk": {"violation": shrunk.failure.violation.to_string(), "steps": script},
             })
         ),
@@ -102,13 +110,11 @@ fn report(args: &SimulateArgs, seed: u64, failure: &berth_simulator::Failure, sh
             println!("seed {seed}, step {}: {}", failure.step, failure.violation);
             println!("run it again: {again}");
             println!(
-                "the shortest script found that shows it ({} steps):",
-                script.len()
+                "the shortest script found that shows it ({} steps, found in {} runs):",
+                script.len(),
+                shrunk.runs
             );
-            for step in script {
-                println!("  {step}");
-            }
-            println!("{}", shrunk.failure.violation);
+            println!("{shrunk}");
         }
     }
 }

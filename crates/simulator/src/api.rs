@@ -2,8 +2,9 @@
 
 use crate::script::Answer;
 use crate::world::{Refusal, World};
-use berth_api::Time;
+use berth_api::{Kind, Object, Time};
 use berth_framework::call::{ApiCall, CallError, CallErrorKind, CallResult, PodRef};
+use berth_framework::storage::StorageWrite;
 
 /// Carries out calls. Tests put a faulty one in its place.
 pub trait Api: Send + Sync {
@@ -20,28 +21,31 @@ pub struct FaithfulApi;
 
 impl Api for FaithfulApi {
     fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
-        // The world has no volumes that could be written.
-        let Some(PodRef { name, uid, .. }) = call.pod() else {
-            return Err(Refusal::NotFound);
-        };
         match call {
-            ApiCall::BindPod { node, .. } => world.bind(name, uid, node),
+            ApiCall::BindPod { pod, node } => world.bind(&pod.name, &pod.uid, node),
             ApiCall::PatchPodStatus {
+                pod,
                 condition,
                 nominated_node,
-                ..
             } => {
                 let condition = condition.as_ref().map(|c| {
                     let (kind, status) = (c.kind.as_str(), c.status.as_str());
                     (kind, status, c.reason.as_str(), c.message.as_str())
                 });
+                let PodRef { name, uid, .. } = pod;
                 world.patch_status(name, uid, condition, nominated_node.as_deref())
             }
-            ApiCall::ClearPreEnqueueStatus { nominated_node, .. } => {
+            ApiCall::ClearPreEnqueueStatus {
+                pod: PodRef { name, uid, .. },
+                nominated_node,
+            } => {
                 world.clear_condition(name, uid, "PodScheduled", "NotReadyForScheduling")?;
                 world.patch_status(name, uid, None, nominated_node.as_deref())
             }
-            ApiCall::DeletePod { condition: c, .. } => {
+            ApiCall::DeletePod {
+                pod: PodRef { name, uid, .. },
+                condition: c,
+            } => {
                 let (kind, status) = (c.kind.as_str(), c.status.as_str());
                 let condition = (kind, status, c.reason.as_str(), c.message.as_str());
                 match world.patch_status(name, uid, Some(condition), None) {
@@ -52,38 +56,54 @@ impl Api for FaithfulApi {
                 world.terminate_pod(name, now);
                 Ok(())
             }
-            ApiCall::UpdateStorage(_) => Err(Refusal::NotFound),
+            ApiCall::UpdateStorage(write) => update_storage(world, write),
         }
     }
 }
 
-/// Answers a call.
-pub(crate) fn answer(
-    api: &dyn Api,
-    world: &mut World,
-    call: &ApiCall,
-    answer: Answer,
-    now: Time,
-) -> CallResult {
-    let failure = |kind, message: &str| {
-        Err(CallError::new(kind, message))
+fn update_storage(world: &mut World, write: &StorageWrite) -> Result<(), Refusal> {
+    let name = &write.object;
+    let stored = match name.kind {
+        Kind::PersistentVolume => {
+            let volume = world.others().volume(&name.name);
+            volume.cloned().map(Object::PersistentVolume)
+        }
+        _ => {
+            let claim = world.others().claim(&name.namespace, &name.name);
+            claim.cloned().map(Object::PersistentVolumeClaim)
+        }
     };
+    let stored = stored.ok_or(Refusal::NotFound)?;
+    if stored.metadata().uid != write.uid {
+        return Err(Refusal::Conflict);
+    }
+    world.update_storage(write.applied_to(&stored), &write.resource_version)
+}
+
+/// What the caller is told, given what has come of the call if it was carried out.
+pub(crate) fn told(answer: Answer, outcome: Option<Result<(), Refusal>>) -> CallResult {
+    let failure = |kind, message: &str| Err(CallError::new(kind, message));
     match answer {
-        Answer::Honest => match api.carry_out(world, call, now) {
-            Ok(()) => Ok(()),
-            Err(Refusal::NotFound) => failure(CallErrorKind::NotFound, "the pod is not found"),
-            Err(Refusal::Conflict) => {
-                failure(CallErrorKind::Conflict, "the pod is in another state")
+        Answer::Honest => match outcome {
+            Some(Ok(())) => Ok(()),
+            Some(Err(Refusal::Conflict)) => failure(
+                CallErrorKind::Conflict,
+                "the object is in another state or has another version",
+            ),
+            Some(Err(Refusal::NotFound)) | None => {
+                failure(CallErrorKind::NotFound, "the object is not found")
             }
         },
         Answer::Conflict => failure(CallErrorKind::Conflict, "the object has been modified"),
         Answer::TooManyRequests => failure(CallErrorKind::Unavailable, "too many requests"),
         Answer::ServerError => failure(CallErrorKind::Unavailable, "internal error"),
-        Answer::TimeoutBefore => failure(CallErrorKind::Timeout, "timed out"),
-        Answer::TimeoutAfter => {
-            // Whoever called does not learn what has come of it.
-            let _ = api.carry_out(world, call, now);
+        Answer::TimeoutBefore | Answer::TimeoutAfter => {
             failure(CallErrorKind::Timeout, "timed out")
         }
     }
+}
+
+/// Whether a call that is answered so is carried out.
+pub(crate) fn is_carried_out(answer: Answer) -> bool {
+    matches!(answer, Answer::Honest | Answer::TimeoutAfter)
 }

@@ -20,5 +20,5 @@ pub mod world;
 pub use api::{Api, FaithfulApi};
 pub use checker::Violation;
 pub use run::{Failure, Listener, Subject, Tally, run, tell};
-pub use script::{Answer, Script, Step, Watched};
+pub use script::{Answer, Faults, Script, Step, UnknownFault};
 pub use shrink::{Shrunk, shrink};

@@ -19,10 +19,7 @@ pub struct Shrunk {
 /// The script and what it shows, a line each.
 impl fmt::Display for Shrunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let features = self.script.unusual_features();
-        if !features.is_empty() {
-            writeln!(f, "  with {features}")?;
-        }
+        writeln!(f, "  with {}", self.script.setting())?;
         for step in &self.script.steps {
             writeln!(f, "  {step}")?;
         }

@@ -13,7 +13,7 @@ use berth_framework::registry::{Extensions, FactoryContext, Registry};
 use berth_framework::stage::{StageContext, Step};
 use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
 use berth_simulator::world::{Refusal, World};
-use berth_simulator::{Api, FaithfulApi, Script, Shrunk, Subject, run, shrink};
+use berth_simulator::{Api, FaithfulApi, Faults, Script, Shrunk, Subject, run, shrink};
 use std::sync::Arc;
 
 /// How many seeds a bug may hide in, and their steps.
@@ -21,7 +21,7 @@ const SEEDS: u64 = 200;
 const STEPS: usize = 400;
 
 /// Finds a seed that shows the bug, checks that it is seen as what it is, and returns the shortest script.
-fn found(subject: &Subject, faults: bool, kinds: &[&str]) -> Shrunk {
+fn found(subject: &Subject, faults: Faults, kinds: &[&str]) -> Shrunk {
     for seed in 0..SEEDS {
         let script = Script::draw(seed, STEPS, faults);
         if let Err(failure) = run(subject, &script) {
@@ -112,7 +112,7 @@ fn a_hint_that_wrongly_says_skip_loses_pods() {
         .events;
         Extensions { events, ..inner }
     });
-    let shrunk = found(&subject, false, &["lost pod"]);
+    let shrunk = found(&subject, Faults::NONE, &["lost pod"]);
     let text = shrunk.failure.violation.to_string();
     assert!(
         text.contains("NodeResourcesFit"),
@@ -151,7 +151,7 @@ fn a_filter_that_ignores_requests_overcommits() {
             ..inner
         }
     });
-    let shrunk = found(&subject, false, &["overcommit"]);
+    let shrunk = found(&subject, Faults::NONE, &["overcommit"]);
     let text = shrunk.failure.violation.to_string();
     assert!(text.contains("one too many on node"), "{text}");
 }
@@ -171,9 +171,55 @@ fn a_filter_that_ignores_taints_misplaces() {
             ..inner
         }
     });
-    let shrunk = found(&subject, false, &["misplaced"]);
+    let shrunk = found(&subject, Faults::NONE, &["misplaced"]);
     let text = shrunk.failure.violation.to_string();
     assert!(text.contains("a taint is not tolerated"), "{text}");
+}
+
+/// The in-tree plugin of that name, whose filter lets everything pass.
+fn blind(name: &'static str) -> Subject {
+    with(name, move |inner| {
+        let blind = Extensions::of(Impostor {
+            name,
+            inner: inner.clone(),
+        })
+        .pre_filter()
+        .filter()
+        .build();
+        Extensions {
+            pre_filter: blind.pre_filter,
+            filter: blind.filter,
+            keep: None,
+            domains: None,
+            ..inner
+        }
+    })
+}
+
+#[test]
+fn filters_that_ignore_ports_and_volumes_overcommit() {
+    for (name, resource) in [
+        ("NodePorts", "host port"),
+        ("VolumeRestrictions", "ReadWriteOncePod"),
+        ("NodeVolumeLimits", "attachable volumes"),
+    ] {
+        let shrunk = found(&blind(name), Faults::NONE, &["overcommit"]);
+        let text = shrunk.failure.violation.to_string();
+        assert!(text.contains(resource), "{name}: {text}");
+    }
+}
+
+#[test]
+fn filters_that_ignore_rules_misplace() {
+    for (name, rule) in [
+        ("PodTopologySpread", "too many pods in one place"),
+        ("InterPodAffinity", "a pod that it must be"),
+    ] {
+        let subject = blind(name);
+        let shrunk = found(&subject, Faults::NONE, &["misplaced"]);
+        let text = shrunk.failure.violation.to_string();
+        assert!(text.contains(rule), "{name}: {text}");
+    }
 }
 
 // --- a bypassed gate -----------------------------------------------------------------------------------------
@@ -192,7 +238,7 @@ fn without_the_plugin_of_gates_gates_are_bypassed() {
             .pre_enqueue()
             .build()
     });
-    found(&subject, false, &["bypassed gate"]);
+    found(&subject, Faults::NONE, &["bypassed gate"]);
 }
 
 // --- bindings ------------------------------------------------------------------------------------------------
@@ -254,19 +300,23 @@ fn with_binder(bug: BindBug) -> Subject {
 
 #[test]
 fn a_second_binding_while_the_first_is_under_way_is_a_double_bind() {
-    found(&with_binder(BindBug::Hasty), false, &["double bind"]);
+    found(&with_binder(BindBug::Hasty), Faults::NONE, &["double bind"]);
 }
 
 #[test]
 fn a_binding_to_another_node_is_a_double_bind() {
-    found(&with_binder(BindBug::Elsewhere), false, &["double bind"]);
+    found(
+        &with_binder(BindBug::Elsewhere),
+        Faults::NONE,
+        &["double bind"],
+    );
 }
 
 #[test]
 fn a_binding_that_nobody_sends_loses_the_pod() {
     found(
         &with_binder(BindBug::Nothing),
-        false,
+        Faults::NONE,
         &["unresolved", "lost pod"],
     );
 }
@@ -316,9 +366,134 @@ fn evicting_pods_of_no_less_importance_is_needless() {
     let subject = with("DefaultPreemption", |_| {
         Extensions::of(Bully).post_filter().build()
     });
-    let shrunk = found(&subject, false, &["needless preemption"]);
+    let shrunk = found(&subject, Faults::NONE, &["needless preemption"]);
     let text = shrunk.failure.violation.to_string();
     assert!(text.contains("no less important"), "{text}");
+}
+
+/// The in-tree preemption, which is not told that room is being made already.
+struct Impatient(Extensions);
+
+impl Plugin for Impatient {
+    fn name(&self) -> &str {
+        "DefaultPreemption"
+    }
+}
+
+impl PostFilter for Impatient {
+    fn post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        statuses: &NodeStatuses,
+    ) -> PostFilterResult {
+        let mut forgetful = berth_api::Pod::clone(&pod.pod);
+        forgetful.status.nominated_node_name = Str::default();
+        let forgetful = PodInfo::new(Arc::new(forgetful));
+        match &self.0.post_filter {
+            Some(inner) => inner.post_filter(cx, &forgetful, statuses),
+            None => PostFilterResult {
+                status: Status::error("there is no preemption"),
+                nominating: Nominating::Keep,
+            },
+        }
+    }
+}
+
+#[test]
+fn making_room_twice_is_a_repeated_preemption() {
+    let subject = with("DefaultPreemption", |inner| {
+        let impatient = Extensions::of(Impatient(inner.clone()))
+            .post_filter()
+            .build();
+        Extensions {
+            post_filter: impatient.post_filter,
+            ..inner
+        }
+    });
+    let shrunk = found(&subject, Faults::NONE, &["repeated preemption"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(text.contains("is still going for it"), "{text}");
+}
+
+/// Evicts whoever is less important, node by node, until the pod would fit, and one more.
+struct Greedy;
+
+impl Plugin for Greedy {
+    fn name(&self) -> &str {
+        "DefaultPreemption"
+    }
+}
+
+impl PostFilter for Greedy {
+    fn post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        _: &NodeStatuses,
+    ) -> PostFilterResult {
+        let cluster = cx.dry_run.cluster();
+        let lesser = |other: &PodInfo| other.pod.priority() < pod.pod.priority();
+        let victims: Vec<_> = cluster
+            .nodes
+            .iter()
+            .map(|node| node.pods().iter().filter(|other| lesser(other)))
+            .find(|lesser| lesser.clone().count() > 1)
+            .into_iter()
+            .flatten()
+            .map(|victim| victim.pod.clone())
+            .collect();
+        for victim in victims {
+            let reason = "PreemptionByScheduler";
+            let condition = ConditionPatch::of(&victim, "DisruptionTarget", "True", reason, "");
+            cx.outbox.call(ApiCall::DeletePod {
+                pod: PodRef::of(&victim),
+                condition,
+            });
+        }
+        PostFilterResult {
+            status: Status::unschedulable("no room"),
+            nominating: Nominating::Keep,
+        }
+    }
+}
+
+#[test]
+fn evicting_more_pods_than_needed_is_needless() {
+    let subject = with("DefaultPreemption", |_| {
+        Extensions::of(Greedy).post_filter().build()
+    });
+    let shrunk = found(&subject, Faults::NONE, &["needless preemption"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(text.contains("beside it"), "{text}");
+}
+
+#[test]
+fn preempting_for_a_pod_that_fits_is_needless() {
+    // A filter that finds every other node full.
+    struct Fussy;
+    impl Plugin for Fussy {
+        fn name(&self) -> &str {
+            "NodeName"
+        }
+    }
+    impl Filter for Fussy {
+        fn filter(
+            &self,
+            _: &Context<'_>,
+            _: &CycleState,
+            _: &PodInfo,
+            node: NodeView<'_>,
+        ) -> Status {
+            match node.pods().is_empty() {
+                true => Status::success(),
+                false => Status::unschedulable("I like to be alone"),
+            }
+        }
+    }
+    let subject = with("NodeName", |_| Extensions::of(Fussy).filter().build());
+    let shrunk = found(&subject, Faults::NONE, &["needless preemption", "lost pod"]);
+    assert_eq!(shrunk.failure.violation.kind(), "needless preemption");
 }
 
 // --- statuses ------------------------------------------------------------------------------------------------
@@ -347,16 +522,47 @@ impl Api for LyingApi {
     }
 }
 
+/// An API that binds whatever it is told to bind, bound or not.
+struct CarelessApi;
+
+impl Api for CarelessApi {
+    fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
+        match call {
+            ApiCall::BindPod { pod, node } => {
+                world.move_pod(&pod.name, node);
+                Ok(())
+            }
+            call => FaithfulApi.carry_out(world, call, now),
+        }
+    }
+}
+
+fn with_api(api: impl Api + 'static) -> Subject {
+    let mut subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
+    subject.api = Arc::new(api);
+    subject
+}
+
+#[test]
+fn two_leaders_bind_twice_when_the_api_does_not_look() {
+    let faults = Faults {
+        failovers: true,
+        ..Faults::NONE
+    };
+    let subject = with_api(CarelessApi);
+    let shrunk = found(&subject, faults, &["double bind"]);
+    assert!(
+        shrunk.script.standby,
+        "one scheduler alone does not bind twice"
+    );
+}
+
 #[test]
 fn a_status_that_is_not_written_is_wrong() {
-    let mut subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
-    subject.api = Arc::new(ForgetfulApi);
-    found(&subject, false, &["wrong status"]);
+    found(&with_api(ForgetfulApi), Faults::NONE, &["wrong status"]);
 }
 
 #[test]
 fn a_pod_that_is_not_bound_in_spite_of_the_answer_is_unresolved() {
-    let mut subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
-    subject.api = Arc::new(LyingApi);
-    found(&subject, false, &["unresolved"]);
+    found(&with_api(LyingApi), Faults::NONE, &["unresolved"]);
 }

@@ -1,9 +1,10 @@
 //! Scripts that once showed a violation, as the simulator shrank them. None may show one again.
 
-use berth_api::{Duration, TaintEffect};
+use berth_api::{Duration, Kind, TaintEffect};
 use berth_framework::FeatureGates;
-use berth_simulator::shapes::{NodeChange, NodeShape, PodShape, Slow};
-use berth_simulator::{Answer, Script, Step, Subject, Watched, run};
+use berth_scheduler::evaluator::EvaluatorKind;
+use berth_simulator::shapes::{Near, NodeChange, NodeShape, PodShape, Slow};
+use berth_simulator::{Answer, Script, Step, Subject, run};
 
 fn node(cpu_milli: i64) -> NodeShape {
     NodeShape {
@@ -37,7 +38,7 @@ fn app(app: &'static str) -> PodShape {
 
 fn apart_from(app: &'static str) -> PodShape {
     PodShape {
-        apart_from: Some(app),
+        apart_from: Some(Near::on_node(app)),
         priority: 100,
         ..pod(100)
     }
@@ -45,15 +46,87 @@ fn apart_from(app: &'static str) -> PodShape {
 
 #[test]
 fn what_was_found_once_is_mended() {
+    check(&one_scheduler(), false);
+    check(&two_schedulers(), true);
+}
+
+/// Scripts with what they are about.
+type Scripts = Vec<(&'static str, Vec<Step>)>;
+
+fn check(scripts: &Scripts, standby: bool) {
+    let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
+    for (what, steps) in scripts {
+        for seed in 0..3 {
+            let script = Script {
+                seed,
+                features: FeatureGates::default(),
+                evaluator: EvaluatorKind::Compared,
+                standby,
+                steps: steps.clone(),
+            };
+            if let Err(failure) = run(&subject, &script) {
+                panic!("{what}: {failure}");
+            }
+        }
+    }
+}
+
+fn two_schedulers() -> Scripts {
+    use Step::{Answer as Answered, CreateNode, CreatePod, Deliver, FailOver, Relist, Schedule};
+    let other = |step| Step::Other(Box::new(step));
+    let everywhere = |kind| [Deliver(kind, 9), other(Deliver(kind, 9))];
+    let scripts: [(&str, Vec<Step>); 3] = [
+        (
+            "a binding that another scheduler has made leaves a true status",
+            [
+                vec![CreatePod(1, pod(500)), CreateNode(0, node(1000))],
+                everywhere(Kind::Pod).to_vec(),
+                vec![FailOver, Schedule(1), CreateNode(1, node(1000))],
+                vec![other(Deliver(Kind::Node, 9)), other(Schedule(1))],
+                vec![Answered(0, 1, Answer::Honest), Deliver(Kind::Node, 9)],
+                vec![Step::Advance(Duration::from_secs(11)), Schedule(1)],
+                vec![Answered(0, 1, Answer::TooManyRequests)],
+            ]
+            .concat(),
+        ),
+        (
+            "a status that comes after a binding whose answer was lost is put right",
+            [
+                vec![CreatePod(1, pod(250)), CreateNode(0, node(4000))],
+                everywhere(Kind::Pod).to_vec(),
+                vec![FailOver, other(Schedule(1)), Deliver(Kind::Node, 9)],
+                vec![Schedule(1), Answered(0, 1, Answer::TimeoutAfter)],
+                vec![other(Answered(0, 1, Answer::Honest))],
+                vec![Step::Advance(Duration::from_millis(100)), Relist(Kind::Pod)],
+            ]
+            .concat(),
+        ),
+        (
+            "what a dead scheduler has sent arrives, and another one has decided otherwise",
+            [
+                vec![CreateNode(0, node(1000)), CreateNode(1, node(1000))],
+                vec![CreatePod(1, pod(800)), CreatePod(2, pod(800))],
+                everywhere(Kind::Node).to_vec(),
+                everywhere(Kind::Pod).to_vec(),
+                vec![Schedule(2), FailOver, Schedule(2), Step::StepDown],
+                vec![Step::Land(1), Step::Land(0)],
+            ]
+            .concat(),
+        ),
+    ];
+    scripts.into()
+}
+
+fn one_scheduler() -> Scripts {
     use Step::{
         Advance, Answer as Answered, ChangeNode, CreateNode, CreatePod, DeletePod, Deliver,
         Relabel, Relist, Schedule,
     };
-    let pods = |n| Deliver(Watched::Pods, n);
-    let nodes = |n| Deliver(Watched::Nodes, n);
+    let pods = |n| Deliver(Kind::Pod, n);
+    let nodes = |n| Deliver(Kind::Node, n);
     let millis = Duration::from_millis;
     let honest = |n| Answered(0, n, Answer::Honest);
-    let scripts: [(&str, Vec<Step>); 6] = [
+    let scripts: [(&str, Vec<Step>); 7] = [
         (
             "a pod that was bound and deleted between two lists keeps no place",
             vec![
@@ -64,7 +137,7 @@ fn what_was_found_once_is_mended() {
                 Schedule(1),
                 honest(1),
                 DeletePod(1),
-                Relist(Watched::Pods),
+                Relist(Kind::Pod),
                 CreatePod(2, pod(1000)),
             ],
         ),
@@ -147,19 +220,15 @@ fn what_was_found_once_is_mended() {
                 Advance(millis(5000)),
             ],
         ),
+        (
+            "a status that the API refuses every time is offered again",
+            [
+                vec![CreateNode(0, node(100)), nodes(1), CreatePod(1, pod(500))],
+                vec![pods(1), Schedule(1)],
+                vec![[Answered(0, 1, Answer::ServerError), Advance(millis(5000))]; 4].concat(),
+            ]
+            .concat(),
+        ),
     ];
-    let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
-    for (what, steps) in scripts {
-        for seed in 0..3 {
-            let (features, steps) = (FeatureGates::default(), steps.clone());
-            let script = Script {
-                seed,
-                features,
-                steps,
-            };
-            if let Err(failure) = run(&subject, &script) {
-                panic!("{what}: {failure}");
-            }
-        }
-    }
+    scripts.into()
 }

@@ -1,12 +1,12 @@
 //! Many seeds with the in-tree plugins: not one may show a violation.
 
-use berth_simulator::{Script, Subject, Tally, run, shrink};
+use berth_simulator::{Faults, Script, Subject, Tally, run, shrink};
 
 /// Seeds with faults, without faults, and the steps of each.
 const SEEDS: (std::ops::Range<u64>, std::ops::Range<u64>, usize) =
     (0..2_000, 100_000..100_500, 500);
 
-fn play(seeds: std::ops::Range<u64>, steps: usize, faults: bool) -> Tally {
+fn play(seeds: std::ops::Range<u64>, steps: usize, faults: Faults) -> Tally {
     let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
     let mut tally = Tally::default();
     for seed in seeds {
@@ -27,13 +27,16 @@ fn no_violation_while_everything_fails_now_and_then() {
     let (seeds, _, steps) = SEEDS;
     // Two halves at once, as tests have two processors.
     let middle = (seeds.start + seeds.end) / 2;
-    let tally = play(seeds.start..middle, steps, true);
+    let tally = play(seeds.start..middle, steps, Faults::ALL);
     // The runs have met what they are for.
     for (what, count, least) in [
         ("bindings", tally.bindings, 5_000),
         ("faults", tally.faults, 5_000),
         ("restarts", tally.restarts, 500),
         ("preemptions", tally.preemptions, 500),
+        ("fail-overs", tally.failovers, 200),
+        ("refused bindings", tally.refused, 200),
+        ("writes of volumes and claims", tally.volumes, 200),
     ] {
         assert!(count >= least, "only {count} {what}: {tally:?}");
     }
@@ -43,14 +46,14 @@ fn no_violation_while_everything_fails_now_and_then() {
 fn no_violation_in_more_seeds() {
     let (seeds, _, steps) = SEEDS;
     let middle = (seeds.start + seeds.end) / 2;
-    play(middle..seeds.end, steps, true);
+    play(middle..seeds.end, steps, Faults::ALL);
 }
 
 #[test]
 fn no_violation_while_nothing_fails() {
     let (_, seeds, steps) = SEEDS;
-    let tally = play(seeds, steps, false);
-    assert_eq!((tally.faults, tally.restarts), (0, 0));
+    let tally = play(seeds, steps, Faults::NONE);
+    assert_eq!((tally.faults, tally.restarts, tally.failovers), (0, 0, 0));
     assert!(tally.bindings > 2_000, "{tally:?}");
 }
 
@@ -58,7 +61,7 @@ fn no_violation_while_nothing_fails() {
 fn a_seed_replays_exactly() {
     let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
     for seed in [3, 14, 159] {
-        let script = Script::draw(seed, 300, true);
+        let script = Script::draw(seed, 300, Faults::ALL);
         let mut stories = [String::new(), String::new()];
         for story in &mut stories {
             let mut listener = |line: &str| {

@@ -282,6 +282,11 @@ impl Scheduler {
             self.book_point("PostBind", Code::Success, &profile, nanos);
         }
         self.activate_wanted(now);
+        // The pod may be seen bound already, with a status that nobody could write to meanwhile.
+        let stored = self.cache.stored(binding.placed.pod.pod.uid());
+        if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
+            self.put_right(&stored, now);
+        }
     }
 
     fn count_scheduled(&mut self, binding: &Binding, now: Time) {

@@ -134,6 +134,9 @@ impl Scheduler {
         let began = self.stopwatch.nanos();
         self.cache_pod(&pod, now);
         if pod.is_assigned() {
+            if self.is_responsible(&pod) {
+                self.put_right(&pod, now);
+            }
             self.move_all(&ASSIGNED_POD_ADD, None, Some(Object::Pod(pod)), None, now);
             self.handled(&ASSIGNED_POD_ADD.label(), began);
         } else if self.is_responsible(&pod) {
@@ -156,6 +159,9 @@ impl Scheduler {
             true => self.seen_going(new.uid()),
             false => Vec::new(),
         };
+        if responsible && new.is_assigned() {
+            self.put_right(&new, now);
+        }
         if old.is_assigned() {
             for event in pod_update_events(old, &new, &self.features) {
                 let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
@@ -218,6 +224,7 @@ impl Scheduler {
         let known = self.cache.remove_pod(uid);
         let preemptors = self.seen_going(uid);
         self.io.dispatcher.forget(uid, now);
+        self.io.owed.settle(uid);
         self.explanations.forget(uid);
         if pod.is_assigned() {
             self.move_all(

@@ -1,5 +1,6 @@
 //! What the core wants done outside, and how plugins ask for it.
 
+use super::statuses::OwedStatuses;
 use crate::binding::Permits;
 use crate::dispatcher::Dispatcher;
 use berth_api::{Duration, Str, Time};
@@ -103,6 +104,8 @@ pub(crate) enum Assumption {
 pub(crate) struct Io {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) permits: Permits,
+    /// Statuses that the API would not take.
+    pub(crate) owed: OwedStatuses,
     /// Pods about which calls were made that the cache has not been told of yet.
     pub(crate) called: Vec<Str>,
     /// Volumes and claims about which calls were made.
@@ -131,6 +134,7 @@ impl Io {
 
     /// Hands a call to the dispatcher.
     pub(crate) fn call(&mut self, call: ApiCall, delay: Duration, now: Time) -> CallId {
+        self.owed.called(&call);
         match call.pod() {
             Some(pod) => self.called.push(pod.uid.clone()),
             None => self.called_objects.push(call.object()),

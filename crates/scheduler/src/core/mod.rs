@@ -14,6 +14,7 @@ mod io;
 mod numbers;
 mod preemptions;
 mod reports;
+mod statuses;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -216,6 +217,7 @@ impl Scheduler {
         for uid in self.io.dispatcher.expire(now) {
             self.show_writes(&uid, now);
         }
+        self.offer_statuses(now);
         self.settle(now);
     }
 
@@ -252,6 +254,7 @@ impl Scheduler {
             self.waits.next_deadline(),
             self.queue.next_wake(now),
             self.io.dispatcher.next_wake(),
+            self.io.owed.next_due(),
         ];
         times.into_iter().flatten().min().map(|time| time.max(now))
     }

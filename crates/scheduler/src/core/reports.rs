@@ -92,6 +92,12 @@ impl Scheduler {
             if let Some(pod) = reported {
                 self.queue.pre_enqueue_report_failed(&pod);
             }
+            if matches!(
+                error.kind,
+                CallErrorKind::Unavailable | CallErrorKind::Timeout | CallErrorKind::Conflict
+            ) {
+                self.io.owed.owe(&call, now);
+            }
         }
         if let Some(returning) = self.returning.remove(&id) {
             self.return_to_queue(returning, now);

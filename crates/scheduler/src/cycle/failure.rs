@@ -149,6 +149,11 @@ impl Scheduler {
                 self.returning.insert(id, returning);
             }
         }
+        // While it was being bound here, nothing else could be written.
+        let stored = self.cache.stored(&pod.uid);
+        if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
+            self.put_right(&stored, now);
+        }
         outcome
     }
 

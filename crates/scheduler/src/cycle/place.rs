@@ -279,8 +279,13 @@ impl Scheduler {
         match self.cache.forget(placed.pod.pod.uid(), &placed.node) {
             Ok(pod) => pod,
             Err(error) => {
-                let text = format!("ForgetPod failed: {error}");
-                self.io.log(LogLevel::Error, text);
+                // Somebody else has bound the pod meanwhile: another scheduler, or this one before an answer was lost.
+                let stored = self.cache.stored(placed.pod.pod.uid());
+                let level = match stored.is_some_and(|pod| pod.is_assigned()) {
+                    true => LogLevel::Info,
+                    false => LogLevel::Error,
+                };
+                self.io.log(level, format!("ForgetPod failed: {error}"));
                 None
             }
         }

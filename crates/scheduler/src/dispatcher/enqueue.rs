@@ -236,6 +236,14 @@ impl Dispatcher {
         let Some(first) = object.waiting.first() else {
             return;
         };
+        // A repetition of what cannot succeed any more. What was never sent is: the API has the last word.
+        if first.attempts > 0 && object.is_hopeless(&first.call) {
+            let error = CallError::new(CallErrorKind::Conflict, text::BOUND_ELSEWHERE);
+            if let Some(entry) = self.take_first(at) {
+                self.end(entry, Err(error), None, now);
+            }
+            return;
+        }
         // An attempt that may have been carried out has written what the object need not show yet.
         let unclear = first.unclear && first.call_type() == CallType::StatusPatch;
         if unclear || !object.is_needless(&first.call) {

@@ -191,6 +191,16 @@ impl Object {
         }
     }
 
+    /// Whether the object shows that a binding cannot be carried out any more: somebody else has bound the pod.
+    pub(super) fn is_hopeless(&self, call: &ApiCall) -> bool {
+        match (call, self.stored_pod()) {
+            (ApiCall::BindPod { node, .. }, Some(stored)) => {
+                stored.is_assigned() && stored.spec.node_name != *node
+            }
+            _ => false,
+        }
+    }
+
     /// The call as it is to be sent: only what changes something. `None` when nothing does. After an attempt that may
     /// have been carried out nobody knows what a status patch changes, and all of it is sent.
     pub(super) fn cut(&self, entry: &Entry) -> Option<ApiCall> {

@@ -103,8 +103,9 @@ impl Dispatcher {
             | CallType::VolumeUpdate
             | CallType::ClaimUpdate => self.options.write_retry,
         };
-        let gone = self.objects.get(at).is_none_or(|object| object.gone);
-        if gone
+        let object = self.objects.get(at);
+        let over = object.is_none_or(|object| object.gone || object.is_hopeless(&entry.call));
+        if over
             || self.closed
             || !is_passing(&entry, error.kind)
             || entry.attempts >= policy.attempts_max

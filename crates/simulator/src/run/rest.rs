@@ -1,11 +1,11 @@
 //! Coming to rest: faults stop, everything is delivered and answered, time passes; then the world must be as it should
 //! be.
 
-use super::Run;
+use super::{LEADER, Run};
 use crate::checker::{Statuses, Violation, check_rest};
-use crate::script::{Answer, Watched};
-use crate::shapes::{SLOW, Slow};
-use crate::world::NAMESPACE;
+use crate::script::Answer;
+use crate::shapes::{NAMESPACES, SLOW, Slow};
+use crate::world::WATCHED;
 use berth_api::{Duration, Str};
 use berth_framework::Feature;
 
@@ -13,8 +13,6 @@ use berth_framework::Feature;
 const QUIET: Duration = Duration::from_secs(40);
 /// How many rounds it may take to come to rest.
 const ROUNDS_MAX: u64 = 4000;
-/// A status that the API did not take so many times in a row is given up until the pod is tried again.
-const STATUS_TRIES: u32 = 4;
 /// How many pods are tried in a round on the way to rest.
 const TRIES_MAX: usize = 200;
 
@@ -25,10 +23,11 @@ impl Run<'_, '_> {
         self.world.reap();
         self.world.collect_garbage();
         // Calls from before, which no fault can touch any more, may still come to something.
-        while !self.calls.is_empty() {
-            self.answer(0, Answer::Honest)?;
+        self.step_down()?;
+        while !self.orphans.is_empty() {
+            self.land(0)?;
         }
-        self.world.kubelets_report(|_| true);
+        self.answer_all()?;
         // Nobody allows what the simulator's Permit holds back: users give up on it.
         let held_back: Vec<Str> = self
             .world
@@ -52,7 +51,7 @@ impl Run<'_, '_> {
                 quiet_since = self.now;
             }
             let second = Duration::from_secs(1);
-            let wake = self.scheduler.next_wake(self.now);
+            let wake = self.instances[LEADER].scheduler.next_wake(self.now);
             let wait = wake.map_or(second, |at| at.since(self.now)).min(second);
             let wait = wait.max(Duration::from_millis(1));
             self.say(|| format!("--- {} ms pass", wait.as_millis()));
@@ -61,60 +60,72 @@ impl Run<'_, '_> {
         self.check_rest()
     }
 
+    fn answer_all(&mut self) -> Result<(), Violation> {
+        while !self.instances[LEADER].calls.is_empty() {
+            self.answer(LEADER, 0, Answer::Honest)?;
+        }
+        Ok(())
+    }
+
     /// One round on the way to rest. Whether anything is going on.
     fn round(&mut self) -> Result<bool, Violation> {
         let version = self.world.version();
-        // The kubelets let go of what is being deleted. Where the scheduler was never told that a binding was carried
-        // out, it may say that it failed, and the kubelet has the last word.
+        // The kubelets let go of what is being deleted, the controllers do their part.
         self.world.reap();
-        let untold = &self.untold;
-        self.world.kubelets_report(|pod| untold.contains(pod.uid()));
-        self.scheduler.tick(self.now);
-        self.after_input(None)?;
-        for kind in [Watched::Nodes, Watched::Pods] {
-            while self.deliver(kind)? {}
+        self.world.bind_claims();
+        self.tick(LEADER)?;
+        for at in self.all() {
+            // Pods last: they may name everything else.
+            for kind in WATCHED.into_iter().rev() {
+                while self.deliver(at, kind)? {}
+            }
         }
         for _ in 0..TRIES_MAX {
-            if !self.scheduler.has_pod_to_try() || !self.schedule()? {
+            if !self.instances[LEADER].scheduler.has_pod_to_try() || !self.schedule(LEADER)? {
                 break;
             }
         }
-        while !self.calls.is_empty() {
-            self.answer(0, Answer::Honest)?;
-        }
-        while !self.jobs.is_empty() {
-            self.end_job(0, true)?;
+        self.answer_all()?;
+        while !self.instances[LEADER].jobs.is_empty() {
+            self.end_job(LEADER, 0, true)?;
         }
         self.check_books()?;
+        let leader = &self.instances[LEADER];
         Ok(self.world.version() != version
-            || self.world.undelivered() > 0
-            || !self.calls.is_empty()
-            || self.scheduler.bindings_in_flight() > 0
-            || !self.scheduler.dispatcher().is_empty())
+            || leader.watches.undelivered_in_all(&self.world) > 0
+            || !leader.calls.is_empty()
+            || leader.scheduler.bindings_in_flight() > 0
+            || !leader.scheduler.dispatcher().is_empty())
     }
 
     fn restless(&self) -> Violation {
+        let leader = &self.instances[LEADER];
         let what = format!(
             "{} bindings, {} calls and {} undelivered events after {ROUNDS_MAX} rounds",
-            self.scheduler.bindings_in_flight(),
-            self.scheduler.dispatcher().len(),
-            self.world.undelivered(),
+            leader.scheduler.bindings_in_flight(),
+            leader.scheduler.dispatcher().len(),
+            leader.watches.undelivered_in_all(&self.world),
         );
         Violation::Restless { what }
     }
 
     fn check_rest(&self) -> Result<(), Violation> {
-        let queue = self.scheduler.queue();
+        let leader = &self.instances[LEADER];
+        let queue = leader.scheduler.queue();
         for (count, what) in [
             (
-                self.scheduler.cache().assumed_pods(),
+                leader.scheduler.cache().assumed_pods(),
                 "pods with a node that the API does not show",
             ),
             (
-                self.checker.placed().count(),
+                leader.checker.placed().count(),
                 "pods whose node the API does not show",
             ),
             (queue.in_flight_len(), "pods in flight"),
+            (
+                leader.scheduler.cache().assumed_objects(),
+                "volumes and claims that are not seen as they are",
+            ),
         ] {
             if count > 0 {
                 return Err(Violation::Unresolved {
@@ -122,14 +133,11 @@ impl Run<'_, '_> {
                 });
             }
         }
+        let features = &self.setup.features;
         let statuses = Statuses {
-            holds: self.features.enabled(Feature::SchedulerPreEnqueuePodStatus),
-            missing: self
-                .refused
-                .iter()
-                .filter(|(_, times)| **times >= STATUS_TRIES)
-                .map(|(uid, _)| uid.clone())
-                .collect(),
+            holds: features.enabled(Feature::SchedulerPreEnqueuePodStatus),
+            foreign: self.foreign.clone(),
+            kept_free: leader.kept_free().collect(),
         };
         check_rest(&self.world, &statuses).map_err(|violation| match violation {
             Violation::Lost { pod, node, .. } => Violation::Lost {
@@ -143,7 +151,11 @@ impl Run<'_, '_> {
 
     /// Where the scheduler has a pod.
     fn whereabouts(&self, name: &str) -> String {
-        match self.scheduler.queue().get(NAMESPACE, name) {
+        let queue = self.instances[LEADER].scheduler.queue();
+        let mut found = NAMESPACES
+            .iter()
+            .filter_map(|namespace| queue.get(namespace, name));
+        match found.next() {
             Some((place, info)) => {
                 let rejectors: Vec<&str> = info.rejectors().map(Str::as_str).collect();
                 format!("{place:?} pods, rejected by {rejectors:?}")

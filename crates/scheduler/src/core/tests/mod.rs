@@ -7,6 +7,7 @@ mod cycles;
 mod failures;
 mod preemptions;
 mod property;
+mod statuses;
 mod waiting;
 mod wake_ups;
 mod world;

@@ -234,6 +234,32 @@ fn a_binding_that_was_carried_out_after_all_has_succeeded() {
     );
 }
 
+/// Once an update shows that another scheduler was faster, nothing is sent again.
+#[test]
+fn a_binding_that_somebody_else_has_made_is_not_repeated() {
+    for (situation, update_first, answer) in [
+        ("seen during the pause", false, Timeout),
+        ("seen before a lost answer", true, Timeout),
+        ("seen before the server fails", true, Unavailable),
+    ] {
+        let mut desk = desk();
+        let id = desk.call(bind("p", "n1"));
+        desk.shows(pod("p"));
+        desk.send();
+        if update_first {
+            desk.shows(pod("p").version(2).on("n2"));
+        }
+        desk.answer(id, error(answer));
+        if !update_first {
+            assert_eq!(desk.end_of(id), "-", "{situation}: not seen yet");
+            desk.shows(pod("p").version(2).on("n2"));
+        }
+        assert_eq!(desk.told(id), Some(false), "{situation}");
+        desk.advance(60_000);
+        assert_eq!(desk.send(), NONE, "{situation}");
+    }
+}
+
 /// A victim that is gone before it is deleted is as good as deleted; who asked is told all the same.
 #[test]
 fn deleting_what_is_gone_succeeds() {

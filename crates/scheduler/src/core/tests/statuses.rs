@@ -1,0 +1,149 @@
+//! Statuses that the API would not take are offered again, and bound pods do not go on saying that they are not.
+
+use super::*;
+use berth_api::Duration;
+use berth_framework::FeatureGates;
+use berth_framework::call::CallErrorKind::{self, Conflict, Refused, Timeout, Unavailable};
+use berth_framework::testing::{node, pod};
+
+const NONE: [&str; 0] = [];
+
+fn seconds(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// Fails every attempt of the call that is on its way, until it is given up.
+fn fail_for_good(w: &mut World, kind: CallErrorKind) {
+    let retries = w.core.dispatcher().counts().retried;
+    while !w.calls.is_empty() {
+        w.fail(kind);
+        w.advance(seconds(6));
+        assert!(w.core.dispatcher().counts().retried < retries + 20);
+    }
+}
+
+/// A world with a pod that fits nowhere.
+fn too_big() -> World {
+    let mut w = world([fits()]);
+    w.applied(node("n1").allocatable("cpu", "1").object());
+    w.pod(pod("p").request("cpu", "2"));
+    assert_eq!(w.attempt(), "0/1 nodes are available: 1 Insufficient cpu.");
+    w
+}
+
+const UNSCHEDULABLE: &str =
+    "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.";
+
+#[test]
+fn a_status_that_was_refused_every_time_is_offered_again() {
+    for (kind, offered) in [
+        (Unavailable, true),
+        (Timeout, true),
+        (Conflict, true),
+        // The API will not change its mind.
+        (Refused, false),
+    ] {
+        let mut w = too_big();
+        fail_for_good(&mut w, kind);
+        assert_eq!(w.calls_text(), NONE, "{kind:?}: given up");
+        w.advance(seconds(40));
+        let expected = if offered {
+            vec![format!("{UNSCHEDULABLE} nominated=\"\"")]
+        } else {
+            Vec::new()
+        };
+        // An attempt without an answer may have been carried out: then all of the status is written.
+        let calls: Vec<String> = w.calls_text();
+        let calls: Vec<String> = calls
+            .iter()
+            .map(|call| match call.contains("nominated") {
+                true => call.clone(),
+                false => format!("{call} nominated=\"\""),
+            })
+            .collect();
+        assert_eq!(calls, expected, "{kind:?}");
+        w.answer_all();
+        w.advance(seconds(300));
+        assert_eq!(w.calls_text(), NONE, "{kind:?}: settled");
+    }
+}
+
+#[test]
+fn an_owed_status_that_is_not_true_any_more_is_not_written() {
+    for (what, happens) in [
+        (
+            "the pod is gone",
+            (|w: &mut World| w.deleted("p")) as fn(&mut World),
+        ),
+        ("somebody bound it", |w| {
+            w.change("p", |p| p.on("n1"));
+        }),
+        ("somebody wrote the same", |w| {
+            let message = "0/1 nodes are available: 1 Insufficient cpu.";
+            w.change("p", |p| {
+                p.condition("PodScheduled", "False", "Unschedulable", message)
+            });
+        }),
+    ] {
+        let mut w = too_big();
+        fail_for_good(&mut w, Unavailable);
+        happens(&mut w);
+        w.advance(seconds(40));
+        assert_eq!(w.calls_text(), NONE, "{what}");
+    }
+}
+
+#[test]
+fn a_bound_pod_that_says_it_is_not_scheduled_is_put_right() {
+    let denied = || pod("p").condition("PodScheduled", "False", "SchedulerError", "no answer");
+    let right = ["patch p PodScheduled=True : "];
+    for (what, scheduler, first, then, expected) in [
+        (
+            "seen first",
+            "default-scheduler",
+            denied().on("n1"),
+            None,
+            &right[..],
+        ),
+        (
+            "seen later",
+            "default-scheduler",
+            denied(),
+            Some("n1"),
+            &right[..],
+        ),
+        ("not ours", "other", denied().on("n1"), None, &NONE[..]),
+    ] {
+        let mut w = world([]);
+        w.applied(node("n1").object());
+        w.pod(first.scheduler(scheduler));
+        if let Some(node) = then {
+            w.change("p", |p| p.on(node));
+        }
+        assert_eq!(w.calls_text(), expected, "{what}");
+        w.answer_all();
+        w.advance(seconds(60));
+        assert_eq!(w.calls_text(), NONE, "{what}: once");
+    }
+}
+
+/// The answers are lost, the pod is bound all the same, and what the failure wrote arrives after that.
+#[test]
+fn a_lost_binding_leaves_no_wrong_status() {
+    let mut w = World::new([binder()], FeatureGates::default());
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "on n1");
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    for _ in 0..8 {
+        w.fail(Timeout);
+        w.advance(seconds(6));
+    }
+    assert_eq!(
+        w.calls_text(),
+        ["patch p PodScheduled=False SchedulerError: running Bind plugin \"Binder\": Timeout"]
+    );
+    w.answer(None);
+    w.change("p", |p| p.on("n1"));
+    assert_eq!(w.calls_text(), ["patch p PodScheduled=True : "]);
+}

@@ -1,0 +1,275 @@
+//! Judges what a scheduler does, from the world's side.
+//!
+//! The checker keeps its own account of what the scheduler was told and of what it decided, and holds every decision
+//! against the rules as they stood for the scheduler at that moment. It is told of decisions, calls and answers as
+//! plain values and shares nothing with the scheduler but the types of `berth-api`.
+
+mod preemption;
+mod rest;
+mod violation;
+
+pub use rest::{Foreign, Statuses, check_rest};
+pub use violation::Violation;
+
+use crate::rules::{Forbids, Scene, forbids};
+use crate::world::{Others, WatchEvent};
+use berth_api::{Kind, Node, Object, Pod, Str};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A decision that the API does not show yet, as far as the scheduler was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Placement {
+    node: Str,
+    binding: Binding,
+}
+
+/// How far the binding of a placed pod has come, as far as the scheduler can know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Binding {
+    /// It has not been sent.
+    Unsent,
+    /// It was sent and has not been answered.
+    UnderWay,
+    /// The scheduler was told that it stands.
+    Stands,
+}
+
+/// What a scheduler was told and what it has decided. See the [module](self).
+#[derive(Debug, Default)]
+pub struct Checker {
+    /// By name, as last told.
+    nodes: BTreeMap<Str, Arc<Node>>,
+    /// By UID, as last told.
+    pods: BTreeMap<Str, Arc<Pod>>,
+    /// Everything else, as last told.
+    others: Others,
+    /// By UID.
+    placed: BTreeMap<Str, Placement>,
+    /// By UID, the node on which the scheduler keeps room free for a pod.
+    nominated: BTreeMap<Str, Str>,
+    /// UIDs of pods that the scheduler deletes to make room, until it is told so or gives it up.
+    victims: BTreeSet<Str>,
+    decisions: u64,
+}
+
+impl Checker {
+    /// The checker of a scheduler that knows nothing yet, in the place of one that has died.
+    pub fn restarted(&mut self) {
+        let decisions = self.decisions;
+        *self = Self {
+            decisions,
+            ..Self::default()
+        };
+    }
+
+    /// How many placements were judged.
+    pub fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    // --- what the scheduler is told ------------------------------------------------------------------------
+
+    /// The scheduler is told of a change.
+    pub fn told(&mut self, event: &WatchEvent) {
+        match event {
+            WatchEvent::Applied(Object::Pod(pod)) => self.told_pod(pod),
+            WatchEvent::Deleted(Object::Pod(pod)) => {
+                self.pods.remove(pod.uid());
+                self.placed.remove(pod.uid());
+            }
+            WatchEvent::Applied(Object::Node(node)) => {
+                self.nodes.insert(node.name().clone(), node.clone());
+            }
+            WatchEvent::Deleted(Object::Node(node)) => {
+                self.nodes.remove(node.name());
+            }
+            WatchEvent::Applied(object) => self.others.put(object.clone()),
+            WatchEvent::Deleted(object) => self.others.remove(object),
+        }
+    }
+
+    fn told_pod(&mut self, pod: &Arc<Pod>) {
+        if pod.is_terminating() {
+            self.victims.remove(pod.uid());
+        }
+        let replaced = self
+            .pods
+            .values()
+            .find(|other| other.name() == pod.name() && other.uid() != pod.uid());
+        if let Some(uid) = replaced.map(|other| other.uid().clone()) {
+            self.pods.remove(&uid);
+            self.placed.remove(&uid);
+        }
+        // From here on the API itself says where the pod is, or that it will never be anywhere.
+        if pod.is_assigned() || pod.is_terminal() || pod.is_terminating() {
+            self.placed.remove(pod.uid());
+        }
+        self.pods.insert(pod.uid().clone(), pod.clone());
+    }
+
+    /// The scheduler is told of all objects of a kind that there are.
+    pub fn told_all(&mut self, kind: Kind, objects: Vec<Object>) {
+        match kind {
+            Kind::Pod => {
+                self.pods.clear();
+                for object in &objects {
+                    if let Object::Pod(pod) = object {
+                        self.told_pod(pod);
+                    }
+                }
+                let pods = &self.pods;
+                self.placed.retain(|uid, _| pods.contains_key(uid));
+            }
+            Kind::Node => {
+                let nodes = objects.into_iter().filter_map(|object| match object {
+                    Object::Node(node) => Some((node.name().clone(), node)),
+                    _ => None,
+                });
+                self.nodes = nodes.collect();
+            }
+            kind => self.others.replace(kind, objects),
+        }
+    }
+
+    /// The pods that wait for a node, as the scheduler was told.
+    pub fn waiting_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods
+            .values()
+            .filter(|pod| !pod.is_assigned() && !pod.is_terminal())
+    }
+
+    // --- what the scheduler does ---------------------------------------------------------------------------
+
+    /// The node that the scheduler has chosen for a pod, if that has been judged and not been given up.
+    pub fn placement(&self, uid: &str) -> Option<&Str> {
+        Some(&self.placed.get(uid)?.node)
+    }
+
+    /// The pods with a node that the API does not show yet.
+    pub fn placed(&self) -> impl Iterator<Item = &Str> {
+        self.placed.keys()
+    }
+
+    /// The scheduler has chosen a node for a pod.
+    ///
+    /// # Errors
+    /// When the pod has or is getting a node, is gated, or does not fit there.
+    pub fn decided(&mut self, uid: &Str, node: &Str) -> Result<(), Violation> {
+        self.decisions += 1;
+        let Some(pod) = self.pods.get(uid) else {
+            return Err(Violation::Books(format!(
+                "a node is chosen for the unknown pod {uid}"
+            )));
+        };
+        let name = pod.name().clone();
+        let earlier = self
+            .placed
+            .get(uid)
+            .filter(|p| p.binding != Binding::Unsent);
+        let earlier = earlier.map(|p| &p.node);
+        if let Some(first) = earlier.or(pod.is_assigned().then_some(&pod.spec.node_name)) {
+            return Err(Violation::DoubleBind {
+                pod: name,
+                first: first.clone(),
+                second: node.clone(),
+            });
+        }
+        if !pod.spec.scheduling_gates.is_empty() {
+            return Err(Violation::GateBypassed { pod: name });
+        }
+        let misplaced = |rule| Violation::Misplaced {
+            pod: name.clone(),
+            node: node.clone(),
+            rule,
+        };
+        let Some(object) = self.nodes.get(node) else {
+            return Err(misplaced("there is no such node"));
+        };
+        match forbids(&self.scene(), pod, object) {
+            Some(Forbids::Rule(rule)) => return Err(misplaced(rule)),
+            Some(Forbids::Lacks(resource)) => {
+                return Err(Violation::Overcommit {
+                    node: node.clone(),
+                    pod: name,
+                    resource,
+                });
+            }
+            // What was decided about volumes, only the scheduler knows.
+            Some(Forbids::Unclear) | None => {}
+        }
+        let placement = Placement {
+            node: node.clone(),
+            binding: Binding::Unsent,
+        };
+        self.placed.insert(uid.clone(), placement);
+        Ok(())
+    }
+
+    /// The scheduler has given up a choice. One whose binding is under way cannot be given up.
+    pub fn gave_up(&mut self, uid: &str) {
+        if self
+            .placed
+            .get(uid)
+            .is_some_and(|p| p.binding == Binding::Unsent)
+        {
+            self.placed.remove(uid);
+        }
+    }
+
+    /// The scheduler sends a pod to a node.
+    ///
+    /// # Errors
+    /// When that is not the node that was chosen, or an earlier binding stands or is under way.
+    pub fn bind_sent(&mut self, uid: &str, node: &Str) -> Result<(), Violation> {
+        // A pod that the scheduler knows to be gone or bound by now: the API will refuse.
+        let Some(placement) = self.placed.get_mut(uid) else {
+            return Ok(());
+        };
+        if placement.node != *node || placement.binding != Binding::Unsent {
+            return Err(Violation::DoubleBind {
+                pod: self
+                    .pods
+                    .get(uid)
+                    .map_or_else(|| uid.into(), |pod| pod.name().clone()),
+                first: placement.node.clone(),
+                second: node.clone(),
+            });
+        }
+        placement.binding = Binding::UnderWay;
+        Ok(())
+    }
+
+    /// The scheduler is told how a binding went. After a failure it may choose again.
+    pub fn bind_answered(&mut self, uid: &str, node: &Str, success: bool) {
+        let Some(placement) = self.placed.get_mut(uid).filter(|p| p.node == *node) else {
+            return;
+        };
+        placement.binding = if success {
+            Binding::Stands
+        } else {
+            Binding::Unsent
+        };
+    }
+
+    /// The nodes on which the scheduler keeps room free, by the UID of the pod that it is for.
+    pub fn keeps_free(&mut self, nominated: impl IntoIterator<Item = (Str, Str)>) {
+        self.nominated = nominated.into_iter().collect();
+    }
+
+    /// The cluster as the scheduler knows it: as it was told, with what it has decided.
+    fn scene(&self) -> Scene<'_> {
+        let living = self.pods.values().filter(|pod| !pod.is_terminal());
+        Scene {
+            nodes: self.nodes.values().map(|node| &**node).collect(),
+            placed: living
+                .map(|pod| {
+                    let chosen = self.placed.get(pod.uid()).map(|p| &p.node);
+                    (&**pod, chosen.unwrap_or(&pod.spec.node_name).as_str())
+                })
+                .filter(|(_, node)| !node.is_empty())
+                .collect(),
+            others: &self.others,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Judging who is deleted to make room.
+
+use super::{Checker, Violation};
+use crate::rules::{forbids, only_room_counts};
+use berth_api::{Node, Pod, Str};
+use std::sync::Arc;
+
+impl Checker {
+    /// The pods that the scheduler may delete to make room.
+    pub fn living_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values().filter(|pod| !pod.is_terminating())
+    }
+
+    /// The scheduler does not delete a pod after all.
+    pub fn spared(&mut self, uid: &str) {
+        self.victims.remove(uid);
+    }
+
+    /// These pods the scheduler deletes to make room. Those that are news are for the pod that it has just failed to
+    /// place, if that is known. How many are news.
+    ///
+    /// # Errors
+    /// When a victim is no less important, or could have stayed; or when room is being made for that pod already.
+    pub fn preempts(
+        &mut self,
+        victims: &[Str],
+        preemptor: Option<&str>,
+    ) -> Result<usize, Violation> {
+        let new: Vec<Str> = victims
+            .iter()
+            .filter(|uid| !self.victims.contains(*uid))
+            .cloned()
+            .collect();
+        if let Some(preemptor) = preemptor.and_then(|uid| self.pods.get(uid)) {
+            let new: Vec<&Pod> = new.iter().filter_map(|uid| self.pod(uid)).collect();
+            self.check_need(&new, preemptor)?;
+            self.check_once(&new, preemptor)?;
+        }
+        let count = new.len();
+        self.victims.extend(new);
+        Ok(count)
+    }
+
+    fn pod(&self, uid: &str) -> Option<&Pod> {
+        self.pods.get(uid).map(|pod| &**pod)
+    }
+
+    /// The pods, no less important than `pod`, for which a node is kept free.
+    fn nominees<'a>(
+        &'a self,
+        pod: &'a Pod,
+        node: &'a str,
+    ) -> impl Iterator<Item = (&'a Pod, &'a str)> {
+        self.waiting_pods()
+            .map(|other| &**other)
+            .filter(|other| other.uid() != pod.uid() && other.priority() >= pod.priority())
+            .filter(move |other| {
+                let kept = self.nominated.get(other.uid()).map(Str::as_str);
+                !self.placed.contains_key(other.uid()) && kept == Some(node)
+            })
+            .map(move |other| (other, node))
+    }
+
+    /// Whether the pod fits on a node once some pods have gone, beside whoever the node is kept free for.
+    fn fits_without(&self, pod: &Pod, node: &Node, gone: impl Fn(&Pod, &str) -> bool) -> bool {
+        let left = self.scene().without(gone);
+        let all = left.with(self.nominees(pod, node.name()));
+        forbids(&left, pod, node).is_none() && forbids(&all, pod, node).is_none()
+    }
+
+    /// Victims must be less important, must all be needed, and are not needed where the pod fits anyway.
+    fn check_need(&self, victims: &[&Pod], preemptor: &Pod) -> Result<(), Violation> {
+        let needless = |victim: &Pod, reason: String| {
+            Err(Violation::NeedlessPreemption {
+                victim: victim.name().clone(),
+                reason,
+            })
+        };
+        let Some(first) = victims.first() else {
+            return Ok(());
+        };
+        let name = preemptor.name();
+        if let Some(victim) = victims
+            .iter()
+            .find(|victim| victim.priority() >= preemptor.priority())
+        {
+            return needless(victim, format!("it is no less important than pod {name}"));
+        }
+        let mut nodes = self.nodes.values();
+        if let Some(node) = nodes.find(|node| self.fits_without(preemptor, node, |_, _| false)) {
+            let reason = format!("pod {name} fits on node {} as it is", node.name());
+            return needless(first, reason);
+        }
+        // Fewer pods need not help where pods count on each other.
+        if !only_room_counts(preemptor) {
+            return Ok(());
+        }
+        for kept in victims {
+            let Some(node) = self.nodes.get(&kept.spec.node_name) else {
+                continue;
+            };
+            let goes = |pod: &Pod, _: &str| {
+                victims.iter().any(|victim| victim.uid() == pod.uid()) && pod.uid() != kept.uid()
+            };
+            if self.fits_without(preemptor, node, goes) {
+                let reason = format!("pod {name} fits on node {} beside it", node.name());
+                return needless(kept, reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// While pods are going from the node that is kept free for a pod, and that will do, no more have to.
+    fn check_once(&self, victims: &[&Pod], preemptor: &Pod) -> Result<(), Violation> {
+        let kept = self.nominated.get(preemptor.uid());
+        let (Some(node), Some(victim)) = (kept.and_then(|n| self.nodes.get(n)), victims.first())
+        else {
+            return Ok(());
+        };
+        let is_lesser = |pod: &Pod| pod.priority() < preemptor.priority();
+        let is_going = |pod: &Pod| {
+            let told = pod
+                .condition("DisruptionTarget")
+                .is_some_and(|c| c.status == "True" && c.reason == "PreemptionByScheduler");
+            (pod.is_terminating() && told) || self.victims.contains(pod.uid())
+        };
+        let earlier = self.pods.values().find(|pod| {
+            pod.spec.node_name == *node.name()
+                && !pod.is_terminal()
+                && is_lesser(pod)
+                && is_going(pod)
+        });
+        let Some(earlier) = earlier else {
+            return Ok(());
+        };
+        let will_do = self.fits_without(preemptor, node, |pod, at| {
+            *at == **node.name() && is_lesser(pod)
+        });
+        if !will_do {
+            return Ok(());
+        }
+        Err(Violation::RepeatedPreemption {
+            pod: preemptor.name().clone(),
+            victim: victim.name().clone(),
+            earlier: earlier.name().clone(),
+        })
+    }
+}

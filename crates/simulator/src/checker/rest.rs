@@ -1,0 +1,273 @@
+//! Judging the world once everything has come to rest.
+
+use super::Violation;
+use crate::rules::{Scene, forbids};
+use crate::shapes::HOLD;
+use crate::world::World;
+use berth_api::{Pod, Str};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The pods, by UID, of whose status a scheduler had the last word that did not lead any more: it says something, but
+/// what is known to none of the living.
+#[derive(Debug, Clone, Default)]
+pub struct Foreign {
+    conditions: BTreeSet<Str>,
+    nominations: BTreeSet<Str>,
+}
+
+impl Foreign {
+    /// A pod's condition was written, by a scheduler that does not lead if `foreign`.
+    pub fn condition_written(&mut self, uid: &Str, foreign: bool) {
+        note(&mut self.conditions, uid, foreign);
+    }
+
+    /// A pod's nominated node was written, by a scheduler that does not lead if `foreign`.
+    pub fn nomination_written(&mut self, uid: &Str, foreign: bool) {
+        note(&mut self.nominations, uid, foreign);
+    }
+}
+
+fn note(uids: &mut BTreeSet<Str>, uid: &Str, foreign: bool) {
+    if foreign {
+        uids.insert(uid.clone());
+    } else {
+        uids.remove(uid);
+    }
+}
+
+/// Which statuses can be expected.
+#[derive(Debug, Default)]
+pub struct Statuses {
+    /// Whether a pod's status tells that a PreEnqueue plugin keeps it out.
+    pub holds: bool,
+    /// The statuses of which nothing can be expected.
+    pub foreign: Foreign,
+    /// The nodes that the scheduler keeps free, by the UID of the pod.
+    pub kept_free: BTreeMap<Str, Str>,
+}
+
+/// Judges the world once everything has come to rest.
+///
+/// # Errors
+/// The first pod that was lost or whose status is wrong.
+pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
+    let living = || world.pods().values().filter(|pod| !pod.is_terminal());
+    let scene = Scene {
+        nodes: world.nodes().values().map(|node| &**node).collect(),
+        placed: living()
+            .filter(|pod| pod.is_assigned())
+            .map(|pod| (&**pod, pod.spec.node_name.as_str()))
+            .collect(),
+        others: world.others(),
+    };
+    for pod in living() {
+        check_status(pod, statuses)?;
+        if pod.is_assigned() {
+            continue;
+        }
+        let kept = statuses.kept_free.get(pod.uid()).cloned();
+        let (says, kept) = (&pod.status.nominated_node_name, kept.unwrap_or_default());
+        // Nothing is kept free for a pod that has always been on hold, whatever its status says.
+        let is_held = pod.labels().contains_key(HOLD) && kept.is_empty();
+        if *says != kept && !is_held {
+            return Err(Violation::NominationWrong {
+                pod: pod.name().clone(),
+                says: says.clone(),
+                kept,
+            });
+        }
+        if pod.spec.scheduling_gates.is_empty() && !pod.labels().contains_key(HOLD) {
+            check_place(world, &scene, pod, statuses)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_status(pod: &Pod, statuses: &Statuses) -> Result<(), Violation> {
+    let condition = pod.condition("PodScheduled");
+    let says = |status: &str, reason: &str| {
+        condition.is_some_and(|c| c.status == status && c.reason == reason)
+    };
+    let explains = condition.is_some_and(|c| !c.message.is_empty());
+    let wrong = |expected| {
+        Err(Violation::StatusWrong {
+            pod: pod.name().clone(),
+            condition: condition.map_or_else(
+                || "nothing".to_owned(),
+                |c| format!("{} {} {:?}", c.status, c.reason, c.message.as_str()),
+            ),
+            expected,
+        })
+    };
+    if pod.is_assigned() {
+        return match condition {
+            Some(c) if c.status == "True" => Ok(()),
+            _ => wrong("True"),
+        };
+    }
+    if !pod.spec.scheduling_gates.is_empty() {
+        return match says("False", "SchedulingGated") && explains {
+            true => Ok(()),
+            false => wrong("False SchedulingGated"),
+        };
+    }
+    if statuses.foreign.conditions.contains(pod.uid()) {
+        return match condition {
+            Some(c) if c.status == "True" => wrong("False"),
+            _ => Ok(()),
+        };
+    }
+    if pod.labels().contains_key(HOLD) {
+        // A pod that a cycle has found unschedulable goes on saying so.
+        let told = ["NotReadyForScheduling", "Unschedulable", "SchedulerError"];
+        let told = told.iter().any(|reason| says("False", reason)) && explains;
+        return match told || !statuses.holds {
+            true => Ok(()),
+            false => wrong("False NotReadyForScheduling"),
+        };
+    }
+    match says("False", "Unschedulable") && explains {
+        true => Ok(()),
+        false => wrong("False Unschedulable with a message"),
+    }
+}
+
+/// A pod that waits must fit nowhere.
+fn check_place(
+    world: &World,
+    scene: &Scene<'_>,
+    pod: &Pod,
+    statuses: &Statuses,
+) -> Result<(), Violation> {
+    for node in world.nodes().values() {
+        // A place that is kept free for a pod stays so while that one is on hold, when somebody else wants it so, and
+        // when it may not preempt: kube-scheduler takes back only what preemption has promised.
+        let kept_free_for = world.pods().values().filter(|other| {
+            !other.is_assigned()
+                && other.uid() != pod.uid()
+                && other.status.nominated_node_name == *node.name()
+                && other.priority() >= pod.priority()
+                && (other.labels().contains_key(HOLD)
+                    || other.spec.preemption_policy.as_deref() == Some("Never")
+                    || statuses.foreign.nominations.contains(other.uid()))
+        });
+        let announced = scene.with(kept_free_for.map(|other| (&**other, node.name().as_str())));
+        if forbids(scene, pod, node).is_none() && forbids(&announced, pod, node).is_none() {
+            return Err(Violation::Lost {
+                pod: pod.name().clone(),
+                node: node.name().clone(),
+                whereabouts: String::new(),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shapes::PodShape;
+
+    /// What is said of a pod that fits nowhere, with this status and this node kept free for it.
+    fn judged(status: &str, reason: &str, says: &str, kept: &str, held: bool) -> &'static str {
+        let mut world = World::default();
+        let shape = PodShape {
+            held,
+            ..PodShape::default()
+        };
+        world.create_pod("p", shape.build());
+        let uid = world.pods()["p"].uid().clone();
+        let condition = Some(("PodScheduled", status, reason, "why"));
+        let written = world.patch_status("p", &uid, condition, Some(says));
+        assert_eq!(written, Ok(()));
+        let kept_free = (!kept.is_empty()).then(|| (uid, kept.into()));
+        let statuses = Statuses {
+            holds: true,
+            kept_free: kept_free.into_iter().collect(),
+            ..Statuses::default()
+        };
+        check_rest(&world, &statuses).map_or_else(|violation| violation.kind(), |()| "fine")
+    }
+
+    #[test]
+    fn statuses_must_be_true() {
+        for (what, status, reason, says, kept, held, expected) in [
+            ("no node", "False", "Unschedulable", "", "", false, "fine"),
+            (
+                "a promise",
+                "False",
+                "Unschedulable",
+                "n",
+                "n",
+                false,
+                "fine",
+            ),
+            (
+                "a stale promise",
+                "False",
+                "Unschedulable",
+                "n",
+                "",
+                false,
+                "wrong nomination",
+            ),
+            (
+                "an unwritten promise",
+                "False",
+                "Unschedulable",
+                "",
+                "n",
+                false,
+                "wrong nomination",
+            ),
+            (
+                "another promise",
+                "False",
+                "Unschedulable",
+                "n",
+                "m",
+                false,
+                "wrong nomination",
+            ),
+            (
+                "a promise means nothing yet",
+                "False",
+                "NotReadyForScheduling",
+                "n",
+                "",
+                true,
+                "fine",
+            ),
+            ("not bound", "True", "", "", "", false, "wrong status"),
+            (
+                "a passing error",
+                "False",
+                "SchedulerError",
+                "",
+                "",
+                false,
+                "wrong status",
+            ),
+            (
+                "on hold",
+                "False",
+                "NotReadyForScheduling",
+                "",
+                "",
+                true,
+                "fine",
+            ),
+            (
+                "not on hold",
+                "False",
+                "NotReadyForScheduling",
+                "",
+                "",
+                false,
+                "wrong status",
+            ),
+        ] {
+            assert_eq!(judged(status, reason, says, kept, held), expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What the checker may find.
+
+use berth_api::Str;
+use std::fmt;
+
+/// Something that must never happen, or must happen and did not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// A pod was sent to a second node, or again while its binding stands or is under way.
+    DoubleBind {
+        /// The pod.
+        pod: Str,
+        /// The node of the earlier binding.
+        first: Str,
+        /// The node of the later one.
+        second: Str,
+    },
+    /// A pod with scheduling gates was given a node.
+    GateBypassed {
+        /// The pod.
+        pod: Str,
+    },
+    /// A node was given more than it has.
+    Overcommit {
+        /// The node.
+        node: Str,
+        /// The pod that is too much.
+        pod: Str,
+        /// The resource, port or volume.
+        resource: String,
+    },
+    /// A pod was put where it may not run.
+    Misplaced {
+        /// The pod.
+        pod: Str,
+        /// The node.
+        node: Str,
+        /// What forbids it.
+        rule: &'static str,
+    },
+    /// A pod was deleted to make room though that was not needed.
+    NeedlessPreemption {
+        /// The pod that was deleted.
+        victim: Str,
+        /// Why it should not have been.
+        reason: String,
+    },
+    /// A pod makes room for itself although the room that it has made already is still being cleared.
+    RepeatedPreemption {
+        /// The pod that needs room.
+        pod: Str,
+        /// The pod that was deleted for it.
+        victim: Str,
+        /// The pod that is still going for it.
+        earlier: Str,
+    },
+    /// A pod that fits on a node was left behind though everything has come to rest.
+    Lost {
+        /// The pod.
+        pod: Str,
+        /// A node where it fits.
+        node: Str,
+        /// Where the scheduler has it.
+        whereabouts: String,
+    },
+    /// The scheduler holds a place for a pod, though everything has come to rest and the pod is not there.
+    Unresolved {
+        /// What is left over.
+        what: String,
+    },
+    /// A pod's PodScheduled condition does not say what is true, though everything has come to rest.
+    StatusWrong {
+        /// The pod.
+        pod: Str,
+        /// What the condition says.
+        condition: String,
+        /// What it should say.
+        expected: &'static str,
+    },
+    /// A pod's status names another node than the one that is kept free for it, though everything has come to rest.
+    NominationWrong {
+        /// The pod.
+        pod: Str,
+        /// The node in its status; empty for none.
+        says: Str,
+        /// The node that the scheduler keeps free; empty for none.
+        kept: Str,
+    },
+    /// The scheduler's own books do not add up.
+    Books(String),
+    /// The scheduler panicked.
+    Panic(String),
+    /// Things do not come to rest.
+    Restless {
+        /// What is still going on.
+        what: String,
+    },
+}
+
+impl Violation {
+    /// The kind of violation, in a word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::DoubleBind { .. } => "double bind",
+            Self::GateBypassed { .. } => "bypassed gate",
+            Self::Overcommit { .. } => "overcommit",
+            Self::Misplaced { .. } => "misplaced",
+            Self::NeedlessPreemption { .. } => "needless preemption",
+            Self::RepeatedPreemption { .. } => "repeated preemption",
+            Self::Lost { .. } => "lost pod",
+            Self::Unresolved { .. } => "unresolved",
+            Self::StatusWrong { .. } => "wrong status",
+            Self::NominationWrong { .. } => "wrong nomination",
+            Self::Books(_) => "books",
+            Self::Panic(_) => "panic",
+            Self::Restless { .. } => "no rest",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.kind())?;
+        match self {
+            Self::DoubleBind { pod, first, second } => write!(
+                f,
+                "pod {pod} is sent to node {second} though it is bound or being bound to {first}"
+            ),
+            Self::GateBypassed { pod } => {
+                write!(
+                    f,
+                    "pod {pod} is given a node though it has scheduling gates"
+                )
+            }
+            Self::Overcommit {
+                node,
+                pod,
+                resource,
+            } => {
+                write!(
+                    f,
+                    "pod {pod} is one too many on node {node}: not enough {resource}"
+                )
+            }
+            Self::Misplaced { pod, node, rule } => {
+                write!(f, "pod {pod} may not run on node {node}: {rule}")
+            }
+            Self::NeedlessPreemption { victim, reason } => {
+                write!(f, "pod {victim} is deleted to make room: {reason}")
+            }
+            Self::RepeatedPreemption {
+                pod,
+                victim,
+                earlier,
+            } => write!(
+                f,
+                "pod {victim} is deleted to make room for pod {pod} while pod {earlier} is still going for it"
+            ),
+            Self::Lost {
+                pod,
+                node,
+                whereabouts,
+            } => write!(
+                f,
+                "pod {pod} fits on node {node} and is left in {whereabouts} (the periodic flush is off)"
+            ),
+            Self::Unresolved { what } => write!(f, "at rest there is still {what}"),
+            Self::StatusWrong {
+                pod,
+                condition,
+                expected,
+            } => write!(
+                f,
+                "pod {pod} says PodScheduled {condition}, expected {expected}"
+            ),
+            Self::NominationWrong { pod, says, kept } => write!(
+                f,
+                "pod {pod} is nominated to {says:?} by its status, and {kept:?} is kept free for it"
+            ),
+            Self::Books(text) | Self::Panic(text) => f.write_str(text),
+            Self::Restless { what } => write!(f, "without faults there is still {what}"),
+        }
+    }
+}

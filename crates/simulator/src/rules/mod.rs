@@ -1,0 +1,89 @@
+//! Whether a pod may run on a node: the rules as the simulated world means them, worked out anew for every question.
+//!
+//! **Architecture invariant:** nothing here is shared with what is judged, except the types of `berth-api`.
+
+mod near;
+mod node;
+mod room;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+use crate::world::Others;
+use berth_api::{Node, Pod};
+
+/// Why a pod may not run on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Forbids {
+    /// There is not enough of this resource, port or volume.
+    Lacks(String),
+    /// A rule about where the pod may run.
+    Rule(&'static str),
+    /// Nobody can tell who does not know what was decided about volumes.
+    Unclear,
+}
+
+/// A cluster at a moment, as somebody knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Scene<'a> {
+    /// The nodes.
+    pub(crate) nodes: Vec<&'a Node>,
+    /// The pods that have not ended, with the name of their node. Those of unknown nodes count for nothing.
+    pub(crate) placed: Vec<(&'a Pod, &'a str)>,
+    /// Everything else.
+    pub(crate) others: &'a Others,
+}
+
+impl<'a> Scene<'a> {
+    /// The pods on a node, `pod` itself aside.
+    fn on<'s>(&'s self, node: &'s Node, pod: &'s Pod) -> impl Iterator<Item = &'a Pod> + 's {
+        let there = self.placed.iter().filter(|(_, at)| **at == **node.name());
+        there
+            .map(|(other, _)| *other)
+            .filter(|other| other.uid() != pod.uid())
+    }
+
+    /// The pods on nodes, with their nodes, `pod` itself aside.
+    fn elsewhere<'s>(
+        &'s self,
+        pod: &'s Pod,
+    ) -> impl Iterator<Item = (&'a Pod, &'a Node)> + use<'a, 's> {
+        self.placed
+            .iter()
+            .filter(|(other, _)| other.uid() != pod.uid())
+            .filter_map(|(other, at)| {
+                let node = self.nodes.iter().find(|node| **node.name() == **at)?;
+                Some((*other, *node))
+            })
+    }
+
+    /// The scene with more pods.
+    pub(crate) fn with(&self, more: impl IntoIterator<Item = (&'a Pod, &'a str)>) -> Self {
+        let mut scene = self.clone();
+        scene.placed.extend(more);
+        scene
+    }
+
+    /// The scene without some pods.
+    pub(crate) fn without(&self, which: impl Fn(&Pod, &str) -> bool) -> Self {
+        let mut scene = self.clone();
+        scene.placed.retain(|(pod, node)| !which(pod, node));
+        scene
+    }
+}
+
+/// Whether `pod` may run on `node`, beside everybody who is there.
+pub(crate) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbids> {
+    node::broken_rule(pod, node)
+        .or_else(|| near::broken_rule(scene, pod, node))
+        .map(Forbids::Rule)
+        .or_else(|| room::lacking(scene, pod, node).map(Forbids::Lacks))
+        .or_else(|| volumes::forbids(scene, pod, node))
+}
+
+/// Whether the rules about a pod's surroundings can only be eased by taking pods away.
+pub(crate) fn only_room_counts(pod: &Pod) -> bool {
+    let affinity = pod.spec.affinity.as_ref();
+    pod.spec.topology_spread_constraints.is_empty()
+        && affinity.is_none_or(|a| a.pod_affinity.is_none())
+}

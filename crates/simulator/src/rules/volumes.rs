@@ -1,0 +1,91 @@
+//! Volumes: whether they can be reached, attached and shared.
+
+use super::node::matches_terms;
+use super::{Forbids, Scene};
+use crate::shapes::CLASS_MADE;
+use crate::world::Others;
+use berth_api::storage::PersistentVolumeClaim;
+use berth_api::{Node, Pod, Str};
+use std::collections::BTreeSet;
+
+pub(super) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbids> {
+    let mut unclear = false;
+    for name in claims(pod) {
+        let Some(claim) = scene.others.claim(pod.namespace(), name) else {
+            return Some(Forbids::Rule("a claim is not there"));
+        };
+        if is_for_one_pod(claim) && used_by_others(scene, pod, name) {
+            return Some(Forbids::Lacks(format!("claim {name} (ReadWriteOncePod)")));
+        }
+        if !claim.is_fully_bound() {
+            unclear = true;
+            continue;
+        }
+        let Some(volume) = scene.others.volume(&claim.spec.volume_name) else {
+            return Some(Forbids::Rule("a volume is not there"));
+        };
+        let reach = volume.spec.node_affinity.as_ref();
+        let reach = reach.and_then(|affinity| affinity.required.as_ref());
+        if reach.is_some_and(|required| !matches_terms(required, node)) {
+            return Some(Forbids::Rule("a volume cannot be reached"));
+        }
+    }
+    let own = attached(scene.others, pod);
+    let limit = limit_of(scene.others, node);
+    if let Some(limit) = limit {
+        let held: BTreeSet<String> = scene
+            .on(node, pod)
+            .flat_map(|other| attached(scene.others, other))
+            .collect();
+        let more = own.difference(&held).count();
+        if more > 0 && held.len() + more > limit {
+            return Some(Forbids::Lacks("attachable volumes".to_owned()));
+        }
+    }
+    unclear.then_some(Forbids::Unclear)
+}
+
+fn claims(pod: &Pod) -> impl Iterator<Item = &Str> {
+    let volumes = pod.spec.volumes.iter();
+    volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name))
+}
+
+fn is_for_one_pod(claim: &PersistentVolumeClaim) -> bool {
+    claim
+        .spec
+        .access_modes
+        .iter()
+        .any(|m| *m == "ReadWriteOncePod")
+}
+
+fn used_by_others(scene: &Scene<'_>, pod: &Pod, name: &Str) -> bool {
+    scene.elsewhere(pod).any(|(other, _)| {
+        other.namespace() == pod.namespace() && claims(other).any(|used| used == name)
+    })
+}
+
+/// What the driver calls the volumes that a pod brings to its node. One that is yet to be made goes by its claim.
+fn attached(others: &Others, pod: &Pod) -> BTreeSet<String> {
+    let handle = |claim: &PersistentVolumeClaim| {
+        let volume = others.volume(&claim.spec.volume_name);
+        match volume.and_then(|volume| volume.spec.csi.as_ref()) {
+            Some(csi) => Some(csi.volume_handle.to_string()),
+            None if claim.class() == CLASS_MADE => {
+                Some(format!("of claim {}", claim.metadata.name))
+            }
+            None => None,
+        }
+    };
+    claims(pod)
+        .filter_map(|name| others.claim(pod.namespace(), name))
+        .filter_map(|claim| handle(claim))
+        .collect()
+}
+
+/// How many volumes the node attaches.
+fn limit_of(others: &Others, node: &Node) -> Option<usize> {
+    let csi = others.csi_node(node.name())?;
+    let mut drivers = csi.spec.drivers.iter();
+    let count = drivers.find_map(|driver| driver.allocatable.as_ref()?.count)?;
+    usize::try_from(count).ok()
+}

@@ -1,0 +1,97 @@
+//! One scheduler of a run, with its watches, its calls under way and its checker.
+
+use super::Subject;
+use crate::checker::{Checker, Violation};
+use crate::world::{WATCHED, WatchEvent, Watches};
+use berth_api::{Duration, Str, Time};
+use berth_framework::FeatureGates;
+use berth_framework::call::{ApiCall, CallId};
+use berth_framework::stage::JobId;
+use berth_scheduler::evaluator::EvaluatorKind;
+use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
+
+/// So long that it never ends: without the periodic flush, only events bring pods back.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// How schedulers of a run are started.
+#[derive(Clone, Copy)]
+pub(super) struct Setup<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) features: FeatureGates,
+    pub(super) evaluator: EvaluatorKind,
+    pub(super) seed: u64,
+    /// How many have been started.
+    pub(super) started: u64,
+}
+
+/// What a scheduler is for the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It schedules.
+    Leads,
+    /// It hears of everything and does nothing: it is not told the time, and nobody takes what it wants done.
+    StandsBy,
+    /// Another one leads, since then. It does not know, and schedules.
+    Deposed(Time),
+}
+
+/// One scheduler.
+pub(super) struct Instance {
+    /// Which one, counted from 1.
+    pub(super) number: u64,
+    pub(super) role: Role,
+    pub(super) scheduler: Scheduler,
+    pub(super) checker: Checker,
+    pub(super) watches: Watches,
+    /// By place in [`WATCHED`]: when each watch had last delivered everything.
+    pub(super) up_to_date: [Time; WATCHED.len()],
+    pub(super) calls: Vec<(CallId, ApiCall)>,
+    pub(super) jobs: Vec<JobId>,
+}
+
+impl Instance {
+    /// A scheduler that knows nothing yet.
+    pub(super) fn start(setup: &mut Setup<'_>, role: Role, now: Time) -> Result<Self, Violation> {
+        let options = SchedulerOptions {
+            profiles: vec![setup.subject.profile.clone()],
+            features: setup.features,
+            seed: setup.seed.wrapping_add(setup.started),
+            evaluator: setup.evaluator,
+            pod_max_in_unschedulable_pods_duration: NEVER,
+            ..SchedulerOptions::default()
+        };
+        setup.started += 1;
+        let scheduler = Scheduler::new(options, &setup.subject.registry, now)
+            .map_err(|errors| Violation::Books(format!("the profile is wrong: {errors}")))?;
+        Ok(Self {
+            number: setup.started,
+            role,
+            scheduler,
+            checker: Checker::default(),
+            watches: Watches::default(),
+            up_to_date: [now; WATCHED.len()],
+            calls: Vec::new(),
+            jobs: Vec::new(),
+        })
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.role != Role::StandsBy
+    }
+
+    /// The nodes that the scheduler keeps free, with the UID of the pod that each is kept free for.
+    pub(super) fn kept_free(&self) -> impl Iterator<Item = (Str, Str)> {
+        let nominator = self.scheduler.queue().nominator();
+        nominator.nodes().flat_map(|node| {
+            let pods = nominator.pods_on(node).iter();
+            pods.map(|info| (info.pod.uid().clone(), node.clone()))
+        })
+    }
+}
+
+pub(super) fn change_of(event: &WatchEvent) -> ClusterChange {
+    match event.clone() {
+        WatchEvent::Applied(object) => ClusterChange::Applied(object),
+        WatchEvent::Deleted(object) => ClusterChange::Deleted(object),
+    }
+}

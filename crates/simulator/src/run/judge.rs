@@ -1,0 +1,156 @@
+//! Looking at what a scheduler does, and at its books.
+
+use super::instance::Instance;
+use super::{Run, in_short};
+use crate::checker::Violation;
+use berth_api::{Pod, Str};
+use berth_framework::Feature;
+use berth_framework::call::ApiCall;
+use berth_scheduler::Outputs;
+use std::collections::BTreeSet;
+
+impl Run<'_, '_> {
+    /// Looks at what a scheduler has done with its last input: choices, calls, jobs. `failed` is the pod for which it
+    /// has just found no node.
+    pub(super) fn after_input(&mut self, at: usize, failed: Option<&Str>) -> Result<(), Violation> {
+        if !self.instances[at].is_active() {
+            return Ok(());
+        }
+        let now = self.now;
+        let Outputs {
+            calls, jobs, log, ..
+        } = self.instances[at].scheduler.take_outputs(now);
+        // First, as it was decided before its victims gave their places up.
+        self.judge_preemption(at, failed)?;
+        self.judge_choices(at)?;
+        let number = self.instances[at].number;
+        for line in log {
+            self.say(|| {
+                format!(
+                    "scheduler {number} logs: {:?}: {}",
+                    line.level, line.message
+                )
+            });
+        }
+        for (id, call) in calls {
+            self.tally.calls += 1;
+            self.say(|| format!("scheduler {number} calls: {}", in_short(&call)));
+            let instance = &mut self.instances[at];
+            if let ApiCall::BindPod { pod, node } = &call {
+                instance.checker.bind_sent(&pod.uid, node)?;
+            }
+            instance.calls.push((id, call));
+        }
+        let instance = &mut self.instances[at];
+        instance.jobs.extend(jobs.into_iter().map(|(id, _)| id));
+        let kept_free: Vec<(Str, Str)> = instance.kept_free().collect();
+        instance.checker.keeps_free(kept_free);
+        Ok(())
+    }
+
+    /// A pod that is being deleted for the scheduler but not for the API: it makes room for another one.
+    fn judge_preemption(&mut self, at: usize, failed: Option<&Str>) -> Result<(), Violation> {
+        let instance = &mut self.instances[at];
+        let cache = instance.scheduler.cache();
+        let dying = |pod: &Pod| {
+            cache
+                .effective(pod.uid())
+                .is_some_and(|p| p.is_terminating())
+        };
+        let (victims, spared): (Vec<Str>, Vec<Str>) = {
+            let uids = |dies: bool| {
+                let pods = instance.checker.living_pods();
+                let pods = pods.filter(|pod| dying(pod) == dies);
+                pods.map(|pod| pod.uid().clone()).collect()
+            };
+            (uids(true), uids(false))
+        };
+        for uid in &spared {
+            instance.checker.spared(uid);
+        }
+        let new = instance
+            .checker
+            .preempts(&victims, failed.map(Str::as_str))?;
+        self.tally.preemptions += new as u64;
+        if new > 0 {
+            self.say(|| format!("preempted: {}", victims.join(", ")));
+        }
+        Ok(())
+    }
+
+    /// A pod that has a node for the scheduler but not for the API: it has chosen one.
+    fn judge_choices(&mut self, at: usize) -> Result<(), Violation> {
+        let instance = &mut self.instances[at];
+        let (cache, checker) = (instance.scheduler.cache(), &mut instance.checker);
+        let given_up: Vec<Str> = checker
+            .placed()
+            .filter(|uid| !cache.is_assumed(uid))
+            .cloned()
+            .collect();
+        let chosen: Vec<(Str, Str)> = checker
+            .waiting_pods()
+            .filter(|pod| !pod.is_terminating() && cache.is_assumed(pod.uid()))
+            .filter_map(|pod| Some((pod.uid(), &cache.effective(pod.uid())?.spec.node_name)))
+            .filter(|(uid, node)| checker.placement(uid) != Some(*node))
+            .map(|(uid, node)| (uid.clone(), node.clone()))
+            .collect();
+        for uid in &given_up {
+            checker.gave_up(uid);
+        }
+        let number = instance.number;
+        for uid in &given_up {
+            self.say(|| format!("scheduler {number} gives up the place of {uid}"));
+        }
+        for (uid, node) in &chosen {
+            self.say(|| format!("scheduler {number} chooses {node} for {uid}"));
+            self.instances[at].checker.decided(uid, node)?;
+        }
+        Ok(())
+    }
+
+    /// The books of every scheduler.
+    pub(super) fn check_books(&self) -> Result<(), Violation> {
+        self.instances.iter().try_for_each(|one| self.check_of(one))
+    }
+
+    /// A scheduler's own books, and that every waiting pod is somewhere and nowhere twice.
+    fn check_of(&self, instance: &Instance) -> Result<(), Violation> {
+        let Instance {
+            scheduler, checker, ..
+        } = instance;
+        scheduler.check().map_err(Violation::Books)?;
+        let queue = scheduler.queue();
+        let mut queued = BTreeSet::new();
+        for (place, info) in queue.pending_pods() {
+            let uid = info.pod.uid();
+            if !queued.insert(uid) || queue.is_in_flight(uid) {
+                let text = format!("pod {} is in {place:?} and elsewhere", info.pod.name());
+                return Err(Violation::Books(text));
+            }
+        }
+        // A binding may hold a pod that is not counted on its node any more, and without asynchronous calls a pod comes
+        // back when its status is written.
+        let waits_for_calls = !self.setup.features.enabled(Feature::SchedulerAsyncAPICalls);
+        let may_be_held = scheduler.bindings_in_flight() > 0
+            || (waits_for_calls && !scheduler.dispatcher().is_empty());
+        // A pod that the scheduler is about to delete need not be tried.
+        let cache = scheduler.cache();
+        let is_being_deleted = |uid: &Str| cache.effective(uid).is_some_and(|p| p.is_terminating());
+        for pod in checker.waiting_pods() {
+            let uid = pod.uid();
+            let somewhere = queued.contains(uid)
+                || queue.is_in_flight(uid)
+                || checker.placement(uid).is_some()
+                || pod.is_terminating()
+                || is_being_deleted(uid);
+            if !somewhere && !may_be_held {
+                let text = format!(
+                    "pod {} is neither queued nor in flight nor placed",
+                    pod.name()
+                );
+                return Err(Violation::Books(text));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! One run: schedulers in their world, step by step, under the eyes of the checker.
+
+mod instance;
+mod judge;
+mod rest;
+mod schedulers;
+mod surroundings;
+
+use crate::api::{Api, FaithfulApi};
+use crate::checker::{Foreign, Violation};
+use crate::plugins::{HOLDS, Holds, STAGES, Stages};
+use crate::script::{Script, Step};
+use crate::world::World;
+use berth_api::Time;
+use berth_framework::call::ApiCall;
+use berth_framework::registry::{AlreadyRegistered, Registry};
+use berth_scheduler::profile::{EnabledPlugin, ProfileSpec};
+use instance::{Instance, Role, Setup};
+use std::fmt;
+use std::sync::Arc;
+
+/// What is judged: the scheduler's plugins and how they are set up, and the API it talks to.
+#[derive(Clone)]
+pub struct Subject {
+    /// The plugins.
+    pub registry: Registry,
+    /// The profile.
+    pub profile: ProfileSpec,
+    /// The API.
+    pub api: Arc<dyn Api>,
+}
+
+impl Subject {
+    /// The in-tree plugins in their default profile, with those of the simulator, and a faithful API.
+    ///
+    /// # Errors
+    /// When an in-tree plugin has the name of one of the simulator's.
+    pub fn in_tree() -> Result<Self, AlreadyRegistered> {
+        let mut registry = berth_plugins::in_tree();
+        registry.register(HOLDS, |_| Ok(Holds::extensions()))?;
+        registry.register(STAGES, |_| Ok(Stages::extensions()))?;
+        let mut profile = ProfileSpec::default();
+        let wanted = &mut profile.plugins.multi_point.enabled;
+        wanted.extend([EnabledPlugin::new(HOLDS), EnabledPlugin::new(STAGES)]);
+        Ok(Self {
+            registry,
+            profile,
+            api: Arc::new(FaithfulApi),
+        })
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Pods that were created.
+    pub pods_created: u64,
+    /// Attempts to place a pod.
+    pub attempts: u64,
+    /// Placements that were judged.
+    pub placements: u64,
+    /// Bindings that the API accepted.
+    pub bindings: u64,
+    /// Calls that the scheduler made.
+    pub calls: u64,
+    /// Calls that failed though nothing was wrong with them.
+    pub faults: u64,
+    /// How often the scheduler was restarted.
+    pub restarts: u64,
+    /// How often another scheduler took over.
+    pub failovers: u64,
+    /// Bindings that the API refused because another scheduler had been faster, or the pod had changed.
+    pub refused: u64,
+    /// Claims and volumes that were written.
+    pub volumes: u64,
+    /// Pods that were deleted to make room.
+    pub preemptions: u64,
+    /// Rounds until everything had come to rest.
+    pub rounds_to_rest: u64,
+}
+
+impl Tally {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        self.pods_created += other.pods_created;
+        self.attempts += other.attempts;
+        self.placements += other.placements;
+        self.bindings += other.bindings;
+        self.calls += other.calls;
+        self.faults += other.faults;
+        self.restarts += other.restarts;
+        self.failovers += other.failovers;
+        self.refused += other.refused;
+        self.volumes += other.volumes;
+        self.preemptions += other.preemptions;
+        self.rounds_to_rest += other.rounds_to_rest;
+    }
+}
+
+/// A run that has shown a violation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The step, counted from 0; the number of steps when everything was to come to rest.
+    pub step: usize,
+    /// What was wrong.
+    pub violation: Violation,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}: {}", self.step, self.violation)
+    }
+}
+
+/// Hears what happens in a run, line by line.
+pub type Listener<'a> = &'a mut dyn FnMut(&str);
+
+/// Runs a script.
+///
+/// # Errors
+/// The first violation.
+pub fn run(subject: &Subject, script: &Script) -> Result<Tally, Failure> {
+    run_with(subject, script, None)
+}
+
+/// Runs a script and tells what happens: steps, what the scheduler is told, what it chooses and calls.
+///
+/// # Errors
+/// The first violation.
+pub fn tell(subject: &Subject, script: &Script, listener: Listener<'_>) -> Result<Tally, Failure> {
+    run_with(subject, script, Some(listener))
+}
+
+fn run_with(
+    subject: &Subject,
+    script: &Script,
+    listener: Option<Listener<'_>>,
+) -> Result<Tally, Failure> {
+    let mut step = 0;
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut run = Run::new(subject, script, listener)?;
+        for at in &script.steps {
+            run.say(|| format!("--- {at}"));
+            run.step(at)?;
+            run.check_books()?;
+            step += 1;
+        }
+        run.come_to_rest()?;
+        for instance in &run.instances {
+            run.tally.placements += instance.checker.decisions();
+        }
+        Ok(run.tally)
+    }));
+    let violation = match ended {
+        Ok(Ok(tally)) => return Ok(tally),
+        Ok(Err(violation)) => violation,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Violation::Panic(text.unwrap_or_else(|| "without a message".to_owned()))
+        }
+    };
+    Err(Failure { step, violation })
+}
+
+/// The place of the scheduler that leads.
+const LEADER: usize = 0;
+/// The place of the other one, if there is one: it stands by, or believes it still leads.
+const OTHER: usize = 1;
+
+struct Run<'a, 'l> {
+    subject: &'a Subject,
+    listener: Option<Listener<'l>>,
+    setup: Setup<'a>,
+    world: World,
+    /// The one that leads, and perhaps another one.
+    instances: Vec<Instance>,
+    now: Time,
+    /// Calls of schedulers that are dead, still on the wire.
+    orphans: Vec<ApiCall>,
+    /// What was written last by a scheduler that did not lead any more.
+    foreign: Foreign,
+    tally: Tally,
+}
+
+/// A call in a line.
+fn in_short(call: &ApiCall) -> String {
+    let object = &call.object().name;
+    match call {
+        ApiCall::BindPod { node, .. } => format!("bind {object} to {node}"),
+        ApiCall::PatchPodStatus {
+            condition,
+            nominated_node,
+            ..
+        } => {
+            let mut text = format!("patch {object}");
+            if let Some(c) = condition {
+                text += &format!(" {}={} {}: {}", c.kind, c.status, c.reason, c.message);
+            }
+            if let Some(node) = nominated_node {
+                text += &format!(" nominated {:?}", node.as_str());
+            }
+            text
+        }
+        ApiCall::ClearPreEnqueueStatus { .. } => format!("clear the status of {object}"),
+        ApiCall::DeletePod { .. } => format!("delete {object}"),
+        ApiCall::UpdateStorage(write) => format!("write {object}: {:?}", write.change),
+    }
+}
+
+impl<'a, 'l> Run<'a, 'l> {
+    fn new(
+        subject: &'a Subject,
+        script: &Script,
+        listener: Option<Listener<'l>>,
+    ) -> Result<Self, Violation> {
+        let now = Time::from_secs(1_000_000);
+        let setup = Setup {
+            subject,
+            features: script.features,
+            evaluator: script.evaluator,
+            seed: script.seed,
+            started: 0,
+        };
+        let mut run = Self {
+            subject,
+            listener,
+            setup,
+            world: World::furnished(),
+            instances: Vec::new(),
+            now,
+            orphans: Vec::new(),
+            foreign: Foreign::default(),
+            tally: Tally::default(),
+        };
+        let leader = Instance::start(&mut run.setup, Role::Leads, now)?;
+        run.instances.push(leader);
+        if script.standby {
+            let standby = Instance::start(&mut run.setup, Role::StandsBy, now)?;
+            run.instances.push(standby);
+        }
+        Ok(run)
+    }
+
+    fn say(&mut self, what: impl FnOnce() -> String) {
+        if let Some(listener) = &mut self.listener {
+            listener(&what());
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Violation> {
+        match step {
+            Step::Advance(span) => self.advance(*span),
+            Step::Restart(fate) => self.restart(*fate),
+            Step::Land(at) => self.land(*at),
+            Step::FailOver => self.fail_over(),
+            Step::StepDown => self.step_down(),
+            Step::Other(step) if self.instances.len() > OTHER => self.drive(OTHER, step),
+            Step::Other(_) => Ok(()),
+            step => {
+                self.change_world(step);
+                self.drive(LEADER, step)
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What schedulers hear and do in a run, and how they come and go.
+
+use super::instance::{Instance, Role, change_of};
+use super::{LEADER, OTHER, Run, in_short};
+use crate::api::{is_carried_out, told};
+use crate::checker::Violation;
+use crate::script::{Answer, Step};
+use crate::world::{Refusal, WATCHED, WatchEvent};
+use berth_api::{Duration, Kind};
+use berth_framework::call::ApiCall;
+use berth_scheduler::{ClusterChange, CycleResult, Outcome};
+
+/// How long a watch may keep an event back. Longer than this, it would be taken for broken.
+const LAG_MAX: Duration = Duration::from_secs(20);
+/// How long a scheduler may believe that it leads when another one does: then it finds that it could not renew its lease.
+const OVERLAP_MAX: Duration = Duration::from_secs(10);
+
+impl Run<'_, '_> {
+    /// A step of one scheduler. One that stands by only hears.
+    pub(super) fn drive(&mut self, at: usize, step: &Step) -> Result<(), Violation> {
+        let is_active = self.instances[at].is_active();
+        match step {
+            Step::Deliver(kind, count) => {
+                for _ in 0..*count {
+                    self.deliver(at, *kind)?;
+                }
+            }
+            Step::Repeat(kind) => {
+                if let Some(event) = self.instances[at].watches.last(*kind).cloned() {
+                    self.tell(at, &event)?;
+                }
+            }
+            Step::Relist(kind) => self.relist(at, *kind)?,
+            Step::Schedule(count) if is_active => {
+                for _ in 0..*count {
+                    self.schedule(at)?;
+                }
+            }
+            Step::Answer(first, count, answer) if is_active => {
+                for _ in 0..*count {
+                    self.answer(at, *first, *answer)?;
+                }
+            }
+            Step::EndJob(job, well) if is_active => self.end_job(at, *job, *well)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn all(&self) -> std::ops::Range<usize> {
+        0..self.instances.len()
+    }
+
+    // --- time ----------------------------------------------------------------------------------------------
+
+    /// Time passes for everybody.
+    pub(super) fn advance(&mut self, span: Duration) -> Result<(), Violation> {
+        self.now = self.now + span;
+        for at in self.all() {
+            self.tick(at)?;
+        }
+        for at in self.all() {
+            self.deliver_late(at)?;
+        }
+        let other = self.instances.get(OTHER).map(|other| other.role);
+        if let Some(Role::Deposed(since)) = other
+            && self.now.since(since) > OVERLAP_MAX
+        {
+            self.step_down()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn tick(&mut self, at: usize) -> Result<(), Violation> {
+        if self.instances[at].is_active() {
+            let now = self.now;
+            self.instances[at].scheduler.tick(now);
+            self.after_input(at, None)?;
+        }
+        Ok(())
+    }
+
+    /// A watch lags, but not for ever.
+    fn deliver_late(&mut self, at: usize) -> Result<(), Violation> {
+        for (place, kind) in WATCHED.into_iter().enumerate() {
+            let instance = &mut self.instances[at];
+            if instance.watches.undelivered(&self.world, kind) == 0 {
+                instance.up_to_date[place] = self.now;
+            } else if self.now.since(instance.up_to_date[place]) > LAG_MAX {
+                while self.deliver(at, kind)? {}
+                self.instances[at].up_to_date[place] = self.now;
+            }
+        }
+        Ok(())
+    }
+
+    // --- what schedulers are told --------------------------------------------------------------------------
+
+    pub(super) fn deliver(&mut self, at: usize, kind: Kind) -> Result<bool, Violation> {
+        match self.instances[at].watches.next(&self.world, kind) {
+            Some(event) => self.tell(at, &event).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn tell(&mut self, at: usize, event: &WatchEvent) -> Result<(), Violation> {
+        let now = self.now;
+        let instance = &mut self.instances[at];
+        let number = instance.number;
+        instance.checker.told(event);
+        instance.scheduler.apply(change_of(event), now);
+        self.say(|| format!("scheduler {number} is told: {event}"));
+        self.after_input(at, None)
+    }
+
+    fn relist(&mut self, at: usize, kind: Kind) -> Result<(), Violation> {
+        let now = self.now;
+        let instance = &mut self.instances[at];
+        let objects = instance.watches.relist(&self.world, kind);
+        instance.checker.told_all(kind, objects.clone());
+        let change = ClusterChange::Replaced(kind, objects);
+        instance.scheduler.apply(change, now);
+        self.after_input(at, None)
+    }
+
+    /// Everything is listed: how a scheduler begins.
+    fn list_all(&mut self, at: usize, backwards: bool) -> Result<(), Violation> {
+        let mut kinds = WATCHED;
+        if backwards {
+            kinds.reverse();
+        }
+        kinds.into_iter().try_for_each(|kind| self.relist(at, kind))
+    }
+
+    // --- calls and jobs ------------------------------------------------------------------------------------
+
+    /// The API carries out a call.
+    fn carry_out(
+        &mut self,
+        call: &ApiCall,
+        foreign: bool,
+    ) -> Result<Result<(), Refusal>, Violation> {
+        let assigned = call.pod().and_then(|pod| {
+            let stored = self.world.pods().get(&pod.name)?;
+            (*stored.uid() == pod.uid && stored.is_assigned()).then(|| stored.clone())
+        });
+        let outcome = self.subject.api.carry_out(&mut self.world, call, self.now);
+        match call {
+            ApiCall::BindPod { pod, node } => {
+                if let (Ok(()), Some(assigned)) = (&outcome, assigned) {
+                    return Err(Violation::DoubleBind {
+                        pod: pod.name.clone(),
+                        first: assigned.spec.node_name.clone(),
+                        second: node.clone(),
+                    });
+                }
+                self.tally.bindings += u64::from(outcome.is_ok());
+                self.tally.refused += u64::from(outcome.is_err());
+            }
+            ApiCall::PatchPodStatus {
+                pod,
+                condition,
+                nominated_node,
+            } => {
+                if condition.is_some() {
+                    self.foreign.condition_written(&pod.uid, foreign);
+                }
+                if nominated_node.is_some() {
+                    self.foreign.nomination_written(&pod.uid, foreign);
+                }
+            }
+            ApiCall::ClearPreEnqueueStatus { pod, .. } => {
+                self.foreign.condition_written(&pod.uid, foreign);
+            }
+            ApiCall::UpdateStorage(_) => self.tally.volumes += u64::from(outcome.is_ok()),
+            ApiCall::DeletePod { .. } => {}
+        }
+        Ok(outcome)
+    }
+
+    pub(super) fn answer(&mut self, at: usize, first: usize, how: Answer) -> Result<(), Violation> {
+        let instance = &mut self.instances[at];
+        if instance.calls.is_empty() {
+            return Ok(());
+        }
+        let place = first % instance.calls.len();
+        let (id, call) = instance.calls.remove(place);
+        let number = instance.number;
+        let outcome = match is_carried_out(how) {
+            true => Some(self.carry_out(&call, at != LEADER)?),
+            false => None,
+        };
+        let result = told(how, outcome);
+        self.tally.faults += u64::from(how != Answer::Honest);
+        self.say(|| {
+            let call = in_short(&call);
+            match &result {
+                Ok(()) => format!("scheduler {number} is answered: {call}: done"),
+                Err(error) => format!("scheduler {number} is answered: {call}: {error} ({how})"),
+            }
+        });
+        let now = self.now;
+        let instance = &mut self.instances[at];
+        if let ApiCall::BindPod { pod, node } = &call {
+            instance
+                .checker
+                .bind_answered(&pod.uid, node, result.is_ok());
+        }
+        instance.scheduler.complete(id, result, now);
+        self.after_input(at, None)
+    }
+
+    /// A call of a dead scheduler arrives. Nobody is left to hear the answer.
+    pub(super) fn land(&mut self, at: usize) -> Result<(), Violation> {
+        if self.orphans.is_empty() {
+            return Ok(());
+        }
+        let call = self.orphans.remove(at % self.orphans.len());
+        let outcome = self.carry_out(&call, true)?;
+        self.say(|| {
+            format!(
+                "a dead scheduler's call arrives: {}: {outcome:?}",
+                in_short(&call)
+            )
+        });
+        Ok(())
+    }
+
+    pub(super) fn end_job(&mut self, at: usize, first: usize, well: bool) -> Result<(), Violation> {
+        let now = self.now;
+        let instance = &mut self.instances[at];
+        if instance.jobs.is_empty() {
+            return Ok(());
+        }
+        let place = first % instance.jobs.len();
+        let job = instance.jobs.remove(place);
+        let result = if well {
+            Ok(Box::new(()) as _)
+        } else {
+            Err("the job has failed".to_owned())
+        };
+        instance.scheduler.job_done(job, result, now);
+        self.after_input(at, None)
+    }
+
+    pub(super) fn schedule(&mut self, at: usize) -> Result<bool, Violation> {
+        // What time brings is seen on its own, so that a choice that is given up and one that is made are told apart.
+        self.tick(at)?;
+        let now = self.now;
+        let outcome = self.instances[at].scheduler.schedule_one(now);
+        let failed = match &outcome {
+            Outcome::Done {
+                pod,
+                result: CycleResult::Unschedulable { .. },
+            } => Some(pod.uid.clone()),
+            _ => None,
+        };
+        self.after_input(at, failed.as_ref())?;
+        let tried = matches!(outcome, Outcome::Done { .. });
+        if tried {
+            self.say(|| format!("tried: {outcome:?}"));
+        }
+        self.tally.attempts += u64::from(tried);
+        Ok(tried)
+    }
+
+    // --- coming and going ----------------------------------------------------------------------------------
+
+    /// Puts a new scheduler in the place of one that has died. `fate` says what becomes of its calls.
+    fn replace(
+        &mut self,
+        at: usize,
+        role: Role,
+        mut fate: impl FnMut(usize) -> u64,
+        backwards: bool,
+    ) -> Result<(), Violation> {
+        let new = Instance::start(&mut self.setup, role, self.now)?;
+        let dead = std::mem::replace(&mut self.instances[at], new);
+        self.tally.placements += dead.checker.decisions();
+        for (n, (_, call)) in dead.calls.into_iter().enumerate() {
+            match fate(n) {
+                0 => {}
+                1 => {
+                    // Nobody is left to hear the answer, and whoever comes sees what was done.
+                    let _ = self.carry_out(&call, false)?;
+                }
+                _ => self.orphans.push(call),
+            }
+        }
+        self.list_all(at, backwards)
+    }
+
+    /// The leader dies, and another one starts in its place.
+    pub(super) fn restart(&mut self, fate: u64) -> Result<(), Violation> {
+        self.tally.restarts += 1;
+        let of_call = |n: usize| fate >> (2 * (n % 32)) & 3;
+        self.replace(LEADER, Role::Leads, of_call, fate & 1 == 1)
+    }
+
+    /// The scheduler that stands by begins to lead; the other one does not know yet.
+    pub(super) fn fail_over(&mut self) -> Result<(), Violation> {
+        if self.instances.get(OTHER).map(|other| other.role) != Some(Role::StandsBy) {
+            return Ok(());
+        }
+        self.instances.swap(LEADER, OTHER);
+        self.instances[LEADER].role = Role::Leads;
+        self.instances[OTHER].role = Role::Deposed(self.now);
+        self.tally.failovers += 1;
+        // What it has wanted done so far is done now.
+        self.tick(LEADER)
+    }
+
+    /// A scheduler that does not lead any more finds out and dies. Another one starts, and stands by.
+    pub(super) fn step_down(&mut self) -> Result<(), Violation> {
+        match self.instances.get(OTHER).map(|other| other.role) {
+            Some(Role::Deposed(_)) => self.replace(OTHER, Role::StandsBy, |_| 2, false),
+            _ => Ok(()),
+        }
+    }
+}

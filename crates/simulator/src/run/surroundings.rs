@@ -1,0 +1,72 @@
+//! What users, controllers and kubelets do in a run.
+
+use super::Run;
+use crate::script::{Step, node_name, pod_name};
+use crate::shapes::{APP, HOLD, NAMESPACES, SLOW, tolerate};
+use berth_api::Str;
+
+impl Run<'_, '_> {
+    /// Does what a step is about, if it is about the world rather than about schedulers.
+    pub(super) fn change_world(&mut self, step: &Step) {
+        let world = &mut self.world;
+        match step {
+            Step::CreatePod(pod, shape) => {
+                if world.create_pod(&pod_name(*pod), shape.build()) {
+                    self.tally.pods_created += 1;
+                }
+            }
+            Step::ReplacePod(pod, shape) => {
+                let name = pod_name(*pod);
+                if world.delete_pod(&name) && world.create_pod(&name, shape.build()) {
+                    self.tally.pods_created += 1;
+                }
+            }
+            Step::PlacePod(pod, shape, node) => {
+                let node = node_name(*node);
+                if world.nodes().contains_key(node.as_str()) {
+                    let mut object = shape.build();
+                    object.spec.node_name = Str::from(node);
+                    world.create_pod(&pod_name(*pod), object);
+                }
+            }
+            Step::RemoveGate(pod, gate) => world.remove_gate(&pod_name(*pod), *gate),
+            Step::Tighten(pod, zone) => world.tighten(&pod_name(*pod), zone),
+            Step::Hold(pod, true) => world.label_pod(&pod_name(*pod), HOLD, "yes"),
+            Step::Hold(pod, false) => world.unlabel_pod(&pod_name(*pod), HOLD),
+            Step::Slow(pod, Some(slow)) => world.label_pod(&pod_name(*pod), SLOW, slow.as_str()),
+            Step::Slow(pod, None) => world.unlabel_pod(&pod_name(*pod), SLOW),
+            Step::Relabel(pod, app) => world.label_pod(&pod_name(*pod), APP, app),
+            Step::Tolerate(pod, taint) => world.add_toleration(&pod_name(*pod), tolerate(taint)),
+            Step::TerminatePod(pod) => world.terminate_pod(&pod_name(*pod), self.now),
+            Step::DeletePod(pod) => {
+                world.delete_pod(&pod_name(*pod));
+            }
+            Step::FinishPod(pod) => world.finish_pod(&pod_name(*pod)),
+            Step::Reap => world.reap(),
+            Step::CreateNode(node, shape) => world.create_node(&node_name(*node), shape),
+            Step::ChangeNode(node, change) => world.change_node(&node_name(*node), change),
+            Step::DeleteNode(node) => world.delete_node(&node_name(*node)),
+            Step::CollectGarbage => world.collect_garbage(),
+            Step::CreateClaim(claim, shape) => world.create_claim(*claim, shape),
+            Step::DeleteClaim(claim) => world.delete_claim(*claim),
+            Step::BindClaims => world.bind_claims(),
+            Step::LabelNamespace(at, team) => {
+                world.label_namespace(NAMESPACES[at % NAMESPACES.len()], team);
+            }
+            Step::SetBudget(budget) => world.set_budget(budget),
+            Step::RemoveBudget(app) => world.remove_budget(app),
+            Step::Deliver(..)
+            | Step::Repeat(_)
+            | Step::Relist(_)
+            | Step::Advance(_)
+            | Step::Schedule(_)
+            | Step::Answer(..)
+            | Step::EndJob(..)
+            | Step::Restart(_)
+            | Step::Land(_)
+            | Step::FailOver
+            | Step::StepDown
+            | Step::Other(_) => {}
+        }
+    }
+}

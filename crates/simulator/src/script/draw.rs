@@ -1,0 +1,238 @@
+//! Drawing a script from a seed.
+
+use super::{Answer, Faults, Script, Step, VARIED};
+use crate::shapes::{
+    Budget, ClaimShape, NAMESPACES, NodeChange, NodeShape, PodShape, Slow, chance, random_app,
+    random_taint, random_team, random_zone,
+};
+use crate::world::WATCHED;
+use berth_api::{Duration, Kind};
+use berth_framework::{Feature, FeatureGates};
+use berth_scheduler::evaluator::EvaluatorKind;
+use fastrand::Rng;
+
+/// Pods further back are left alone, mostly.
+const RECENT: usize = 30;
+/// How many claims there may be.
+const CLAIMS: usize = 6;
+/// Kinds of objects that change, beside pods and nodes.
+const OTHER_KINDS: &[Kind] = WATCHED.split_at(2).1;
+
+impl Script {
+    /// The script of a seed. A longer one begins like a shorter one. Without faults nothing fails: calls are answered
+    /// as is true, watches neither repeat nor break, one scheduler leads and stays alive.
+    pub fn draw(seed: u64, steps: usize, faults: Faults) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut features = FeatureGates::default();
+        for feature in VARIED {
+            if chance(&mut rng, 20) {
+                features = features.with(feature, false);
+            }
+        }
+        if !features.enabled(Feature::SchedulerAsyncAPICalls) {
+            features = features.with(Feature::SchedulerPreEnqueuePodStatus, false);
+        }
+        let standby = chance(&mut rng, 35) && faults.failovers;
+        let mut drawing = Drawing {
+            nodes: rng.usize(3..8),
+            // A seed has a temper: how much is delivered and answered compared with what happens.
+            haste: rng.u32(0..20),
+            pods: 0,
+            faults,
+            standby,
+            rng,
+        };
+        let steps = (0..steps).map(|n| drawing.step(n)).collect();
+        Self {
+            seed,
+            features,
+            // The compared evaluator decides everything twice, in two ways.
+            evaluator: match seed % 2 {
+                0 => EvaluatorKind::Compared,
+                _ => EvaluatorKind::Plain,
+            },
+            standby,
+            steps,
+        }
+    }
+}
+
+struct Drawing {
+    rng: Rng,
+    nodes: usize,
+    haste: u32,
+    pods: usize,
+    faults: Faults,
+    standby: bool,
+}
+
+impl Drawing {
+    fn pod(&mut self) -> usize {
+        let oldest = self.pods.saturating_sub(RECENT);
+        self.rng.usize(oldest..=self.pods.max(oldest))
+    }
+
+    fn node(&mut self) -> usize {
+        self.rng.usize(..self.nodes)
+    }
+
+    fn shape(&mut self) -> PodShape {
+        PodShape::random(&mut self.rng, CLAIMS)
+    }
+
+    fn watched(&mut self) -> Kind {
+        match self.rng.u32(..100) {
+            0..55 => Kind::Pod,
+            55..75 => Kind::Node,
+            _ => OTHER_KINDS[self.rng.usize(..OTHER_KINDS.len())],
+        }
+    }
+
+    fn step(&mut self, n: usize) -> Step {
+        // A cluster to begin with.
+        if n < self.nodes / 2 {
+            return Step::CreateNode(n, NodeShape::random(&mut self.rng));
+        }
+        let own = 100 + 2 * self.haste;
+        let total = own + 14 + if self.standby { 24 } else { 0 };
+        match self.rng.u32(..total) {
+            n if n < own => self.usual(n),
+            n if n < own + 14 => self.surroundings(n - own),
+            n => self.standing_by(n - own - 14),
+        }
+    }
+
+    /// What users do, what schedulers do and hear.
+    fn usual(&mut self, n: u32) -> Step {
+        match n {
+            0..16 => {
+                self.pods += 1;
+                Step::CreatePod(self.pods, self.shape())
+            }
+            16..18 => Step::ReplacePod(self.pod(), self.shape()),
+            18 => {
+                self.pods += 1;
+                let mut shape = self.shape();
+                (shape.gates, shape.held, shape.slow) = (0, false, None);
+                // Whoever places pods by hand looks after their claims.
+                shape.claim = None;
+                Step::PlacePod(self.pods, shape, self.node())
+            }
+            19..27 => Step::RemoveGate(self.pod(), self.rng.usize(..3)),
+            27..30 => Step::Hold(self.pod(), chance(&mut self.rng, 30)),
+            30 => {
+                let slow = Slow::ALL[self.rng.usize(..4)];
+                Step::Slow(self.pod(), chance(&mut self.rng, 40).then_some(slow))
+            }
+            31..33 => Step::Relabel(self.pod(), random_app(&mut self.rng)),
+            33 => Step::Tolerate(self.pod(), random_taint(&mut self.rng)),
+            34 => Step::TerminatePod(self.pod()),
+            35..40 => Step::DeletePod(self.pod()),
+            40..43 => Step::FinishPod(self.pod()),
+            43 => Step::Reap,
+            44..47 => Step::CreateNode(self.node(), NodeShape::random(&mut self.rng)),
+            47..52 => Step::ChangeNode(self.node(), NodeChange::random(&mut self.rng)),
+            52 => Step::DeleteNode(self.node()),
+            53 => Step::CollectGarbage,
+            54..56 if self.faults.watches => Step::Repeat(self.watched()),
+            56 if self.faults.watches && chance(&mut self.rng, 60) => Step::Relist(self.watched()),
+            57 if self.faults.restarts && chance(&mut self.rng, 30) => {
+                Step::Restart(self.rng.u64(..))
+            }
+            58 if self.faults.restarts => Step::Land(self.rng.usize(..6)),
+            54..65 => {
+                let spans = [10, 100, 400, 1000, 2000, 5000, 11_000];
+                let millis = spans[self.rng.usize(..spans.len())];
+                Step::Advance(Duration::from_millis(millis))
+            }
+            65..68 => Step::EndJob(
+                self.rng.usize(..4),
+                !self.faults.calls || chance(&mut self.rng, 70),
+            ),
+            n if n < 68 + 12 + self.haste => self.answer(),
+            n if n < 68 + 24 + 2 * self.haste => Step::Schedule(self.rng.usize(1..4)),
+            _ => Step::Deliver(self.watched(), self.rng.usize(1..8)),
+        }
+    }
+
+    /// What happens around pods and nodes.
+    fn surroundings(&mut self, n: u32) -> Step {
+        match n {
+            0..4 => Step::CreateClaim(
+                self.rng.usize(..CLAIMS),
+                ClaimShape::random(&mut self.rng, self.nodes),
+            ),
+            4..6 => Step::DeleteClaim(self.rng.usize(..CLAIMS)),
+            6..9 => Step::BindClaims,
+            9..11 => Step::LabelNamespace(
+                self.rng.usize(..NAMESPACES.len()),
+                random_team(&mut self.rng),
+            ),
+            11 => Step::SetBudget(Budget::random(&mut self.rng)),
+            12 => Step::RemoveBudget(random_app(&mut self.rng)),
+            _ => Step::Tighten(self.pod(), random_zone(&mut self.rng)),
+        }
+    }
+
+    /// What happens to the scheduler that does not lead.
+    fn standing_by(&mut self, n: u32) -> Step {
+        let step = match n {
+            0 if chance(&mut self.rng, 60) => return Step::FailOver,
+            1 => return Step::StepDown,
+            2..4 => return Step::Land(self.rng.usize(..6)),
+            4 if self.faults.watches => Step::Repeat(self.watched()),
+            5 if self.faults.watches => Step::Relist(self.watched()),
+            6..10 => Step::Schedule(1),
+            10..14 => self.answer(),
+            _ => Step::Deliver(self.watched(), self.rng.usize(1..10)),
+        };
+        Step::Other(Box::new(step))
+    }
+
+    fn answer(&mut self) -> Step {
+        let answer = match self.rng.u32(..14) {
+            0 if self.faults.calls => Answer::Conflict,
+            1 if self.faults.calls => Answer::TooManyRequests,
+            2 if self.faults.calls => Answer::ServerError,
+            3 if self.faults.calls => Answer::TimeoutBefore,
+            4 if self.faults.calls => Answer::TimeoutAfter,
+            _ => Answer::Honest,
+        };
+        Step::Answer(self.rng.usize(..6), self.rng.usize(1..4), answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_draws_the_same_script_again_and_a_longer_one_begins_alike() {
+        let script = Script::draw(7, 100, Faults::ALL);
+        assert_eq!(script, Script::draw(7, 100, Faults::ALL));
+        let longer = Script::draw(7, 200, Faults::ALL);
+        assert_eq!(script.steps, longer.steps[..100]);
+        assert_ne!(script.steps, Script::draw(8, 100, Faults::ALL).steps);
+    }
+
+    #[test]
+    fn without_faults_nothing_fails() {
+        for seed in 0..20 {
+            for step in Script::draw(seed, 500, Faults::NONE).steps {
+                let fails = match &step {
+                    Step::Answer(_, _, answer) => *answer != Answer::Honest,
+                    Step::EndJob(_, well) => !well,
+                    Step::Repeat(_)
+                    | Step::Relist(_)
+                    | Step::Restart(_)
+                    | Step::Land(_)
+                    | Step::FailOver
+                    | Step::StepDown
+                    | Step::Other(_) => true,
+                    _ => false,
+                };
+                assert!(!fails, "seed {seed}: {step}");
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What happens in a run: a list of steps, drawn from a seed. A step names the objects it is about, so it keeps its
+//! meaning when others are left out; where its object is not there, nothing happens.
+
+mod draw;
+mod faults;
+
+pub use faults::{Faults, UnknownFault};
+
+use crate::shapes::{Budget, ClaimShape, NodeChange, NodeShape, PodShape, Slow, claim_name};
+use berth_api::{Duration, Kind};
+use berth_framework::{Feature, FeatureGates};
+use berth_scheduler::evaluator::EvaluatorKind;
+use std::fmt;
+
+/// What the API says to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// What is true: done, or refused for a reason.
+    Honest,
+    /// 409 though nothing stands against it: somebody else wrote at the same time.
+    Conflict,
+    /// 429.
+    TooManyRequests,
+    /// 500, and nothing was done.
+    ServerError,
+    /// No answer in time, and nothing was done.
+    TimeoutBefore,
+    /// No answer in time, but it was done.
+    TimeoutAfter,
+}
+
+/// One thing that happens. Pods, nodes and claims are known by number. What schedulers do and are told is about the one
+/// that leads; see [`Step::Other`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// A user creates a pod.
+    CreatePod(usize, PodShape),
+    /// A user replaces a pod by another one of the same name.
+    ReplacePod(usize, PodShape),
+    /// Somebody else puts a pod on a node.
+    PlacePod(usize, PodShape, usize),
+    /// A gate of a pod is removed.
+    RemoveGate(usize, usize),
+    /// A gated pod's choice is narrowed to a zone.
+    Tighten(usize, &'static str),
+    /// A pod is kept out by its label, or not any more.
+    Hold(usize, bool),
+    /// A pod is made slow, or not any more.
+    Slow(usize, Option<Slow>),
+    /// A pod gets another label.
+    Relabel(usize, &'static str),
+    /// A pod gets a toleration.
+    Tolerate(usize, &'static str),
+    /// A pod is being deleted, and stays for a while.
+    TerminatePod(usize),
+    /// A pod is deleted.
+    DeletePod(usize),
+    /// A pod runs to its end.
+    FinishPod(usize),
+    /// Pods that are being deleted go.
+    Reap,
+    /// A node comes, perhaps again.
+    CreateNode(usize, NodeShape),
+    /// A node changes.
+    ChangeNode(usize, NodeChange),
+    /// A node goes.
+    DeleteNode(usize),
+    /// Pods without their node are removed.
+    CollectGarbage,
+    /// A user creates a claim.
+    CreateClaim(usize, ClaimShape),
+    /// A claim is deleted, with its volume.
+    DeleteClaim(usize),
+    /// The controllers bring claims and volumes together.
+    BindClaims,
+    /// A namespace, by its place among all, passes to another team.
+    LabelNamespace(usize, &'static str),
+    /// Only so many pods of an application may go.
+    SetBudget(Budget),
+    /// Pods of an application may go as they like.
+    RemoveBudget(&'static str),
+    /// A watch delivers so many events.
+    Deliver(Kind, usize),
+    /// A watch delivers its last event once more.
+    Repeat(Kind),
+    /// A watch breaks, and everything is listed again.
+    Relist(Kind),
+    /// Time passes.
+    Advance(Duration),
+    /// The scheduler tries so many pods.
+    Schedule(usize),
+    /// So many calls are answered, from this one on (counted round).
+    Answer(usize, usize, Answer),
+    /// A job ends, well or not.
+    EndJob(usize, bool),
+    /// The scheduler dies and another one starts. Two bits for each call under way: whether it was carried out (1),
+    /// never will be (0), or is still on the wire (2 and 3).
+    Restart(u64),
+    /// A call of a scheduler that is dead arrives (counted round).
+    Land(usize),
+    /// The scheduler that stands by begins to lead. The other one does not know yet, and goes on.
+    FailOver,
+    /// A scheduler that does not lead any more finds out and dies; its calls stay on the wire. Another one starts in its
+    /// place and stands by.
+    StepDown,
+    /// The same for the scheduler that does not lead: the one that stands by, or the one that only believes it leads.
+    Other(Box<Step>),
+}
+
+/// The name of a pod.
+pub(crate) fn pod_name(number: usize) -> String {
+    format!("p{number}")
+}
+
+/// The name of a node.
+pub(crate) fn node_name(number: usize) -> String {
+    format!("n{number}")
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Honest => "as is true",
+            Self::Conflict => "with 409",
+            Self::TooManyRequests => "with 429",
+            Self::ServerError => "with 500",
+            Self::TimeoutBefore => "with a timeout, not done",
+            Self::TimeoutAfter => "with a timeout, but done",
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreatePod(pod, shape) => write!(f, "create pod p{pod}: {shape}"),
+            Self::ReplacePod(pod, shape) => {
+                write!(f, "delete pod p{pod} and create it anew: {shape}")
+            }
+            Self::PlacePod(pod, shape, node) => {
+                write!(f, "somebody else puts pod p{pod} on node n{node}: {shape}")
+            }
+            Self::RemoveGate(pod, gate) => write!(f, "remove gate {gate} of pod p{pod}"),
+            Self::Tighten(pod, zone) => {
+                write!(f, "narrow pod p{pod} to zone {zone} if it is gated")
+            }
+            Self::Hold(pod, true) => write!(f, "hold pod p{pod}"),
+            Self::Hold(pod, false) => write!(f, "stop holding pod p{pod}"),
+            Self::Slow(pod, Some(slow)) => write!(f, "make pod p{pod} slow at {}", slow.as_str()),
+            Self::Slow(pod, None) => write!(f, "make pod p{pod} quick"),
+            Self::Relabel(pod, app) => write!(f, "label pod p{pod} app={app}"),
+            Self::Tolerate(pod, taint) => write!(f, "let pod p{pod} tolerate {taint}"),
+            Self::TerminatePod(pod) => write!(f, "begin to delete pod p{pod}"),
+            Self::DeletePod(pod) => write!(f, "delete pod p{pod}"),
+            Self::FinishPod(pod) => write!(f, "pod p{pod} runs to its end"),
+            Self::Reap => f.write_str("pods that are being deleted go"),
+            Self::CreateNode(node, shape) => write!(f, "create node n{node}: {shape}"),
+            Self::ChangeNode(node, change) => write!(f, "change node n{node}: {change}"),
+            Self::DeleteNode(node) => write!(f, "delete node n{node}"),
+            Self::CollectGarbage => f.write_str("remove the pods whose node is gone"),
+            Self::CreateClaim(claim, shape) => {
+                write!(f, "create claim {}: {shape}", claim_name(*claim))
+            }
+            Self::DeleteClaim(claim) => {
+                write!(f, "delete claim {} if it is not in use", claim_name(*claim))
+            }
+            Self::BindClaims => f.write_str("the controllers bind claims and volumes"),
+            Self::LabelNamespace(at, team) => {
+                let name = crate::shapes::NAMESPACES[at % crate::shapes::NAMESPACES.len()];
+                write!(f, "label namespace {name} team={team}")
+            }
+            Self::SetBudget(budget) => write!(f, "set the budget: {budget}"),
+            Self::RemoveBudget(app) => write!(f, "remove the budget of app {app}"),
+            Self::Deliver(what, count) => {
+                write!(f, "the watch of {} delivers {count}", plural(*what))
+            }
+            Self::Repeat(what) => {
+                write!(f, "the watch of {} repeats its last event", plural(*what))
+            }
+            Self::Relist(what) => write!(f, "the watch of {} breaks: relist", plural(*what)),
+            Self::Advance(span) => write!(f, "{} ms pass", span.as_millis()),
+            Self::Schedule(count) => write!(f, "schedule {count}"),
+            Self::Answer(first, count, answer) => {
+                write!(f, "answer {count} calls from {first} on {answer}")
+            }
+            Self::EndJob(job, true) => write!(f, "job {job} ends well"),
+            Self::EndJob(job, false) => write!(f, "job {job} fails"),
+            Self::Restart(fate) => {
+                write!(f, "the scheduler restarts (fate of its calls: {fate:b})")
+            }
+            Self::Land(at) => write!(f, "call {at} of a dead scheduler arrives"),
+            Self::FailOver => f.write_str("the scheduler that stands by begins to lead"),
+            Self::StepDown => f.write_str("the scheduler that does not lead any more finds out"),
+            Self::Other(step) => write!(f, "the other scheduler: {step}"),
+        }
+    }
+}
+
+fn plural(kind: Kind) -> &'static str {
+    let (_, _, plural) = kind.resource();
+    plural
+}
+
+/// Everything that a run depends on beside what is judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// Where the scheduler's randomness comes from.
+    pub seed: u64,
+    /// The feature gates.
+    pub features: FeatureGates,
+    /// The evaluator.
+    pub evaluator: EvaluatorKind,
+    /// Whether another scheduler stands by.
+    pub standby: bool,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+/// The gates that differ from seed to seed.
+const VARIED: [Feature; 5] = [
+    Feature::SchedulerAsyncAPICalls,
+    Feature::SchedulerPreEnqueuePodStatus,
+    Feature::SchedulerPopFromBackoffQ,
+    Feature::SchedulerPreQueueingHints,
+    Feature::NominatedNodeNameForExpectation,
+];
+
+impl Script {
+    /// The gates that are not as usual, as `--feature-gates` takes them.
+    pub fn unusual_features(&self) -> String {
+        let usual = FeatureGates::default();
+        let unusual = VARIED
+            .iter()
+            .filter(|feature| self.features.enabled(**feature) != usual.enabled(**feature));
+        let texts: Vec<String> = unusual
+            .map(|feature| format!("{feature}={}", self.features.enabled(*feature)))
+            .collect();
+        texts.join(",")
+    }
+
+    /// What the run depends on beside its steps, in a line; empty when that is as usual.
+    pub fn setting(&self) -> String {
+        let features = self.unusual_features();
+        let parts = [
+            Some(features).filter(|features| !features.is_empty()),
+            Some(format!("the {} evaluator", self.evaluator)),
+            self.standby
+                .then(|| "a second scheduler that stands by".to_owned()),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,86 @@
+//! The objects of the simulated world: small descriptions that can be drawn at random, printed in a line and turned
+//! into objects.
+
+mod node;
+mod others;
+mod pod;
+
+pub use node::{NodeChange, NodeShape};
+pub use others::{Access, Budget, ClaimShape, Reach};
+pub use pod::{Domain, Near, PodShape, Slow, Spread, ZoneRule, tolerate};
+
+pub(crate) use others::{
+    bind_claim, claim_name, namespace, reachable_from, storage_class, volume_name,
+};
+
+use berth_api::Quantity;
+use berth_api::quantity::Format;
+use fastrand::Rng;
+
+/// The label of a node's host name.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The label of a node's zone.
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+/// The label by which pods know each other.
+pub const APP: &str = "app";
+/// The label by which namespaces are told apart.
+pub const TEAM: &str = "team";
+/// While a pod has this label, the simulator's PreEnqueue plugin keeps it out.
+pub const HOLD: &str = "example.com/hold";
+/// What makes the placement of a pod take time; see [`Slow`].
+pub const SLOW: &str = "example.com/slow";
+/// An extended resource.
+pub const GPU: &str = "example.com/gpu";
+/// The driver of every volume.
+pub const DRIVER: &str = "csi.example.com";
+/// The class of claims that get their volume with their node: one that exists already.
+pub const CLASS_LATE: &str = "late";
+/// The class of claims for which a volume is made once their node is chosen.
+pub const CLASS_MADE: &str = "made";
+/// The name of the scheduler of every pod.
+pub const SCHEDULER_NAME: &str = "default-scheduler";
+/// The namespaces. Names of pods are unique across them.
+pub const NAMESPACES: [&str; 2] = ["default", "guest"];
+
+const ZONES: [&str; 3] = ["a", "b", "c"];
+const APPS: [&str; 3] = ["red", "green", "blue"];
+const TEAMS: [&str; 2] = ["x", "y"];
+const TAINTS: [&str; 2] = ["dedicated", "maintenance"];
+const ADDRESSES: [&str; 3] = ["", "10.0.0.1", "10.0.0.2"];
+
+fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> Option<T> {
+    (!of.is_empty()).then(|| of[rng.usize(..of.len())])
+}
+
+/// True `percent` times in a hundred.
+pub(crate) fn chance(rng: &mut Rng, percent: u32) -> bool {
+    rng.u32(..100) < percent
+}
+
+fn bytes(mebibytes: i64) -> Quantity {
+    Quantity::from_value(mebibytes * 1024 * 1024, Format::BinarySI)
+}
+
+fn count(n: i64) -> Quantity {
+    Quantity::from_value(n, Format::DecimalSI)
+}
+
+/// Another label by which pods may be known.
+pub(crate) fn random_app(rng: &mut Rng) -> &'static str {
+    APPS[rng.usize(..APPS.len())]
+}
+
+/// A taint that nodes may have.
+pub(crate) fn random_taint(rng: &mut Rng) -> &'static str {
+    TAINTS[rng.usize(..TAINTS.len())]
+}
+
+/// A zone.
+pub(crate) fn random_zone(rng: &mut Rng) -> &'static str {
+    ZONES[rng.usize(..ZONES.len())]
+}
+
+/// A team that a namespace may belong to.
+pub(crate) fn random_team(rng: &mut Rng) -> &'static str {
+    TEAMS[rng.usize(..TEAMS.len())]
+}

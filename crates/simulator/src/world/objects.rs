@@ -1,0 +1,228 @@
+//! Nodes, and everything that is neither pod nor node.
+
+use super::{WatchEvent, World};
+use crate::shapes::{Budget, NAMESPACES, NodeChange, NodeShape, TEAM, namespace, storage_class};
+use berth_api::storage::{CsiNode, PersistentVolume, PersistentVolumeClaim, VolumeNodeResources};
+use berth_api::{Kind, Namespace, Node, Object, Str};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Objects that are neither pods nor nodes, by kind, namespace and name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Others(BTreeMap<(Kind, Str, Str), Object>);
+
+impl Others {
+    /// Adds an object, or takes its new state.
+    pub fn put(&mut self, object: Object) {
+        self.0.insert(key_of(&object), object);
+    }
+
+    /// Removes an object.
+    pub fn remove(&mut self, object: &Object) {
+        self.0.remove(&key_of(object));
+    }
+
+    /// Makes these the only objects of their kind.
+    pub fn replace(&mut self, kind: Kind, objects: Vec<Object>) {
+        self.0.retain(|(other, _, _), _| *other != kind);
+        objects.into_iter().for_each(|object| self.put(object));
+    }
+
+    /// The objects of a kind.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Object> {
+        let all = self.0.iter();
+        all.filter(move |((other, _, _), _)| *other == kind)
+            .map(|(_, object)| object)
+    }
+
+    fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Object> {
+        self.0.get(&(kind, namespace.into(), name.into()))
+    }
+
+    /// A claim.
+    pub fn claim(&self, namespace: &str, name: &str) -> Option<&Arc<PersistentVolumeClaim>> {
+        match self.get(Kind::PersistentVolumeClaim, namespace, name)? {
+            Object::PersistentVolumeClaim(claim) => Some(claim),
+            _ => None,
+        }
+    }
+
+    /// A volume.
+    pub fn volume(&self, name: &str) -> Option<&Arc<PersistentVolume>> {
+        match self.get(Kind::PersistentVolume, "", name)? {
+            Object::PersistentVolume(volume) => Some(volume),
+            _ => None,
+        }
+    }
+
+    /// What the kubelet of a node says of volumes.
+    pub fn csi_node(&self, name: &str) -> Option<&Arc<CsiNode>> {
+        match self.get(Kind::CsiNode, "", name)? {
+            Object::CsiNode(csi) => Some(csi),
+            _ => None,
+        }
+    }
+
+    /// A namespace.
+    pub fn namespace(&self, name: &str) -> Option<&Arc<Namespace>> {
+        match self.get(Kind::Namespace, "", name)? {
+            Object::Namespace(namespace) => Some(namespace),
+            _ => None,
+        }
+    }
+}
+
+fn key_of(object: &Object) -> (Kind, Str, Str) {
+    let metadata = object.metadata();
+    (
+        object.kind(),
+        metadata.namespace.clone(),
+        metadata.name.clone(),
+    )
+}
+
+impl World {
+    /// A world with what every cluster begins with: namespaces and classes.
+    pub fn furnished() -> Self {
+        let mut world = Self::default();
+        for (name, team) in NAMESPACES.into_iter().zip(["x", "y"]) {
+            let mut object = namespace(name, team);
+            world.create(&mut object.metadata);
+            world.put_other(Object::Namespace(Arc::new(object)));
+        }
+        for name in [crate::shapes::CLASS_LATE, crate::shapes::CLASS_MADE] {
+            let mut class = storage_class(name);
+            world.create(&mut class.metadata);
+            world.put_other(Object::StorageClass(Arc::new(class)));
+        }
+        world
+    }
+
+    pub(super) fn put_other(&mut self, object: Object) {
+        self.others.put(object.clone());
+        self.note(WatchEvent::Applied(object));
+    }
+
+    pub(super) fn remove_other(&mut self, object: &Object) {
+        self.others.remove(object);
+        self.note(WatchEvent::Deleted(object.clone()));
+    }
+
+    // --- nodes -------------------------------------------------------------------------------------------
+
+    /// Adds a node, unless there is one of that name. What its kubelet says of volumes comes with it.
+    pub fn create_node(&mut self, name: &str, shape: &NodeShape) {
+        if self.nodes.contains_key(name) {
+            return;
+        }
+        let mut node = shape.build(name);
+        self.create(&mut node.metadata);
+        self.put_node(node);
+        if let Some(csi) = shape.build_csi(name) {
+            self.put_csi_node(csi);
+        }
+    }
+
+    /// Changes a node, or what its kubelet says of volumes.
+    pub fn change_node(&mut self, name: &str, change: &NodeChange) {
+        let Some(old) = self.nodes.get(name) else {
+            return;
+        };
+        if let NodeChange::Attachable(limit) = change {
+            let shape = NodeShape {
+                attachable: Some(*limit),
+                ..NodeShape::default()
+            };
+            match self.others.csi_node(name).cloned() {
+                None => shape
+                    .build_csi(name)
+                    .map_or((), |csi| self.put_csi_node(csi)),
+                Some(csi) => {
+                    let mut csi = CsiNode::clone(&csi);
+                    for driver in &mut csi.spec.drivers {
+                        driver.allocatable = Some(VolumeNodeResources {
+                            count: Some(*limit),
+                        });
+                    }
+                    self.change(&mut csi.metadata);
+                    self.put_other(Object::CsiNode(Arc::new(csi)));
+                }
+            }
+            return;
+        }
+        let mut node = Node::clone(old);
+        change.apply_to(&mut node);
+        self.change(&mut node.metadata);
+        self.put_node(node);
+    }
+
+    fn put_csi_node(&mut self, mut csi: CsiNode) {
+        self.create(&mut csi.metadata);
+        self.put_other(Object::CsiNode(Arc::new(csi)));
+    }
+
+    fn put_node(&mut self, node: Node) {
+        let node = Arc::new(node);
+        self.nodes.insert(node.name().clone(), node.clone());
+        self.note(WatchEvent::Applied(Object::Node(node)));
+    }
+
+    /// Removes a node. Its pods stay until the garbage collector finds them, and so does what was said of its volumes.
+    pub fn delete_node(&mut self, name: &str) {
+        if let Some(node) = self.nodes.remove(name) {
+            let mut last = Node::clone(&node);
+            self.change(&mut last.metadata);
+            self.note(WatchEvent::Deleted(Object::Node(Arc::new(last))));
+        }
+    }
+
+    /// Removes the pods whose node is gone, and what was said of its volumes.
+    pub fn collect_garbage(&mut self) {
+        self.delete_pods(|world, pod| {
+            pod.is_assigned() && !world.nodes.contains_key(&pod.spec.node_name)
+        });
+        let csi_nodes = self.others.of_kind(Kind::CsiNode);
+        let orphans = csi_nodes.filter(|csi| !self.nodes.contains_key(&csi.metadata().name));
+        for orphan in orphans.cloned().collect::<Vec<_>>() {
+            self.remove_other(&orphan);
+        }
+    }
+
+    // --- namespaces and budgets --------------------------------------------------------------------------
+
+    /// A namespace passes to another team.
+    pub fn label_namespace(&mut self, name: &str, team: &str) {
+        if let Some(old) = self.others.namespace(name) {
+            let mut changed = Namespace::clone(old);
+            changed.metadata.labels = changed.metadata.labels.with(TEAM, team);
+            self.change(&mut changed.metadata);
+            self.put_other(Object::Namespace(Arc::new(changed)));
+        }
+    }
+
+    /// Sets how many pods of an application may go.
+    pub fn set_budget(&mut self, budget: &Budget) {
+        let mut object = budget.build();
+        let known = self.get_budget(budget.app).map(|b| b.metadata().clone());
+        match known {
+            Some(metadata) => {
+                object.metadata = metadata;
+                self.change(&mut object.metadata);
+            }
+            None => self.create(&mut object.metadata),
+        }
+        self.put_other(Object::PodDisruptionBudget(Arc::new(object)));
+    }
+
+    fn get_budget(&self, app: &str) -> Option<&Object> {
+        self.others
+            .get(Kind::PodDisruptionBudget, NAMESPACES[0], app)
+    }
+
+    /// Pods of an application may go as they like.
+    pub fn remove_budget(&mut self, app: &str) {
+        if let Some(budget) = self.get_budget(app).cloned() {
+            self.remove_other(&budget);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Claims and volumes, and the controllers that bring them together.
+
+use super::{Refusal, World};
+use crate::shapes::{ClaimShape, HOSTNAME, NAMESPACES, ZONE, claim_name, volume_name};
+use crate::shapes::{bind_claim, reachable_from};
+use berth_api::storage::{
+    ClaimRef, CsiVolume, PersistentVolume, PersistentVolumeClaim, SELECTED_NODE_ANNOTATION,
+};
+use berth_api::{Kind, Object, Str};
+use std::sync::Arc;
+
+impl World {
+    /// Creates a claim and, unless it is to be made later, its volume; unless there is a claim of that number.
+    pub fn create_claim(&mut self, number: usize, shape: &ClaimShape) {
+        let name = claim_name(number);
+        if self.others.claim(NAMESPACES[0], &name).is_some()
+            || self.others.volume(&volume_name(number)).is_some()
+        {
+            return;
+        }
+        let mut claim = shape.build_claim(number);
+        self.create(&mut claim.metadata);
+        if let Some(mut volume) = shape.build_volume(number) {
+            if let Some(of) = &mut volume.spec.claim_ref {
+                of.uid = claim.metadata.uid.clone();
+            }
+            self.create(&mut volume.metadata);
+            self.put_other(Object::PersistentVolume(Arc::new(volume)));
+        }
+        self.put_other(Object::PersistentVolumeClaim(Arc::new(claim)));
+    }
+
+    /// Deletes a claim and its volume, unless a pod on a node uses it: those are protected.
+    pub fn delete_claim(&mut self, number: usize) {
+        let name = claim_name(number);
+        let is_used = self.pods.values().any(|pod| {
+            let used = pod.spec.volumes.iter();
+            let mut used = used.filter_map(|v| v.persistent_volume_claim.as_ref());
+            pod.is_assigned() && !pod.is_terminal() && used.any(|claim| claim.claim_name == name)
+        });
+        let Some(claim) = self.others.claim(NAMESPACES[0], &name).cloned() else {
+            return;
+        };
+        if is_used {
+            return;
+        }
+        self.remove_other(&Object::PersistentVolumeClaim(claim.clone()));
+        let given: Vec<Object> = self
+            .others
+            .of_kind(Kind::PersistentVolume)
+            .filter(|object| match object {
+                Object::PersistentVolume(volume) => {
+                    let of = volume.spec.claim_ref.as_ref();
+                    of.is_some_and(|of| of.uid == claim.metadata.uid)
+                        || *volume.metadata.name == *volume_name(number)
+                }
+                _ => false,
+            })
+            .cloned()
+            .collect();
+        for volume in &given {
+            self.remove_other(volume);
+        }
+    }
+
+    /// The controllers do all that they have to: volumes that were given to claims are bound to them, and volumes are
+    /// made for claims whose node is chosen.
+    pub fn bind_claims(&mut self) {
+        let claims: Vec<Arc<PersistentVolumeClaim>> = self
+            .others
+            .of_kind(Kind::PersistentVolumeClaim)
+            .filter_map(|object| match object {
+                Object::PersistentVolumeClaim(claim) if !claim.is_fully_bound() => Some(claim),
+                _ => None,
+            })
+            .cloned()
+            .collect();
+        for claim in claims {
+            let volume = match self.given_to(&claim) {
+                Some(volume) => Some(volume),
+                None => self.make_volume(&claim),
+            };
+            if let Some(volume) = volume {
+                let mut bound = PersistentVolumeClaim::clone(&claim);
+                bind_claim(&mut bound, &volume);
+                self.change(&mut bound.metadata);
+                self.put_other(Object::PersistentVolumeClaim(Arc::new(bound)));
+            }
+        }
+    }
+
+    /// The volume that was given to a claim.
+    fn given_to(&mut self, claim: &PersistentVolumeClaim) -> Option<Str> {
+        let volume =
+            self.others
+                .of_kind(Kind::PersistentVolume)
+                .find_map(|object| match object {
+                    Object::PersistentVolume(volume) => {
+                        let of = volume.spec.claim_ref.as_ref()?;
+                        (of.uid == claim.metadata.uid).then(|| volume.clone())
+                    }
+                    _ => None,
+                })?;
+        if volume.status.phase != "Bound" {
+            let mut bound = PersistentVolume::clone(&volume);
+            bound.status.phase = "Bound".into();
+            self.change(&mut bound.metadata);
+            self.put_other(Object::PersistentVolume(Arc::new(bound)));
+        }
+        Some(volume.metadata.name.clone())
+    }
+
+    /// Makes a volume where the node that was chosen for the claim can reach it: in its zone, if it has one.
+    fn make_volume(&mut self, claim: &PersistentVolumeClaim) -> Option<Str> {
+        let node = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)?;
+        let node = self.nodes.get(node)?;
+        let near = match node.labels().get(ZONE) {
+            Some(zone) => reachable_from(ZONE, zone),
+            None => reachable_from(HOSTNAME, node.name()),
+        };
+        let mut volume = PersistentVolume::default();
+        volume.metadata.name = Str::from(format!("made-for-{}", claim.metadata.uid));
+        volume.spec.access_modes = claim.spec.access_modes.clone();
+        volume.spec.storage_class_name = claim.spec.storage_class_name.clone();
+        volume.spec.capacity = claim.spec.resources.requests.clone();
+        volume.spec.csi = Some(CsiVolume {
+            driver: crate::shapes::DRIVER.into(),
+            volume_handle: volume.metadata.name.clone(),
+        });
+        volume.spec.node_affinity = Some(near);
+        volume.spec.claim_ref = Some(ClaimRef {
+            namespace: claim.metadata.namespace.clone(),
+            name: claim.metadata.name.clone(),
+            uid: claim.metadata.uid.clone(),
+        });
+        volume.status.phase = "Bound".into();
+        self.create(&mut volume.metadata);
+        let name = volume.metadata.name.clone();
+        self.put_other(Object::PersistentVolume(Arc::new(volume)));
+        Some(name)
+    }
+
+    /// Takes the new state of a volume or claim that was decided upon for `version` of it.
+    ///
+    /// # Errors
+    /// When the object is gone, is another one, or has another version.
+    pub fn update_storage(&mut self, updated: Object, version: &str) -> Result<(), Refusal> {
+        let metadata = updated.metadata();
+        let stored = match &updated {
+            Object::PersistentVolume(v) => {
+                let stored = self.others.volume(&v.metadata.name);
+                stored.map(|stored| stored.metadata.clone())
+            }
+            Object::PersistentVolumeClaim(c) => {
+                let stored = self.others.claim(&c.metadata.namespace, &c.metadata.name);
+                stored.map(|stored| stored.metadata.clone())
+            }
+            _ => None,
+        };
+        let stored = stored.ok_or(Refusal::NotFound)?;
+        if stored.uid != metadata.uid || *stored.resource_version != *version {
+            return Err(Refusal::Conflict);
+        }
+        match updated {
+            Object::PersistentVolume(volume) => {
+                let mut volume = PersistentVolume::clone(&volume);
+                self.change(&mut volume.metadata);
+                self.put_other(Object::PersistentVolume(Arc::new(volume)));
+            }
+            Object::PersistentVolumeClaim(claim) => {
+                let mut claim = PersistentVolumeClaim::clone(&claim);
+                self.change(&mut claim.metadata);
+                self.put_other(Object::PersistentVolumeClaim(Arc::new(claim)));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shapes::{Access, CLASS_LATE, CLASS_MADE, NodeShape, PodShape, Reach};
+
+    fn claim(class: Option<&'static str>) -> ClaimShape {
+        ClaimShape {
+            access: Access::OneNode,
+            reach: Reach::Everywhere,
+            class,
+        }
+    }
+
+    fn is_bound(world: &World, number: usize) -> bool {
+        let claim = world.others().claim(NAMESPACES[0], &claim_name(number));
+        claim.is_some_and(|claim| claim.is_fully_bound())
+    }
+
+    #[test]
+    fn claims_are_bound_when_somebody_has_decided() {
+        let mut world = World::furnished();
+        world.create_node("n0", &NodeShape::default());
+        for (number, class) in [(1, None), (2, Some(CLASS_LATE)), (3, Some(CLASS_MADE))] {
+            world.create_claim(number, &claim(class));
+        }
+        world.bind_claims();
+        assert_eq!([1, 2, 3].map(|n| is_bound(&world, n)), [true, false, false]);
+
+        let late = world.others().claim(NAMESPACES[0], "c2").cloned();
+        let volume = world.others().volume("v2").cloned();
+        let (late, volume) = late.zip(volume).expect("both are there");
+        let mut given = PersistentVolume::clone(&volume);
+        given.spec.claim_ref = Some(ClaimRef {
+            uid: late.metadata.uid.clone(),
+            ..ClaimRef::default()
+        });
+        let given = Object::PersistentVolume(Arc::new(given));
+        let version = volume.metadata.resource_version.clone();
+        assert_eq!(world.update_storage(given.clone(), &version), Ok(()));
+        assert_eq!(
+            world.update_storage(given, &version),
+            Err(Refusal::Conflict),
+            "it has another version by now"
+        );
+
+        let made = world.others().claim(NAMESPACES[0], "c3").cloned();
+        let mut selected = PersistentVolumeClaim::clone(&made.expect("it is there"));
+        let version = selected.metadata.resource_version.clone();
+        let annotations = &mut selected.metadata.annotations;
+        *annotations = annotations.with(SELECTED_NODE_ANNOTATION, "n0");
+        let selected = Object::PersistentVolumeClaim(Arc::new(selected));
+        assert_eq!(world.update_storage(selected, &version), Ok(()));
+        world.bind_claims();
+        assert_eq!([1, 2, 3].map(|n| is_bound(&world, n)), [true, true, true]);
+    }
+
+    #[test]
+    fn a_claim_in_use_is_protected() {
+        let mut world = World::furnished();
+        world.create_claim(1, &claim(None));
+        let shape = PodShape {
+            claim: Some(1),
+            ..PodShape::default()
+        };
+        let mut pod = shape.build();
+        pod.spec.node_name = "n0".into();
+        world.create_pod("p", pod);
+        world.delete_claim(1);
+        assert!(is_bound(&world, 1));
+        world.delete_pod("p");
+        world.delete_claim(1);
+        assert!(!is_bound(&world, 1));
+        assert!(world.others().volume("v1").is_none());
+    }
+}
