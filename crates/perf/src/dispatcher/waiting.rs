@@ -19,17 +19,20 @@ pub enum Arrivals {
     Steady,
     /// Sixty-four at once, every 20 ms.
     Bursts,
+    /// Four times as many at once as may be on their way, every 50 ms.
+    Floods,
 }
 
 impl Arrivals {
-    /// Both ways.
-    pub const ALL: [Self; 2] = [Self::Steady, Self::Bursts];
+    /// All ways.
+    pub const ALL: [Self; 3] = [Self::Steady, Self::Bursts, Self::Floods];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Steady => "1000/s, one by one",
             Self::Bursts => "64 at once, every 20 ms",
+            Self::Floods => "512 at once, every 50 ms",
         }
     }
 
@@ -37,6 +40,7 @@ impl Arrivals {
         let millis = match self {
             Self::Steady => binding,
             Self::Bursts => binding / 64 * 20,
+            Self::Floods => binding / 512 * 50,
         };
         Duration::from_millis(millis as u64)
     }
