@@ -282,6 +282,7 @@ impl FeatureGates {
 mod tests {
     use super::*;
 
+    /// plugins 0.3; those of 6.1 and 6.7 are refused.
     #[test]
     fn gates_are_read_or_refused_with_a_reason() {
         for (text, refusal) in [

@@ -137,6 +137,8 @@ pub(super) fn resume(cx: &mut PostFilterContext<'_>, pod: &PodInfo, wake: Wake) 
     let Some(mut evictions) = kept else {
         return broken("nothing is being evicted".to_owned());
     };
+    let (uid, name) = (pod.pod.uid(), pod.pod.name().as_str());
+    let is_there = cx.dry_run.cluster().pods.contains_key(uid);
     match wake {
         Wake::Call(Ok(())) => {
             if let Some(victim) = evictions.current.take() {
@@ -153,6 +155,10 @@ pub(super) fn resume(cx: &mut PostFilterContext<'_>, pod: &PodInfo, wake: Wake) 
                 EVICTION_WAIT_MAX.as_secs()
             ));
         }
+    }
+    if !is_there {
+        // It went while its victims were told: nobody else has to (P-3).
+        return broken(format!("pod {name:?} not found"));
     }
     next(cx, pod, evictions)
 }

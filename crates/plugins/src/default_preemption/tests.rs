@@ -277,7 +277,7 @@ fn default(world: World, preemptor: Pod) -> String {
     preempt(world, preemptor, json!(null), Vec::new()).text()
 }
 
-/// plugins 6.3, 6.8, 15.20, 16 (DefaultPreemption), P-12, edge cases 233 and 236: who has to go on one node. The new pod
+/// plugins 6.3, 6.8, 15.20, 16 (DefaultPreemption), P-11, P-12, edge cases 233 and 236: who has to go on one node. The new pod
 /// has priority 10.
 #[test]
 fn as_few_and_as_unimportant_pods_as_possible_go() {

@@ -185,6 +185,20 @@ fn without_the_gate_the_cycle_waits() {
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
+/// queue P-3; plugins 6.2.0: a preemptor that has gone while the cycle waited needs nobody else to go.
+#[test]
+fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
+    let gates = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
+    let mut w = full(gates);
+    w.pod(vip("vip", "2"));
+    assert_eq!(w.attempt(), "parked");
+    w.deleted("vip");
+    w.answer(is_deletion, None, false);
+    assert_eq!(w.deletions().len(), 0, "the other one stays");
+    assert_eq!(w.attempt(), "idle");
+    assert_eq!(w.place_of("vip"), None);
+}
+
 /// queue edge case 244; plugins 15.14: the room belongs to the preemptor, except for pods of higher priority.
 #[test]
 fn promised_room_is_kept_from_lower_pods_alone() {

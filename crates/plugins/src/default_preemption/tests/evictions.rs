@@ -115,9 +115,7 @@ fn attempts_and_victims_are_counted() {
 /// when it goes.
 #[test]
 fn without_the_gate_evictions_are_waited_for() {
-    let failed = |kind: CallErrorKind| {
-        Wake::Call(Err(CallError::new(kind, "no")))
-    };
+    let failed = |kind: CallErrorKind| Wake::Call(Err(CallError::new(kind, "no")));
     for (second, expected, told) in [
         (Wake::Call(Ok(())), Ok("n"), 2),
         (failed(CallErrorKind::NotFound), Ok("n"), 1),
@@ -133,6 +131,7 @@ fn without_the_gate_evictions_are_waited_for() {
             .features
             .with(Feature::SchedulerAsyncPreemption, false);
         let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
+        world.cluster.pods.insert("p".into(), pod.pod.clone());
         let (now, features) = (world.now, world.features);
         let mut trial = Trial::new(&mut world, &pod);
         let before = trial.statuses();

@@ -270,6 +270,28 @@ fn a_victim_that_is_not_bound_is_stopped_in_memory() {
     assert_eq!(w.on("n1"), Vec::<String>::new());
 }
 
+/// P-17, P-18, edge case 245: a victim whose binding is on its way can only be deleted, and is, after it.
+#[test]
+fn a_victim_that_is_being_bound_is_deleted() {
+    let mut w = world([fits(), preempts(&["b"])]);
+    w.applied(node("n1").capacity("1", "1Gi", "10").object());
+    w.pod(pod("b").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    w.pod(pod("vip").priority(5).request("cpu", "1"));
+    assert!(w.attempt().starts_with("0/1"));
+    assert_eq!(deletions(&w), NONE, "one call about a pod at a time");
+    assert!(is_preempting(&w));
+    w.answer(None);
+    assert_eq!(deletions(&w), ["delete b"]);
+    deletion_ends(&mut w, "b", None);
+    assert!(!is_preempting(&w));
+    let events = w.events_text();
+    assert!(
+        events.contains(&"Normal Preempted b goes".to_owned()),
+        "{events:?}"
+    );
+}
+
 /// P-1, P-20, P-23: what the metrics tell.
 #[test]
 fn preemptions_are_counted() {
