@@ -12,8 +12,8 @@ fn sums(pod: &str, options: Options) -> (i64, i64) {
 
 const MIB: i64 = 1024 * 1024;
 
-/// plugins 1.3.1 to 1.3.4, 1.3.7 and 15.6: containers add up; init containers and sidecars in their order; overhead on
-/// top. CPU only.
+/// plugins 1.3.1, 1.3.3, 1.3.4, 1.3.7 and 15.6: containers add up; init containers and sidecars in their order; overhead
+/// on top. CPU only.
 #[test]
 fn containers_add_up_and_init_containers_take_turns() {
     let container = |cpu: &str| format!(r#"{{"resources":{{"requests":{{"cpu":"{cpu}"}}}}}}"#);

@@ -6,7 +6,7 @@ use crate::testing::{World, add, delete, hint, node, pod, update};
 use berth_framework::event::Hint;
 use serde_json::{Value, json};
 
-/// plugins 4.5.1 to 4.5.5 and 15.30: pods.
+/// plugins 4.5.1, 4.5.2, 4.5.3, 4.5.4, 4.5.5 and 15.30: pods.
 #[test]
 fn pods_that_help() {
     let bound = |app: &str| labelled("o", app, json!({"nodeName": "n"}));

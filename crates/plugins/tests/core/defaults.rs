@@ -111,7 +111,7 @@ fn the_default_plugins() {
     assert!(p.filter.iter().all(|m| m.name != "NodeDeclaredFeatures"));
 }
 
-/// plugins 0.1.1 to 0.1.5: what a configuration makes of the defaults.
+/// plugins 0.1.1, 0.1.2, 0.1.3, 0.1.4, 0.1.5: what a configuration makes of the defaults.
 #[test]
 fn configurations_change_the_defaults() {
     type Change = fn(&mut ProfileSpec);
