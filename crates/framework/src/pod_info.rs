@@ -209,6 +209,11 @@ impl PodInfo {
         }
     }
 
+    /// What is computed, shared with other pods of the template.
+    pub(crate) fn computed(&self) -> &Arc<Computed> {
+        &self.computed
+    }
+
     /// Whether this is another version of the same pod that holds the same of its node and looks the same to other
     /// pods: to them it makes no difference which of the two is counted.
     pub fn counts_as(&self, other: &Self) -> bool {

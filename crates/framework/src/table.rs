@@ -3,26 +3,31 @@
 //! Nobody copies this table before a cycle: one thread owns it, so the cache *is* the snapshot. Where somebody
 //! wants to know what would be ([`NodeTable::begin`]), changes are made in place, written down, and taken back.
 
+mod census;
 mod log;
 mod order;
 mod row;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod view;
 
+pub use census::{Alike, Census, Crowd, Mark};
 pub use log::TableChange;
 pub use order::zone_key;
+pub use topology::{Held, Topology};
 pub use view::{ImageState, NodeView};
 
 use crate::pod_info::PodInfo;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
-use berth_api::{Node, Resources, Str};
+use berth_api::{Node, ObjectMeta, Resources, Str};
 use log::ChangeLog;
 use order::ZoneOrder;
 use row::Row;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use topology::Topologies;
 
 /// A node's place in the table. A node keeps its slot while it exists; a later node may get the slot of one that
 /// is gone, under another epoch.
@@ -106,6 +111,15 @@ pub struct NoSuchPod {
     pub node: Str,
 }
 
+/// Whether one node is another version of the other, and nothing else has changed.
+fn is_unchanged(old: &Node, new: &Node) -> bool {
+    let metadata = ObjectMeta {
+        resource_version: old.metadata.resource_version.clone(),
+        ..new.metadata.clone()
+    };
+    old.spec == new.spec && old.status == new.status && old.metadata == metadata
+}
+
 /// All nodes and what runs on them.
 #[derive(Debug)]
 pub struct NodeTable {
@@ -117,6 +131,9 @@ pub struct NodeTable {
     resource_ids: FxHashMap<Str, ResourceId>,
     non_zero_milli_cpu: Vec<i64>,
     non_zero_memory: Vec<i64>,
+    is_node: Vec<bool>,
+    topologies: Topologies,
+    census: Census,
     images: FxHashMap<Str, ImageSummary>,
     with_affinity: usize,
     with_required_anti_affinity: usize,
@@ -132,6 +149,8 @@ pub struct NodeTable {
     generation: u64,
     log: ChangeLog,
     images_version: u64,
+    /// By slot: see [`NodeTable::is_untainted`].
+    untainted: Vec<bool>,
 }
 
 impl Default for NodeTable {
@@ -145,6 +164,9 @@ impl Default for NodeTable {
             resource_ids: FxHashMap::default(),
             non_zero_milli_cpu: Vec::new(),
             non_zero_memory: Vec::new(),
+            is_node: Vec::new(),
+            topologies: Topologies::default(),
+            census: Census::default(),
             images: FxHashMap::default(),
             with_affinity: 0,
             with_required_anti_affinity: 0,
@@ -157,6 +179,7 @@ impl Default for NodeTable {
             generation: 0,
             log: ChangeLog::default(),
             images_version: 0,
+            untainted: Vec::new(),
         };
         for name in [CPU, MEMORY, EPHEMERAL_STORAGE, PODS] {
             table.resource(&Str::new(name));
@@ -168,7 +191,8 @@ impl Default for NodeTable {
 impl NodeTable {
     // --- nodes ---------------------------------------------------------------------------------------------
 
-    /// Adds a node, or replaces the one of that name; its pods stay.
+    /// Adds a node, or replaces the one of that name; its pods stay. Another version of a node that is there, with
+    /// nothing else about it changed, such as a heartbeat makes, is no change.
     ///
     /// # Panics
     /// Never while something is supposed: see [`NodeTable::begin`].
@@ -178,7 +202,15 @@ impl NodeTable {
             "nodes do not change while something is supposed"
         );
         let slot = self.slot_or_new(node.name());
-        let old = self.rows[slot.index()].node.take();
+        let known = &mut self.rows[slot.index()].node;
+        if known
+            .as_ref()
+            .is_some_and(|known| is_unchanged(known, &node))
+        {
+            *known = Some(node);
+            return slot;
+        }
+        let old = known.take();
         if let Some(old) = &old {
             self.forget_images(old);
         }
@@ -216,6 +248,10 @@ impl NodeTable {
             .as_ref()
             .is_some_and(|old| old.status.images == node.status.images);
         self.images_version += u64::from(!same_images);
+        self.topologies.tidy();
+        self.topologies.set(slot, Some(node.labels()));
+        self.is_node[slot.index()] = true;
+        self.untainted[slot.index()] = node.spec.taints.is_empty() && !node.spec.unschedulable;
         row.node = Some(node);
         self.touch(slot);
         self.log.push(TableChange::Node(slot));
@@ -232,6 +268,8 @@ impl NodeTable {
         let node = self.rows[slot.index()].node.take()?;
         self.images_version += 1;
         self.log.push(TableChange::Node(slot));
+        self.topologies.set(slot, None);
+        self.is_node[slot.index()] = false;
         self.forget_images(&node);
         self.order.remove(&zone_key(node.labels()), slot);
         for column in &mut self.columns {
@@ -295,6 +333,17 @@ impl NodeTable {
             .map(|(_, index)| NodeView::new(self, Slot(index)))
     }
 
+    /// Whether each slot holds a node.
+    pub fn is_node(&self) -> &[bool] {
+        &self.is_node
+    }
+
+    /// The domains that nodes are in by the values of a label. What is returned goes on to show them as they are now;
+    /// asked again, domains that have had a node all the while have the same numbers as long as somebody holds either.
+    pub fn topology(&self, key: &Str) -> Arc<Topology> {
+        self.topologies.get(key, &self.rows)
+    }
+
     /// How many slots there are, used or not: the length of every column.
     pub fn slots(&self) -> usize {
         self.rows.len()
@@ -334,6 +383,12 @@ impl NodeTable {
     /// Changes whenever a node comes or goes, or has other images than before.
     pub fn images_version(&self) -> u64 {
         self.images_version
+    }
+
+    /// Whether the node of a slot is known to have no taint and not to be cordoned: most nodes are like that, and
+    /// nothing has to be read of them.
+    pub fn is_untainted(&self, slot: Slot) -> bool {
+        self.untainted.get(slot.index()).copied().unwrap_or(false)
     }
 
     /// Whether any node has an image.
@@ -419,6 +474,8 @@ impl NodeTable {
                 generation: self.rows[slot.index()].generation,
             });
         } else {
+            self.topologies.tidy();
+            self.census.add(slot, &pod);
             self.log.push(TableChange::Came(slot, pod.clone()));
         }
         self.book(slot, &pod, 1);
@@ -461,10 +518,17 @@ impl NodeTable {
                 generation,
             });
         } else {
+            self.census.remove(slot, &pod);
             self.log.push(TableChange::Went(slot, pod.clone()));
             self.release_if_empty(slot);
         }
         Some(pod)
+    }
+
+    /// The pods on nodes, known or not, by kind. Not to be read while something is supposed: it would not be in it.
+    pub fn census(&self) -> &Census {
+        debug_assert_eq!(self.marks, 0, "what is supposed is not counted");
+        &self.census
     }
 
     /// How many pods have affinity or anti-affinity to pods.
@@ -621,8 +685,10 @@ impl NodeTable {
                     column.allocatable.push(0);
                     column.requested.push(0);
                 }
+                self.untainted.push(false);
                 self.non_zero_milli_cpu.push(0);
                 self.non_zero_memory.push(0);
+                self.is_node.push(false);
                 slot
             }
         };

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
+use berth_api::TaintEffect;
 use berth_api::pod::Affinity;
 
 fn table(nodes: impl IntoIterator<Item = NodeBuilder>) -> NodeTable {
@@ -125,4 +126,44 @@ fn images_are_counted_over_all_nodes() {
     assert_eq!(image(&table, "a"), Some((10, 1)));
     table.set_node(node("c").image("web", 30).arc());
     assert_eq!(image(&table, "c"), Some((10, 2)));
+}
+
+/// A heartbeat writes a node without changing it.
+#[test]
+fn another_version_of_a_node_is_no_change() {
+    let mut table = table([node("n").version(1).label("a", "b").image("web", 10)]);
+    let look = |table: &NodeTable| {
+        let slot = table.slot("n").unwrap_or_else(|| panic!("it exists"));
+        (
+            table.changes_end(),
+            table.generation(),
+            table.changed_at(slot),
+        )
+    };
+    let before = look(&table);
+    let next = node("n").version(2).label("a", "b").image("web", 10);
+    table.set_node(next.arc());
+    assert_eq!(look(&table), before);
+    let version = table
+        .node("n")
+        .map(|n| n.node().metadata.resource_version.clone());
+    assert_eq!(version, Some("2".into()));
+    for (situation, changed) in [
+        ("a label", node("n").label("a", "c")),
+        ("a taint", node("n").taint("a", "", TaintEffect::NoSchedule)),
+        ("an image", node("n").image("web", 11)),
+        ("cordoned", node("n").unschedulable(true)),
+        ("capacity", node("n").allocatable("cpu", "1")),
+        ("a condition", node("n").condition("Ready", "False")),
+        (
+            "another node of the name",
+            node("n").with(|n| n.metadata.uid = "2".into()),
+        ),
+    ] {
+        let before = look(&table);
+        table.set_node(changed.arc());
+        let after = look(&table);
+        assert_eq!(after.0, before.0 + 1, "{situation}");
+        assert!(after.1 > before.1 && after.2 > before.2, "{situation}");
+    }
 }

@@ -1,0 +1,475 @@
+//! How many pods of each kind are on which node: by their labels, and by their affinity terms.
+//!
+//! Pods come from templates, so there are few kinds. Who counts pods that a selector means looks at the kinds, each
+//! once, and most of those are passed over by one word, their [`Mark`].
+
+use super::Slot;
+use crate::pod_info::{AffinityTerm, Computed, PodInfo};
+use berth_api::{Labels, Selector, Str};
+use hashbrown::HashTable;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// A set of labels in one word: each label, and the namespace, is a bit, which it may have in common with others.
+///
+/// Whatever has all labels that are required has all bits of them, too; a few others also have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark(u64);
+
+impl Mark {
+    /// Required by what nobody meets; a mark that has all bits passes it all the same.
+    const IMPOSSIBLE: Self = Self(u64::MAX);
+
+    fn bit(of: (&str, &str)) -> u64 {
+        let hash = FxBuildHasher.hash_one(of);
+        1 << ((hash ^ (hash >> 32)) & 63)
+    }
+
+    fn namespace(name: &str) -> u64 {
+        // No label has an empty key.
+        Self::bit(("", name))
+    }
+
+    /// The mark of a pod in a namespace with these labels.
+    pub fn of(namespace: &str, labels: &Labels) -> Self {
+        let bits = labels.iter().map(|(key, value)| Self::bit((key, value)));
+        Self(bits.fold(Self::namespace(namespace), |mark, bit| mark | bit))
+    }
+
+    /// What every pod has in its mark that the selector means, in the namespace if only that one is meant.
+    pub fn required(namespace: Option<&str>, selector: &Selector) -> Self {
+        let exact = selector.requirements().iter().filter_map(|requirement| {
+            let value = requirement.exact_value()?;
+            Some(Self::bit((requirement.key(), value)))
+        });
+        Self(exact.fold(namespace.map_or(0, Self::namespace), |mark, bit| mark | bit))
+    }
+
+    fn is_in(self, all: Self) -> bool {
+        self.0 & !all.0 == 0
+    }
+
+    fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+/// Pods of one kind: how many are on which node. Pods may be seen on a node that is not known.
+pub type Crowd = [(Slot, u32)];
+
+/// Where the count of a kind on a node stands.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    kind: u32,
+    at: u32,
+}
+
+/// How many pods of each kind are on which node; each node knows what is on it.
+#[derive(Debug, Default)]
+struct Crowds {
+    by_kind: Vec<SmallVec<[(Slot, u32); 1]>>,
+    by_slot: Vec<SmallVec<[Place; 2]>>,
+}
+
+impl Crowds {
+    fn add(&mut self, kind: u32, slot: Slot) {
+        let kinds = self.by_kind.len().max(kind as usize + 1);
+        self.by_kind.resize_with(kinds, SmallVec::new);
+        let slots = self.by_slot.len().max(slot.index() + 1);
+        self.by_slot.resize_with(slots, SmallVec::new);
+        let crowd = &mut self.by_kind[kind as usize];
+        let places = &mut self.by_slot[slot.index()];
+        match places.iter().find(|place| place.kind == kind) {
+            Some(place) => crowd[place.at as usize].1 += 1,
+            None => {
+                let at = crowd.len() as u32;
+                places.push(Place { kind, at });
+                crowd.push((slot, 1));
+            }
+        }
+    }
+
+    /// Tells whether that was the last pod of the kind.
+    fn remove(&mut self, kind: u32, slot: Slot) -> bool {
+        let crowd = &mut self.by_kind[kind as usize];
+        let places = &mut self.by_slot[slot.index()];
+        let Some(index) = places.iter().position(|place| place.kind == kind) else {
+            debug_assert!(false, "who goes was counted");
+            return false;
+        };
+        let at = places[index].at;
+        let (_, pods) = &mut crowd[at as usize];
+        *pods -= 1;
+        if *pods > 0 {
+            return false;
+        }
+        places.swap_remove(index);
+        crowd.swap_remove(at as usize);
+        if let Some((moved, _)) = crowd.get(at as usize) {
+            let places = &mut self.by_slot[moved.index()];
+            if let Some(place) = places.iter_mut().find(|place| place.kind == kind) {
+                place.at = at;
+            }
+        }
+        if crowd.is_empty() {
+            *crowd = SmallVec::new();
+            return true;
+        }
+        false
+    }
+
+    fn of(&self, kind: usize) -> &Crowd {
+        self.by_kind.get(kind).map_or(&[], |crowd| crowd)
+    }
+}
+
+/// Pods that selectors cannot tell apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Look {
+    namespace: Str,
+    labels: Labels,
+    is_terminating: bool,
+}
+
+/// Pods that selectors cannot tell apart, and where they are.
+#[derive(Debug, Clone, Copy)]
+pub struct Alike<'a> {
+    /// Their namespace.
+    pub namespace: &'a Str,
+    /// Their labels.
+    pub labels: &'a Labels,
+    /// Whether they are on their way out.
+    pub is_terminating: bool,
+    /// How many are where.
+    pub crowd: &'a Crowd,
+}
+
+/// Pods by how they look to selectors.
+#[derive(Debug, Default)]
+struct Looks {
+    /// By kind; one that is not in use has no crowd.
+    looks: Vec<Look>,
+    marks: Vec<Mark>,
+    kinds: HashTable<u32>,
+    free: Vec<u32>,
+    crowds: Crowds,
+}
+
+fn hash(look: &Look) -> u64 {
+    FxBuildHasher.hash_one(look)
+}
+
+impl Looks {
+    fn add(&mut self, slot: Slot, look: Look) {
+        let hash_of = hash(&look);
+        let looks = &mut self.looks;
+        let known = self
+            .kinds
+            .find(hash_of, |kind| looks[*kind as usize] == look);
+        let kind = match known {
+            Some(kind) => *kind,
+            None => {
+                let kind = self.free.pop().unwrap_or(looks.len() as u32);
+                if kind as usize == looks.len() {
+                    looks.push(Look::default());
+                    self.marks.push(Mark::default());
+                }
+                self.marks[kind as usize] = Mark::of(&look.namespace, &look.labels);
+                looks[kind as usize] = look;
+                self.kinds
+                    .insert_unique(hash_of, kind, |kind| hash(&looks[*kind as usize]));
+                kind
+            }
+        };
+        self.crowds.add(kind, slot);
+    }
+
+    fn remove(&mut self, slot: Slot, look: &Look) {
+        let looks = &mut self.looks;
+        let is_it = |kind: &u32| looks[*kind as usize] == *look;
+        let Ok(entry) = self.kinds.find_entry(hash(look), is_it) else {
+            debug_assert!(false, "who goes was counted");
+            return;
+        };
+        let kind = *entry.get();
+        if self.crowds.remove(kind, slot) {
+            entry.remove();
+            looks[kind as usize] = Look::default();
+            self.marks[kind as usize] = Mark::default();
+            self.free.push(kind);
+        }
+    }
+}
+
+/// Pods with affinity by their terms. Those of a template share them.
+#[derive(Debug, Default)]
+struct Terms {
+    /// By kind; `None` when it is not in use.
+    computed: Vec<Option<Arc<Computed>>>,
+    /// What a pod has in its mark that is meant by the first term, or by any of the others.
+    marks: Vec<[Mark; 2]>,
+    /// By where the terms are kept.
+    kinds: FxHashMap<usize, u32>,
+    free: Vec<u32>,
+    crowds: Crowds,
+}
+
+/// What a pod has in its mark that is meant by the first of some terms, or by any of the others.
+fn required_by<'a>(terms: impl Iterator<Item = &'a AffinityTerm>) -> [Mark; 2] {
+    let mut marks = terms
+        .filter(|term| !term.selector.is_nothing())
+        .map(|term| {
+            let only = term
+                .namespaces
+                .first()
+                .filter(|_| term.namespaces.len() == 1 && term.namespace_selector.is_nothing());
+            Mark::required(only.map(Str::as_str), &term.selector)
+        });
+    let first = marks.next().unwrap_or(Mark::IMPOSSIBLE);
+    [first, marks.fold(Mark::IMPOSSIBLE, Mark::common)]
+}
+
+impl Terms {
+    fn add(&mut self, slot: Slot, computed: &Arc<Computed>) {
+        let address = Arc::as_ptr(computed) as usize;
+        let kind = match self.kinds.get(&address) {
+            Some(kind) => *kind,
+            None => {
+                let kind = self.free.pop().unwrap_or(self.computed.len() as u32);
+                if kind as usize == self.computed.len() {
+                    self.computed.push(None);
+                    self.marks.push([Mark::IMPOSSIBLE; 2]);
+                }
+                let terms = computed.affinity.iter().flat_map(|terms| terms.all());
+                self.marks[kind as usize] = required_by(terms);
+                self.computed[kind as usize] = Some(computed.clone());
+                self.kinds.insert(address, kind);
+                kind
+            }
+        };
+        self.crowds.add(kind, slot);
+    }
+
+    fn remove(&mut self, slot: Slot, computed: &Arc<Computed>) {
+        let address = Arc::as_ptr(computed) as usize;
+        let Some(kind) = self.kinds.get(&address).copied() else {
+            debug_assert!(false, "who goes was counted");
+            return;
+        };
+        if self.crowds.remove(kind, slot) {
+            self.kinds.remove(&address);
+            self.computed[kind as usize] = None;
+            self.marks[kind as usize] = [Mark::IMPOSSIBLE; 2];
+            self.free.push(kind);
+        }
+    }
+}
+
+/// The pods on nodes, by kind. What is only supposed is not in it.
+#[derive(Debug, Default)]
+pub struct Census {
+    looks: Looks,
+    terms: Terms,
+}
+
+impl Census {
+    pub(super) fn add(&mut self, slot: Slot, pod: &PodInfo) {
+        self.looks.add(slot, look(pod));
+        if pod.has_affinity() {
+            self.terms.add(slot, pod.computed());
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot, pod: &PodInfo) {
+        self.looks.remove(slot, &look(pod));
+        if pod.has_affinity() {
+            self.terms.remove(slot, pod.computed());
+        }
+    }
+
+    /// The pods that have all of one of the marks, by their labels.
+    pub fn alike<'a>(&'a self, wanted: &'a [Mark]) -> impl Iterator<Item = Alike<'a>> {
+        let marks = self.looks.marks.iter().enumerate();
+        marks
+            .filter(|(_, mark)| wanted.iter().any(|wanted| wanted.is_in(**mark)))
+            .map(|(kind, _)| {
+                let look = &self.looks.looks[kind];
+                Alike {
+                    namespace: &look.namespace,
+                    labels: &look.labels,
+                    is_terminating: look.is_terminating,
+                    crowd: self.looks.crowds.of(kind),
+                }
+            })
+            .filter(|alike| !alike.crowd.is_empty())
+    }
+
+    /// The pods with affinity terms that may mean a pod with the mark, by their terms.
+    pub fn may_mean(&self, pod: Mark) -> impl Iterator<Item = (&Computed, &Crowd)> {
+        let marks = self.terms.marks.iter().enumerate();
+        marks
+            .filter(move |(_, required)| required.iter().any(|mark| mark.is_in(pod)))
+            .filter_map(|(kind, _)| {
+                let computed = self.terms.computed[kind].as_deref()?;
+                Some((computed, self.terms.crowds.of(kind)))
+            })
+    }
+}
+
+fn look(pod: &PodInfo) -> Look {
+    Look {
+        namespace: pod.pod.namespace().clone(),
+        labels: pod.pod.labels().clone(),
+        is_terminating: pod.pod.is_terminating(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::NodeTable;
+    use crate::testing::pod;
+    use berth_api::pod::Affinity;
+    use fastrand::Rng;
+    use std::collections::BTreeMap;
+
+    fn some_pod(rng: &mut Rng, at: usize) -> Arc<PodInfo> {
+        let mut made = pod(&format!("p{at}")).namespace(["x", "y"][rng.usize(..2)]);
+        for key in ["app", "tier", "track"] {
+            if rng.bool() {
+                made = made.label(key, ["a", "b", "c"][rng.usize(..3)]);
+            }
+        }
+        if rng.u32(..4) == 0 {
+            made = made.label("name", &format!("p{at}"));
+        }
+        if rng.u32(..5) == 0 {
+            made = made.deleting(berth_api::Time::EPOCH);
+        }
+        if rng.bool() {
+            let terms: Vec<String> = (0..rng.usize(..4))
+                .map(|_| {
+                    let selector = match rng.u32(..4) {
+                        0 => "{}".to_owned(),
+                        1 => r#"{"matchExpressions": [{"key": "tier", "operator": "Exists"}]}"#
+                            .to_owned(),
+                        _ => format!(
+                            r#"{{"matchLabels": {{"{}": "{}"}}}}"#,
+                            ["app", "tier"][rng.usize(..2)],
+                            ["a", "b"][rng.usize(..2)]
+                        ),
+                    };
+                    let namespaces = ["", r#""namespaces": ["y"],"#, r#""namespaceSelector": {},"#];
+                    let namespaces = namespaces[rng.usize(..3)];
+                    format!(
+                        r#"{{"topologyKey": "zone", {namespaces} "labelSelector": {selector}}}"#
+                    )
+                })
+                .collect();
+            let json = format!(
+                r#"{{"podAntiAffinity": {{"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}}"#,
+                terms.join(",")
+            );
+            let affinity: Affinity =
+                serde_json::from_str(&json).unwrap_or_else(|e| panic!("{json}: {e}"));
+            made = made.with(|p| p.spec.affinity = Some(affinity.into()));
+        }
+        made.info()
+    }
+
+    fn selector(rng: &mut Rng) -> Selector {
+        let pairs = [("app", "a"), ("app", "b"), ("tier", "a"), ("track", "c")];
+        let pairs = pairs.into_iter().filter(|_| rng.u32(..3) == 0);
+        Selector::from_labels(&Labels::from_pairs(pairs))
+    }
+
+    type Counted = BTreeMap<(Slot, bool), u32>;
+
+    /// Pods that come, go and are supposed: whoever counts by kind comes to the same as who looks at each pod.
+    #[test]
+    fn the_census_counts_what_is_there() {
+        let rng = &mut Rng::with_seed(5);
+        let mut table = NodeTable::default();
+        let mut there: Vec<(Slot, Arc<PodInfo>)> = Vec::new();
+        let (mut counted, mut meant) = (0, 0);
+        for at in 0..4_000 {
+            if there.is_empty() || rng.u32(..9) < 5 && there.len() < 60 {
+                let pod = some_pod(rng, at);
+                let node = format!("n{}", rng.u32(..8)).into();
+                there.push((table.add_pod(&node, pod.clone()), pod));
+            } else {
+                let (slot, pod) = there.swap_remove(rng.usize(..there.len()));
+                assert!(table.remove_pod_at(slot, pod.pod.uid()).is_some());
+            }
+            if let Some((slot, pod)) = there.last().filter(|_| rng.bool()) {
+                table.begin();
+                table.remove_pod_at(*slot, pod.pod.uid());
+                table.add_pod(&"n0".into(), some_pod(rng, 9_999));
+                table.rollback();
+            }
+            let (namespace, selector) = (["x", "y"][rng.usize(..2)], selector(rng));
+            let mark = [Mark::required(Some(namespace), &selector)];
+            let mut got = Counted::new();
+            for alike in table.census().alike(&mark) {
+                if alike.namespace == namespace && selector.matches(alike.labels) {
+                    for (slot, pods) in alike.crowd {
+                        *got.entry((*slot, alike.is_terminating)).or_default() += pods;
+                    }
+                }
+            }
+            let mut expected = Counted::new();
+            for (slot, pod) in &there {
+                if pod.pod.namespace() == namespace && selector.matches(pod.pod.labels()) {
+                    *expected
+                        .entry((*slot, pod.pod.is_terminating()))
+                        .or_default() += 1;
+                }
+            }
+            assert_eq!(got, expected, "{at}");
+            counted += got.len();
+
+            let pod = some_pod(rng, at);
+            let means = |computed: &Computed| {
+                let mut terms = computed.affinity.iter().flat_map(|terms| terms.all());
+                terms.any(|term| term.matches(&pod.pod, Labels::default))
+            };
+            let mark = Mark::of(pod.pod.namespace(), pod.pod.labels());
+            let mut got = BTreeMap::<Slot, u32>::new();
+            for (computed, crowd) in table.census().may_mean(mark) {
+                for (slot, pods) in crowd.iter().filter(|_| means(computed)) {
+                    *got.entry(*slot).or_default() += pods;
+                }
+            }
+            let mut expected = BTreeMap::<Slot, u32>::new();
+            for (slot, _) in there.iter().filter(|(_, other)| means(other)) {
+                *expected.entry(*slot).or_default() += 1;
+            }
+            assert_eq!(got, expected, "{at}");
+            meant += got.len();
+        }
+        assert!(counted > 1_000 && meant > 1_000, "{counted} {meant}");
+        for (slot, pod) in there {
+            table.remove_pod_at(slot, pod.pod.uid());
+        }
+        assert_eq!(table.census().looks.kinds.len(), 0);
+        assert_eq!(table.census().terms.kinds.len(), 0);
+    }
+
+    #[test]
+    fn few_kinds_are_looked_at() {
+        let mut table = NodeTable::default();
+        for at in 0..2_000 {
+            let app = format!("app-{at}");
+            table.add_pod(&"n".into(), pod(&app).label("app", &app).info());
+        }
+        let app = Labels::from_pairs([("app", "app-7")]);
+        let mark = [Mark::required(
+            Some("default"),
+            &Selector::from_labels(&app),
+        )];
+        let looked_at = table.census().alike(&mark).count();
+        assert!((1..200).contains(&looked_at), "{looked_at}");
+    }
+}

@@ -1,0 +1,373 @@
+//! Topology domains: a number for each value that nodes have of a label.
+//!
+//! A column is made when somebody first asks for a label, and follows the nodes from then on. Who holds on to one can
+//! rely on its numbers: a domain keeps its number as long as any node is in it.
+
+use super::{Row, Slot};
+use berth_api::{Labels, Str};
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Above so many columns, those that nobody holds are forgotten.
+const COLUMNS_MAX: usize = 64;
+
+/// Which domain each node is in, by the values of one label, as it was when somebody asked.
+#[derive(Debug, Clone)]
+pub struct Topology {
+    domain_of: Vec<u32>,
+    nodes_of: Vec<u32>,
+    nodes: usize,
+    domains: usize,
+    held: Held,
+}
+
+/// Keeps the numbers of a [`Topology`] as they are, without keeping what it looked like at one time.
+#[derive(Debug, Clone, Default)]
+pub struct Held(Arc<()>);
+
+impl Topology {
+    /// Stands for a domain where a node has not got the label, or is not there.
+    pub const NOWHERE: u32 = u32::MAX;
+    /// The number of the domain whose nodes have the label, with nothing for a value. Always this one.
+    pub const EMPTY: u32 = 0;
+
+    fn new(slots: usize) -> Self {
+        Self {
+            domain_of: vec![Self::NOWHERE; slots],
+            nodes_of: vec![0],
+            nodes: 0,
+            domains: 0,
+            held: Held::default(),
+        }
+    }
+
+    /// The domain of each node, by slot; further nodes are in none.
+    pub fn by_slot(&self) -> &[u32] {
+        &self.domain_of
+    }
+
+    /// The domain that a node is in.
+    pub fn domain(&self, slot: Slot) -> Option<u32> {
+        let domain = *self.domain_of.get(slot.index())?;
+        (domain != Self::NOWHERE).then_some(domain)
+    }
+
+    /// How many nodes are in each domain, by number; none where a number is not in use.
+    pub fn nodes_of(&self) -> &[u32] {
+        &self.nodes_of
+    }
+
+    /// How many nodes have the label.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// How many values it has.
+    pub fn domains(&self) -> usize {
+        self.domains
+    }
+
+    /// What keeps the numbers as they are.
+    pub fn hold(&self) -> Held {
+        self.held.clone()
+    }
+
+    fn enter(&mut self, slot: Slot, domain: u32) {
+        let of = domain as usize;
+        if self.nodes_of.len() <= of {
+            self.nodes_of.resize(of + 1, 0);
+        }
+        self.domains += usize::from(self.nodes_of[of] == 0);
+        self.nodes_of[of] += 1;
+        self.nodes += 1;
+        if self.domain_of.len() <= slot.index() {
+            self.domain_of.resize(slot.index() + 1, Self::NOWHERE);
+        }
+        self.domain_of[slot.index()] = domain;
+    }
+
+    /// Tells whether the domain is empty by that.
+    fn leave(&mut self, slot: Slot, domain: u32) -> bool {
+        let nodes = &mut self.nodes_of[domain as usize];
+        *nodes -= 1;
+        let is_empty = *nodes == 0;
+        self.domains -= usize::from(is_empty);
+        self.nodes -= 1;
+        self.domain_of[slot.index()] = Self::NOWHERE;
+        is_empty
+    }
+}
+
+/// A topology that follows the nodes.
+#[derive(Debug)]
+struct Column {
+    key: Str,
+    topology: Arc<Topology>,
+    /// By domain.
+    values: Vec<Str>,
+    by_value: HashTable<u32>,
+    free: Vec<u32>,
+}
+
+fn hash(value: &str) -> u64 {
+    FxBuildHasher.hash_one(value)
+}
+
+impl Column {
+    fn new(key: &Str, slots: usize) -> Self {
+        Self {
+            key: key.clone(),
+            topology: Arc::new(Topology::new(slots)),
+            values: vec![Str::default()],
+            by_value: HashTable::new(),
+            free: Vec::new(),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        Arc::strong_count(&self.topology) > 1 || Arc::strong_count(&self.topology.held.0) > 1
+    }
+
+    /// Takes in the labels that a node has now; none when it has gone.
+    fn set(&mut self, slot: Slot, labels: Option<&Labels>) {
+        let value = labels.and_then(|labels| labels.get_str(&self.key));
+        let before = self.topology.domain(slot);
+        if before.map(|domain| &self.values[domain as usize]) == value {
+            return;
+        }
+        // Who holds the topology goes on to see it as it was.
+        Arc::make_mut(&mut self.topology);
+        if let Some(before) = before {
+            self.leave(slot, before);
+        }
+        if let Some(value) = value {
+            let domain = self.number(value);
+            Arc::make_mut(&mut self.topology).enter(slot, domain);
+        }
+    }
+
+    fn leave(&mut self, slot: Slot, domain: u32) {
+        let is_empty = Arc::make_mut(&mut self.topology).leave(slot, domain);
+        if !is_empty || domain == Topology::EMPTY {
+            return;
+        }
+        let value = std::mem::take(&mut self.values[domain as usize]);
+        let known = self.by_value.find_entry(hash(&value), |of| *of == domain);
+        if let Ok(entry) = known {
+            entry.remove();
+        }
+        self.free.push(domain);
+    }
+
+    /// The number for a value, made if need be.
+    fn number(&mut self, value: &Str) -> u32 {
+        if value.is_empty() {
+            return Topology::EMPTY;
+        }
+        let values = &mut self.values;
+        let is_it = |domain: &u32| values[*domain as usize] == *value;
+        if let Some(domain) = self.by_value.find(hash(value), is_it) {
+            return *domain;
+        }
+        let domain = match self.free.pop() {
+            Some(domain) => {
+                values[domain as usize] = value.clone();
+                domain
+            }
+            None => {
+                values.push(value.clone());
+                u32::try_from(values.len() - 1).unwrap_or(Topology::EMPTY)
+            }
+        };
+        self.by_value.insert_unique(hash(value), domain, |domain| {
+            hash(&values[*domain as usize])
+        });
+        domain
+    }
+}
+
+/// A column, and where the next one goes.
+#[derive(Debug)]
+struct Link {
+    column: Column,
+    next: Next,
+}
+
+type Next = OnceLock<Box<Link>>;
+
+/// The columns that somebody has asked for: a list, so that who only reads the table can add one.
+#[derive(Debug)]
+pub(super) struct Topologies {
+    first: Next,
+    columns: AtomicUsize,
+    /// How many columns there may be until some are forgotten.
+    columns_max: usize,
+}
+
+impl Default for Topologies {
+    fn default() -> Self {
+        Self {
+            first: Next::new(),
+            columns: AtomicUsize::new(0),
+            columns_max: COLUMNS_MAX,
+        }
+    }
+}
+
+impl Topologies {
+    /// The topology of a label; made from all nodes when it is the first time.
+    pub(super) fn get(&self, key: &Str, rows: &[Row]) -> Arc<Topology> {
+        let mut next = &self.first;
+        loop {
+            let link = next.get_or_init(|| {
+                let mut column = Column::new(key, rows.len());
+                for (row, index) in rows.iter().zip(0..) {
+                    if let Some(node) = &row.node {
+                        column.set(Slot(index), Some(node.labels()));
+                    }
+                }
+                self.columns.fetch_add(1, Ordering::Relaxed);
+                Box::new(Link {
+                    column,
+                    next: Next::new(),
+                })
+            });
+            if link.column.key == *key {
+                return link.column.topology.clone();
+            }
+            next = &link.next;
+        }
+    }
+
+    /// Takes in the labels that a node has now; none when it has gone.
+    pub(super) fn set(&mut self, slot: Slot, labels: Option<&Labels>) {
+        let mut next = &mut self.first;
+        while let Some(link) = next.get_mut() {
+            link.column.set(slot, labels);
+            next = &mut link.next;
+        }
+    }
+
+    /// Forgets columns that nobody holds when there are many.
+    pub(super) fn tidy(&mut self) {
+        if *self.columns.get_mut() <= self.columns_max {
+            return;
+        }
+        let (mut rest, mut kept) = (self.first.take(), None);
+        let mut columns = 0;
+        while let Some(mut link) = rest {
+            rest = link.next.take();
+            if link.column.is_held() {
+                link.next = kept.take().map_or_else(Next::new, Next::from);
+                kept = Some(link);
+                columns += 1;
+            }
+        }
+        self.first = kept.map_or_else(Next::new, Next::from);
+        *self.columns.get_mut() = columns;
+        self.columns_max = COLUMNS_MAX.max(columns.saturating_mul(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::NodeTable;
+    use crate::testing::node;
+    use fastrand::Rng;
+    use std::collections::BTreeMap;
+
+    fn key(at: usize) -> Str {
+        format!("key-{at}").into()
+    }
+
+    /// Which nodes are together, whatever the numbers.
+    fn groups(topology: &Topology, table: &NodeTable, key: &Str) {
+        let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
+        let (mut nodes, mut known) = (0, 0);
+        for view in table.iter() {
+            known += 1;
+            let domain = topology.domain(view.slot());
+            let value = view.labels().get(key);
+            assert_eq!(domain.is_some(), value.is_some(), "{}", view.name());
+            let (Some(domain), Some(value)) = (domain, value) else {
+                continue;
+            };
+            nodes += 1;
+            assert_eq!(domain == Topology::EMPTY, value.is_empty());
+            assert_eq!(*numbers.entry(value.to_owned()).or_insert(domain), domain);
+        }
+        let in_slots = (0..).map(Slot).take(table.slots());
+        assert!(
+            in_slots
+                .filter(|slot| topology.domain(*slot).is_some())
+                .count()
+                <= known
+        );
+        assert_eq!(
+            (topology.nodes(), topology.domains()),
+            (nodes, numbers.len())
+        );
+        let counted = numbers.values().map(|of| topology.nodes_of()[*of as usize]);
+        assert_eq!(counted.sum::<u32>() as usize, nodes);
+        let mut different: Vec<u32> = numbers.into_values().collect();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(different.len(), topology.domains());
+    }
+
+    #[test]
+    fn columns_follow_the_nodes_and_numbers_stay_with_whom_they_were_given() {
+        let rng = &mut Rng::with_seed(1);
+        let mut table = NodeTable::default();
+        let early = table.topology(&key(0));
+        for _ in 0..3_000 {
+            let name = format!("n{}", rng.u32(..20));
+            if rng.u32(..4) == 0 {
+                table.remove_node(&name);
+            } else {
+                let mut made = node(&name);
+                for at in 0..3 {
+                    let value = ["", "a", "b", "c", "d"][rng.usize(..5)];
+                    if rng.u32(..4) > 0 {
+                        made = made.label(&format!("key-{at}"), value);
+                    }
+                }
+                let before = table.topology(&key(1));
+                let was = Topology::clone(&before);
+                let slot = table.set_node(made.arc());
+                let after = table.topology(&key(1));
+                for other in (0..).map(Slot).take(table.slots()) {
+                    assert!(other == slot || before.domain(other) == after.domain(other));
+                }
+                assert_eq!(before.by_slot(), was.by_slot(), "it shows what was");
+            }
+            for at in 0..3 {
+                groups(&table.topology(&key(at)), &table, &key(at));
+            }
+        }
+        assert_eq!(early.nodes(), 0);
+    }
+
+    #[test]
+    fn columns_that_nobody_holds_are_forgotten() {
+        let mut table = NodeTable::default();
+        table.set_node(node("n").label("key-7", "a").arc());
+        let held = table.topology(&key(7)).hold();
+        let columns = |table: &NodeTable| table.topologies.columns.load(Ordering::Relaxed);
+        for at in 0..COLUMNS_MAX * 3 {
+            table.topology(&key(at));
+        }
+        assert_eq!(columns(&table), COLUMNS_MAX * 3);
+        table.set_node(node("m").label("key-7", "a").arc());
+        assert_eq!(columns(&table), 1);
+        let shown = table.topology(&key(7));
+        assert_eq!((columns(&table), shown.nodes(), shown.domains()), (1, 2, 1));
+        drop(held);
+        table.topology(&key(8));
+        assert_eq!(columns(&table), 2);
+    }
+}
