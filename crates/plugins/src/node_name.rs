@@ -5,7 +5,7 @@
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, EnqueueExtensions, Filter, Plugin};
-use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -38,6 +38,29 @@ impl Filter for NodeName {
         } else {
             Status::unresolvable(REASON)
         }
+    }
+
+    /// A pod that names no node may run on any.
+    fn filter_many(
+        &self,
+        cx: &Context<'_>,
+        _state: &CycleState,
+        pod: &PodInfo,
+        nodes: &mut Vec<Slot>,
+        reject: &mut dyn FnMut(Slot, Status),
+    ) {
+        let wanted = &pod.pod.spec.node_name;
+        if wanted.is_empty() {
+            return;
+        }
+        let named = cx.cluster.nodes.slot(wanted);
+        nodes.retain(|slot| {
+            let fits = Some(*slot) == named;
+            if !fits {
+                reject(*slot, Status::unresolvable(REASON));
+            }
+            fits
+        });
     }
 }
 

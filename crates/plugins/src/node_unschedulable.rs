@@ -7,7 +7,7 @@ use berth_api::{Pod, Taint, TaintEffect};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, EnqueueExtensions, Filter, Plugin};
-use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -72,6 +72,32 @@ impl Filter for NodeUnschedulable {
         } else {
             Status::success()
         }
+    }
+
+    /// Most nodes have nothing to be tolerated.
+    fn filter_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &mut Vec<Slot>,
+        reject: &mut dyn FnMut(Slot, Status),
+    ) {
+        let table = &cx.cluster.nodes;
+        nodes.retain(|slot| {
+            if table.is_untainted(*slot) {
+                return true;
+            }
+            let Some(view) = table.get(*slot) else {
+                return false;
+            };
+            let status = self.filter(cx, state, pod, view);
+            let fits = status.is_success();
+            if !fits {
+                reject(*slot, status);
+            }
+            fits
+        });
     }
 }
 

@@ -125,6 +125,32 @@ impl Filter for TaintToleration {
             Status::success()
         }
     }
+
+    /// Most nodes have nothing to be tolerated.
+    fn filter_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &mut Vec<Slot>,
+        reject: &mut dyn FnMut(Slot, Status),
+    ) {
+        let table = &cx.cluster.nodes;
+        nodes.retain(|slot| {
+            if table.is_untainted(*slot) {
+                return true;
+            }
+            let Some(view) = table.get(*slot) else {
+                return false;
+            };
+            let status = self.filter(cx, state, pod, view);
+            let fits = status.is_success();
+            if !fits {
+                reject(*slot, status);
+            }
+            fits
+        });
+    }
 }
 
 impl PreScore for TaintToleration {
@@ -163,6 +189,28 @@ impl Score for TaintToleration {
             None => count(&for_scoring(pod)),
         };
         Ok(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    fn score_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &[Slot],
+        scores: &mut Vec<i64>,
+    ) -> Result<(), Status> {
+        let table = &cx.cluster.nodes;
+        for slot in nodes {
+            scores.push(match table.is_untainted(*slot) {
+                true => 0,
+                false => {
+                    let view = table.get(*slot);
+                    let view = view.ok_or_else(|| Status::error("the node is gone"))?;
+                    self.score(cx, state, pod, view)?
+                }
+            });
+        }
+        Ok(())
     }
 
     fn normalize(

@@ -171,7 +171,7 @@ impl Shape {
                 .iter()
                 .map(|(scorer, scores)| evaluator.profile.score[*scorer].weight * scores[at])
                 .sum();
-            let total = best.score + of_class;
+            let total = i64::from(best.score) + of_class;
             if total > greatest {
                 greatest = total;
                 tied.clear();

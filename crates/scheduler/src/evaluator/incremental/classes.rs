@@ -10,7 +10,13 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// A class among those of its shape.
-pub(super) type ClassId = u32;
+pub(super) type ClassId = u16;
+
+/// How many classes there may be.
+pub(super) const CLASSES_MAX: usize = 8192;
+
+/// A sum of weighted scores.
+pub(super) type Sum = i32;
 
 /// What a node answered, as an index into the shape's statuses; see [`FEASIBLE`] and [`NO_NODE`].
 pub(super) type Answer = u16;
@@ -26,7 +32,7 @@ const BLOCK: usize = u64::BITS as usize;
 /// The best score of a class and how many nodes have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Best {
-    pub(super) score: i64,
+    pub(super) score: Sum,
     pub(super) nodes: usize,
 }
 
@@ -44,7 +50,7 @@ pub(super) struct ClassSet {
     /// Which block each entry of the lists below is about; ascending.
     blocks: Vec<u32>,
     members: Vec<u64>,
-    greatest: Vec<i64>,
+    greatest: Vec<Sum>,
     best: Vec<u64>,
     /// Unknown after the last node with the best score has left.
     summit: Option<Best>,
@@ -72,7 +78,7 @@ impl ClassSet {
         self.feasible == 0 && self.rejected.is_empty()
     }
 
-    fn add(&mut self, slot: Slot, answer: Answer, score: i64) {
+    fn add(&mut self, slot: Slot, answer: Answer, score: Sum) {
         if answer != FEASIBLE {
             match self.rejected.iter_mut().find(|(a, _)| *a == answer) {
                 Some((_, count)) => *count += 1,
@@ -117,7 +123,7 @@ impl ClassSet {
     }
 
     /// Takes a node out. `scores` are those of all slots, that of this one as it was when it came in.
-    fn remove(&mut self, slot: Slot, answer: Answer, scores: &[i64]) {
+    fn remove(&mut self, slot: Slot, answer: Answer, scores: &[Sum]) {
         if answer != FEASIBLE {
             if let Some(at) = self.rejected.iter().position(|(a, _)| *a == answer) {
                 self.rejected[at].1 -= 1;
@@ -152,7 +158,7 @@ impl ClassSet {
         }
         self.best[at] &= !bit;
         if self.best[at] == 0 {
-            let mut greatest = i64::MIN;
+            let mut greatest = Sum::MIN;
             for slot in slots(block, self.members[at]) {
                 let score = scores[slot.index()];
                 let (_, bit) = split(slot);
@@ -193,7 +199,7 @@ impl ClassSet {
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.blocks.capacity() * (4 + 8 + 8 + 8)
+        size_of::<Self>() + self.blocks.capacity() * (4 + 8 + 4 + 8)
     }
 }
 
@@ -208,20 +214,18 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.ids.len()
-    }
-
-    /// The class with these numbers; made when it is new.
-    pub(super) fn id(&mut self, key: &Class) -> ClassId {
+    /// The class with these numbers, made when it is new; `None` when there are too many.
+    pub(super) fn id(&mut self, key: &Class) -> Option<ClassId> {
         let latest = self.sets.get(self.latest as usize);
         if latest.is_some_and(|set| set.is_in_use && set.key == *key) {
-            return self.latest;
+            return Some(self.latest);
         }
         if let Some(id) = self.ids.get(key) {
             self.latest = *id;
-            return *id;
+            return Some(*id);
+        }
+        if self.ids.len() >= CLASSES_MAX {
+            return None;
         }
         let set = ClassSet {
             key: key.clone(),
@@ -240,7 +244,7 @@ impl Classes {
         };
         self.ids.insert(key.clone(), id);
         self.latest = id;
-        id
+        Some(id)
     }
 
     /// A class.
@@ -259,12 +263,12 @@ impl Classes {
     }
 
     /// Puts a node into a class.
-    pub(super) fn add(&mut self, id: ClassId, slot: Slot, answer: Answer, score: i64) {
+    pub(super) fn add(&mut self, id: ClassId, slot: Slot, answer: Answer, score: Sum) {
         self.sets[id as usize].add(slot, answer, score);
     }
 
     /// Takes a node out of its class; see [`ClassSet::remove`]. A class without nodes is given up.
-    pub(super) fn remove(&mut self, id: ClassId, slot: Slot, answer: Answer, scores: &[i64]) {
+    pub(super) fn remove(&mut self, id: ClassId, slot: Slot, answer: Answer, scores: &[Sum]) {
         let set = &mut self.sets[id as usize];
         set.remove(slot, answer, scores);
         if set.is_empty() {
@@ -328,20 +332,20 @@ mod tests {
         for seed in 0..200 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut classes = Classes::default();
-            let mut scores = vec![0_i64; 300];
+            let mut scores = vec![0; 300];
             let mut nodes: Vec<Option<(i64, Answer)>> = vec![None; 300];
             for _ in 0..400 {
                 let at = rng.usize(..300);
                 let slot = Slot::from_index(at as u32);
                 if let Some((class, answer)) = nodes[at].take() {
-                    let id = classes.id(&smallvec![class]);
+                    let id = classes.id(&smallvec![class]).unwrap();
                     classes.remove(id, slot, answer, &scores);
                 }
                 if rng.u8(..4) > 0 {
                     let class = rng.i64(..3);
                     let answer = rng.u16(..3);
-                    scores[at] = rng.i64(..5);
-                    let id = classes.id(&smallvec![class]);
+                    scores[at] = rng.i32(..5);
+                    let id = classes.id(&smallvec![class]).unwrap();
                     classes.add(id, slot, answer, scores[at]);
                     nodes[at] = Some((class, answer));
                 }
@@ -354,7 +358,7 @@ mod tests {
             let mut expected = Vec::new();
             for class in 0..3 {
                 let members = of(class);
-                let id = classes.id(&smallvec![class]);
+                let id = classes.id(&smallvec![class]).unwrap();
                 let set = classes.get_mut(id);
                 let got: Vec<usize> = set.feasible_nodes().map(Slot::index).collect();
                 assert_eq!(got, members, "seed {seed}");

@@ -56,7 +56,10 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
         let of_class = class_scores
             .iter()
             .map(|(scorer, scores)| evaluator.profile.score[*scorer].weight * scores[*class]);
-        (*slot, shape.scores[slot.index()] + of_class.sum::<i64>())
+        (
+            *slot,
+            i64::from(shape.scores[slot.index()]) + of_class.sum::<i64>(),
+        )
     });
     examined.scores.nodes = totals.collect();
     let cx = Context {

@@ -1,7 +1,7 @@
 //! What is kept for all pods of one shape: every node's answer and score, taken from the sheets that the shape shares
 //! with others, and its class, with what the ledgers add.
 
-use super::classes::{Answer, ClassId, Classes, FEASIBLE, NO_NODE};
+use super::classes::{Answer, ClassId, Classes, FEASIBLE, NO_NODE, Sum};
 use super::plan::Plan;
 use super::scratch::{Note, Scratch};
 use super::sheet::{Cell, Grade, Known, Sheet, neutral};
@@ -12,9 +12,6 @@ use berth_framework::plugin::Context;
 use berth_framework::table::TableChange;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
-
-/// How many classes there may be. Beyond that keeping answers is no gain.
-const CLASSES_MAX: usize = 8192;
 
 /// A class begins with the grades of the two sheets.
 pub(super) const GRADES: usize = 2;
@@ -74,7 +71,7 @@ pub(super) struct Shape {
     seen_of: [u64; GRADES],
     pub(super) columns: Arc<Columns>,
     /// By slot: the sum of the scores that need no scale, weights included.
-    pub(super) scores: Vec<i64>,
+    pub(super) scores: Vec<Sum>,
     pub(super) classes: Classes,
     /// Answers; the first stands for [`FEASIBLE`].
     pub(super) known: Arc<Vec<Known>>,
@@ -194,7 +191,7 @@ impl Shape {
     ) -> Result<(), Unkeepable> {
         self.state += 1;
         self.learn(sheets)?;
-        let is_promised = !evaluator.nominated.is_empty() && !self.books.is_empty();
+        let may_be_promised = !evaluator.nominated.is_empty() && !self.books.is_empty();
         let mut shared = std::mem::take(&mut self.columns);
         let columns = Arc::make_mut(&mut shared);
         let mut class = Class::new();
@@ -208,21 +205,17 @@ impl Shape {
                 self.take_out(columns, slot);
                 continue;
             }
-            if is_promised {
+            if may_be_promised {
                 self.note_entangled(evaluator, sheets, slot);
             }
-            let (answer, score) = self.joined(cells);
+            let (answer, score) = self.joined(cells)?;
             class.clear();
             class.extend(cells.iter().map(|cell| i64::from(cell.grade)));
-            self.put(columns, slot, answer, score, &mut class);
+            self.put(columns, slot, answer, score, &mut class)?;
         }
         self.columns = shared;
         self.nodes = evaluator.cluster.nodes.len();
-        if self.classes.len() <= CLASSES_MAX {
-            Ok(())
-        } else {
-            Err(Unkeepable)
-        }
+        Ok(())
     }
 
     /// Learns the answers that the sheets have come to know.
@@ -241,14 +234,14 @@ impl Shape {
     }
 
     /// What the sheets say together: the first filter that turned the node down decides.
-    fn joined(&self, cells: [Cell; GRADES]) -> (Answer, i64) {
+    fn joined(&self, cells: [Cell; GRADES]) -> Result<(Answer, Sum), Unkeepable> {
         let [a, b] = [0, 1].map(|at: usize| {
             let answers = &self.answers_of[at];
             answers[usize::from(cells[at].answer)]
         });
-        let score = cells[0].score + cells[1].score;
+        let score = cells[0].score.checked_add(cells[1].score);
         let answer = match (a, b) {
-            (FEASIBLE, FEASIBLE) => return (FEASIBLE, score),
+            (FEASIBLE, FEASIBLE) => return Ok((FEASIBLE, score.ok_or(Unkeepable)?)),
             (FEASIBLE, b) => b,
             (a, FEASIBLE) => a,
             (a, b) => {
@@ -256,7 +249,7 @@ impl Shape {
                 if place(a) < place(b) { a } else { b }
             }
         };
-        (answer, 0)
+        Ok((answer, 0))
     }
 
     /// Notes whether pods are nominated to a node that concern a ledger.
@@ -286,9 +279,9 @@ impl Shape {
         columns: &mut Columns,
         slot: Slot,
         answer: Answer,
-        score: i64,
+        score: Sum,
         class: &mut Class,
-    ) {
+    ) -> Result<(), Unkeepable> {
         if answer != FEASIBLE {
             class.iter_mut().for_each(|grade| *grade = 0);
         }
@@ -300,15 +293,16 @@ impl Shape {
             let id = columns.class_of[at];
             let same_class = self.classes.get(id).key == *class;
             if same_class && before == answer && self.scores[at] == score {
-                return;
+                return Ok(());
             }
             self.classes.remove(id, slot, before, &self.scores);
         }
-        let id = self.classes.id(class);
+        let id = self.classes.id(class).ok_or(Unkeepable)?;
         self.scores[at] = score;
         self.classes.add(id, slot, answer, score);
         columns.answers[at] = answer;
         columns.class_of[at] = id;
+        Ok(())
     }
 
     /// Takes a node out of its class.
@@ -341,13 +335,17 @@ impl Shape {
         if cells.iter().any(|cell| cell.answer == NO_NODE) {
             return Err(Unkeepable);
         }
-        let (answer, score) = self.joined(cells);
+        let (answer, score) = self.joined(cells)?;
         let mut class: Class = cells.iter().map(|cell| i64::from(cell.grade)).collect();
         let mut shared = std::mem::take(&mut self.columns);
         let columns = Arc::make_mut(&mut shared);
-        self.put(columns, slot, answer, score, &mut class);
+        let put = self.put(columns, slot, answer, score, &mut class);
         self.columns = shared;
-        Ok(())
+        if put.is_err() {
+            // Not to be used again.
+            self.seen = u64::MAX;
+        }
+        put
     }
 
     /// Lends out what PostFilter has found out, if it holds; see [`Shape::take_back`].
@@ -389,7 +387,7 @@ impl Shape {
 
     /// About how much memory the shape takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let per_slot = size_of::<Answer>() + size_of::<ClassId>() + size_of::<i64>();
+        let per_slot = size_of::<Answer>() + size_of::<ClassId>() + size_of::<Sum>();
         let books: usize = self.books.iter().map(|b| b.ledger.bytes()).sum();
         size_of::<Self>() + self.scores.capacity() * per_slot + self.classes.bytes() + books
     }

@@ -4,7 +4,7 @@
 //! those that read its pods as well. Pods of many shapes share a sheet: all that tolerate the same taints, say, or all
 //! that request the same.
 
-use super::classes::{Answer, FEASIBLE, NO_NODE};
+use super::classes::{Answer, FEASIBLE, NO_NODE, Sum};
 use super::plan::{Group, Plan};
 use super::scratch::{Note, Scratch};
 use super::shape::Unkeepable;
@@ -26,7 +26,7 @@ const GRADES_MAX: usize = 4096;
 const CHANGES_MAX: usize = 16 * 1024;
 
 /// Which raw scores a node got from the plugins whose scores are brought to scale.
-pub(super) type Grade = u32;
+pub(super) type Grade = u16;
 
 /// An answer that nodes gave, and which filter gave it.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ pub(super) struct Cell {
     /// The raw scores; of feasible nodes only.
     pub(super) grade: Grade,
     /// The sum of the scores that need no scale, weights included; of feasible nodes only.
-    pub(super) score: i64,
+    pub(super) score: Sum,
 }
 
 impl Cell {
@@ -385,7 +385,7 @@ impl Sheet {
             self.cells[slot.index()] = Cell {
                 answer: FEASIBLE,
                 grade: latest.1,
-                score: *score,
+                score: Sum::try_from(*score).map_err(|_| Unkeepable)?,
             };
         }
         Ok(())
@@ -448,7 +448,7 @@ impl Sheet {
         Ok(Cell {
             answer: FEASIBLE,
             grade,
-            score: sum,
+            score: Sum::try_from(sum).map_err(|_| Unkeepable)?,
         })
     }
 
