@@ -351,6 +351,24 @@ fn nothing_is_bound_that_was_not_reserved() {
     assert_eq!(run.taken_back(), Vec::<String>::new());
 }
 
+/// Where pods look alike, PreFilter runs for the first of them alone: only pods without claims do.
+#[test]
+fn a_pod_without_claims_needs_no_state() {
+    for (claims, reserved, flight) in [
+        (&[][..], "done", Code::Skip),
+        (
+            &["d"][..],
+            "Error: VolumeBinding: Reserve ran without PreFilter",
+            Code::Error,
+        ),
+    ] {
+        let mut run = Run::new(world().with(wanting("d", "csi", "1Gi")), claims);
+        run.state.clear();
+        assert_eq!(run.reserve(), reserved, "{claims:?}");
+        assert_eq!(run.pre_flight().0, flight, "{claims:?}");
+    }
+}
+
 /// plugins 7.4, PreBind: one write after another, volumes first; the first failure stops, and gives back what was not
 /// written.
 #[test]
