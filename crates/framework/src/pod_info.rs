@@ -218,9 +218,10 @@ impl PodInfo {
     /// pods: to them it makes no difference which of the two is counted.
     pub fn counts_as(&self, other: &Self) -> bool {
         let (mine, others) = (&self.pod, &other.pod);
-        Arc::ptr_eq(&self.computed, &other.computed)
-            && mine.spec.template.is_same(&others.spec.template)
-            && mine.uid() == others.uid()
+        // Versions that different threads have decoded share nothing, and are equal all the same.
+        mine.uid() == others.uid()
+            && mine.spec.template == others.spec.template
+            && (Arc::ptr_eq(&self.computed, &other.computed) || self.computed == other.computed)
             && mine.namespace() == others.namespace()
             && mine.labels() == others.labels()
             && mine.metadata.deletion_timestamp == others.metadata.deletion_timestamp
@@ -373,6 +374,14 @@ mod tests {
         };
         for (situation, after, same) in [
             ("bound", changed(&|p| p.spec.node_name = "n".into()), true),
+            (
+                "decoded elsewhere",
+                changed(&|p| {
+                    p.spec.priority = Some(1);
+                    p.spec.priority = before.pod.spec.priority;
+                }),
+                true,
+            ),
             (
                 "a version",
                 changed(&|p| p.metadata.resource_version = "2".into()),
