@@ -38,6 +38,8 @@ pub mod volume_zone;
 mod volumes;
 mod wake;
 #[cfg(test)]
+mod wake_rules;
+#[cfg(test)]
 mod wake_tests;
 
 pub use registry::in_tree;

@@ -1,0 +1,431 @@
+//! Which events the in-tree plugins hear of, and what their hints say in the cases that the rules of the queue name.
+
+use crate::in_tree;
+use crate::testing::{full_pod, node};
+use berth_api::{Kind, Object};
+use berth_framework::event::{Change, EventRegistration};
+use berth_framework::registry::FactoryContext;
+use berth_framework::{ActionType, Cluster, ClusterEvent, EventResource, FeatureGates, Hint};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn registrations(plugin: &str) -> Vec<EventRegistration> {
+    let features = FeatureGates::default();
+    let cx = FactoryContext {
+        args: &Value::Null,
+        features: &features,
+    };
+    let registry = in_tree();
+    let factory = registry.get(plugin).expect("a plugin of that name");
+    let plugin = factory(&cx).expect("defaults are valid");
+    let events = plugin.events.expect("it hears of events");
+    events.events(&features)
+}
+
+/// the registrations, as `Resource:Action,Action`. Those on kinds that kube-scheduler's plugins do not hear of
+/// are supplements.
+#[test]
+fn each_plugin_hears_of_what_may_help_its_pods() {
+    const POD_UPDATE: &str = "UpdateNodeAllocatable,UpdateNodeLabel,UpdateNodeTaint,UpdateNodeCondition,UpdateNodeAnnotation,UpdateNodeDeclaredFeature,UpdatePodLabel,UpdatePodScaleDown,UpdatePodToleration,UpdatePodSchedulingGatesEliminated,UpdatePodGeneratedResourceClaim";
+    for (plugin, expected) in [
+        ("SchedulingGates", "Pod:UpdatePodSchedulingGatesEliminated"),
+        (
+            "NodeUnschedulable",
+            "Node:Add,UpdateNodeTaint Pod:UpdatePodToleration",
+        ),
+        ("NodeName", "Node:Add"),
+        (
+            "TaintToleration",
+            "Node:Add,UpdateNodeTaint Pod:UpdatePodToleration",
+        ),
+        ("NodeAffinity", "Node:Add,UpdateNodeLabel"),
+        ("NodePorts", "Pod:Delete Node:Add"),
+        (
+            "NodeResourcesFit",
+            "Pod:Delete,UpdatePodScaleDown Node:Add,UpdateNodeAllocatable resource.k8s.io/DeviceClass:Add,*",
+        ),
+        (
+            "VolumeRestrictions",
+            "Pod:Delete Node:Add PersistentVolumeClaim:Add",
+        ),
+        (
+            "NodeVolumeLimits",
+            "storage.k8s.io/CSINode:Add storage.k8s.io/CSINode:* Pod:Delete PersistentVolumeClaim:Add storage.k8s.io/VolumeAttachment:Delete",
+        ),
+        (
+            "VolumeBinding",
+            "storage.k8s.io/StorageClass:Add,* PersistentVolumeClaim:Add,* PersistentVolume:Add,* Node:Add,UpdateNodeLabel storage.k8s.io/CSINode:Add,* storage.k8s.io/CSIDriver:* storage.k8s.io/CSIStorageCapacity:Add,*",
+        ),
+        (
+            "VolumeZone",
+            "storage.k8s.io/StorageClass:Add Node:Add,UpdateNodeLabel PersistentVolumeClaim:Add,* PersistentVolume:Add,*",
+        ),
+        (
+            "PodTopologySpread",
+            "Pod:Add,Delete,UpdatePodLabel,UpdatePodToleration Node:Add,Delete,UpdateNodeLabel,UpdateNodeTaint",
+        ),
+        (
+            "InterPodAffinity",
+            "Pod:Add,Delete,UpdatePodLabel Node:Add,UpdateNodeLabel namespaces.v1.:Add,Delete,*",
+        ),
+        (
+            "NodeDeclaredFeatures",
+            "Node:Add,UpdateNodeDeclaredFeature Pod:*",
+        ),
+        ("DefaultPreemption", "Pod:Delete"),
+    ] {
+        let heard: Vec<String> = registrations(plugin)
+            .iter()
+            .map(|registration| {
+                let event = &registration.event;
+                let actions: Vec<&str> = event.action.bits().map(|(_, name)| name).collect();
+                let actions = actions.join(",").replace(POD_UPDATE, "*");
+                format!("{}:{actions}", event.resource.as_str())
+            })
+            .collect();
+        assert_eq!(heard.join(" "), expected, "{plugin}");
+    }
+}
+
+fn pod(fields: Value) -> Object {
+    Object::Pod(Arc::new(full_pod("changed", fields)))
+}
+
+fn on_node(mut fields: Value) -> Object {
+    fields["spec"]["nodeName"] = json!("n1");
+    pod(fields)
+}
+
+fn a_node(fields: Value) -> Object {
+    Object::Node(Arc::new(node("n1", fields)))
+}
+
+fn offering(cpu: &str, pods: &str) -> Object {
+    a_node(json!({"status": {"allocatable": {"cpu": cpu, "pods": pods}}}))
+}
+
+fn object(kind: Kind, fields: Value) -> Object {
+    let mut object = fields;
+    object["metadata"]["name"] = json!("o");
+    kind.decode(object.to_string().as_bytes())
+        .expect("an object")
+}
+
+/// What `plugin` says of the waiting pod; nothing when it does not hear of the event.
+fn said(plugin: &str, event: &ClusterEvent, waiting: &Value, change: Change<'_>) -> Option<Hint> {
+    let waiting = full_pod("waiting", waiting.clone());
+    let cluster = Cluster::default();
+    let mut answer = None;
+    for registration in registrations(plugin) {
+        if registration.event.matches(event) {
+            let hint = registration.hint.as_ref();
+            let said = hint.map_or(Ok(Hint::Queue), |hint| hint(&cluster, &waiting, change));
+            answer = answer.max(Some(said == Ok(Hint::Queue)));
+        }
+    }
+    answer.map(|helps| if helps { Hint::Queue } else { Hint::Skip })
+}
+
+/// Edge cases 96 to 107: what the hints say, and of which events plugins do not hear.
+#[test]
+fn hints_say_what_the_rules_name() {
+    use ActionType as A;
+    use EventResource as R;
+    const YES: Option<Hint> = Some(Hint::Queue);
+    const NO: Option<Hint> = Some(Hint::Skip);
+    let wants_cpu =
+        json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}});
+    let near = json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "zone"},
+    ]}}}});
+    let spread = json!({"metadata": {"labels": {"app": "a"}}, "spec": {"topologySpreadConstraints": [{
+        "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+    }]}});
+    let on_ssd = json!({"spec": {"nodeSelector": {"disk": "ssd"}}});
+    let port =
+        |port: u16| json!({"spec": {"containers": [{"name": "c", "ports": [{"hostPort": port}]}]}});
+    let inline = json!({"spec": {"volumes": [{"name": "v", "csi": {"driver": "o"}}]}});
+    let plain = json!({});
+    let tolerant = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
+    let labelled = |labels: Value| a_node(json!({"metadata": {"labels": labels}}));
+    let cordoned = |cordoned: bool| a_node(json!({"spec": {"unschedulable": cordoned}}));
+    let volume = |zone: &str| {
+        object(
+            Kind::PersistentVolume,
+            json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}}),
+        )
+    };
+    let capacity = |size: &str| {
+        object(
+            Kind::CsiStorageCapacity,
+            json!({"capacity": size, "storageClassName": "fast"}),
+        )
+    };
+    let driver = |counts: bool| {
+        object(
+            Kind::CsiDriver,
+            json!({"spec": {"storageCapacity": counts}}),
+        )
+    };
+    let app = || on_node(json!({"metadata": {"labels": {"app": "a"}}}));
+    let cpu = |amount: &str| {
+        on_node(
+            json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": amount}}}]}}),
+        )
+    };
+    let itself = |fields: &Value| Object::Pod(Arc::new(full_pod("waiting", fields.clone())));
+    for (case, plugin, resource, action, waiting, old, new, expected) in [
+        (
+            96,
+            "NodeResourcesFit",
+            R::AssignedPod,
+            A::DELETE,
+            &wants_cpu,
+            Some(app()),
+            None,
+            YES,
+        ),
+        (
+            96,
+            "NodeResourcesFit",
+            R::AssignedPod,
+            A::ADD,
+            &wants_cpu,
+            None,
+            Some(app()),
+            None,
+        ),
+        (
+            96,
+            "InterPodAffinity",
+            R::AssignedPod,
+            A::ADD,
+            &near,
+            None,
+            Some(app()),
+            YES,
+        ),
+        (
+            96,
+            "PodTopologySpread",
+            R::AssignedPod,
+            A::ADD,
+            &spread,
+            None,
+            Some(app()),
+            YES,
+        ),
+        (
+            97,
+            "NodeResourcesFit",
+            R::AssignedPod,
+            A::UPDATE_POD_SCALE_DOWN,
+            &wants_cpu,
+            Some(cpu("2")),
+            Some(cpu("1")),
+            YES,
+        ),
+        (
+            98,
+            "TaintToleration",
+            R::UnschedulablePod,
+            A::UPDATE_POD_LABEL,
+            &plain,
+            Some(itself(&plain)),
+            Some(itself(&spread)),
+            None,
+        ),
+        (
+            99,
+            "NodeAffinity",
+            R::Node,
+            A::UPDATE_NODE_LABEL,
+            &on_ssd,
+            Some(labelled(json!({"disk": "ssd"}))),
+            Some(labelled(json!({"disk": "ssd", "x": "y"}))),
+            NO,
+        ),
+        (
+            99,
+            "NodeAffinity",
+            R::Node,
+            A::UPDATE_NODE_LABEL,
+            &on_ssd,
+            Some(labelled(json!({"x": "y"}))),
+            Some(labelled(json!({"disk": "ssd"}))),
+            YES,
+        ),
+        (
+            100,
+            "NodeResourcesFit",
+            R::Node,
+            A::UPDATE_NODE_ALLOCATABLE,
+            &wants_cpu,
+            Some(offering("1", "9")),
+            Some(offering("1500m", "9")),
+            NO,
+        ),
+        (
+            100,
+            "NodeResourcesFit",
+            R::Node,
+            A::UPDATE_NODE_ALLOCATABLE,
+            &wants_cpu,
+            Some(offering("4", "9")),
+            Some(offering("4", "10")),
+            YES,
+        ),
+        (
+            101,
+            "NodeUnschedulable",
+            R::Node,
+            A::ADD,
+            &plain,
+            None,
+            Some(cordoned(true)),
+            NO,
+        ),
+        (
+            101,
+            "NodeUnschedulable",
+            R::Node,
+            A::UPDATE_NODE_TAINT,
+            &plain,
+            Some(cordoned(true)),
+            Some(cordoned(false)),
+            YES,
+        ),
+        (
+            102,
+            "TaintToleration",
+            R::UnschedulablePod,
+            A::UPDATE_POD_TOLERATION,
+            &tolerant,
+            Some(itself(&plain)),
+            Some(itself(&tolerant)),
+            YES,
+        ),
+        (
+            102,
+            "NodeUnschedulable",
+            R::UnschedulablePod,
+            A::UPDATE_POD_TOLERATION,
+            &tolerant,
+            Some(itself(&plain)),
+            Some(itself(&tolerant)),
+            YES,
+        ),
+        (
+            103,
+            "VolumeZone",
+            R::PersistentVolume,
+            A::UPDATE,
+            &plain,
+            Some(volume("a")),
+            Some(volume("a")),
+            NO,
+        ),
+        (
+            103,
+            "VolumeZone",
+            R::PersistentVolume,
+            A::UPDATE,
+            &plain,
+            Some(volume("a")),
+            Some(volume("b")),
+            YES,
+        ),
+        (
+            104,
+            "VolumeBinding",
+            R::CsiStorageCapacity,
+            A::UPDATE,
+            &plain,
+            Some(capacity("2Gi")),
+            Some(capacity("1Gi")),
+            NO,
+        ),
+        (
+            104,
+            "VolumeBinding",
+            R::CsiStorageCapacity,
+            A::UPDATE,
+            &plain,
+            Some(capacity("1Gi")),
+            Some(capacity("2Gi")),
+            YES,
+        ),
+        (
+            105,
+            "VolumeBinding",
+            R::CsiDriver,
+            A::UPDATE,
+            &inline,
+            Some(driver(true)),
+            Some(driver(true)),
+            NO,
+        ),
+        (
+            105,
+            "VolumeBinding",
+            R::CsiDriver,
+            A::UPDATE,
+            &inline,
+            Some(driver(true)),
+            Some(driver(false)),
+            YES,
+        ),
+        (
+            106,
+            "NodePorts",
+            R::AssignedPod,
+            A::DELETE,
+            &port(80),
+            Some(on_node(port(80))),
+            None,
+            YES,
+        ),
+        (
+            106,
+            "NodePorts",
+            R::AssignedPod,
+            A::DELETE,
+            &port(80),
+            Some(on_node(port(81))),
+            None,
+            NO,
+        ),
+        (
+            107,
+            "PodTopologySpread",
+            R::Node,
+            A::DELETE,
+            &spread,
+            Some(labelled(json!({"zone": "a"}))),
+            None,
+            YES,
+        ),
+        (
+            107,
+            "PodTopologySpread",
+            R::Node,
+            A::DELETE,
+            &spread,
+            Some(labelled(json!({"rack": "a"}))),
+            None,
+            NO,
+        ),
+    ] {
+        let event = ClusterEvent::new(resource, action);
+        let change = Change {
+            old: old.as_ref(),
+            new: new.as_ref(),
+        };
+        let got = said(plugin, &event, waiting, change);
+        assert_eq!(
+            got, expected,
+            "edge case {case}: {plugin}, {event}, {waiting}"
+        );
+    }
+}
