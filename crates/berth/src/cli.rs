@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Conformance(ConformanceArgs),
     /// Run the core in a simulated world and check its invariants
     #[command(
-        after_help = "Examples: berth simulate --seeds 100\n          berth simulate --seed 42 --faults calls,failovers"
+        after_help = "Example: berth simulate --seeds 100\n         berth simulate --seed 42 --faults calls,failovers"
     )]
     Simulate(SimulateArgs),
     /// Measure
