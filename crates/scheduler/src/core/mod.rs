@@ -35,7 +35,7 @@ use crate::cache::Cache;
 use crate::cycle::{Outcome, Parked, Returning};
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
 use crate::evaluator::{EvaluatorKind, Keeper, NoStopwatch, NominatedPods, Stopwatch};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Sampler};
 use crate::profile::{Profile, ProfileErrors, ProfileSpec, Profiles};
 use crate::queue::{Nominator, ProfileHooks, QueueConfig, SchedulingQueue};
 use berth_api::{Duration, Str, Time};
@@ -100,7 +100,7 @@ impl fmt::Debug for SchedulerOptions {
     }
 }
 
-/// The scheduling core. See the [module](self).
+/// The scheduling core: one state machine, driven by its inputs and the time that comes with them.
 pub struct Scheduler {
     pub(crate) features: FeatureGates,
     pub(crate) profiles: Profiles,
@@ -128,7 +128,9 @@ pub struct Scheduler {
     pub(crate) preemptions: Preemptions,
     pub(crate) explanations: Explanations,
     pub(crate) metrics: Metrics,
-    pub(crate) stopwatch: Box<dyn Stopwatch>,
+    pub(crate) stopwatch: Arc<dyn Stopwatch>,
+    /// Chooses the cycles in which single plugins are timed.
+    pub(crate) sampler: Sampler,
 }
 
 impl Scheduler {
@@ -151,11 +153,12 @@ impl Scheduler {
             features,
             ..QueueConfig::default()
         };
+        let stopwatch: Arc<dyn Stopwatch> = options.stopwatch.into();
         Ok(Self {
             profiles,
             percentage_of_nodes_to_score: options.percentage_of_nodes_to_score,
             cache: Cache::default(),
-            queue: SchedulingQueue::new(config, hooks, now),
+            queue: SchedulingQueue::new(config, hooks, now).timed_by(stopwatch.clone()),
             io: Io::new(Dispatcher::new(DispatcherOptions {
                 asynchronous: features.enabled(Feature::SchedulerAsyncAPICalls),
                 seed: options.seed,
@@ -176,7 +179,8 @@ impl Scheduler {
             preemptions: Preemptions::default(),
             explanations: Explanations::default(),
             metrics: Metrics::default(),
-            stopwatch: options.stopwatch,
+            stopwatch,
+            sampler: Sampler::default(),
             features,
         })
     }

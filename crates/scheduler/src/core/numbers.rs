@@ -30,10 +30,7 @@ impl Scheduler {
         for (event, entries) in queue.inflight_events() {
             metrics.set(Metric::InflightEvents, &[event], entries as f64);
         }
-        for ((plugin, event, hint), calls) in queue.queueing_hint_executions() {
-            let labels = [plugin, event, hint];
-            metrics.set(Metric::QueueingHintExecutions, &labels, calls as f64);
-        }
+        metrics.absorb(queue.durations());
         for ((plugin, result), calls) in queue.pre_queueing_hint_evaluations_total() {
             let labels = [plugin, result];
             metrics.set(Metric::PreQueueingHintEvaluations, &labels, calls as f64);
@@ -61,6 +58,7 @@ impl Scheduler {
     /// Forgets what was counted and observed; gauges tell the present as before (M-3).
     pub fn reset_metrics(&mut self) {
         self.metrics.reset();
+        self.queue.reset_durations();
     }
 
     /// Books what an evaluation did.
@@ -92,6 +90,9 @@ impl Scheduler {
             &mut profile.score.iter().map(|m| &m.member.name),
             &tally.score,
         );
+        if let Some(sampled) = &tally.sampled {
+            self.metrics.absorb(sampled);
+        }
         for span in &tally.spans {
             self.book_point(span.point.as_str(), span.code, profile, span.nanos);
         }

@@ -207,6 +207,7 @@ impl Scheduler {
         let (mut start, mut rng) = (self.start_node, self.rng.clone());
         let kind = self.evaluator;
         let mut keeper = std::mem::take(&mut self.keeper);
+        attempt.evaluation.tally.sampled = self.sampler.choose().then(Box::default);
         let mut evaluator = self.evaluator(&mut attempt, now);
         let found = match kind {
             EvaluatorKind::Plain => evaluator.find(percentage, &mut start, &mut rng),

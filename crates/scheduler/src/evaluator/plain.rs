@@ -50,6 +50,15 @@ pub enum Found {
     Failed(Status),
 }
 
+/// The code that stands for an answer of PreFilter in the metrics.
+fn code_of(result: &PreFilterResult) -> Code {
+    match result {
+        PreFilterResult::Skip => Code::Skip,
+        PreFilterResult::Reject(status) => status.code(),
+        PreFilterResult::AllNodes | PreFilterResult::Nodes(_) => Code::Success,
+    }
+}
+
 impl Evaluator<'_> {
     /// Runs PreFilter (F-8).
     ///
@@ -77,7 +86,11 @@ impl Evaluator<'_> {
                 features: self.features,
             };
             let state = &mut self.evaluation.state;
+            let began = self.evaluation.tally.begin(self.stopwatch);
             let result = member.plugin.pre_filter(&cx, state, self.pod);
+            let called = (member.name.as_str(), Point::PreFilter);
+            let tally = &mut self.evaluation.tally;
+            tally.called(began, self.stopwatch, called, code_of(&result));
             if !matches!(result, PreFilterResult::Skip) {
                 Tally::count(&mut self.evaluation.tally.pre_filter, at);
             }

@@ -67,7 +67,11 @@ impl Evaluator<'_> {
                 features: self.features,
             };
             let state = &mut self.evaluation.state;
+            let began = self.evaluation.tally.begin(self.stopwatch);
             let status = member.plugin.pre_score(&cx, state, self.pod, feasible);
+            let called = (member.name.as_str(), Point::PreScore);
+            let tally = &mut self.evaluation.tally;
+            tally.called(began, self.stopwatch, called, status.code());
             if status.is_skip() {
                 self.evaluation.skip_score.insert(member.id);
                 skipped.push(member.name.clone());
@@ -119,10 +123,15 @@ impl Evaluator<'_> {
                     ));
                 };
                 Tally::count(&mut self.evaluation.tally.score, at);
+                let began = self.evaluation.tally.begin(self.stopwatch);
                 let score = member
                     .plugin
-                    .score(&cx, &self.evaluation.state, self.pod, view)
-                    .map_err(|status| failed("running Score plugins:", &status))?;
+                    .score(&cx, &self.evaluation.state, self.pod, view);
+                let code = score.as_ref().err().map_or(Code::Success, Status::code);
+                let called = (member.name.as_str(), Point::Score);
+                let tally = &mut self.evaluation.tally;
+                tally.called(began, self.stopwatch, called, code);
+                let score = score.map_err(|status| failed("running Score plugins:", &status))?;
                 raw.push((*node, score));
             }
             let status = member

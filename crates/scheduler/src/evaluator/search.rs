@@ -138,9 +138,13 @@ impl Evaluator<'_> {
                 continue;
             }
             Tally::count(&mut self.evaluation.tally.filter, at);
+            let began = self.evaluation.tally.begin(self.stopwatch);
             let status = member
                 .plugin
                 .filter(&cx, &self.evaluation.state, self.pod, view);
+            let called = (member.name.as_str(), Point::Filter);
+            let tally = &mut self.evaluation.tally;
+            tally.called(began, self.stopwatch, called, status.code());
             if status.is_success() {
                 continue;
             }

@@ -1,11 +1,12 @@
 //! What an evaluation did, counted for the metrics.
 
+use crate::metrics::Metrics;
 use crate::profile::Point;
 use berth_framework::Code;
 use smallvec::SmallVec;
 
 /// Tells how much time has passed. Only metrics read it; no decision does, so that a run can be repeated.
-pub trait Stopwatch: Send {
+pub trait Stopwatch: Send + Sync {
     /// Nanoseconds since some fixed moment.
     fn nanos(&self) -> u64;
 }
@@ -44,6 +45,9 @@ pub struct Tally {
     pub score: SmallVec<[u32; 16]>,
     /// Runs of whole points.
     pub spans: SmallVec<[Span; 8]>,
+    /// How long single calls of plugins took, in a cycle that was chosen for it; see
+    /// [`Sampler`](crate::metrics::Sampler).
+    pub sampled: Option<Box<Metrics>>,
 }
 
 impl Tally {
@@ -62,6 +66,25 @@ impl Tally {
             counts.resize(at + 1, 0);
         }
         counts[at] = counts[at].saturating_add(calls);
+    }
+
+    /// The time, when single calls are timed in this cycle.
+    pub(super) fn begin(&self, stopwatch: &dyn Stopwatch) -> Option<u64> {
+        self.sampled.is_some().then(|| stopwatch.nanos())
+    }
+
+    /// Notes one call of a plugin that began at `began`.
+    pub(super) fn called(
+        &mut self,
+        began: Option<u64>,
+        stopwatch: &dyn Stopwatch,
+        (plugin, point): (&str, Point),
+        code: Code,
+    ) {
+        if let (Some(began), Some(sampled)) = (began, &mut self.sampled) {
+            let nanos = stopwatch.nanos().saturating_sub(began);
+            sampled.observe_plugin(plugin, point.as_str(), code, nanos);
+        }
     }
 
     /// Notes one run of a point.

@@ -133,8 +133,10 @@ families! {
         "Latency for running all plugins of a specific extension point.";
     PluginEvaluation: Beta Counter, "scheduler_plugin_evaluation_total" ["plugin", "extension_point", "profile"]
         "Calls of plugins, by plugin, extension point and profile";
-    QueueingHintExecutions: Alpha Counter, "scheduler_queueing_hint_executions_total" ["plugin", "event", "hint"]
-        "Calls of queueing hints, by plugin, event and answer";
+    PluginExecutionDuration: Alpha exp(0.00001, 1.5, 20), "scheduler_plugin_execution_duration_seconds" ["plugin", "extension_point", "status"]
+        "Time that single calls of plugins took, in one of ten cycles and runs of PreEnqueue";
+    QueueingHintExecutionDuration: Alpha exp(0.00001, 1.5, 20), "scheduler_queueing_hint_execution_duration_seconds" ["plugin", "event", "hint"]
+        "Time that queueing hints took, by plugin, event and answer";
     PreQueueingHintEvaluations: Alpha Counter, "scheduler_pre_queueing_hint_evaluations_total" ["plugin", "result"]
         "Calls of pre-queueing hints, by whether they narrowed the pods";
     QueueIncomingPods: Stable Counter, "scheduler_queue_incoming_pods_total" ["queue", "event"]

@@ -4,11 +4,16 @@
 //! writes it in Prometheus' text format.
 
 mod family;
+#[cfg(test)]
+mod reference;
+mod sample;
 mod text;
 
 pub use family::{Buckets, FAMILIES, Family, Metric, MetricKind, Stability};
+pub use sample::Sampler;
 
 use berth_api::Str;
+use berth_framework::Code;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::FxHasher;
@@ -40,6 +45,30 @@ pub struct HistogramValue {
 }
 
 impl HistogramValue {
+    /// No observations.
+    pub fn new(buckets: Buckets) -> Self {
+        Self {
+            counts: vec![0; buckets.count + 1].into(),
+            sum: 0.0,
+        }
+    }
+
+    /// Adds one observation.
+    pub fn observe(&mut self, buckets: Buckets, observed: f64) {
+        let bounds = buckets.bounds();
+        let at = bounds.take_while(|bound| observed > *bound).count();
+        self.counts[at] += 1;
+        self.sum += observed;
+    }
+
+    /// Adds the observations of another histogram with the same bounds.
+    fn absorb(&mut self, other: &Self) {
+        for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
+            *sum += count;
+        }
+        self.sum += other.sum;
+    }
+
     /// How many observations there were.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -116,10 +145,7 @@ impl Metrics {
         debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
         let fresh = || match family.kind {
             MetricKind::Counter | MetricKind::Gauge => Value::Number(0.0),
-            MetricKind::Histogram(buckets) => Value::Histogram(HistogramValue {
-                counts: vec![0; buckets.count + 1].into(),
-                sum: 0.0,
-            }),
+            MetricKind::Histogram(buckets) => Value::Histogram(HistogramValue::new(buckets)),
         };
         let value = self.series[metric as usize].get_or_insert(labels, fresh);
         self.dropped += u64::from(value.is_none());
@@ -151,14 +177,46 @@ impl Metrics {
             debug_assert!(false, "{} is no histogram", metric.family().name);
             return;
         };
-        let at = buckets
-            .bounds()
-            .take_while(|bound| observed > *bound)
-            .count();
         if let Some(Value::Histogram(histogram)) = self.value(metric, labels) {
-            histogram.counts[at] += 1;
-            histogram.sum += observed;
+            histogram.observe(buckets, observed);
         }
+    }
+
+    /// Adds observations to a histogram that were made elsewhere with its bounds.
+    pub fn merge(&mut self, metric: Metric, labels: &[&str], observed: &HistogramValue) {
+        if let Some(Value::Histogram(histogram)) = self.value(metric, labels) {
+            histogram.absorb(observed);
+        }
+    }
+
+    /// Notes one call of a plugin at an extension point, of so many nanoseconds.
+    pub fn observe_plugin(&mut self, plugin: &str, point: &str, code: Code, nanos: u64) {
+        let labels = [plugin, point, code.as_str()];
+        let seconds = nanos as f64 / 1e9;
+        self.observe(Metric::PluginExecutionDuration, &labels, seconds);
+    }
+
+    /// Adds counters, gauges and observations that were noted elsewhere.
+    pub fn absorb(&mut self, other: &Self) {
+        for (at, series) in other.series.iter().enumerate() {
+            for (values, value) in &series.0 {
+                let labels: SmallVec<[&str; 3]> = values.iter().map(Str::as_str).collect();
+                let fresh = || match value {
+                    Value::Number(_) => Value::Number(0.0),
+                    Value::Histogram(histogram) => Value::Histogram(HistogramValue {
+                        counts: vec![0; histogram.counts.len()].into(),
+                        sum: 0.0,
+                    }),
+                };
+                match (self.series[at].get_or_insert(&labels, fresh), value) {
+                    (Some(Value::Number(sum)), Value::Number(number)) => *sum += number,
+                    (Some(Value::Histogram(sum)), Value::Histogram(more)) => sum.absorb(more),
+                    (Some(_), _) => debug_assert!(false, "a metric has one kind of value"),
+                    (None, _) => self.dropped += 1,
+                }
+            }
+        }
+        self.dropped += other.dropped;
     }
 
     /// The number of a counter or gauge; zero when nothing was noted.

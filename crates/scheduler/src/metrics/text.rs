@@ -46,10 +46,7 @@ impl FamilySnapshot {
         }
         if self.series.is_empty() {
             let zero = match family.kind {
-                MetricKind::Histogram(buckets) => Value::Histogram(HistogramValue {
-                    counts: vec![0; buckets.count + 1].into(),
-                    sum: 0.0,
-                }),
+                MetricKind::Histogram(buckets) => Value::Histogram(HistogramValue::new(buckets)),
                 _ => Value::Number(0.0),
             };
             self.render_value(text, &[], &zero);

@@ -4,7 +4,7 @@
 //! and checks that the whole can work. All profiles share one queue, so they must agree on its order.
 //!
 //! **Architecture invariant:** no plugin is known here by more than its name; they come from a
-//! [`Registry`](berth_framework::registry::Registry).
+//! [`Registry`].
 
 mod defaults;
 mod error;

@@ -55,7 +55,7 @@ impl SchedulingQueue {
         }
         let mut to_move = std::mem::take(&mut self.to_move);
         self.walks += 1;
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(self.stopwatch.clone());
         let profiles = self.profiles.ids().map(Some).chain([None]);
         for profile in profiles {
             let narrowed = match profile {

@@ -5,10 +5,13 @@ use super::entry::{EntryId, QueuedPodInfo};
 use super::hooks::{Matched, Profile};
 use super::metrics::QueueMetrics;
 use super::notice::{Notice, Notices};
+use crate::evaluator::Stopwatch;
+use crate::metrics::{HistogramValue, Metric, MetricKind};
 use berth_api::Str;
 use berth_framework::event::{Change, HintFn, Touched};
 use berth_framework::{Cluster, Hint};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// What a hint answered, as the `hint` label of its metric has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,30 +74,67 @@ pub(super) enum Strategy {
     Immediately,
 }
 
-/// How often each plugin's hints answered what, for one event.
-#[derive(Debug, Default)]
-pub(super) struct Tally(SmallVec<[(Str, HintCounts); 4]>);
+/// How often each plugin's hints answered what for one event, and how long that took.
+pub(super) struct Tally {
+    stopwatch: Arc<dyn Stopwatch>,
+    counts: SmallVec<[(Str, HintCounts); 4]>,
+    /// By the place among `counts`.
+    took: Vec<(usize, HintOutcome, HistogramValue)>,
+    /// When the last call ended.
+    last: u64,
+}
 
 impl Tally {
+    pub(super) fn new(stopwatch: Arc<dyn Stopwatch>) -> Self {
+        Self {
+            last: stopwatch.nanos(),
+            stopwatch,
+            counts: SmallVec::new(),
+            took: Vec::new(),
+        }
+    }
+
+    /// A hint was asked. What lay between it and the one before counts as its time: reading the time twice a call
+    /// would cost as much as most hints.
     fn count(&mut self, plugin: &Str, outcome: HintOutcome) {
-        let at = match self.0.iter().position(|(name, _)| name == plugin) {
+        let at = match self.counts.iter().position(|(name, _)| name == plugin) {
             Some(at) => at,
             None => {
-                self.0.push((plugin.clone(), HintCounts::default()));
-                self.0.len() - 1
+                self.counts.push((plugin.clone(), HintCounts::default()));
+                self.counts.len() - 1
             }
         };
-        self.0[at].1[outcome as usize] += 1;
+        self.counts[at].1[outcome as usize] += 1;
+        let now = self.stopwatch.nanos();
+        let seconds = now.saturating_sub(self.last) as f64 / 1e9;
+        self.last = now;
+        let MetricKind::Histogram(buckets) = Metric::QueueingHintExecutionDuration.family().kind
+        else {
+            return;
+        };
+        let mut took = self.took.iter_mut();
+        match took.find(|(plugin, hint, _)| (*plugin, *hint) == (at, outcome)) {
+            Some((_, _, histogram)) => histogram.observe(buckets, seconds),
+            None => {
+                let mut histogram = HistogramValue::new(buckets);
+                histogram.observe(buckets, seconds);
+                self.took.push((at, outcome, histogram));
+            }
+        }
     }
 
     /// How many hints were asked.
     pub(super) fn total(&self) -> u64 {
-        self.0.iter().flat_map(|(_, counts)| counts).sum()
+        self.counts.iter().flat_map(|(_, counts)| counts).sum()
     }
 
     /// Adds the counts to the metrics.
     pub(super) fn record(self, event: &Str, metrics: &mut QueueMetrics) {
-        for (plugin, counts) in self.0 {
+        for (at, hint, took) in &self.took {
+            let plugin = &self.counts[*at].0;
+            metrics.hints_took([plugin, event, hint.label()], took);
+        }
+        for (plugin, counts) in self.counts {
             metrics.hints(&plugin, event, counts);
         }
     }

@@ -1,10 +1,15 @@
-//! What the queue counts (spec section 7: the metrics of the queue). Durations are not here: the core has no clock.
+//! What the queue counts and, with a stopwatch, times (spec section 7: the metrics of the queue).
 
 use super::entry::QueuedIn;
 use super::hints::{HintCounts, HintOutcome, NarrowingResult};
+use crate::metrics::{HistogramValue, Metric, Metrics};
 use berth_api::Str;
+use berth_framework::Code;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+
+/// The extension point that the queue runs.
+pub(super) const PRE_ENQUEUE: &str = "PreEnqueue";
 
 /// The label of [`QueueMetrics::inflight_events`] that counts the pods in flight.
 pub const POD_POPPED: &str = "PodPopped";
@@ -17,6 +22,7 @@ pub struct QueueMetrics {
     inflight: FxHashMap<Str, i64>,
     hints: FxHashMap<(Str, Str), HintCounts>,
     narrowings: FxHashMap<Str, [u64; 2]>,
+    durations: Metrics,
     /// How often the log of events for pods in flight was full and collapsed into one entry.
     pub event_log_collapses_total: u64,
 }
@@ -64,6 +70,28 @@ impl QueueMetrics {
 
     pub(super) fn narrowing(&mut self, plugin: &Str, result: NarrowingResult) {
         self.narrowings.entry(plugin.clone()).or_default()[result as usize] += 1;
+    }
+
+    /// one run of PreEnqueue, with the code that it ended with.
+    pub(super) fn pre_enqueue(&mut self, profile: &Str, code: Code, nanos: u64) {
+        let labels = [PRE_ENQUEUE, code.as_str(), profile.as_str()];
+        let metric = Metric::FrameworkExtensionPointDuration;
+        self.durations.observe(metric, &labels, nanos as f64 / 1e9);
+    }
+
+    /// calls of one plugin's hints.
+    pub(super) fn hints_took(&mut self, labels: [&str; 3], took: &HistogramValue) {
+        let metric = Metric::QueueingHintExecutionDuration;
+        self.durations.merge(metric, &labels, took);
+    }
+
+    pub(super) fn durations_mut(&mut self) -> &mut Metrics {
+        &mut self.durations
+    }
+
+    /// The histograms of PreEnqueue and of queueing hints. They hold only zeroes when the queue has no stopwatch.
+    pub fn durations(&self) -> &Metrics {
+        &self.durations
     }
 
     /// `queue_incoming_pods_total{queue,event}`; gated pods count as unschedulable.

@@ -48,6 +48,8 @@ pub use notice::Notice;
 pub use pod_events::{PodEvents, pod_update_events};
 pub use report::{NOT_READY_FOR_SCHEDULING, PreEnqueueReport, SCHEDULING_GATED};
 
+use crate::evaluator::{NoStopwatch, Stopwatch};
+use crate::metrics::Sampler;
 use backoff::{Backoff, ORDERING_WINDOW};
 use berth_api::{Duration, Object, Pod, Time};
 use berth_framework::call::PodRef;
@@ -133,6 +135,9 @@ pub struct SchedulingQueue {
     to_move: Vec<(EntryId, Strategy)>,
     next_backoff_flush: Time,
     next_leftover_flush: Time,
+    /// For the metrics alone.
+    stopwatch: Arc<dyn Stopwatch>,
+    sampler: Sampler,
 }
 
 impl SchedulingQueue {
@@ -176,8 +181,22 @@ impl SchedulingQueue {
                 now + ORDERING_WINDOW
             },
             next_leftover_flush: now + LEFTOVER_FLUSH_PERIOD,
+            stopwatch: Arc::new(NoStopwatch),
+            sampler: Sampler::default(),
             config,
         }
+    }
+
+    /// Times PreEnqueue and hints with a stopwatch, for the metrics alone.
+    #[must_use]
+    pub fn timed_by(mut self, stopwatch: Arc<dyn Stopwatch>) -> Self {
+        self.stopwatch = stopwatch;
+        self
+    }
+
+    /// Forgets the durations that were observed (M-3).
+    pub fn reset_durations(&mut self) {
+        self.metrics.durations_mut().reset();
     }
 
     /// A new pod without a node. A pod that is queued or in flight already is treated as updated, or as
@@ -266,7 +285,7 @@ impl SchedulingQueue {
                 heard: entry.profile.map_or(&[], |profile| matched.of(profile)),
                 narrowed: &[],
             };
-            let mut tally = Tally::default();
+            let mut tally = Tally::new(self.stopwatch.clone());
             let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.notices);
             tally.record(&matched.label, &mut self.metrics);
             let place = self.requeue(cx, id, strategy, &matched.label);
@@ -407,7 +426,7 @@ impl SchedulingQueue {
                 heard: id.map_or(&[], |id| event.matched.of(id)),
                 narrowed: &[],
             };
-            let mut tally = Tally::default();
+            let mut tally = Tally::new(self.stopwatch.clone());
             let answer = question.put_to(info, None, &mut tally, &mut self.notices);
             tally.record(&event.matched.label, &mut self.metrics);
             match answer {

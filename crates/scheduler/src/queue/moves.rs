@@ -2,6 +2,7 @@
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::hints::Strategy;
+use super::metrics::PRE_ENQUEUE;
 use super::notice::Notice;
 use super::report::Rejection;
 use super::{SchedulingQueue, label};
@@ -125,6 +126,9 @@ impl SchedulingQueue {
             .features
             .enabled(Feature::SchedulerPreEnqueuePodStatus);
         let gate = info.gating_plugin.take();
+        let stopwatch = &*self.stopwatch;
+        let is_sampled = self.sampler.choose();
+        let began = stopwatch.nanos();
         let is_gate = |plugin: &&Arc<dyn PreEnqueue>| {
             gate.as_ref()
                 .is_some_and(|gate| plugin.name() == gate.as_str())
@@ -132,10 +136,19 @@ impl SchedulingQueue {
         let first = plugins.iter().filter(is_gate);
         let others = plugins.iter().filter(|plugin| !is_gate(plugin));
         for plugin in first.chain(others) {
+            let called = stopwatch.nanos();
             let status = plugin.pre_enqueue(cx, &info.pod);
+            if is_sampled {
+                let nanos = stopwatch.nanos().saturating_sub(called);
+                let durations = self.metrics.durations_mut();
+                durations.observe_plugin(plugin.name(), PRE_ENQUEUE, status.code(), nanos);
+            }
             if status.is_success() {
                 continue;
             }
+            let nanos = stopwatch.nanos().saturating_sub(began);
+            self.metrics
+                .pre_enqueue(&info.pod.spec.scheduler_name, status.code(), nanos);
             let name = Str::new(plugin.name());
             if status.code() == Code::Error {
                 self.notices.push(|| Notice::PreEnqueueError {
@@ -167,6 +180,9 @@ impl SchedulingQueue {
             info.gating_plugin = Some(name);
             return;
         }
+        let nanos = stopwatch.nanos().saturating_sub(began);
+        self.metrics
+            .pre_enqueue(&info.pod.spec.scheduler_name, Code::Success, nanos);
         if reports_wanted {
             let QueuedPodInfo {
                 remembered, pod, ..

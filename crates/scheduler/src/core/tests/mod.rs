@@ -5,6 +5,7 @@ mod calls;
 mod changes;
 mod cycles;
 mod failures;
+mod measures;
 mod preemptions;
 mod property;
 mod statuses;

@@ -1,0 +1,43 @@
+//! Which cycles are looked at closely: timing every call of every plugin would cost more than many of these calls.
+
+/// How many are chosen of a hundred, as in kube-scheduler.
+const CHOSEN_PERCENT: u8 = 10;
+
+/// Chooses one of ten at random, the first one always, so that every metric has something to show soon.
+///
+/// It has its own randomness: no decision depends on what is measured.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    rng: fastrand::Rng,
+    is_first: bool,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self {
+            rng: fastrand::Rng::with_seed(0),
+            is_first: true,
+        }
+    }
+}
+
+impl Sampler {
+    /// Whether the next one is chosen.
+    pub fn choose(&mut self) -> bool {
+        std::mem::take(&mut self.is_first) || self.rng.u8(..100) < CHOSEN_PERCENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Q-110, edge case 143.
+    #[test]
+    fn about_one_of_ten_is_chosen_and_the_first() {
+        let mut sampler = Sampler::default();
+        assert!(sampler.choose());
+        let chosen = (0..10_000).filter(|_| sampler.choose()).count();
+        assert!((900..=1100).contains(&chosen), "{chosen} of 10000");
+    }
+}
