@@ -33,6 +33,8 @@ fn waiting_for(resource: EventResource, action: ActionType) -> World {
     w
 }
 
+/// each kind of change raises its own event, and none when nothing has changed that
+/// matters; edge cases 131 (of a pod that has a node) and 189.
 #[test]
 fn changes_wake_who_waits_for_them() {
     use ActionType as A;
@@ -174,7 +176,7 @@ fn changes_wake_who_waits_for_them() {
     }
 }
 
-/// Edge cases 134 and 135: who had to respect a nomination hears when it ends.
+/// edge cases 134 and 135: who had to respect a nomination hears when it ends.
 #[test]
 fn a_nomination_that_ends_wakes_pods_of_no_higher_priority() {
     type Change = fn(&mut World);
@@ -218,7 +220,7 @@ fn a_nomination_that_ends_wakes_pods_of_no_higher_priority() {
     }
 }
 
-/// Edge cases 181 to 183, and 187 in its harmless form.
+/// edge cases 181 to 183, and 187 in its harmless form.
 #[test]
 fn pods_are_queued_counted_or_ignored() {
     let mut w = world([fits()]);
@@ -264,6 +266,57 @@ fn a_pod_of_the_same_name_is_another_pod() {
     w.pod(pod("p").uid("third"));
     let (_, info) = w.core.queue().get("default", "p").unwrap();
     assert_eq!(*info.pod.uid(), "third");
+}
+
+/// Q-63, edge case 131: a pod that is told of again in the same version has not changed, and keeps waiting.
+#[test]
+fn a_waiting_pod_told_of_again_has_not_changed() {
+    for (version, woken) in [(None, false), (Some(99), true)] {
+        let mut w = waiting_for(EventResource::Pod, ActionType::UPDATE_POD_LABEL);
+        let mut again = PodBuilder::of(&w.pods["waits"]).label("a", "b");
+        if let Some(version) = version {
+            again = again.version(version);
+        }
+        w.applied(again.object());
+        let woke = w.place_of("waits") != Some(QueuedIn::Unschedulable);
+        assert_eq!(woke, woken, "version {version:?}");
+    }
+}
+
+/// Q-84, edge cases 190, 191 and 196: cordoning raises no event and uncordoning that of taints; labels and taints that
+/// change at once raise both; a node that goes before its pods is not there any more.
+#[test]
+fn what_changes_of_a_node_says_which_events_it_raises() {
+    type Change = fn(&mut World);
+    let cordon: Change = |w| {
+        w.applied(node("n1").version(2).unschedulable(true).object());
+    };
+    let uncordon: Change = |w| {
+        w.applied(node("n1").version(2).unschedulable(true).object());
+        w.applied(node("n1").version(3).object());
+    };
+    let both: Change = |w| {
+        let changed = node("n1").version(2).label("a", "b");
+        w.applied(changed.taint("k", "v", TaintEffect::NoSchedule).object());
+    };
+    for (situation, action, change, woken) in [
+        ("cordoned", ActionType::UPDATE_NODE_TAINT, cordon, false),
+        ("uncordoned", ActionType::UPDATE_NODE_TAINT, uncordon, true),
+        ("both: label", ActionType::UPDATE_NODE_LABEL, both, true),
+        ("both: taint", ActionType::UPDATE_NODE_TAINT, both, true),
+    ] {
+        let mut w = waiting_for(EventResource::Node, action);
+        change(&mut w);
+        let woke = w.place_of("waits") != Some(QueuedIn::Unschedulable);
+        assert_eq!(woke, woken, "{situation}");
+    }
+    let mut w = waiting_for(EventResource::Node, ActionType::DELETE);
+    let gone = ClusterChange::Deleted(node("n1").object());
+    w.core.apply(gone, w.now);
+    w.take();
+    assert!(w.core.cache().cluster().nodes.is_empty());
+    w.deleted("assigned");
+    assert!(w.core.cache().cluster().nodes.is_empty());
 }
 
 /// After a gap the list says what there is.
@@ -318,7 +371,7 @@ fn a_list_replaces_what_was_known() {
     );
 }
 
-/// KEP-5501 as far as the core goes: the report becomes a patch and an event; its failure is told to the queue.
+/// KEP-5501 as far as the core goes: the report becomes a patch and an event; its failure is told to the queue.
 #[test]
 fn what_pre_enqueue_says_is_reported() {
     let gate = fake("Gate")
