@@ -152,7 +152,8 @@ fn an_update_in_flight_is_remembered() {
     }
 }
 
-/// activate_in_flight (70), wildcard_event_for_other_pod (83): it helps that pod and no other.
+/// activate_in_flight (70), activate_pod_popped_concurrently (edge case 139),
+/// wildcard_event_for_other_pod (83): it helps that pod and no other.
 #[test]
 fn activating_a_pod_in_flight_helps_it_alone() {
     setup().run(

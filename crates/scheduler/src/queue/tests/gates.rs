@@ -17,7 +17,7 @@ fn gates(bench: &super::Bench, name: &str) -> (Option<String>, String) {
     )
 }
 
-/// gated_pod_not_popped_and_counted_gated, two_gates_remove_one, remove all.
+/// gated_pod_not_popped_and_counted_gated, two_gates_remove_one, remove all.
 #[test]
 fn a_gated_pod_waits_until_its_last_gate_is_gone() {
     let bench = setup().run(
@@ -173,7 +173,8 @@ fn behind_its_gate_a_pod_is_asked_about_like_any_other() {
 }
 
 /// enter_backoff_runs_preenqueue, leaving_backoff_skips_preenqueue, activate_from_unschedulable,
-/// activate_from_backoff, in_place_update_in_active_or_backoff: where PreEnqueue runs, with the gate on and off.
+/// activate_from_backoff, in_place_update_in_active_or_backoff (edge cases 117 to 120): where PreEnqueue runs, with
+/// the gate on and off.
 #[test]
 fn pre_enqueue_runs_where_it_must() {
     for (case, script, on, off) in [
@@ -264,7 +265,7 @@ fn pre_enqueue_runs_where_it_must() {
     }
 }
 
-/// ungated→gated→ungated transitions (121): the gauges follow, also with the gate off.
+/// Edge case 121: ungated→gated→ungated transitions: the gauges follow, also with the gate off.
 #[test]
 fn a_pod_can_be_gated_and_freed_again() {
     for gate in [true, false] {

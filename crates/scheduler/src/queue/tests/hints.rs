@@ -83,8 +83,8 @@ fn what_a_plugin_waits_for_needs_no_backoff() {
     }
 }
 
-/// specific_node_event_triggers_broader_registration, wildcard_resource_registration_called; and
-/// what a registration does not hear.
+/// specific_node_event_triggers_broader_registration, wildcard_resource_registration_called
+/// (edge case 81); and what a registration does not hear.
 #[test]
 fn a_registration_hears_what_it_covers() {
     for (registered, event, heard) in [

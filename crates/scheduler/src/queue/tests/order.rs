@@ -194,7 +194,8 @@ fn a_pod_in_flight_is_not_popped_again() {
     );
 }
 
-/// Edge cases failed_pod_repeatedly_does_not_starve_newer_same_priority, recently_tried_pod_goes_back_behind_untried,
+/// Edge cases failed_pod_repeatedly_does_not_starve_newer_same_priority,
+/// recently_tried_pod_goes_back_behind_untried (edge case 38),
 /// pod_timestamp_ordering_survives_move_from_unschedulable_and_backoff.
 #[test]
 fn a_failed_pod_queues_up_behind_untried_ones() {
@@ -333,7 +334,7 @@ fn a_deleted_pod_is_gone_from_everywhere() {
     bench.run("pop -> a");
 }
 
-/// pop_specific in every place, gated, gated but free now, unknown.
+/// Q-73, edge case 44: pop_specific in every place, gated, gated but free now, unknown.
 #[test]
 fn a_pod_can_be_taken_out_of_turn() {
     setup().run(
