@@ -126,7 +126,7 @@ fn one_scheduler() -> Scripts {
     let nodes = |n| Deliver(Kind::Node, n);
     let millis = Duration::from_millis;
     let honest = |n| Answered(0, n, Answer::Honest);
-    let scripts: [(&str, Vec<Step>); 7] = [
+    let scripts: [(&str, Vec<Step>); 8] = [
         (
             "a pod that was bound and deleted between two lists keeps no place",
             vec![
@@ -218,6 +218,35 @@ fn one_scheduler() -> Scripts {
                     },
                 ),
                 Advance(millis(5000)),
+            ],
+        ),
+        (
+            "room that was promised to a pod is free when that is gone, written or not",
+            vec![
+                CreateNode(0, node(1000)),
+                nodes(1),
+                CreatePod(
+                    1,
+                    PodShape {
+                        slow: Some(Slow::Timer),
+                        ..pod(1000)
+                    },
+                ),
+                pods(1),
+                Schedule(1),
+                CreatePod(
+                    2,
+                    PodShape {
+                        priority: 100,
+                        ..pod(1000)
+                    },
+                ),
+                CreatePod(3, pod(1000)),
+                pods(2),
+                Schedule(2),
+                DeletePod(1),
+                DeletePod(2),
+                pods(9),
             ],
         ),
         (

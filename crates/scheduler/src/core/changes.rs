@@ -241,8 +241,11 @@ impl Scheduler {
             self.queue.delete(&pod);
             if assumed {
                 self.assumed_pod_deleted(&pod, now);
-            } else if !pod.status.nominated_node_name.is_empty() {
-                self.nomination_freed(&pod, now);
+            } else if let Some(nominee) =
+                known.filter(|known| !known.status.nominated_node_name.is_empty())
+            {
+                // Promised room counts from the promise on, not only when the API shows it.
+                self.nomination_freed(&nominee, now);
             }
         }
         self.handled(&ASSIGNED_POD_DELETE.label(), began);

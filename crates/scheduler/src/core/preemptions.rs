@@ -120,7 +120,9 @@ impl Scheduler {
     /// Tells one victim to go.
     fn tell(&mut self, id: u64, running: &mut Running, victim: Eviction, now: Time) -> bool {
         let uid = &victim.event.regarding.uid;
-        if self.io.permits.preempt(uid, &running.plugin) {
+        // Another scheduler may have bound it while it was being prepared here: then it is there, and has to be told.
+        let is_bound = self.cache.stored(uid).is_some_and(|pod| pod.is_assigned());
+        if !is_bound && self.io.permits.preempt(uid, &running.plugin) {
             let mut event = victim.event;
             event.note += Eviction::IN_MEMORY;
             self.io.publish(event, &running.reporter);
