@@ -315,7 +315,10 @@ impl Ledger for SpreadLedger {
     }
 
     fn concerns(&self, _cx: &Context<'_>, pod: &PodInfo) -> bool {
-        self.counted(&pod.pod).contains(&true)
+        // A pod that is only supposed to be there counts even while it is being deleted (see `PreFilterState::change`).
+        let is_ours = pod.pod.namespace() == self.pod.pod.namespace();
+        let mut tallies = self.tallies.iter();
+        is_ours && tallies.any(|tally| tally.selector.matches(pod.pod.labels()))
     }
 
     fn bytes(&self) -> usize {
