@@ -26,6 +26,11 @@ impl RequiredNodeAffinity {
         }
     }
 
+    /// Whether any node will do.
+    pub(crate) fn is_any(&self) -> bool {
+        self.terms.is_none() && self.labels.as_ref().is_none_or(Labels::is_empty)
+    }
+
     /// Whether the node will do.
     ///
     /// # Errors

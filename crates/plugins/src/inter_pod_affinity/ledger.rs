@@ -13,7 +13,6 @@ mod book;
 mod incoming;
 #[cfg(test)]
 mod tests;
-mod topology;
 
 use super::InterPodAffinity;
 use super::score::Range;
@@ -120,7 +119,7 @@ struct AffinityLedger {
 
 /// The book of a topology key; opened, folded, when it is new.
 fn book_of<'a>(books: &'a mut Vec<Book>, key: &Str, nodes: &NodeTable) -> &'a mut Book {
-    let at = match books.iter().position(|book| book.topology.key() == key) {
+    let at = match books.iter().position(|book| book.key == *key) {
         Some(at) => at,
         None => {
             books.push(Book::open(key, nodes));
@@ -139,19 +138,9 @@ impl AffinityLedger {
             book.is_own = true;
             book.is_wanted_near |= is_wanted_near;
         }
-        if incoming.is_concerned(nodes) {
-            for view in nodes.iter() {
-                for other in incoming.heard(&view) {
-                    incoming.effects(other, |key, effect| {
-                        let book = book_of(&mut books, key, nodes);
-                        let amount = Sums::of(effect, 1);
-                        if book.add(view.slot(), amount) {
-                            total += amount;
-                        }
-                    });
-                }
-            }
-        }
+        incoming.all_effects(nodes, |key, effect, crowd| {
+            total += book_of(&mut books, key, nodes).add(effect, crowd);
+        });
         let mut columns = 0;
         for book in &mut books {
             if layout.has_column(book) {
@@ -223,9 +212,8 @@ impl Ledger for AffinityLedger {
         let nodes = &cx.cluster.nodes;
         self.close_idle_books();
         let view = nodes.get(node);
-        let labels = view.map(|view| view.labels());
         for book in &mut self.books {
-            book.begin_recount(node, labels);
+            book.begin_recount(nodes);
         }
         let books = &mut self.books;
         if let Some(view) = view {

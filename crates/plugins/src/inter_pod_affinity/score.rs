@@ -1,11 +1,12 @@
 //! Points for domains with pods that are wanted near, and against those with pods that are not.
 
 use super::counts::Counts;
-use super::terms::Term;
+use super::terms::{Look, Term};
 use super::{InterPodAffinity, InterPodAffinityArgs};
 use berth_api::{Labels, Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
-use berth_framework::pod_info::{AffinityTerm, AffinityTerms, WeightedAffinityTerm};
+use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed, WeightedAffinityTerm};
+use berth_framework::table::Mark;
 use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Slot, Status};
 
 /// A preferred term of the new pod with its points, negative for anti-affinity.
@@ -66,8 +67,18 @@ impl Preferences {
         self.own.iter().map(|own| own.term.topology_key())
     }
 
+    /// The marks of which every pod has one that an own term means.
+    pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.own.iter().filter_map(|own| own.term.mark())
+    }
+
     /// Tells the topology key and the points of each own term that means another pod.
-    pub(super) fn count_own(&self, other: &Pod, mut each: impl FnMut(&Str, i64)) {
+    pub(super) fn count_own<'a>(
+        &self,
+        other: impl Into<Look<'a>>,
+        mut each: impl FnMut(&Str, i64),
+    ) {
+        let other = other.into();
         for preference in &self.own {
             if preference.term.matches(other) {
                 each(preference.term.topology_key(), preference.points);
@@ -78,7 +89,7 @@ impl Preferences {
     /// The terms of a pod that runs already which count, with their points.
     pub(super) fn terms_of<'a>(
         &self,
-        other: &'a PodInfo,
+        other: &'a Computed,
     ) -> impl Iterator<Item = (&'a AffinityTerm, i64)> + use<'a> {
         let hard_weight = self.hard_weight;
         let terms = other.affinity.as_deref().filter(|_| self.others_count);
@@ -98,7 +109,7 @@ impl Preferences {
         &self,
         pod: &Pod,
         namespace: &Labels,
-        other: &PodInfo,
+        other: &Computed,
         mut each: impl FnMut(&Str, i64),
     ) {
         for (term, points) in self.terms_of(other) {

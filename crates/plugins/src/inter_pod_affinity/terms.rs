@@ -3,9 +3,33 @@
 
 use super::{REASON_AFFINITY, REASON_ANTI_AFFINITY, REASON_EXISTING_ANTI_AFFINITY};
 use berth_api::{Labels, Pod, Str};
-use berth_framework::pod_info::{AffinityTerm, AffinityTerms};
-use berth_framework::{Cluster, PodInfo, Status};
+use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
+use berth_framework::table::Mark;
+use berth_framework::{Cluster, Status};
 use rustc_hash::FxHashSet;
+use std::sync::Arc;
+
+/// What selectors can tell of a pod.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look<'a> {
+    pub(super) namespace: &'a Str,
+    pub(super) labels: &'a Labels,
+}
+
+impl<'a> From<&'a Pod> for Look<'a> {
+    fn from(pod: &'a Pod) -> Self {
+        Self {
+            namespace: pod.namespace(),
+            labels: pod.labels(),
+        }
+    }
+}
+
+impl<'a> From<&'a Arc<Pod>> for Look<'a> {
+    fn from(pod: &'a Arc<Pod>) -> Self {
+        Self::from(&**pod)
+    }
+}
 
 /// A term of the new pod. Which namespaces its selector means was looked up once, so that the namespaces of the pods
 /// that it is compared with need not be.
@@ -42,12 +66,20 @@ impl Term {
         &self.term.topology_key
     }
 
-    pub(super) fn matches(&self, pod: &Pod) -> bool {
-        let namespace = pod.namespace();
+    /// What all pods have in their marks that the term means; `None` when it means none.
+    pub(super) fn mark(&self) -> Option<Mark> {
+        let term = &self.term;
+        let one = term.namespaces.len() == 1 && !self.everywhere && self.selected.is_empty();
+        let only = term.namespaces.first().filter(|_| one);
+        (!term.selector.is_nothing()).then(|| Mark::required(only.map(Str::as_str), &term.selector))
+    }
+
+    pub(super) fn matches<'a>(&self, other: impl Into<Look<'a>>) -> bool {
+        let other = other.into();
         (self.everywhere
-            || self.term.namespaces.contains(namespace)
-            || self.selected.contains(namespace))
-            && self.term.selector.matches(pod.labels())
+            || self.term.namespaces.contains(other.namespace)
+            || self.selected.contains(other.namespace))
+            && self.term.selector.matches(other.labels)
     }
 }
 
@@ -83,12 +115,21 @@ impl Required {
     }
 
     /// Whether the pod matches every affinity term; not so without terms.
-    pub(super) fn affinity_means(&self, pod: &Pod) -> bool {
+    pub(super) fn affinity_means<'a>(&self, pod: impl Into<Look<'a>>) -> bool {
+        let pod = pod.into();
         !self.affinity.is_empty() && self.affinity.iter().all(|term| term.matches(pod))
     }
 
+    /// The marks of which every pod has one that counts.
+    pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
+        // A pod counts for affinity by all of its terms or by none.
+        let near = self.affinity.first().into_iter();
+        near.chain(&self.anti_affinity).filter_map(Term::mark)
+    }
+
     /// Tells each topology key by which another pod counts.
-    pub(super) fn count(&self, other: &Pod, mut each: impl FnMut(&Str, Meant)) {
+    pub(super) fn count<'a>(&self, other: impl Into<Look<'a>>, mut each: impl FnMut(&Str, Meant)) {
+        let other = other.into();
         if self.affinity_means(other) {
             for term in &self.affinity {
                 each(term.topology_key(), Meant::Affinity);
@@ -103,7 +144,7 @@ impl Required {
 }
 
 /// The required anti-affinity terms of a pod; none without affinity.
-pub(super) fn required_anti_affinity(pod: &PodInfo) -> &[AffinityTerm] {
+pub(super) fn required_anti_affinity(pod: &Computed) -> &[AffinityTerm] {
     match &pod.affinity {
         Some(terms) => &terms.required_anti_affinity,
         None => &[],
@@ -115,7 +156,7 @@ pub(super) fn required_anti_affinity(pod: &PodInfo) -> &[AffinityTerm] {
 pub(super) fn count_unwelcome(
     pod: &Pod,
     namespace: &Labels,
-    other: &PodInfo,
+    other: &Computed,
     mut each: impl FnMut(&Str),
 ) {
     for term in required_anti_affinity(other) {

@@ -115,6 +115,11 @@ impl Inclusion {
         }
     }
 
+    /// Whether every node counts for the constraint.
+    pub(super) fn includes_all(&self, constraint: &Constraint) -> bool {
+        !constraint.honor_taints && (!constraint.honor_affinity || self.required.is_any())
+    }
+
     /// Whether the node counts for the constraint of the pod.
     pub(super) fn includes(&self, constraint: &Constraint, pod: &Pod, node: &Node) -> bool {
         if constraint.honor_affinity && !self.required.matches(node).unwrap_or(false) {

@@ -21,9 +21,10 @@ use super::score::{normalized, weight};
 use berth_api::{Labels, Pod, Selector};
 use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
 use berth_framework::plugin::Context;
-use berth_framework::{PodInfo, Slot, Status};
+use berth_framework::table::{Mark, Topology};
+use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use hard::Hard;
-use places::Entry;
+use places::{Entry, Number, Place, Places};
 use smallvec::SmallVec;
 use soft::Soft;
 use std::sync::Arc;
@@ -41,6 +42,35 @@ struct Tally {
 }
 
 impl Tally {
+    /// Counts the pods of a namespace, on nodes that there are. Beside the tally, tells where any were.
+    fn open(selector: &Selector, namespace: &str, nodes: &NodeTable) -> (Self, Vec<Slot>) {
+        let mut tally = Self {
+            selector: selector.clone(),
+            counts: vec![0; nodes.slots()],
+        };
+        let mut somewhere = Vec::new();
+        let is_node = nodes.is_node();
+        for alike in nodes
+            .census()
+            .alike(&[Mark::required(Some(namespace), selector)])
+        {
+            let is_countable = !alike.is_terminating && alike.namespace == namespace;
+            if !is_countable || !tally.matches(alike.labels) {
+                continue;
+            }
+            for (slot, pods) in alike.crowd {
+                if is_node[slot.index()] {
+                    let count = &mut tally.counts[slot.index()];
+                    if *count == 0 {
+                        somewhere.push(*slot);
+                    }
+                    *count += pods;
+                }
+            }
+        }
+        (tally, somewhere)
+    }
+
     /// A selector of everything counts none, as upstream.
     fn matches(&self, labels: &Labels) -> bool {
         !self.selector.is_empty() && self.selector.matches(labels)
@@ -74,15 +104,40 @@ struct SpreadLedger {
     presence: Vec<Presence>,
 }
 
-fn tally_of(tallies: &mut SmallVec<[Tally; 1]>, selector: &Selector) -> usize {
-    let known = tallies.iter().position(|tally| tally.selector == *selector);
-    known.unwrap_or_else(|| {
-        tallies.push(Tally {
-            selector: selector.clone(),
-            counts: Vec::new(),
-        });
-        tallies.len() - 1
-    })
+/// Tallies while they are opened, each with the slots where it has counted any.
+struct Tallies<'a> {
+    opened: SmallVec<[(Tally, Vec<Slot>); 1]>,
+    namespace: &'a str,
+    nodes: &'a NodeTable,
+}
+
+impl Tallies<'_> {
+    /// The place of the tally with a selector, opened if need be.
+    fn of(&mut self, selector: &Selector) -> usize {
+        let mut known = self.opened.iter();
+        let known = known.position(|(tally, _)| tally.selector == *selector);
+        known.unwrap_or_else(|| {
+            let tally = Tally::open(selector, self.namespace, self.nodes);
+            self.opened.push(tally);
+            self.opened.len() - 1
+        })
+    }
+
+    fn counts(&self, tally: usize) -> impl Iterator<Item = (Slot, i64)> {
+        let (tally, somewhere) = &self.opened[tally];
+        somewhere.iter().map(|slot| (*slot, tally.count(*slot)))
+    }
+}
+
+fn topologies(constraints: &[Constraint], nodes: &NodeTable) -> SmallVec<[Arc<Topology>; 2]> {
+    let keys = constraints.iter().map(|of| &of.topology_key);
+    keys.map(|key| nodes.topology(key)).collect()
+}
+
+/// Whether a node is in a domain of each.
+fn is_in_all(topologies: &[Arc<Topology>], slot: Slot) -> bool {
+    let mut topologies = topologies.iter();
+    topologies.all(|topology| topology.domain(slot).is_some())
 }
 
 impl SpreadLedger {
@@ -93,43 +148,97 @@ impl SpreadLedger {
         soft: Vec<Constraint>,
         all_keys: bool,
     ) -> Self {
-        let mut tallies = SmallVec::new();
-        let hard = hard.into_iter().map(|constraint| {
-            let tally = tally_of(&mut tallies, &constraint.selector);
+        let nodes = &cx.cluster.nodes;
+        let inclusion = Inclusion::of(&pod.pod, cx.features);
+        let includes = |constraint: &Constraint, slot: Slot| {
+            let view = nodes.get(slot);
+            view.is_some_and(|view| inclusion.includes(constraint, &pod.pod, view.node()))
+        };
+        let mut tallies = Tallies {
+            opened: SmallVec::new(),
+            namespace: pod.pod.namespace(),
+            nodes,
+        };
+        let everywhere = |topologies: &[Arc<Topology>]| {
+            let mut topologies = topologies.iter();
+            topologies.all(|topology| topology.nodes() == nodes.len())
+        };
+
+        let of_hard = topologies(&hard, nodes);
+        let in_all = of_hard.len() < 2 || everywhere(&of_hard);
+        let mut hard_books = Vec::with_capacity(hard.len());
+        for (constraint, topology) in hard.into_iter().zip(&of_hard) {
+            let place = |slot: Slot, number: Number| {
+                let is_labelled = number != Topology::NOWHERE;
+                let entry = is_labelled.then(|| Entry {
+                    number,
+                    is_unlabelled: false,
+                    counts: is_in_all(&of_hard, slot) && includes(&constraint, slot),
+                });
+                entry.as_ref().map_or(Place::NOWHERE, Place::of)
+            };
+            let is_plain = in_all && inclusion.includes_all(&constraint);
+            let place_of = (!is_plain).then_some(&place as &dyn Fn(Slot, Number) -> Place);
+            let tally = tallies.of(&constraint.selector);
+            let places = Places::open(topology, nodes.slots(), place_of, tallies.counts(tally));
             let own = constraint.selector.matches(pod.pod.labels());
-            Hard::new(constraint, tally, own)
-        });
-        let hard = hard.collect();
-        let soft = soft.into_iter().map(|constraint| {
-            let tally = tally_of(&mut tallies, &constraint.selector);
-            Soft::new(constraint, tally)
-        });
-        let soft = soft.collect();
+            hard_books.push(Hard::new(constraint, tally, own, places));
+        }
+
+        let of_soft = topologies(&soft, nodes);
+        let in_all = everywhere(&of_soft);
+        let presence_of = |slot: Slot| match nodes.is_node()[slot.index()] {
+            false => Presence::Absent,
+            true if !all_keys || in_all || is_in_all(&of_soft, slot) => Presence::There,
+            true => Presence::Ignored,
+        };
+        let slots = (0..).map(Slot::from_index).take(nodes.slots());
+        let presence: Vec<Presence> = slots.map(presence_of).collect();
+        let mut soft_books = Vec::with_capacity(soft.len());
+        for (constraint, topology) in soft.into_iter().zip(&of_soft) {
+            let place = |slot: Slot, number: Number| {
+                let is_unlabelled = number == Topology::NOWHERE;
+                let is_there = presence[slot.index()] == Presence::There;
+                let entry = is_there.then(|| Entry {
+                    number: if is_unlabelled {
+                        Topology::EMPTY
+                    } else {
+                        number
+                    },
+                    is_unlabelled,
+                    counts: includes(&constraint, slot),
+                });
+                entry.as_ref().map_or(Place::NOWHERE, Place::of)
+            };
+            let is_plain = in_all && inclusion.includes_all(&constraint);
+            let place_of = (!is_plain).then_some(&place as &dyn Fn(Slot, Number) -> Place);
+            let tally = tallies.of(&constraint.selector);
+            let places = || Places::open(topology, nodes.slots(), place_of, tallies.counts(tally));
+            soft_books.push(Soft::new(constraint.clone(), tally, topology, places));
+        }
+
+        let tallies = tallies.opened.into_iter().map(|(tally, _)| tally).collect();
         let mut ledger = Self {
             pod: pod.clone(),
-            inclusion: Inclusion::of(&pod.pod, cx.features),
+            inclusion,
             all_keys,
             tallies,
-            hard,
-            soft,
-            presence: Vec::new(),
+            hard: hard_books,
+            soft: soft_books,
+            presence,
         };
-        ledger.grow(cx.cluster.nodes.slots());
-        let mut changed = Vec::new();
-        for view in cx.cluster.nodes.iter() {
-            ledger.node_changed(cx, view.slot(), &mut changed);
-            changed.clear();
-        }
+        ledger.grow(nodes.slots());
         ledger
     }
 
     fn grow(&mut self, slots: usize) {
-        if self.presence.len() >= slots {
-            return;
+        if self.presence.len() < slots {
+            self.presence.resize(slots, Presence::Absent);
         }
-        self.presence.resize(slots, Presence::Absent);
         for tally in &mut self.tallies {
-            tally.counts.resize(slots, 0);
+            if tally.counts.len() < slots {
+                tally.counts.resize(slots, 0);
+            }
         }
         for hard in &mut self.hard {
             hard.grow(slots);
@@ -223,12 +332,16 @@ impl Ledger for SpreadLedger {
             }
         }
         let entry = |constraint: &Constraint, in_all: bool, unlabelled_too: bool| {
-            let node = view?.node();
-            let counts = in_all && self.inclusion.includes(constraint, &self.pod.pod, node);
+            let view = view?;
+            let topology = cx.cluster.nodes.topology(&constraint.topology_key);
+            let number = topology.domain(node);
             Some(Entry {
-                value: node.labels().get_str(&constraint.topology_key),
-                unlabelled_too,
-                counts,
+                number: number.or(unlabelled_too.then_some(Topology::EMPTY))?,
+                is_unlabelled: number.is_none(),
+                counts: in_all
+                    && self
+                        .inclusion
+                        .includes(constraint, &self.pod.pod, view.node()),
             })
         };
         let in_all = view.is_some_and(|view| {

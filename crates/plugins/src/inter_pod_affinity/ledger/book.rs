@@ -1,11 +1,12 @@
 //! What stands in the domains of one topology key.
 
 use super::incoming::Effect;
-use super::topology::Topology;
-use berth_api::{Labels, Str};
+use berth_api::Str;
+use berth_framework::table::{Crowd, Topology};
 use berth_framework::{NodeTable, Slot};
 use rustc_hash::FxHashMap;
 use std::ops::{AddAssign, Neg};
+use std::sync::Arc;
 
 /// What pods add up to. Sums wrap round, so that what was added can always be taken away again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,7 +92,9 @@ struct Counted {
 /// The counts of one topology key.
 #[derive(Debug)]
 pub(super) struct Book {
-    pub(super) topology: Topology,
+    pub(super) key: Str,
+    /// The domains as of the last node that has changed.
+    pub(super) topology: Arc<Topology>,
     /// Whether the key is one of the terms of the pods that the ledger is for.
     pub(super) is_own: bool,
     /// Whether it is one of their required affinity terms.
@@ -109,7 +112,8 @@ pub(super) struct Book {
 impl Book {
     pub(super) fn open(key: &Str, nodes: &NodeTable) -> Self {
         Self {
-            topology: Topology::new(key, nodes),
+            key: key.clone(),
+            topology: nodes.topology(key),
             is_own: false,
             is_wanted_near: false,
             column: None,
@@ -156,12 +160,21 @@ impl Book {
         Some((domain, self.post(domain, amount)))
     }
 
-    /// Adds what a pod of a node counts for; false when the node is in no domain.
-    pub(super) fn add(&mut self, slot: Slot, amount: Sums) -> bool {
-        self.add_at(slot, amount).is_some()
+    /// Adds what pods count for, and tells how much that is of those in a domain.
+    pub(super) fn add(&mut self, effect: Effect, crowd: &Crowd) -> Sums {
+        self.counted.reserve(crowd.len());
+        let mut total = Sums::default();
+        for (slot, pods) in crowd {
+            let amount = Sums::of(effect, i32::try_from(*pods).unwrap_or(i32::MAX));
+            if self.add_at(*slot, amount).is_some() {
+                total += amount;
+            }
+        }
+        total
     }
 
-    /// The same, and tells which nodes look different by that.
+    /// Adds what a pod of a node counts for, and tells which nodes look different by that; false when the node is in no
+    /// domain.
     pub(super) fn add_and_tell(
         &mut self,
         slot: Slot,
@@ -172,14 +185,31 @@ impl Book {
             return false;
         };
         if is_changed {
-            self.topology.push_nodes(domain, slot, changed);
+            self.push_nodes(domain, slot, changed);
         }
         true
     }
 
-    /// Begins to count a node anew, with the labels that it has now; none when it has gone.
-    pub(super) fn begin_recount(&mut self, slot: Slot, labels: Option<&Labels>) {
-        self.topology.set(slot, labels);
+    /// Adds the nodes of a domain, one of which is `slot`, unless it is elsewhere by now.
+    fn push_nodes(&self, domain: u32, slot: Slot, nodes: &mut Vec<Slot>) {
+        let there = self.topology.nodes_of().get(domain as usize);
+        let there = there.copied().unwrap_or(0) as usize;
+        if there == 1 && self.topology.domain(slot) == Some(domain) {
+            nodes.push(slot);
+            return;
+        }
+        let slots = self.topology.by_slot().iter().zip(0..);
+        nodes.extend(
+            slots
+                .filter(|(of, _)| **of == domain)
+                .take(there)
+                .map(|(_, index)| Slot::from_index(index)),
+        );
+    }
+
+    /// Begins to count a node anew that is elsewhere, perhaps, by now.
+    pub(super) fn begin_recount(&mut self, nodes: &NodeTable) {
+        self.topology = nodes.topology(&self.key);
         self.recounted = Sums::default();
     }
 
@@ -204,7 +234,7 @@ impl Book {
         for (domain, amount) in changes.into_iter().flatten() {
             difference += amount;
             if self.post(domain, amount) {
-                self.topology.push_nodes(domain, slot, changed);
+                self.push_nodes(domain, slot, changed);
             }
         }
         difference
@@ -214,9 +244,6 @@ impl Book {
     pub(super) fn bytes(&self) -> usize {
         let per_node = size_of::<(u32, Counted)>() + 1;
         let per_domain = size_of::<(u32, Sums)>() + 1;
-        size_of::<Self>()
-            + self.topology.bytes()
-            + self.counted.capacity() * per_node
-            + self.sums.capacity() * per_domain
+        size_of::<Self>() + self.counted.capacity() * per_node + self.sums.capacity() * per_domain
     }
 }

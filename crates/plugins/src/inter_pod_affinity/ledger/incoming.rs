@@ -2,11 +2,15 @@
 
 use crate::inter_pod_affinity::InterPodAffinityArgs;
 use crate::inter_pod_affinity::score::Preferences;
-use crate::inter_pod_affinity::terms::{Meant, Required, count_unwelcome, required_anti_affinity};
+use crate::inter_pod_affinity::terms::{
+    Look, Meant, Required, count_unwelcome, required_anti_affinity,
+};
 use berth_api::{Labels, Pod, Selector, Str};
 use berth_framework::keep::{Fragment, Kept};
-use berth_framework::pod_info::{AffinityTerm, AffinityTerms};
+use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
+use berth_framework::table::{Crowd, Mark};
 use berth_framework::{Cluster, NodeTable, NodeView, PodInfo};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// What a pod on a node is to the new one, in one domain of the node.
@@ -117,11 +121,6 @@ impl Incoming {
         other.has_affinity() || self.has_terms()
     }
 
-    /// Whether any pod on a node may count.
-    pub(super) fn is_concerned(&self, nodes: &NodeTable) -> bool {
-        self.has_terms() || nodes.pods_with_affinity() > 0
-    }
-
     /// The pods of a node that may count.
     pub(super) fn heard<'a>(
         &self,
@@ -137,26 +136,66 @@ impl Incoming {
 
     /// Tells what another pod counts for, and by which topology keys.
     pub(super) fn effects(&self, other: &PodInfo, mut each: impl FnMut(&Str, Effect)) {
-        let (pod, namespace) = (&self.pod.pod, &self.namespace);
         if self.has_terms() {
-            self.required.count(&other.pod, |key, meant| {
-                let effect = match meant {
-                    Meant::Affinity => Effect::Affinity,
-                    Meant::AntiAffinity => Effect::AntiAffinity,
-                };
-                each(key, effect);
-            });
-            self.preferences
-                .count_own(&other.pod, |key, points| each(key, Effect::Points(points)));
+            self.effects_by_look((&other.pod).into(), &mut each);
         }
         if other.has_affinity() {
-            count_unwelcome(pod, namespace, other, |key| {
-                each(key, Effect::ExistingAntiAffinity);
+            self.effects_by_terms(other, &mut each);
+        }
+    }
+
+    /// What another pod counts for by the terms of the new one.
+    fn effects_by_look(&self, other: Look<'_>, each: &mut impl FnMut(&Str, Effect)) {
+        self.required.count(other, |key, meant| {
+            let effect = match meant {
+                Meant::Affinity => Effect::Affinity,
+                Meant::AntiAffinity => Effect::AntiAffinity,
+            };
+            each(key, effect);
+        });
+        self.preferences
+            .count_own(other, |key, points| each(key, Effect::Points(points)));
+    }
+
+    /// What another pod counts for by its own terms.
+    fn effects_by_terms(&self, other: &Computed, each: &mut impl FnMut(&Str, Effect)) {
+        let (pod, namespace) = (&self.pod.pod, &self.namespace);
+        count_unwelcome(pod, namespace, other, |key| {
+            each(key, Effect::ExistingAntiAffinity);
+        });
+        self.preferences
+            .count_others(pod, namespace, other, |key, points| {
+                each(key, Effect::Points(points));
             });
-            self.preferences
-                .count_others(pod, namespace, other, |key, points| {
-                    each(key, Effect::Points(points));
-                });
+    }
+
+    /// Tells what the pods on all nodes count for: each effect by which topology key, and of how many pods where.
+    pub(super) fn all_effects(
+        &self,
+        nodes: &NodeTable,
+        mut each: impl FnMut(&Str, Effect, &Crowd),
+    ) {
+        let census = nodes.census();
+        let wanted: SmallVec<[Mark; 4]> = self
+            .required
+            .marks()
+            .chain(self.preferences.marks())
+            .collect();
+        if !wanted.is_empty() {
+            for alike in census.alike(&wanted) {
+                let look = Look {
+                    namespace: alike.namespace,
+                    labels: alike.labels,
+                };
+                self.effects_by_look(look, &mut |key, effect| each(key, effect, alike.crowd));
+            }
+        }
+        if nodes.pods_with_affinity() > 0 {
+            let pod = &self.pod.pod;
+            let mark = Mark::of(pod.namespace(), pod.labels());
+            for (computed, crowd) in census.may_mean(mark) {
+                self.effects_by_terms(computed, &mut |key, effect| each(key, effect, crowd));
+            }
         }
     }
 

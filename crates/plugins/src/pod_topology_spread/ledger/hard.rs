@@ -21,25 +21,32 @@ pub(super) struct Hard {
     /// One when the pod counts for its own constraint.
     own: i64,
     places: Places,
-    members: Members,
+    /// The nodes of each domain; put together when somebody first asks, as for hosts nobody does.
+    members: Option<Members>,
     levels: Levels,
 }
 
 impl Hard {
-    pub(super) fn new(constraint: Constraint, tally: usize, own: bool) -> Self {
+    pub(super) fn new(constraint: Constraint, tally: usize, own: bool, places: Places) -> Self {
+        let mut levels = Levels::default();
+        for sum in places.sums() {
+            levels.insert(sum);
+        }
         Self {
             constraint,
             tally,
             own: i64::from(own),
-            places: Places::default(),
-            members: Members::default(),
-            levels: Levels::default(),
+            places,
+            members: None,
+            levels,
         }
     }
 
     pub(super) fn grow(&mut self, slots: usize) {
         self.places.grow(slots);
-        self.members.grow(slots);
+        if let Some(members) = &mut self.members {
+            members.grow(slots);
+        }
     }
 
     /// What the nodes of a domain are told apart by: the number of its pods, or itself, below [`MISSING`].
@@ -110,11 +117,20 @@ impl Hard {
             places.add(slot, pods);
         });
         let nodes = self.places.domain(number).nodes;
-        if (2..=FEW_NODES).contains(&nodes) {
-            let others = self.members.of(number).filter(|member| *member != slot);
-            changed.extend(others);
+        if nodes <= FEW_NODES {
+            self.push_others(number, slot, changed);
         }
         nodes <= FEW_NODES
+    }
+
+    /// Adds the nodes of a domain other than `slot`.
+    fn push_others(&mut self, number: Number, slot: Slot, changed: &mut Vec<Slot>) {
+        let own = u32::from(self.places.of(slot).domain() == Some(number));
+        if self.places.domain(number).nodes > own {
+            let places = &self.places;
+            let members = self.members.get_or_insert_with(|| Members::of_all(places));
+            changed.extend(members.of(number).filter(|member| *member != slot));
+        }
     }
 
     /// A node that had `before` pods that count has `after` now, or is elsewhere, or gone. Adds the other nodes to
@@ -122,33 +138,36 @@ impl Hard {
     pub(super) fn node_changed(
         &mut self,
         slot: Slot,
-        entry: Option<Entry<'_>>,
+        entry: Option<Entry>,
         before: i64,
         after: i64,
         changed: &mut Vec<Slot>,
     ) {
         let from = self.places.of(slot).domain();
-        let to = entry.as_ref().and_then(|entry| self.places.number(entry));
+        let to = entry.map(|entry| entry.number);
         let faces = [from, to.filter(|to| Some(*to) != from)]
             .map(|number| number.map(|number| (number, self.face(number))));
         if let Some(from) = from {
             self.change(from, |places| places.leave(slot, before));
-            self.members.remove(from, slot);
+            if let Some(members) = &mut self.members {
+                members.remove(from, slot);
+            }
         }
-        if let (Some(to), Some(entry)) = (to, &entry) {
-            self.change(to, |places| places.enter(slot, entry, after));
-            self.members.insert(to, slot);
+        if let Some(entry) = &entry {
+            self.change(entry.number, |places| places.enter(slot, entry, after));
+            if let Some(members) = &mut self.members {
+                members.insert(entry.number, slot);
+            }
         }
         for (number, face) in faces.into_iter().flatten() {
             if self.face(number) != face {
-                let others = self.members.of(number).filter(|member| *member != slot);
-                changed.extend(others);
+                self.push_others(number, slot, changed);
             }
-            self.places.forget_if_empty(number);
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.places.bytes() + self.members.bytes() + self.levels.bytes()
+        let members = self.members.as_ref().map_or(0, Members::bytes);
+        self.places.bytes() + members + self.levels.bytes()
     }
 }

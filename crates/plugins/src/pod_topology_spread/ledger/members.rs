@@ -1,6 +1,6 @@
 //! The nodes of each domain, as lists through an array.
 
-use super::places::Number;
+use super::places::{Number, Places};
 use berth_framework::Slot;
 
 const NOBODY: u32 = u32::MAX;
@@ -25,6 +25,18 @@ fn at(slot: Slot) -> u32 {
 }
 
 impl Members {
+    /// Everybody, where they are.
+    pub(super) fn of_all(places: &Places) -> Self {
+        let mut members = Self::default();
+        members.grow(places.by_slot().len());
+        for (place, slot) in places.by_slot().iter().zip(0..) {
+            if let Some(domain) = place.domain() {
+                members.insert(domain, Slot::from_index(slot));
+            }
+        }
+        members
+    }
+
     pub(super) fn grow(&mut self, slots: usize) {
         if self.links.len() < slots {
             let alone = Links {

@@ -1,11 +1,10 @@
 //! The domains of one topology key: which nodes are in them, and how many pods count there.
 
-use berth_api::Str;
 use berth_framework::Slot;
-use rustc_hash::FxHashMap;
+use berth_framework::table::{Held, Topology};
 use smallvec::SmallVec;
 
-/// The number of a domain. It is given anew when no node is in the domain any more.
+/// The number of a domain, as the node table gives it out.
 pub(super) type Number = u32;
 
 /// Where a node is, in one word.
@@ -14,11 +13,28 @@ pub(super) struct Place(u32);
 
 impl Place {
     /// In no domain.
-    const NOWHERE: Self = Self(u32::MAX);
+    pub(super) const NOWHERE: Self = Self(Topology::NOWHERE);
     /// The node's pods count.
     const COUNTS: u32 = 1 << 31;
     /// The node has not got the label, and is where nodes with an empty one are.
     const UNLABELLED: u32 = 1 << 30;
+
+    /// Where a node is that the topology puts there; [`Place::NOWHERE`] stays that.
+    fn counting(number: Number) -> Self {
+        Self(number | Self::COUNTS)
+    }
+
+    /// Where a node is of which more is to be told.
+    pub(super) fn of(entry: &Entry) -> Self {
+        let mut place = entry.number;
+        if entry.counts {
+            place |= Self::COUNTS;
+        }
+        if entry.is_unlabelled {
+            place |= Self::UNLABELLED;
+        }
+        Self(place)
+    }
 
     pub(super) fn domain(self) -> Option<Number> {
         (self != Self::NOWHERE).then_some(self.0 & !(Self::COUNTS | Self::UNLABELLED))
@@ -34,9 +50,8 @@ impl Place {
 }
 
 /// A domain.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Domain {
-    value: Str,
     /// How many nodes are in it.
     pub(super) nodes: u32,
     /// How many of them count. Without one there is no such domain, as far as constraints go.
@@ -51,13 +66,13 @@ impl Domain {
     }
 }
 
-/// Where each node is to be, as its labels and the policies of the constraint say.
+/// Where a node is to be, as its labels and the policies of the constraint say.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry<'a> {
-    /// The label's value.
-    pub(super) value: Option<&'a Str>,
-    /// Whether nodes without the label are where those with an empty one are.
-    pub(super) unlabelled_too: bool,
+pub(super) struct Entry {
+    /// The domain.
+    pub(super) number: Number,
+    /// Whether the node has not got the label.
+    pub(super) is_unlabelled: bool,
     /// Whether the pods of the node count.
     pub(super) counts: bool,
 }
@@ -67,15 +82,57 @@ pub(super) struct Entry<'a> {
 pub(super) struct Places {
     by_slot: Vec<Place>,
     domains: Vec<Domain>,
-    by_value: FxHashMap<Str, Number>,
-    free: Vec<Number>,
+    /// Keeps the numbers as they are.
+    _held: Held,
 }
 
 impl Places {
+    /// The nodes where `place_of` puts that of each slot and domain; without it, all of them where the topology does,
+    /// and counted. `counts` has the slots with pods that count, and how many.
+    pub(super) fn open(
+        topology: &Topology,
+        slots: usize,
+        place_of: Option<&dyn Fn(Slot, Number) -> Place>,
+        counts: impl Iterator<Item = (Slot, i64)>,
+    ) -> Self {
+        let (by_slot, domains) = (topology.by_slot().iter(), topology.nodes_of());
+        let mut places = Self {
+            by_slot: Vec::new(),
+            domains: vec![Domain::default(); domains.len()],
+            _held: topology.hold(),
+        };
+        if let Some(place_of) = place_of {
+            let by_slot = by_slot.chain(std::iter::repeat(&Topology::NOWHERE));
+            let place = |(slot, number): (u32, &Number)| place_of(Slot::from_index(slot), *number);
+            places.by_slot = (0..).zip(by_slot).take(slots).map(place).collect();
+            for place in &places.by_slot {
+                if let Some(number) = place.domain() {
+                    let domain = &mut places.domains[number as usize];
+                    domain.nodes += 1;
+                    domain.counting += u32::from(place.counts());
+                }
+            }
+        } else {
+            places.by_slot = by_slot.map(|number| Place::counting(*number)).collect();
+            for (domain, nodes) in places.domains.iter_mut().zip(domains) {
+                (domain.nodes, domain.counting) = (*nodes, *nodes);
+            }
+        }
+        for (slot, pods) in counts {
+            places.add(slot, pods);
+        }
+        places
+    }
+
     pub(super) fn grow(&mut self, slots: usize) {
         if self.by_slot.len() < slots {
             self.by_slot.resize(slots, Place::NOWHERE);
         }
+    }
+
+    /// Where each node is, by slot.
+    pub(super) fn by_slot(&self) -> &[Place] {
+        &self.by_slot
     }
 
     pub(super) fn of(&self, slot: Slot) -> Place {
@@ -83,16 +140,12 @@ impl Places {
         place.copied().unwrap_or(Place::NOWHERE)
     }
 
-    pub(super) fn domain(&self, number: Number) -> &Domain {
-        &self.domains[number as usize]
+    pub(super) fn domain(&self, number: Number) -> Domain {
+        let domain = self.domains.get(number as usize);
+        domain.copied().unwrap_or_default()
     }
 
-    /// The domain of nodes with an empty label, if there is one.
-    pub(super) fn empty(&self) -> Option<Number> {
-        self.by_value.get("").copied()
-    }
-
-    /// One more than the greatest number that was ever given.
+    /// One more than the greatest number of a domain.
     pub(super) fn numbers(&self) -> usize {
         self.domains.len()
     }
@@ -111,55 +164,22 @@ impl Places {
         Some(number)
     }
 
-    /// The domain that an entry is for, made if need be.
-    pub(super) fn number(&mut self, entry: &Entry<'_>) -> Option<Number> {
-        let empty = Str::default();
-        let value = match entry.value {
-            Some(value) => value,
-            None if entry.unlabelled_too => &empty,
-            None => return None,
-        };
-        if let Some(number) = self.by_value.get(value) {
-            return Some(*number);
-        }
-        let fresh = Domain {
-            value: value.clone(),
-            ..Domain::default()
-        };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.domains[number as usize] = fresh;
-                number
-            }
-            None => {
-                self.domains.push(fresh);
-                Number::try_from(self.domains.len() - 1).unwrap_or(Number::MAX)
-            }
-        };
-        self.by_value.insert(value.clone(), number);
-        Some(number)
-    }
-
     /// Puts a node with so many pods into its domain.
-    pub(super) fn enter(&mut self, slot: Slot, entry: &Entry<'_>, pods: i64) {
-        let Some(number) = self.number(entry) else {
-            return;
-        };
-        let domain = &mut self.domains[number as usize];
+    pub(super) fn enter(&mut self, slot: Slot, entry: &Entry, pods: i64) {
+        let number = entry.number as usize;
+        if self.domains.len() <= number {
+            self.domains.resize(number + 1, Domain::default());
+        }
+        let domain = &mut self.domains[number];
         domain.nodes += 1;
-        let mut place = number;
         if entry.counts {
             domain.counting += 1;
             domain.sum += pods;
-            place |= Place::COUNTS;
         }
-        if entry.value.is_none() {
-            place |= Place::UNLABELLED;
-        }
-        self.by_slot[slot.index()] = Place(place);
+        self.by_slot[slot.index()] = Place::of(entry);
     }
 
-    /// Takes a node with so many pods out of its domain; see [`Places::forget_if_empty`].
+    /// Takes a node with so many pods out of its domain.
     pub(super) fn leave(&mut self, slot: Slot, pods: i64) {
         let place = self.of(slot);
         let Some(number) = place.domain() else {
@@ -174,22 +194,8 @@ impl Places {
         self.by_slot[slot.index()] = Place::NOWHERE;
     }
 
-    /// Frees the number of a domain without nodes.
-    pub(super) fn forget_if_empty(&mut self, number: Number) {
-        let domain = &mut self.domains[number as usize];
-        if domain.nodes == 0 {
-            let value = std::mem::take(&mut domain.value);
-            if self.by_value.remove(&value).is_some() {
-                self.free.push(number);
-            }
-        }
-    }
-
     pub(super) fn bytes(&self) -> usize {
-        self.by_slot.capacity() * size_of::<Place>()
-            + self.domains.capacity() * size_of::<Domain>()
-            + self.by_value.capacity() * (size_of::<(Str, Number)>() + 1)
-            + self.free.capacity() * size_of::<Number>()
+        self.by_slot.capacity() * size_of::<Place>() + self.domains.capacity() * size_of::<Domain>()
     }
 }
 

@@ -4,6 +4,7 @@ use super::super::constraints::{Constraint, HOSTNAME};
 use super::MISSING;
 use super::places::{Distinct, Entry, Number, Places};
 use berth_framework::Slot;
+use berth_framework::table::Topology;
 
 /// A constraint with what it counts.
 #[derive(Debug)]
@@ -18,13 +19,20 @@ pub(super) struct Soft {
 }
 
 impl Soft {
-    pub(super) fn new(constraint: Constraint, tally: usize) -> Self {
-        let places = (constraint.topology_key != HOSTNAME).then(Places::default);
+    /// `places` is put together from the topology where hosts are not counted one by one.
+    pub(super) fn new(
+        constraint: Constraint,
+        tally: usize,
+        topology: &Topology,
+        places: impl FnOnce() -> Places,
+    ) -> Self {
+        let is_per_host = constraint.topology_key == HOSTNAME;
+        let domains = topology.by_slot().iter().filter(|_| is_per_host);
         Self {
             constraint,
             tally,
-            places,
-            labelled: Vec::new(),
+            places: (!is_per_host).then(places),
+            labelled: domains.map(|of| *of != Topology::NOWHERE).collect(),
         }
     }
 
@@ -48,7 +56,7 @@ impl Soft {
                 let labelled = place.domain().filter(|_| !place.is_unlabelled());
                 labelled.map_or(MISSING, i64::from)
             }
-            None if self.labelled[slot.index()] => count,
+            None if self.is_labelled(slot) => count,
             None => MISSING,
         }
     }
@@ -68,12 +76,9 @@ impl Soft {
         let Some(places) = &self.places else {
             return 0;
         };
-        let empty = places.empty();
         let mut distinct = Distinct::new(places.numbers());
         for class in classes {
-            if let Some(number) = Number::try_from(class).ok().or(empty) {
-                distinct.insert(number);
-            }
+            distinct.insert(Number::try_from(class).unwrap_or(Topology::EMPTY));
         }
         distinct.count()
     }
@@ -85,29 +90,29 @@ impl Soft {
                 places.add(slot, pods);
                 false
             }
-            None => self.labelled[slot.index()],
+            None => self.is_labelled(slot),
         }
+    }
+
+    fn is_labelled(&self, slot: Slot) -> bool {
+        self.labelled.get(slot.index()).copied().unwrap_or(false)
     }
 
     /// A node that had `before` pods that count has `after` now, or is elsewhere, or gone.
     pub(super) fn node_changed(
         &mut self,
         slot: Slot,
-        entry: Option<Entry<'_>>,
+        entry: Option<Entry>,
         before: i64,
         after: i64,
     ) {
         let Some(places) = &mut self.places else {
-            self.labelled[slot.index()] = entry.is_some_and(|entry| entry.value.is_some());
+            self.labelled[slot.index()] = entry.is_some_and(|entry| !entry.is_unlabelled);
             return;
         };
-        let from = places.of(slot).domain();
         places.leave(slot, before);
         if let Some(entry) = &entry {
             places.enter(slot, entry, after);
-        }
-        if let Some(from) = from {
-            places.forget_if_empty(from);
         }
     }
 
