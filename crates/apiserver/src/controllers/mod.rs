@@ -1,7 +1,7 @@
 //! The controllers of the embedded control plane: what makes manifests come true.
 //!
 //! Each is a task of its own on the small runtime in `runtime`, and reaches the objects through
-//! [`Access`](crate::access::Access) like any client. None knows another; they meet in the objects, as in
+//! [`Access`] like any client. None knows another; they meet in the objects, as in
 //! kube-controller-manager. A new one implements `runtime::Controller` and is started in [`spawn`].
 
 mod deployment;

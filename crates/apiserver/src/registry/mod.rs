@@ -1,6 +1,6 @@
 //! The served kinds and what can be done with them.
 //!
-//! [`kinds`] is the table of resources; [`Api`] holds the verbs, generic over kinds. Everything that enters,
+//! `kinds` is the table of resources; [`Api`] holds the verbs, generic over kinds. Everything that enters,
 //! over HTTP or from within the process, passes through it: decoding, defaulting, admission, preparation,
 //! validation, preconditions, storage.
 

@@ -1,6 +1,6 @@
 //! Tables: objects as the rows that `kubectl get` prints, with upstream's columns and cells.
 //!
-//! [`Columns`] of a resource are a static list; its cells are a function from an object. A resource without an
+//! `Columns` of a resource are a static list; its cells are a function from an object. A resource without an
 //! entry shows its name and when it was created.
 
 mod cluster;

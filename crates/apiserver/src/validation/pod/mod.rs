@@ -2,7 +2,7 @@
 //!
 //! Templates inside workloads share the defaults and the validation of the spec. The order of errors is
 //! upstream's, because clients compare it. Rules `API-…` of scheduling readiness (KEP-3521, KEP-3838) are in
-//! [`scheduling`] (gates at creation) and [`update`] (gates and directives afterwards).
+//! `scheduling` (gates at creation) and `update` (gates and directives afterwards).
 
 mod annotations;
 mod containers;
