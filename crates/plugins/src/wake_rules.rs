@@ -10,9 +10,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 fn registrations(plugin: &str) -> Vec<EventRegistration> {
+    registrations_with(plugin, &Value::Null)
+}
+
+fn registrations_with(plugin: &str, args: &Value) -> Vec<EventRegistration> {
     let features = FeatureGates::default();
     let cx = FactoryContext {
-        args: &Value::Null,
+        args,
         features: &features,
     };
     let registry = in_tree();
@@ -427,5 +431,155 @@ fn hints_say_what_the_rules_name() {
             got, expected,
             "edge case {case}: {plugin}, {event}, {waiting}"
         );
+    }
+}
+
+/// The supplements for what kube-scheduler hears nothing of: labels of namespaces, and the selectors behind default
+/// spread constraints. Their hints say Skip, so only the supplement queues.
+#[test]
+fn supplements_hear_of_namespaces_and_selectors() {
+    let namespace = |name: &str, labels: Value| {
+        let namespace = json!({"metadata": {"name": name, "labels": labels}});
+        let text = namespace.to_string();
+        Some(
+            Kind::Namespace
+                .decode(text.as_bytes())
+                .expect("a namespace"),
+        )
+    };
+    let service = |selector: Value| {
+        let meta = json!({"namespace": "default"});
+        let service = json!({"metadata": meta, "spec": {"selector": selector}});
+        Some(object(Kind::Service, service))
+    };
+    let looks_up = json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {}, "topologyKey": "zone", "namespaceSelector": {"matchLabels": {"team": "a"}}},
+    ]}}}});
+    let plain = json!({"metadata": {"labels": {"app": "a"}}});
+    let own = json!({"metadata": {"labels": {"app": "a"}}, "spec": {"topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}},
+    ]}});
+    let defaults = json!({"defaultingType": "List", "defaultConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},
+    ]});
+    let (affinity, spread) = ("InterPodAffinity", "PodTopologySpread");
+    let (a, b) = (|| json!({"team": "a"}), || json!({"team": "b"}));
+    for (situation, plugin, waiting, old, new, helps) in [
+        (
+            "comes to be meant",
+            affinity,
+            &looks_up,
+            namespace("other", b()),
+            namespace("other", a()),
+            true,
+        ),
+        (
+            "is meant no longer",
+            affinity,
+            &looks_up,
+            namespace("other", a()),
+            namespace("other", b()),
+            false,
+        ),
+        (
+            "stays as it was",
+            affinity,
+            &looks_up,
+            namespace("other", a()),
+            namespace("other", a()),
+            false,
+        ),
+        (
+            "its own namespace",
+            affinity,
+            &plain,
+            namespace("default", a()),
+            namespace("default", b()),
+            true,
+        ),
+        (
+            "another namespace",
+            affinity,
+            &plain,
+            namespace("other", a()),
+            namespace("other", b()),
+            false,
+        ),
+        (
+            "known late",
+            affinity,
+            &looks_up,
+            None,
+            namespace("other", a()),
+            true,
+        ),
+        (
+            "a service comes",
+            spread,
+            &plain,
+            None,
+            service(json!({"app": "a"})),
+            true,
+        ),
+        (
+            "a service goes",
+            spread,
+            &plain,
+            service(json!({"app": "a"})),
+            None,
+            true,
+        ),
+        (
+            "of other pods",
+            spread,
+            &plain,
+            None,
+            service(json!({"app": "b"})),
+            false,
+        ),
+        (
+            "unchanged",
+            spread,
+            &plain,
+            service(json!({"app": "a"})),
+            service(json!({"app": "a"})),
+            false,
+        ),
+        (
+            "constraints of its own",
+            spread,
+            &own,
+            None,
+            service(json!({"app": "a"})),
+            false,
+        ),
+    ] {
+        let waiting = full_pod("waiting", waiting.clone());
+        let cluster = Cluster::default();
+        let change = Change {
+            old: old.as_ref(),
+            new: new.as_ref(),
+        };
+        let kind = new
+            .as_ref()
+            .or(old.as_ref())
+            .map(Object::kind)
+            .expect("an object");
+        let args = if plugin == spread {
+            &defaults
+        } else {
+            &Value::Null
+        };
+        let registrations = registrations_with(plugin, args);
+        let registration = registrations
+            .iter()
+            .find(|registration| registration.event.resource == EventResource::of_kind(kind))
+            .expect("it hears of that");
+        let says = |hint: &berth_framework::event::HintFn| hint(&cluster, &waiting, change);
+        let hint = registration.hint.as_ref().map(says);
+        assert_eq!(hint, Some(Ok(Hint::Skip)), "{situation}");
+        let supplement = registration.supplement.as_ref().map(says);
+        let expected = if helps { Hint::Queue } else { Hint::Skip };
+        assert_eq!(supplement, Some(Ok(expected)), "{situation}");
     }
 }
