@@ -168,6 +168,11 @@ pub trait Ledger: Send + fmt::Debug {
         false
     }
 
+    /// Whether all nodes are in one class at the moment.
+    fn is_uniform(&self) -> bool {
+        false
+    }
+
     /// Whether the ledger had better be opened anew: it still answers right, but slowly.
     fn is_stale(&self) -> bool {
         false

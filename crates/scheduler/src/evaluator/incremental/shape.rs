@@ -133,9 +133,54 @@ impl Shape {
                 offset += width;
             }
         }
-        let all = table.iter().map(|view| view.slot());
-        shape.take_in(evaluator, sheets, all)?;
+        let is_uniform = shape.books.iter().all(|book| book.ledger.is_uniform());
+        if is_uniform && evaluator.nominated.is_empty() {
+            shape.fill(evaluator, sheets)?;
+        } else {
+            let all = table.iter().map(|view| view.slot());
+            shape.take_in(evaluator, sheets, all)?;
+        }
         Ok(shape)
+    }
+
+    /// Puts all nodes of a new shape where they belong when nothing but their grades tells them apart: the same as
+    /// [`Shape::take_in`], with as little as possible per node.
+    fn fill(&mut self, evaluator: &Evaluator<'_>, sheets: &Sheets<'_>) -> Result<(), Unkeepable> {
+        self.learn(sheets)?;
+        let mut shared = std::mem::take(&mut self.columns);
+        let columns = Arc::make_mut(&mut shared);
+        let mut latest: Option<([Grade; GRADES], ClassId)> = None;
+        let [a, b] = sheets.both().map(Sheet::cells);
+        for (at, (a, b)) in a.iter().zip(b).enumerate() {
+            if a.answer == NO_NODE || b.answer == NO_NODE {
+                continue;
+            }
+            let slot = Slot::from_index(at as u32);
+            let (answer, score) = self.joined([*a, *b])?;
+            let grades = match answer {
+                FEASIBLE => [a.grade, b.grade],
+                _ => [0; GRADES],
+            };
+            let id = match latest {
+                Some((known, id)) if known == grades => id,
+                _ => {
+                    let mut class: Class = grades.into_iter().map(i64::from).collect();
+                    for book in &self.books {
+                        book.ledger.class(slot, &mut class);
+                    }
+                    let id = self.classes.id(&class).ok_or(Unkeepable)?;
+                    latest = Some((grades, id));
+                    id
+                }
+            };
+            self.scores[at] = score;
+            self.classes.add(id, slot, answer, score);
+            columns.answers[at] = answer;
+            columns.class_of[at] = id;
+        }
+        self.columns = shared;
+        self.nodes = evaluator.cluster.nodes.len();
+        Ok(())
     }
 
     /// Takes in what has changed since the shape was used last; the sheets have done so. After an error the shape is

@@ -480,6 +480,11 @@ impl Sheet {
         cell.unwrap_or(Cell::NOTHING)
     }
 
+    /// What is kept of every node, by slot.
+    pub(super) fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
     /// The raw scores that a grade stands for, in the order of [`Sheet::scales`].
     pub(super) fn grade(&self, grade: Grade) -> &[i64] {
         self.grades.get(grade as usize).map_or(&[], |raw| raw)
