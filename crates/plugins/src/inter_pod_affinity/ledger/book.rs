@@ -163,6 +163,8 @@ impl Book {
     /// Adds what pods count for, and tells how much that is of those in a domain.
     pub(super) fn add(&mut self, effect: Effect, crowd: &Crowd) -> Sums {
         self.counted.reserve(crowd.len());
+        let domains = self.topology.domains().min(crowd.len());
+        self.sums.reserve(domains.saturating_sub(self.sums.len()));
         let mut total = Sums::default();
         for (slot, pods) in crowd {
             let amount = Sums::of(effect, i32::try_from(*pods).unwrap_or(i32::MAX));
