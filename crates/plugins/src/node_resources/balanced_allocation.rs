@@ -5,6 +5,7 @@
 
 use super::amounts::{Amounts, Counted, FOR_BALANCE, ScoredColumns, requested, score_each};
 use super::args::{BalancedAllocationArgs, ScoredResource};
+use super::strategy::Share;
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin, PreScore, Score};
 use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
@@ -48,18 +49,30 @@ impl NodeResourcesBalancedAllocation {
 
 /// The score of one node.
 fn score(columns: &ScoredColumns<'_>, node: Slot) -> i64 {
-    let mut with: SmallVec<[f64; 4]> = SmallVec::new();
-    let mut without: SmallVec<[f64; 4]> = SmallVec::new();
-    for share in columns.of(node) {
+    let fractions = |share: Share| {
         let fraction = |held: i64| (held as f64 / share.allocatable as f64).min(1.0);
-        with.push(fraction(share.requested));
-        without.push(fraction(share.requested.saturating_sub(share.own)));
-    }
+        let without = share.requested.saturating_sub(share.own);
+        (fraction(share.requested), fraction(without))
+    };
+    let mut shares = columns.of(node);
+    // Two resources, as by default, need no list.
+    let (with, without) = match (shares.next(), shares.next(), shares.next()) {
+        (Some(a), Some(b), None) => {
+            let (a, b) = (fractions(a), fractions(b));
+            (balance(&[a.0, b.0]), balance(&[a.1, b.1]))
+        }
+        _ => {
+            let all = columns.of(node).map(fractions);
+            let (with, without): (SmallVec<[f64; 4]>, SmallVec<[f64; 4]>) = all.unzip();
+            (balance(&with), balance(&without))
+        }
+    };
     let half = MAX_NODE_SCORE / 2;
-    half + (half + balance(&with) - balance(&without)) / 2
+    half + (half + with - without) / 2
 }
 
 /// 100 when all resources are used to the same part, less by their standard deviation.
+#[inline]
 fn balance(fractions: &[f64]) -> i64 {
     let deviation = match *fractions {
         [] | [_] => 0.0,

@@ -280,11 +280,10 @@ impl Shape {
 
     /// What the sheets say together: the first filter that turned the node down decides.
     fn joined(&self, cells: [Cell; GRADES]) -> Result<(Answer, Sum), Unkeepable> {
-        let [a, b] = [0, 1].map(|at: usize| {
-            let answers = &self.answers_of[at];
-            answers[usize::from(cells[at].answer)]
-        });
-        let score = cells[0].score.checked_add(cells[1].score);
+        let [first, second] = cells;
+        let a = self.answers_of[0][usize::from(first.answer)];
+        let b = self.answers_of[1][usize::from(second.answer)];
+        let score = first.score.checked_add(second.score);
         let answer = match (a, b) {
             (FEASIBLE, FEASIBLE) => return Ok((FEASIBLE, score.ok_or(Unkeepable)?)),
             (FEASIBLE, b) => b,

@@ -119,10 +119,8 @@ impl Sheet {
         };
         sheet.prepare(evaluator, plan)?;
         scratch.begin(table.slots());
-        for view in table.iter() {
-            scratch.note(view.slot(), Note::Node);
-        }
-        sheet.ask(evaluator, scratch)?;
+        scratch.dirty.extend(table.iter().map(|view| view.slot()));
+        sheet.ask(evaluator, scratch, true)?;
         Ok(sheet)
     }
 
@@ -220,7 +218,7 @@ impl Sheet {
             }
         }
         self.seen = seen;
-        self.ask(evaluator, scratch)?;
+        self.ask(evaluator, scratch, false)?;
         for slot in scratch.noted() {
             if self.changes.len() >= CHANGES_MAX {
                 self.changes.pop_front();
@@ -231,11 +229,13 @@ impl Sheet {
         Ok(())
     }
 
-    /// Asks about every node that was noted.
+    /// Asks about every node that was noted; `are_there` when all of them are known to exist, and nothing is kept of
+    /// them yet.
     fn ask(
         &mut self,
         evaluator: &mut Evaluator<'_>,
         scratch: &mut Scratch,
+        are_there: bool,
     ) -> Result<(), Unkeepable> {
         let Scratch {
             left,
@@ -247,7 +247,13 @@ impl Sheet {
         answered.clear();
         promised.clear();
         let may_be_promised = self.group == Group::Pods && !evaluator.nominated.is_empty();
-        for slot in &scratch.dirty {
+        let one_by_one = if are_there && !may_be_promised {
+            left.extend_from_slice(&scratch.dirty);
+            &[][..]
+        } else {
+            &scratch.dirty[..]
+        };
+        for slot in one_by_one {
             if !self.broken.is_empty() {
                 self.broken.remove(slot);
             }
