@@ -214,6 +214,14 @@ impl PodInfo {
         &self.computed
     }
 
+    /// This pod, with what was computed from a version that [counts as](Self::counts_as) it.
+    pub(crate) fn with_computed_of(&self, other: &Self) -> Self {
+        Self {
+            pod: self.pod.clone(),
+            computed: other.computed.clone(),
+        }
+    }
+
     /// Whether this is another version of the same pod that holds the same of its node and looks the same to other
     /// pods: to them it makes no difference which of the two is counted.
     pub fn counts_as(&self, other: &Self) -> bool {

@@ -40,9 +40,14 @@ impl Row {
         let Some(at) = self.position(pod.pod.uid()) else {
             return false;
         };
-        let same = pod.counts_as(&self.pods[at]);
+        let before = &self.pods[at];
+        let same = pod.counts_as(before);
         if same {
-            self.pods[at] = pod.clone();
+            // What is computed stays the very one that is here: whoever counts pods by kind knows it by its address.
+            self.pods[at] = match Arc::ptr_eq(pod.computed(), before.computed()) {
+                true => pod.clone(),
+                false => Arc::new(pod.with_computed_of(before)),
+            };
         }
         same
     }

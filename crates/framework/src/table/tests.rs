@@ -167,3 +167,22 @@ fn another_version_of_a_node_is_no_change() {
         assert!(after.1 > before.1 && after.2 > before.2, "{situation}");
     }
 }
+
+/// A version that another thread has decoded shares nothing with the one that is there, and counts as it all the same.
+#[test]
+fn a_pod_whose_version_was_replaced_goes_like_any_other() {
+    let terms = r#"{"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}]}}"#;
+    let version = |version: u64| with_affinity(pod("p").version(version), terms).info();
+    let (old, new) = (version(1), version(2));
+    assert!(!Arc::ptr_eq(old.computed(), new.computed()));
+    let mut table = table([node("n")]);
+    table.add_pod(&"n".into(), old);
+    assert!(table.replace_pod("n", &new));
+    let removed = table.remove_pod("n", new.pod.uid());
+    let shown = removed.map(|info| info.pod.metadata.resource_version.clone());
+    assert_eq!(shown, Ok("2".into()), "the newer version was there");
+    let other = pod("other").label("app", "a").build();
+    let mark = Mark::of(other.namespace(), other.labels());
+    assert_eq!(table.census().may_mean(mark).count(), 0, "nobody is left");
+}
