@@ -38,8 +38,8 @@ use std::str::FromStr;
 use store::{Kept, Store};
 
 /// How much memory sheets of one group and shapes may take, in bytes.
-const SHEET_BYTES_MAX: usize = 128 << 20;
-const SHAPE_BYTES_MAX: usize = 384 << 20;
+const SHEET_BYTES_MAX: usize = 64 << 20;
+const SHAPE_BYTES_MAX: usize = 128 << 20;
 /// How many sheets of one group and shapes may be kept, whatever they take.
 const SHEETS_MAX: usize = 1024;
 const SHAPES_MAX: usize = 4096;
