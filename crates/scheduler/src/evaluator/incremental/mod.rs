@@ -20,6 +20,8 @@ mod scratch;
 mod shape;
 mod sheet;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use examine::Examined;
 

@@ -1,0 +1,229 @@
+//! What is asked again and what is not, with a plugin that counts.
+
+use super::*;
+use crate::evaluator::{NoNominations, NoStopwatch};
+use crate::profile::{Profile, ProfileSpec};
+use berth_api::Time;
+use berth_framework::keep::{Keep, Kept as KeptAnswers};
+use berth_framework::plugin::{Filter, Plugin, Score};
+use berth_framework::registry::{Extensions, Registry};
+use berth_framework::testing::{fake, node, pod};
+use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Keeps pods off nodes labelled `closed`, breaks on those labelled `broken`, and prefers a high `rank`. It reads the
+/// pod's label `team`; about pods of team `odd` nothing may be kept.
+struct Ranks {
+    asked: Arc<AtomicUsize>,
+}
+
+impl Plugin for Ranks {
+    fn name(&self) -> &str {
+        "Ranks"
+    }
+}
+
+impl Filter for Ranks {
+    fn filter(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match (node.labels().get("closed"), node.labels().get("broken")) {
+            (Some(_), _) => Status::unschedulable("closed"),
+            (_, Some(_)) => Status::error("broken"),
+            _ => Status::success(),
+        }
+    }
+}
+
+impl Score for Ranks {
+    fn score(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        _pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Result<i64, Status> {
+        let rank = node.labels().get("rank").and_then(|rank| rank.parse().ok());
+        Ok(rank.unwrap_or(0))
+    }
+}
+
+impl Keep for Ranks {
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> KeptAnswers {
+        let team = pod.pod.labels().get("team");
+        fragment.put(&team);
+        match team {
+            Some("odd") => KeptAnswers::Never,
+            _ => KeptAnswers::ByFragment,
+        }
+    }
+
+    fn reads_pods(&self) -> bool {
+        false
+    }
+}
+
+struct World {
+    cluster: Cluster,
+    profile: Profile,
+    keeper: Keeper,
+    asked: Arc<AtomicUsize>,
+}
+
+impl World {
+    /// Five nodes of ranks 0 to 4; beside [`Ranks`] the other plugins.
+    fn new(others: Vec<Extensions>) -> Self {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let ranks = Ranks {
+            asked: asked.clone(),
+        };
+        let plugins = [
+            fake("Sort").less(|a, b| a.timestamp < b.timestamp).build(),
+            fake("Binder")
+                .bind(|_, _, _, _, _| berth_framework::Step::success())
+                .build(),
+            Extensions::of(ranks).filter().score().keep().build(),
+        ];
+        let mut registry = Registry::default();
+        let mut names = Vec::new();
+        for extensions in plugins.into_iter().chain(others) {
+            names.push(extensions.name.clone());
+            registry
+                .register(&extensions.name.clone(), move |_| Ok(extensions.clone()))
+                .unwrap_or_else(|e| panic!("{e}"));
+        }
+        let spec = ProfileSpec::of_plugins("default-scheduler", names.iter().map(String::as_str));
+        let mut world = Self {
+            cluster: Cluster::default(),
+            profile: Profile::build(&spec, &registry, &FeatureGates::default()).unwrap(),
+            keeper: Keeper::default(),
+            asked,
+        };
+        for rank in 0..5 {
+            world.set_node(rank, None);
+        }
+        world
+    }
+
+    fn set_node(&mut self, rank: usize, label: Option<&str>) {
+        let mut node = node(&format!("n{rank}")).label("rank", &rank.to_string());
+        if let Some(label) = label {
+            node = node.label(label, "");
+        }
+        self.cluster.nodes.set_node(node.arc());
+    }
+
+    /// The outcome for a pod of a team, how many nodes Ranks was asked about from kept answers, and whether the plain
+    /// evaluator decided.
+    fn decide(&mut self, team: &str, percentage: Option<i32>) -> (String, usize, bool) {
+        let pod = pod("p").label("team", team).info();
+        let mut evaluation = Evaluation::default();
+        let before = self.keeper.counts().plain;
+        self.asked.store(0, Ordering::Relaxed);
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut evaluator = Evaluator {
+            profile: &self.profile,
+            features: &FeatureGates::default(),
+            now: Time::EPOCH,
+            cluster: &mut self.cluster,
+            nominated: &NoNominations,
+            pod: &pod,
+            evaluation: &mut evaluation,
+            stopwatch: &NoStopwatch,
+        };
+        let kept = match percentage {
+            None => self.keeper.find(&mut evaluator, &mut rng),
+            Some(_) => None,
+        };
+        let asked = self.asked.load(Ordering::Relaxed);
+        let is_plain = kept.is_none();
+        assert_eq!(
+            self.keeper.counts().plain - before,
+            u64::from(is_plain && percentage.is_none())
+        );
+        let found = kept.unwrap_or_else(|| {
+            let keeper = &mut self.keeper;
+            evaluator.find_with(keeper, true, percentage, &mut 0, &mut rng)
+        });
+        let said = match found {
+            Found::Placed(placement) => placement.name.to_string(),
+            Found::Unfit(error) => error.to_string(),
+            Found::NoNodes(status) | Found::Failed(status) => status.message(),
+        };
+        (said, asked, is_plain)
+    }
+}
+
+#[test]
+fn only_nodes_that_changed_are_asked_again() {
+    let mut world = World::new(Vec::new());
+    let kept = |name: &str, asked| (name.to_owned(), asked, false);
+    assert_eq!(world.decide("a", None), kept("n4", 5));
+    assert_eq!(world.decide("a", None), kept("n4", 0));
+    world.set_node(4, Some("closed"));
+    assert_eq!(world.decide("a", None), kept("n3", 1));
+    assert_eq!(world.decide("b", None), kept("n3", 5));
+    world.cluster.nodes.remove_node("n3");
+    assert_eq!(world.decide("b", None), kept("n2", 0));
+    world.set_node(3, None);
+    assert_eq!(world.decide("b", None), kept("n3", 1));
+    assert_eq!(world.decide("a", None), kept("n3", 1));
+    // A pod that comes changes nothing for a plugin that reads nodes alone.
+    let placed = pod("q").info();
+    world.cluster.nodes.add_pod(&"n3".into(), placed);
+    assert_eq!(world.decide("a", None), kept("n3", 0));
+    for rank in 0..5 {
+        world.set_node(rank, Some("closed"));
+    }
+    let (said, asked, is_plain) = world.decide("a", None);
+    assert_eq!(said, "0/5 nodes are available: 5 closed.");
+    // The fourth is as it was.
+    assert_eq!((asked, is_plain), (4, false));
+}
+
+#[test]
+fn what_cannot_be_kept_is_decided_plainly() {
+    let mut world = World::new(Vec::new());
+    assert_eq!(world.decide("odd", None), ("n4".to_owned(), 0, true));
+    assert_eq!(world.decide("a", Some(100)), ("n4".to_owned(), 0, true));
+    world.set_node(0, Some("broken"));
+    let (said, _, is_plain) = world.decide("a", None);
+    assert!(is_plain && said.contains("broken"), "{said}");
+    world.set_node(0, None);
+    assert_eq!(world.decide("a", None), ("n4".to_owned(), 1, false));
+
+    // A filter of which nothing is known.
+    let stranger = fake("Stranger").filter(|_, _, node| match node.name().as_str() {
+        "n4" => Status::unschedulable("no"),
+        _ => Status::success(),
+    });
+    let mut world = World::new(vec![stranger.build()]);
+    assert_eq!(world.decide("a", None), ("n3".to_owned(), 0, true));
+}
+
+/// A PreFilter of which nothing is known may do as it likes with the state of the cycle; it runs for every pod.
+#[test]
+fn an_unknown_pre_filter_runs_every_time() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = ran.clone();
+    let counting = fake("Counting").pre_filter(move |_, _, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        PreFilterResult::AllNodes
+    });
+    let mut world = World::new(vec![counting.build()]);
+    for times in 1..4 {
+        let (said, _, is_plain) = world.decide("a", None);
+        assert_eq!((said.as_str(), is_plain), ("n4", false));
+        assert_eq!(ran.load(Ordering::Relaxed), times);
+    }
+    let narrowing =
+        fake("Narrowing").pre_filter(|_, _, _| PreFilterResult::Nodes(vec!["n2".into()]));
+    let mut world = World::new(vec![narrowing.build()]);
+    assert_eq!(world.decide("a", None), ("n2".to_owned(), 0, true));
+}
