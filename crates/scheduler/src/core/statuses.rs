@@ -117,7 +117,8 @@ impl Scheduler {
         let pod = call.pod()?.clone();
         let stored = self.cache.stored(&pod.uid)?;
         if stored.is_assigned() {
-            return None;
+            let admits = matches!(&call, ApiCall::PatchPodStatus { condition: Some(c), .. } if c.status == "True");
+            return admits.then_some(call);
         }
         // A pod that is being tried or bound has its status written when that fails.
         let (place, info) = self.queue.get(&pod.namespace, &pod.name)?;

@@ -306,6 +306,17 @@ impl Run<'_, '_> {
         self.instances[LEADER].role = Role::Leads;
         self.instances[OTHER].role = Role::Deposed(self.now);
         self.tally.failovers += 1;
+        // What the other one has promised and this one has not heard of yet, it cannot take back.
+        if self.instances[LEADER]
+            .watches
+            .undelivered(&self.world, Kind::Pod)
+            > 0
+        {
+            let promised = self.world.pods().values();
+            for pod in promised.filter(|pod| !pod.status.nominated_node_name.is_empty()) {
+                self.foreign.nomination_written(pod.uid(), true);
+            }
+        }
         // What it has wanted done so far is done now.
         self.tick(LEADER)
     }

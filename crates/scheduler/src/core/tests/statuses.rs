@@ -127,6 +127,28 @@ fn a_bound_pod_that_says_it_is_not_scheduled_is_put_right() {
     }
 }
 
+#[test]
+fn putting_right_is_offered_again_while_it_is_needed() {
+    for (what, happens, offered) in [
+        ("nothing", (|_: &mut World| {}) as fn(&mut World), 1),
+        (
+            "the kubelet was faster",
+            |w| w.change("p", |p| p.condition("PodScheduled", "True", "", "")),
+            0,
+        ),
+        ("the pod is gone", |w| w.deleted("p"), 0),
+    ] {
+        let mut w = world([]);
+        w.applied(node("n1").object());
+        let denied = pod("p").condition("PodScheduled", "False", "SchedulerError", "no answer");
+        w.pod(denied.on("n1"));
+        fail_for_good(&mut w, Unavailable);
+        happens(&mut w);
+        w.advance(seconds(40));
+        assert_eq!(w.calls.len(), offered, "{what}");
+    }
+}
+
 /// The answers are lost, the pod is bound all the same, and what the failure wrote arrives after that.
 #[test]
 fn a_lost_binding_leaves_no_wrong_status() {
