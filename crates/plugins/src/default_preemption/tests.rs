@@ -356,7 +356,8 @@ fn as_few_and_as_unimportant_pods_as_possible_go() {
     }
 }
 
-/// plugins 6.3, 15.20, 16 (DefaultPreemption), P-13, edge case 237: budgets. Pods a and b have a budget each where named.
+/// plugins 6.3, 15.20, 16 (DefaultPreemption), P-7, P-13, edge case 237: budgets. Pods a and b have a budget each where
+/// named.
 #[test]
 fn budgets_are_spared_where_possible() {
     let pair = || {

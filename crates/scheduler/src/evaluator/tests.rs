@@ -121,7 +121,7 @@ fn names(names: &[&str]) -> PreFilterResult {
     PreFilterResult::Nodes(names.iter().map(|n| (*n).into()).collect())
 }
 
-/// F-8, edge cases 201 and 202, plugins 0.5.
+/// C-15, C-17, F-8, edge cases 201 and 202, plugins 0.5.
 #[test]
 fn pre_filter_narrows_skips_and_turns_down() {
     type Answer = fn() -> PreFilterResult;
@@ -231,7 +231,7 @@ fn a_skipped_pre_filter_skips_the_filter() {
     assert_eq!(World::new(1, [plugin]).outcome(), "n0");
 }
 
-/// F-9, C-12, edge cases 197, 203, plugins 0.5.
+/// F-9, C-12, C-23, edge cases 197, 203, plugins 0.5.
 #[test]
 fn filters_answer_in_order_and_errors_end_the_cycle() {
     let no = || fake("B").filter(|_, _, _| Status::unschedulable("b"));
@@ -304,7 +304,7 @@ fn an_error_beyond_upstreams_search_only_excludes_its_node() {
     );
 }
 
-/// C-19, C-22, edge case 200.
+/// C-19, C-21, C-22, C-27, edge case 200.
 #[test]
 fn with_a_percentage_the_search_goes_round() {
     let plugins = [fake("S").score(|_, _, _| Ok(0))];

@@ -381,6 +381,7 @@ fn what_is_scheduled_is_counted() {
     assert_eq!((sli.count(), sli.sum), (1, 400.0));
 }
 
+/// C-1.
 #[test]
 fn thousands_are_bound_at_once() {
     let mut w = world([waits("Slow", 10)]);

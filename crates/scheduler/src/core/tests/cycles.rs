@@ -50,6 +50,7 @@ fn a_pod_is_placed_bound_and_confirmed() {
     assert!(matches!(w.schedule(), Outcome::Idle { next_wake: None }));
 }
 
+/// C-1, C-35.
 #[test]
 fn placed_pods_take_room_before_they_are_bound() {
     let mut w = world([fits()]);
@@ -189,6 +190,7 @@ fn pods_that_need_no_node_are_dropped() {
     assert_eq!(w.core.queue().in_flight_len(), 0);
 }
 
+/// C-45.
 #[test]
 fn the_metrics_can_be_rendered() {
     let mut w = world([fits()]);
