@@ -282,7 +282,8 @@ impl FeatureGates {
 mod tests {
     use super::*;
 
-    /// plugins 0.3; those of 6.1 and 6.7 are refused.
+    /// plugins 0.3; those of 6.1 and 6.7 are refused. Groups of pods (C-3, C-59 to C-66, P-2, P-26 to P-28, edge cases
+    /// 232 and 249) are refused with GenericWorkload, which every gate of theirs needs.
     #[test]
     fn gates_are_read_or_refused_with_a_reason() {
         for (text, refusal) in [
