@@ -267,6 +267,7 @@ impl NodeTable {
         let slot = *self.by_name.get(name)?;
         let node = self.rows[slot.index()].node.take()?;
         self.images_version += 1;
+        self.untainted[slot.index()] = false;
         self.log.push(TableChange::Node(slot));
         self.topologies.set(slot, None);
         self.is_node[slot.index()] = false;

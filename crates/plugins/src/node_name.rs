@@ -50,12 +50,13 @@ impl Filter for NodeName {
         reject: &mut dyn FnMut(Slot, Status),
     ) {
         let wanted = &pod.pod.spec.node_name;
-        if wanted.is_empty() {
-            return;
-        }
-        let named = cx.cluster.nodes.slot(wanted);
+        let table = &cx.cluster.nodes;
+        let named = table.slot(wanted);
         nodes.retain(|slot| {
-            let fits = Some(*slot) == named;
+            if !table.is_untainted(*slot) && table.get(*slot).is_none() {
+                return false;
+            }
+            let fits = wanted.is_empty() || Some(*slot) == named;
             if !fits {
                 reject(*slot, Status::unresolvable(REASON));
             }

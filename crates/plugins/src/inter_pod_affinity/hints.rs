@@ -78,7 +78,8 @@ pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, 
     Ok(if helps { Hint::Queue } else { Hint::Skip })
 }
 
-/// What the hint misses of pods: one of several terms is met or freed, or only in namespaces that are looked up.
+/// What the hint misses of pods: one of several terms is met or freed, or only in namespaces that are looked up; or the
+/// last pod has gone that this one wanted near, and it may be the first of its kind now.
 pub(super) fn missed_of_pods(
     cluster: &Cluster,
     pod: &Pod,
@@ -102,7 +103,12 @@ pub(super) fn missed_of_pods(
         }
         None => false,
     };
-    Ok(if comes || goes {
+    let may_be_first = !near.is_empty()
+        && near
+            .iter()
+            .all(|term| term.matches(pod, || labels_of(pod.namespace())))
+        && old.is_some_and(|old| any_match(near, old, old));
+    Ok(if comes || goes || may_be_first {
         Hint::Queue
     } else {
         Hint::Skip
@@ -218,6 +224,22 @@ mod tests {
                 Hint::Skip,
             ),
             (
+                "the last of its kind is gone",
+                terms(near, &["waiting"]),
+                Some(on("waiting")),
+                None,
+                Hint::Skip,
+                Hint::Queue,
+            ),
+            (
+                "what it wants near is gone, and it is not like that itself",
+                terms(near, &["a"]),
+                Some(on("a")),
+                None,
+                Hint::Skip,
+                Hint::Skip,
+            ),
+            (
                 "one of the terms that kept it away is gone",
                 plain(),
                 Some(labelled("x", "n1", terms(far, &["waiting", "z"]))),
@@ -228,7 +250,7 @@ mod tests {
         ] {
             let spec =
                 json!({"metadata": {"labels": {"app": "waiting"}}, "spec": {"affinity": affinity}});
-            let waiting = full_pod("waiting", spec);
+            let waiting = full_pod("w", spec);
             let change = Change {
                 old: old.as_ref(),
                 new: new.as_ref(),

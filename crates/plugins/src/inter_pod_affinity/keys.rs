@@ -99,6 +99,8 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     }
     if let Some(old) = old.filter(|pod| is_assigned_or_nominated(pod)) {
         of_pod(Wanted::Far, old).for_each(|key| touched.add(key));
+        // Whoever wanted it near may be the first of its kind now.
+        of_pod(Wanted::Near, old).for_each(|key| touched.add(key));
         if new.is_none() && !frees_others(old, &mut touched) {
             return Touched::everything();
         }
