@@ -503,6 +503,33 @@ fn dry_runs_nest_and_leave_no_trace() {
     assert_eq!(world.evaluation.state.read::<i32>(), Some(&1));
 }
 
+/// C-24, C-27, edge case 198: there is nothing to choose, so that scores are not asked for.
+#[test]
+fn the_only_feasible_node_is_not_scored() {
+    let plugins = [
+        fake("A").filter(|_, _, node| {
+            if node.name() == "n1" {
+                Status::success()
+            } else {
+                Status::unschedulable("no")
+            }
+        }),
+        fake("S").score(|_, _, _| Err(Status::error("asked for a score"))),
+    ];
+    let mut world = World::new(3, plugins);
+    let Found::Placed(placement) = world.find(None) else {
+        panic!("not placed")
+    };
+    assert_eq!(
+        (
+            placement.name.as_str(),
+            placement.feasible,
+            placement.evaluated
+        ),
+        ("n1", 1, 3)
+    );
+}
+
 /// F-11, F-12, edge cases 206 and 207, plugins 0.5 and 15.13.
 #[test]
 fn scores_are_normalised_weighed_and_checked() {
