@@ -345,6 +345,13 @@ impl NodeTable {
         self.topologies.get(key, &self.rows)
     }
 
+    /// The slots that hold nodes, in order.
+    pub fn occupied(&self) -> impl Iterator<Item = Slot> {
+        let rows = self.rows.iter().zip(0..);
+        rows.filter(|(row, _)| row.node.is_some())
+            .map(|(_, index)| Slot(index))
+    }
+
     /// How many slots there are, used or not: the length of every column.
     pub fn slots(&self) -> usize {
         self.rows.len()

@@ -108,6 +108,7 @@ impl<'a> ScoredColumns<'a> {
     }
 
     /// The shares of one node; a resource of which it offers nothing is left out.
+    #[inline]
     pub fn of(&self, node: Slot) -> impl Iterator<Item = Share> + Clone {
         let at = node.index();
         self.columns.iter().filter_map(move |column| {

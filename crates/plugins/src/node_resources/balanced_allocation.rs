@@ -48,6 +48,7 @@ impl NodeResourcesBalancedAllocation {
 }
 
 /// The score of one node.
+#[inline]
 fn score(columns: &ScoredColumns<'_>, node: Slot) -> i64 {
     let fractions = |share: Share| {
         let fraction = |held: i64| (held as f64 / share.allocatable as f64).min(1.0);

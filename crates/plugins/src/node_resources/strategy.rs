@@ -32,6 +32,7 @@ pub enum Strategy {
 }
 
 /// `amount` in percent of `whole`, rounded down.
+#[inline]
 fn percent(amount: i64, whole: i64) -> i64 {
     if let Some(product) = amount.checked_mul(MAX_NODE_SCORE) {
         return product / whole;
@@ -57,6 +58,7 @@ impl Strategy {
 }
 
 /// The free part of the resource, in percent.
+#[inline]
 fn least(share: &Share) -> i64 {
     if share.requested > share.allocatable {
         0
@@ -80,6 +82,7 @@ fn ratio(share: &Share, shape: &Shape) -> i64 {
 }
 
 /// Scores are at most 100 and so are weights, so nothing comes near the limit of 64 bits.
+#[inline]
 fn sums(scores: impl Iterator<Item = (i64, i64)>) -> (i64, i64) {
     scores.fold((0, 0), |(total, weights), (score, weight)| {
         (total + score * weight, weights + weight)
@@ -87,6 +90,7 @@ fn sums(scores: impl Iterator<Item = (i64, i64)>) -> (i64, i64) {
 }
 
 /// The weighted mean, rounded down.
+#[inline]
 fn mean(scores: impl Iterator<Item = (i64, i64)>) -> i64 {
     match sums(scores) {
         (_, 0) => 0,

@@ -78,6 +78,7 @@ impl ClassSet {
         self.feasible == 0 && self.rejected.is_empty()
     }
 
+    #[inline]
     fn add(&mut self, slot: Slot, answer: Answer, score: Sum) {
         if answer != FEASIBLE {
             match self.rejected.iter_mut().find(|(a, _)| *a == answer) {
@@ -263,6 +264,7 @@ impl Classes {
     }
 
     /// Puts a node into a class.
+    #[inline]
     pub(super) fn add(&mut self, id: ClassId, slot: Slot, answer: Answer, score: Sum) {
         self.sets[id as usize].add(slot, answer, score);
     }

@@ -137,8 +137,7 @@ impl Shape {
         if is_uniform && evaluator.nominated.is_empty() {
             shape.fill(evaluator, sheets)?;
         } else {
-            let all = table.iter().map(|view| view.slot());
-            shape.take_in(evaluator, sheets, all)?;
+            shape.take_in(evaluator, sheets, table.occupied())?;
         }
         Ok(shape)
     }
@@ -279,6 +278,7 @@ impl Shape {
     }
 
     /// What the sheets say together: the first filter that turned the node down decides.
+    #[inline]
     fn joined(&self, cells: [Cell; GRADES]) -> Result<(Answer, Sum), Unkeepable> {
         let [first, second] = cells;
         let a = self.answers_of[0][usize::from(first.answer)];

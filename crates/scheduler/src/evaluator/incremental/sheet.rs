@@ -119,7 +119,7 @@ impl Sheet {
         };
         sheet.prepare(evaluator, plan)?;
         scratch.begin(table.slots());
-        scratch.dirty.extend(table.iter().map(|view| view.slot()));
+        scratch.dirty.extend(table.occupied());
         sheet.ask(evaluator, scratch, true)?;
         Ok(sheet)
     }
