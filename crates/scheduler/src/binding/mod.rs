@@ -8,7 +8,7 @@ mod pre_bind;
 
 pub(crate) use permits::{Holding, PERMIT_WAIT_MAX, Permits};
 
-use crate::core::{Scheduler, WaitId, Waiter};
+use crate::core::{Moment, Scheduler, WaitId, Waiter};
 use crate::cycle::{Attempt, Placed, stage_failure};
 use crate::metrics::Metric;
 use crate::profile::{PluginIds, Point};
@@ -29,8 +29,8 @@ pub(crate) struct Binding {
     /// PreBind plugins that have nothing to do.
     skip_pre_bind: PluginIds,
     stage: Stage,
-    /// When the present extension point began, by the stopwatch.
-    stage_began: u64,
+    /// When the present extension point began.
+    stage_began: Moment,
 }
 
 /// Where a binding stands.
@@ -42,10 +42,24 @@ enum Stage {
         /// The groups that have not begun, last first.
         groups: Vec<SmallVec<[usize; 2]>>,
         /// Those of the present group that wait.
-        running: SmallVec<[(usize, WaitId); 2]>,
+        running: SmallVec<[Running; 2]>,
     },
     /// A Bind plugin is at work.
-    Bind { at: usize },
+    Bind {
+        /// Its place in the profile.
+        at: usize,
+        /// When it was called, if that is timed.
+        called: Option<Moment>,
+    },
+}
+
+/// A PreBind plugin that waits.
+struct Running {
+    /// Its place in the profile.
+    at: usize,
+    wait: WaitId,
+    /// When it was called, if that is timed.
+    called: Option<Moment>,
 }
 
 impl Binding {
@@ -71,8 +85,11 @@ impl Scheduler {
             attempt,
             placed,
             skip_pre_bind: PluginIds::default(),
-            stage: Stage::Bind { at: 0 },
-            stage_began: 0,
+            stage: Stage::Bind {
+                at: 0,
+                called: None,
+            },
+            stage_began: self.moment(now),
         });
         self.binding_of.insert(uid.clone(), id);
         let held = !holding.is_empty();
@@ -178,20 +195,27 @@ impl Scheduler {
         };
         // From here on nobody can stop it (C-42).
         self.io.permits.release(binding.placed.pod.pod.uid());
-        binding.stage_began = self.stopwatch.nanos();
+        binding.stage_began = Moment::new(now, &*self.stopwatch);
         self.run_bind(id, 0, None, now);
     }
 
     /// The wait of the Bind plugin has ended.
     pub(crate) fn resume_bind(&mut self, id: u64, wake: Wake, now: Time) {
-        let Some(Stage::Bind { at }) = self.bindings.get(&id).map(|b| &b.stage) else {
+        let Some(Stage::Bind { at, called }) = self.bindings.get(&id).map(|b| &b.stage) else {
             return;
         };
-        let at = *at;
-        self.run_bind(id, at, Some(wake), now);
+        let (at, called) = (*at, *called);
+        self.run_bind(id, at, Some((wake, called)), now);
     }
 
-    fn run_bind(&mut self, id: u64, at: usize, mut wake: Option<Wake>, now: Time) {
+    /// Runs Bind from the plugin at `at` on, which may have waited.
+    fn run_bind(
+        &mut self,
+        id: u64,
+        at: usize,
+        mut resumed: Option<(Wake, Option<Moment>)>,
+        now: Time,
+    ) {
         let Some(binding) = self.bindings.get_mut(&id) else {
             return;
         };
@@ -200,6 +224,14 @@ impl Scheduler {
         for (i, member) in profile.bind.iter().enumerate().skip(at) {
             let Some(binding) = self.bindings.get_mut(&id) else {
                 return;
+            };
+            let (wake, called) = match resumed.take() {
+                Some((wake, called)) => (Some(wake), called),
+                None => {
+                    let is_timed = binding.attempt.is_sampled;
+                    let called = is_timed.then(|| Moment::new(now, &*self.stopwatch));
+                    (None, called)
+                }
             };
             let mut effects = self.io.effects(&profile.name, now);
             let mut cx = StageContext {
@@ -210,18 +242,19 @@ impl Scheduler {
             };
             let state = &mut binding.attempt.evaluation.state;
             let (pod, node) = (&binding.placed.pod, &binding.placed.node);
-            let step = match wake.take() {
+            let step = match wake {
                 None => member.plugin.bind(&mut cx, state, pod, node),
                 Some(wake) => member.plugin.resume_bind(&mut cx, state, pod, node, wake),
             };
             match step {
                 Step::Wait(wait) => {
-                    binding.stage = Stage::Bind { at: i };
+                    binding.stage = Stage::Bind { at: i, called };
                     self.waits.add(Waiter::Bind(id), wait);
                     return;
                 }
                 Step::Done(status) => {
-                    self.book_plugin(&member.name, Point::Bind, &profile);
+                    let what = (member.name.as_str(), Point::Bind.as_str());
+                    self.call_ended(called, what, status.code(), now);
                     if status.is_skip() {
                         continue;
                     }
@@ -234,7 +267,7 @@ impl Scheduler {
                 }
             }
         }
-        self.book_stage(id, "Bind", result.code());
+        self.book_stage(id, Point::Bind, result.code(), now);
         match result.code() {
             Code::Success => self.bound(id, now),
             Code::Skip => {
@@ -264,8 +297,9 @@ impl Scheduler {
         self.io.publish(event, &profile.name);
         self.explanations.forget(binding.placed.pod.pod.uid());
         self.count_scheduled(&binding, now);
-        let began = self.stopwatch.nanos();
+        let began = self.moment(now);
         for member in &profile.post_bind {
+            let call = self.call_begins(binding.attempt.is_sampled, now);
             let mut effects = self.io.effects(&profile.name, now);
             let mut cx = StageContext {
                 now,
@@ -276,11 +310,11 @@ impl Scheduler {
             let state = &mut binding.attempt.evaluation.state;
             let (pod, node) = (&binding.placed.pod, &binding.placed.node);
             member.plugin.post_bind(&mut cx, state, pod, node);
+            let called = (member.name.as_str(), Point::PostBind.as_str());
+            self.call_ended(call, called, Code::Success, now);
         }
-        if !profile.post_bind.is_empty() {
-            let nanos = self.stopwatch.nanos().saturating_sub(began);
-            self.book_point("PostBind", Code::Success, &profile, nanos);
-        }
+        let point = Point::PostBind.as_str();
+        self.point_ended(point, Code::Success, &profile, (began, now));
         self.activate_wanted(now);
         // The pod may be seen bound already, with a status that nobody could write to meanwhile.
         let stored = self.cache.stored(binding.placed.pod.pod.uid());
@@ -328,8 +362,8 @@ impl Scheduler {
                 self.waits.end(timer);
             }
             Stage::PreBind { running, .. } => {
-                for (_, wait) in running {
-                    self.waits.end(*wait);
+                for running in running {
+                    self.waits.end(running.wait);
                 }
             }
             Stage::Bind { .. } => {}
@@ -364,12 +398,11 @@ impl Scheduler {
         }
     }
 
-    fn book_stage(&mut self, id: u64, point: &str, code: Code) {
+    fn book_stage(&mut self, id: u64, point: Point, code: Code, now: Time) {
         let Some(binding) = self.bindings.get(&id) else {
             return;
         };
-        let nanos = self.stopwatch.nanos().saturating_sub(binding.stage_began);
-        let profile = binding.attempt.profile.clone();
-        self.book_point(point, code, &profile, nanos);
+        let (began, profile) = (binding.stage_began, binding.attempt.profile.clone());
+        self.point_ended(point.as_str(), code, &profile, (began, now));
     }
 }

@@ -1,13 +1,16 @@
 //! Preparing the node and the pod's objects before binding (F-16, F-17).
 
-use super::{Binding, Stage};
-use crate::core::{Scheduler, Waiter};
+use super::{Binding, Running, Stage};
+use crate::core::{Moment, Scheduler, Waiter};
 use crate::cycle::stage_failure;
 use crate::profile::Point;
 use berth_api::Time;
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{Code, Feature, Status};
 use smallvec::SmallVec;
+
+/// The label of the metrics for what is asked before PreBind.
+const PRE_FLIGHT: &str = "PreBindPreFlight";
 
 impl Scheduler {
     /// Asks the PreBind plugins whether they have something to do. Returns whether one has.
@@ -23,9 +26,10 @@ impl Scheduler {
             return Ok(true);
         }
         let profile = binding.attempt.profile.clone();
-        let began = self.stopwatch.nanos();
+        let began = self.moment(now);
         let mut result = Ok(false);
         for member in &profile.pre_bind {
+            let call = self.call_begins(binding.attempt.is_sampled, now);
             let mut effects = self.io.effects(&profile.name, now);
             let mut cx = StageContext {
                 now,
@@ -36,6 +40,8 @@ impl Scheduler {
             let state = &mut binding.attempt.evaluation.state;
             let (pod, node) = (&binding.placed.pod, &binding.placed.node);
             let status = member.plugin.pre_flight(&mut cx, state, pod, node);
+            let called = (member.name.as_str(), PRE_FLIGHT);
+            self.call_ended(call, called, status.code(), now);
             match status.code() {
                 Code::Success => result = Ok(true),
                 Code::Skip => binding.skip_pre_bind.insert(member.id),
@@ -60,15 +66,12 @@ impl Scheduler {
                 }
             }
         }
-        if !profile.pre_bind.is_empty() {
-            let code = match &result {
-                Ok(true) => Code::Success,
-                Ok(false) => Code::Skip,
-                Err(status) => status.code(),
-            };
-            let nanos = self.stopwatch.nanos().saturating_sub(began);
-            self.book_point("PreBindPreFlight", code, &profile, nanos);
-        }
+        let code = match &result {
+            Ok(true) => Code::Success,
+            Ok(false) => Code::Skip,
+            Err(status) => status.code(),
+        };
+        self.point_ended(PRE_FLIGHT, code, &profile, (began, now));
         result
     }
 
@@ -90,7 +93,7 @@ impl Scheduler {
             groups,
             running: SmallVec::new(),
         };
-        binding.stage_began = self.stopwatch.nanos();
+        binding.stage_began = Moment::new(now, &*self.stopwatch);
         self.next_group(id, now);
     }
 
@@ -100,14 +103,11 @@ impl Scheduler {
             let Some(binding) = self.bindings.get_mut(&id) else {
                 return;
             };
-            let profile = binding.attempt.profile.clone();
             let Stage::PreBind { groups, .. } = &mut binding.stage else {
                 return;
             };
             let Some(group) = groups.pop() else {
-                if !profile.pre_bind.is_empty() {
-                    self.book_stage(id, "PreBind", Code::Success);
-                }
+                self.book_stage(id, Point::PreBind, Code::Success, now);
                 self.start_bind(id, now);
                 return;
             };
@@ -136,8 +136,11 @@ impl Scheduler {
         let Stage::PreBind { running, .. } = &mut binding.stage else {
             return;
         };
-        running.retain(|(other, _)| *other != at);
-        match self.step(id, at, Some(wake), now) {
+        let called = match running.iter().position(|running| running.at == at) {
+            Some(place) => running.remove(place).called,
+            None => None,
+        };
+        match self.step(id, at, Some((wake, called)), now) {
             Some(Err(status)) => self.pre_bind_failed(id, status, now),
             Some(Ok(())) => {
                 let stage = self.bindings.get(&id).map(|b| &b.stage);
@@ -156,10 +159,17 @@ impl Scheduler {
         &mut self,
         id: u64,
         at: usize,
-        wake: Option<Wake>,
+        resumed: Option<(Wake, Option<Moment>)>,
         now: Time,
     ) -> Option<Result<(), Status>> {
         let binding = self.bindings.get_mut(&id)?;
+        let (wake, called) = match resumed {
+            Some((wake, called)) => (Some(wake), called),
+            None => {
+                let is_timed = binding.attempt.is_sampled;
+                (None, is_timed.then(|| Moment::new(now, &*self.stopwatch)))
+            }
+        };
         let profile = binding.attempt.profile.clone();
         let member = profile.pre_bind.get(at)?;
         let mut effects = self.io.effects(&profile.name, now);
@@ -181,12 +191,13 @@ impl Scheduler {
             Step::Wait(wait) => {
                 let wait = self.waits.add(Waiter::PreBind { binding: id, at }, wait);
                 if let Stage::PreBind { running, .. } = &mut binding.stage {
-                    running.push((at, wait));
+                    running.push(Running { at, wait, called });
                 }
                 None
             }
             Step::Done(status) => {
-                self.book_plugin(&member.name, Point::PreBind, &profile);
+                let what = (member.name.as_str(), Point::PreBind.as_str());
+                self.call_ended(called, what, status.code(), now);
                 Some(if status.is_success() {
                     Ok(())
                 } else {
@@ -197,7 +208,7 @@ impl Scheduler {
     }
 
     fn pre_bind_failed(&mut self, id: u64, status: Status, now: Time) {
-        self.book_stage(id, "PreBind", status.code());
+        self.book_stage(id, Point::PreBind, status.code(), now);
         self.fail_binding(id, status, now);
     }
 }

@@ -27,6 +27,7 @@ pub use io::{Event, LogLevel, LogLine, Outputs};
 
 pub(crate) use explain::{Explanations, reasons};
 pub(crate) use io::Io;
+pub(crate) use numbers::{Moment, Timing};
 pub(crate) use preemptions::Preemptions;
 pub(crate) use waits::{WaitId, Waiter, Waits};
 
@@ -39,7 +40,7 @@ use crate::metrics::{Metrics, Sampler};
 use crate::profile::{Profile, ProfileErrors, ProfileSpec, Profiles};
 use crate::queue::{Nominator, ProfileHooks, QueueConfig, SchedulingQueue};
 use berth_api::{Duration, Str, Time};
-use berth_framework::call::{CallId, CallResult};
+use berth_framework::call::{CallAnswer, CallId};
 use berth_framework::plugin::Context;
 use berth_framework::registry::Registry;
 use berth_framework::stage::{JobId, JobResult, Wake};
@@ -193,9 +194,10 @@ impl Scheduler {
         self.settle(now);
     }
 
-    /// A call of [`Outputs::calls`] has ended. Unknown ids are ignored.
-    pub fn complete(&mut self, call: CallId, result: CallResult, now: Time) {
-        self.io.dispatcher.complete(call, result, now);
+    /// A call of [`Outputs::calls`] has ended: with a result, or with the version that it made as well. Unknown ids are
+    /// ignored.
+    pub fn complete(&mut self, call: CallId, answer: impl Into<CallAnswer>, now: Time) {
+        self.io.dispatcher.complete(call, answer, now);
         self.settle(now);
     }
 

@@ -1,11 +1,50 @@
 //! The core's numbers, for the edge to serve.
 
 use super::Scheduler;
-use crate::evaluator::Tally;
+use super::io::LogLevel;
+use crate::cycle::Attempt;
+use crate::evaluator::{Found, Stopwatch, Tally};
 use crate::metrics::{Metric, Snapshot};
 use crate::profile::{Point, Profile};
-use berth_api::Str;
-use berth_framework::Code;
+use berth_api::{Str, Time};
+use berth_framework::{Code, Feature};
+use smallvec::SmallVec;
+
+/// From so many nanoseconds on, the log tells what a search for a node spent its time on.
+const SLOW_NANOS: u64 = 100_000_000;
+
+/// A moment by both clocks: the time that comes with inputs, which stands still during a step, and the stopwatch,
+/// which stands still where nothing is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    time: Time,
+    nanos: u64,
+}
+
+impl Moment {
+    pub(crate) fn new(now: Time, stopwatch: &dyn Stopwatch) -> Self {
+        Self {
+            time: now,
+            nanos: stopwatch.nanos(),
+        }
+    }
+
+    /// Nanoseconds from then until now, by whichever of the two clocks has gone further.
+    pub(crate) fn nanos_until(self, now: Time, stopwatch: &dyn Stopwatch) -> u64 {
+        let measured = stopwatch.nanos().saturating_sub(self.nanos);
+        let told = u64::try_from(now.since(self.time).as_nanos()).unwrap_or(u64::MAX);
+        measured.max(told)
+    }
+}
+
+/// When an extension point began, and its plugin that is being called. A plugin that waits is being called until it is
+/// done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timing {
+    pub(crate) point: Moment,
+    /// Set when single calls are timed.
+    pub(crate) call: Option<Moment>,
+}
 
 impl Scheduler {
     /// All metrics as they are now.
@@ -98,17 +137,102 @@ impl Scheduler {
         }
     }
 
-    /// Books one run of an extension point.
-    pub(crate) fn book_point(&mut self, point: &str, code: Code, profile: &Profile, nanos: u64) {
+    /// This moment.
+    pub(crate) fn moment(&self, now: Time) -> Moment {
+        Moment::new(now, &*self.stopwatch)
+    }
+
+    /// When an extension point begins.
+    pub(crate) fn timing(&self, now: Time) -> Timing {
+        Timing {
+            point: self.moment(now),
+            call: None,
+        }
+    }
+
+    /// Tells of the search for a node that ends now, if it took long, and what for (C-13).
+    pub(crate) fn tell_if_slow(&mut self, attempt: &Attempt, now: Time) {
+        let total = attempt.began.nanos_until(now, &*self.stopwatch);
+        if total < SLOW_NANOS {
+            return;
+        }
+        let is_scoring = |point| matches!(point, Point::PreScore | Point::Score);
+        let scoring = attempt.evaluation.tally.spans.iter();
+        let scoring: SmallVec<[u64; 2]> = scoring
+            .filter(|span| is_scoring(span.point))
+            .map(|span| span.nanos)
+            .collect();
+        let millis = |nanos: u64| nanos / 1_000_000;
+        let prioritizing: u64 = scoring.iter().sum();
+        let mut text = format!(
+            "Scheduling {} (total time: {}ms): \"Computing predicates done\" {}ms",
+            attempt.pod.pod.key(),
+            millis(total),
+            millis(total.saturating_sub(prioritizing))
+        );
+        if !scoring.is_empty() {
+            text += &format!(", \"Prioritizing done\" {}ms", millis(prioritizing));
+        }
+        self.io.log(LogLevel::Info, text);
+    }
+
+    /// Books what kube-scheduler would say of pods that it cannot evaluate together with others: Berth evaluates each
+    /// by itself, mostly from kept answers, and has no use for hints (C-54 to C-58).
+    pub(crate) fn book_batching(&mut self, found: &Found, profile: &Profile) {
+        let is_on = self.features.enabled(Feature::OpportunisticBatching);
+        let was_filtered = match found {
+            Found::Placed(_) => true,
+            Found::Unfit(error) => error.diagnosis.pre_filter.is_none(),
+            Found::NoNodes(_) | Found::Failed(_) => false,
+        };
+        if !is_on || !was_filtered {
+            return;
+        }
+        let (metrics, name) = (&mut self.metrics, profile.name.as_str());
+        metrics.count(Metric::BatchAttempts, &[name, "no_hint"]);
+        metrics.observe(Metric::GetNodeHintDuration, &["no_hint", name], 0.0);
+        if let Found::Placed(_) = found {
+            metrics.count(Metric::BatchCacheFlushed, &[name, "pod_not_batchable"]);
+            metrics.observe(Metric::StoreScheduleResultsDuration, &[name], 0.0);
+        }
+    }
+
+    /// Books a run of an extension point that began at `began` and ends now.
+    pub(crate) fn point_ended(
+        &mut self,
+        point: &str,
+        code: Code,
+        profile: &Profile,
+        (began, now): (Moment, Time),
+    ) {
+        let nanos = began.nanos_until(now, &*self.stopwatch);
+        self.book_point(point, code, profile, nanos);
+    }
+
+    /// Books a run of an extension point.
+    fn book_point(&mut self, point: &str, code: Code, profile: &Profile, nanos: u64) {
         let labels = [point, code.as_str(), profile.name.as_str()];
         let seconds = nanos as f64 / 1e9;
         self.metrics
             .observe(Metric::FrameworkExtensionPointDuration, &labels, seconds);
     }
 
-    /// Books one call of a plugin.
-    pub(crate) fn book_plugin(&mut self, plugin: &Str, point: Point, profile: &Profile) {
-        let labels = [plugin.as_str(), point.as_str(), profile.name.as_str()];
-        self.metrics.count(Metric::PluginEvaluation, &labels);
+    /// The beginning of a plugin's call, where single calls are timed.
+    pub(crate) fn call_begins(&self, is_sampled: bool, now: Time) -> Option<Moment> {
+        is_sampled.then(|| self.moment(now))
+    }
+
+    /// Books a call of a plugin that ends now, if it is one of those that are timed (F-7).
+    pub(crate) fn call_ended(
+        &mut self,
+        began: Option<Moment>,
+        (plugin, point): (&str, &str),
+        code: Code,
+        now: Time,
+    ) {
+        if let Some(began) = began {
+            let nanos = began.nanos_until(now, &*self.stopwatch);
+            self.metrics.observe_plugin(plugin, point, code, nanos);
+        }
     }
 }

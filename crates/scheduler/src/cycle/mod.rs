@@ -9,7 +9,7 @@ mod post_filter;
 
 pub(crate) use failure::{Failure, Returning};
 
-use crate::core::{LogLevel, Scheduler, WaitId};
+use crate::core::{LogLevel, Moment, Scheduler, Timing, WaitId};
 use crate::evaluator::{
     Evaluation, Evaluator, EvaluatorKind, FitError, Found, Placement, Stopwatch, Tally,
 };
@@ -73,17 +73,17 @@ pub(crate) struct Attempt {
     pub(crate) pod: Arc<PodInfo>,
     pub(crate) profile: Arc<Profile>,
     pub(crate) evaluation: Evaluation,
-    pub(crate) began: Time,
-    pub(crate) began_nanos: u64,
+    pub(crate) began: Moment,
+    /// Whether single calls of plugins are timed.
+    pub(crate) is_sampled: bool,
     /// Whether other things happened during the cycle.
     pub(crate) was_parked: bool,
 }
 
 impl Attempt {
-    /// Seconds since the attempt began, by whichever of the two clocks has moved.
+    /// Seconds since the attempt began.
     pub(crate) fn seconds(&self, now: Time, stopwatch: &dyn Stopwatch) -> f64 {
-        let measured = stopwatch.nanos().saturating_sub(self.began_nanos) as f64 / 1e9;
-        now.since(self.began).as_secs_f64().max(measured)
+        self.began.nanos_until(now, stopwatch) as f64 / 1e9
     }
 
     /// The pod.
@@ -103,15 +103,26 @@ pub(crate) struct Parked {
 enum ParkedAt {
     PostFilter {
         plugin: usize,
+        timing: Timing,
         error: Box<FitError>,
         so_far: PostFilterSoFar,
     },
     Reserve {
         plugin: usize,
+        timing: Timing,
         placed: Placed,
         /// The table as it was when the cycle was parked.
         generation: u64,
     },
+}
+
+/// Where an extension point goes on after a wait.
+struct Resumed {
+    /// The place of the plugin that waited.
+    plugin: usize,
+    timing: Timing,
+    /// What it waited for.
+    wake: Wake,
 }
 
 /// A pod that is assumed on a node.
@@ -192,8 +203,8 @@ impl Scheduler {
             pod: Arc::new(PodInfo::new(pod)),
             profile,
             evaluation: Evaluation::default(),
-            began: now,
-            began_nanos: self.stopwatch.nanos(),
+            began: self.moment(now),
+            is_sampled: self.sampler.choose(),
             was_parked: false,
         })
     }
@@ -207,7 +218,7 @@ impl Scheduler {
         let (mut start, mut rng) = (self.start_node, self.rng.clone());
         let kind = self.evaluator;
         let mut keeper = std::mem::take(&mut self.keeper);
-        attempt.evaluation.tally.sampled = self.sampler.choose().then(Box::default);
+        attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
         let mut evaluator = self.evaluator(&mut attempt, now);
         let found = match kind {
             EvaluatorKind::Plain => evaluator.find(percentage, &mut start, &mut rng),
@@ -218,6 +229,8 @@ impl Scheduler {
         };
         self.keeper = keeper;
         (self.start_node, self.rng) = (start, rng);
+        self.tell_if_slow(&attempt, now);
+        self.book_batching(&found, &attempt.profile);
         self.book(&attempt.evaluation.tally, &attempt.profile);
         *attempt.evaluation.tally = Tally::default();
         match found {
@@ -228,7 +241,7 @@ impl Scheduler {
             }
             Found::Unfit(error) => {
                 let so_far = PostFilterSoFar::default();
-                self.run_post_filter(attempt, error, 0, so_far, None, now)
+                self.run_post_filter(attempt, error, so_far, None, now)
             }
             Found::NoNodes(status) | Found::Failed(status) => {
                 self.algorithm_ended(&attempt, now);
@@ -303,17 +316,29 @@ impl Scheduler {
         match at {
             ParkedAt::PostFilter {
                 plugin,
+                timing,
                 error,
                 so_far,
             } => {
-                self.run_post_filter(attempt, error, plugin, so_far, Some(wake), now);
+                let resumed = Resumed {
+                    plugin,
+                    timing,
+                    wake,
+                };
+                self.run_post_filter(attempt, error, so_far, Some(resumed), now);
             }
             ParkedAt::Reserve {
                 plugin,
+                timing,
                 placed,
                 generation,
             } => {
-                self.resume_reserve(attempt, placed, plugin, generation, wake, now);
+                let resumed = Resumed {
+                    plugin,
+                    timing,
+                    wake,
+                };
+                self.resume_reserve(attempt, placed, generation, resumed, now);
             }
         }
     }

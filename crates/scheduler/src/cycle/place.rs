@@ -1,13 +1,13 @@
 //! From a chosen node to the binding: assume, Reserve, Permit (section 5.6).
 
-use super::{Attempt, CycleResult, Failure, ParkedAt, Placed, stage_failure};
+use super::{Attempt, CycleResult, Failure, ParkedAt, Placed, Resumed, stage_failure};
 use crate::binding::{Holding, PERMIT_WAIT_MAX};
 use crate::core::{LogLevel, Scheduler};
 use crate::evaluator::{Evaluation, Evaluator, FitError};
 use crate::profile::Point;
 use berth_api::{Str, Time};
 use berth_framework::plugin::{DryRun, Nominating, PermitResult};
-use berth_framework::stage::{StageContext, Step, Wake};
+use berth_framework::stage::{StageContext, Step};
 use berth_framework::{Code, Status};
 use smallvec::SmallVec;
 
@@ -34,22 +34,27 @@ impl Scheduler {
         if is_elsewhere {
             self.promise_ended(&attempt.pod.pod, now);
         }
-        self.run_reserve(attempt, Placed { pod, node }, 0, None, now)
+        self.run_reserve(attempt, Placed { pod, node }, None, now)
     }
 
-    /// Runs Reserve from the plugin at `at` on; `wake` is what that one waited for (F-13).
+    /// Runs Reserve, from the plugin that waited on if the cycle was parked (F-13).
     fn run_reserve(
         &mut self,
         mut attempt: Attempt,
         placed: Placed,
-        at: usize,
-        mut wake: Option<Wake>,
+        resumed: Option<Resumed>,
         now: Time,
     ) -> Option<CycleResult> {
         let profile = attempt.profile.clone();
-        let began = self.stopwatch.nanos();
+        let (at, mut timing, mut wake) = match resumed {
+            Some(resumed) => (resumed.plugin, resumed.timing, Some(resumed.wake)),
+            None => (0, self.timing(now), None),
+        };
         let mut failed = None;
         for (i, member) in profile.reserve.iter().enumerate().skip(at) {
+            if wake.is_none() {
+                timing.call = self.call_begins(attempt.is_sampled, now);
+            }
             let mut effects = self.io.effects(&profile.name, now);
             let mut cx = StageContext {
                 now,
@@ -65,12 +70,16 @@ impl Scheduler {
                     plugin.resume_reserve(&mut cx, state, &placed.pod, &placed.node, wake)
                 }
             };
-            self.book_plugin(&member.name, Point::Reserve, &profile);
+            let called = (member.name.as_str(), Point::Reserve.as_str());
+            if let Step::Done(status) = &step {
+                self.call_ended(timing.call, called, status.code(), now);
+            }
             match step {
                 Step::Wait(wait) => {
                     let generation = self.cache.cluster().nodes.generation();
                     let at = ParkedAt::Reserve {
                         plugin: i,
+                        timing,
                         placed,
                         generation,
                     };
@@ -85,10 +94,7 @@ impl Scheduler {
             }
         }
         let code = failed.as_ref().map_or(Code::Success, Status::code);
-        let nanos = self.stopwatch.nanos().saturating_sub(began);
-        if !profile.reserve.is_empty() {
-            self.book_point("Reserve", code, &profile, nanos);
-        }
+        self.point_ended("Reserve", code, &profile, (timing.point, now));
         match failed {
             Some(status) => Some(self.give_up_placement(attempt, &placed, status, now)),
             None => self.run_permit(attempt, placed, now),
@@ -100,9 +106,8 @@ impl Scheduler {
         &mut self,
         mut attempt: Attempt,
         placed: Placed,
-        at: usize,
         generation: u64,
-        wake: Wake,
+        resumed: Resumed,
         now: Time,
     ) {
         if let Some(mut status) = self.no_longer_fits(&mut attempt, &placed, generation, now) {
@@ -117,7 +122,7 @@ impl Scheduler {
             self.give_up_placement(attempt, &placed, status, now);
             return;
         }
-        self.run_reserve(attempt, placed, at, Some(wake), now);
+        self.run_reserve(attempt, placed, Some(resumed), now);
     }
 
     /// Whether a node that changed since `generation` turns the pod down now; its filters are asked anew, as if the
@@ -183,10 +188,11 @@ impl Scheduler {
         now: Time,
     ) -> Option<CycleResult> {
         let profile = attempt.profile.clone();
-        let began = self.stopwatch.nanos();
+        let began = self.moment(now);
         let mut holding: SmallVec<[Holding; 2]> = SmallVec::new();
         let mut failed = None;
         for member in &profile.permit {
+            let call = self.call_begins(attempt.is_sampled, now);
             let mut effects = self.io.effects(&profile.name, now);
             let mut cx = StageContext {
                 now,
@@ -198,7 +204,12 @@ impl Scheduler {
             let answer = member
                 .plugin
                 .permit(&mut cx, state, &placed.pod, &placed.node);
-            self.book_plugin(&member.name, Point::Permit, &profile);
+            let code = match &answer {
+                PermitResult::Wait(_) => Code::Wait,
+                PermitResult::Done(status) => status.code(),
+            };
+            let called = (member.name.as_str(), Point::Permit.as_str());
+            self.call_ended(call, called, code, now);
             match answer {
                 PermitResult::Wait(timeout) => holding.push(Holding {
                     plugin: member.name.clone(),
@@ -211,15 +222,12 @@ impl Scheduler {
                 }
             }
         }
-        if !profile.permit.is_empty() {
-            let code = match &failed {
-                Some(status) => status.code(),
-                None if holding.is_empty() => Code::Success,
-                None => Code::Wait,
-            };
-            let nanos = self.stopwatch.nanos().saturating_sub(began);
-            self.book_point("Permit", code, &profile, nanos);
-        }
+        let code = match &failed {
+            Some(status) => status.code(),
+            None if holding.is_empty() => Code::Success,
+            None => Code::Wait,
+        };
+        self.point_ended("Permit", code, &profile, (began, now));
         if let Some(status) = failed {
             return Some(self.give_up_placement(attempt, &placed, status, now));
         }
@@ -257,8 +265,9 @@ impl Scheduler {
         now: Time,
     ) -> Option<std::sync::Arc<berth_api::Pod>> {
         let profile = attempt.profile.clone();
-        let began = self.stopwatch.nanos();
+        let began = self.moment(now);
         for member in profile.reserve.iter().rev() {
+            let call = self.call_begins(attempt.is_sampled, now);
             let mut effects = self.io.effects(&profile.name, now);
             let mut cx = StageContext {
                 now,
@@ -270,11 +279,10 @@ impl Scheduler {
             member
                 .plugin
                 .unreserve(&mut cx, state, &placed.pod, &placed.node);
+            let called = (member.name.as_str(), "Unreserve");
+            self.call_ended(call, called, Code::Success, now);
         }
-        if !profile.reserve.is_empty() {
-            let nanos = self.stopwatch.nanos().saturating_sub(began);
-            self.book_point("Unreserve", Code::Success, &profile, nanos);
-        }
+        self.point_ended("Unreserve", Code::Success, &profile, (began, now));
         self.io.activations.clear();
         match self.cache.forget(placed.pod.pod.uid(), &placed.node) {
             Ok(pod) => pod,

@@ -1,12 +1,11 @@
 //! PostFilter: making room for a pod that fits nowhere (F-10, C-32).
 
-use super::{Attempt, CycleResult, Failure, ParkedAt};
+use super::{Attempt, CycleResult, Failure, ParkedAt, Resumed};
 use crate::core::{LogLevel, Scheduler};
 use crate::evaluator::{Evaluator, FitError, Tally};
 use crate::profile::Point;
 use berth_api::{Str, Time};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterResult, PostFilterStep};
-use berth_framework::stage::Wake;
 use berth_framework::{Code, Status};
 
 /// What the plugins so far have said.
@@ -45,15 +44,14 @@ impl PostFilterSoFar {
 }
 
 impl Scheduler {
-    /// Runs PostFilter from the plugin at `at` on; `wake` is what that one waited for. Then the attempt is over, as a
-    /// pod for which room is made has to be evaluated anew. `None` when the cycle was parked.
+    /// Runs PostFilter, from the plugin that waited on if the cycle was parked. Then the attempt is over, as a pod for
+    /// which room is made has to be evaluated anew. `None` when the cycle was parked (again).
     pub(super) fn run_post_filter(
         &mut self,
         mut attempt: Attempt,
         mut error: Box<FitError>,
-        at: usize,
         mut so_far: PostFilterSoFar,
-        mut wake: Option<Wake>,
+        resumed: Option<Resumed>,
         now: Time,
     ) -> Option<CycleResult> {
         let profile = attempt.profile.clone();
@@ -62,9 +60,18 @@ impl Scheduler {
             let failure = Failure::unfit(error, Nominating::Set(Str::default()));
             return Some(self.fail(attempt, failure, now));
         }
-        let began = self.stopwatch.nanos();
+        let (at, mut timing, mut wake) = match resumed {
+            Some(resumed) => (resumed.plugin, resumed.timing, Some(resumed.wake)),
+            None => {
+                attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
+                (0, self.timing(now), None)
+            }
+        };
         let mut ended = None;
         for (i, member) in profile.post_filter.iter().enumerate().skip(at) {
+            if wake.is_none() {
+                timing.call = self.call_begins(attempt.is_sampled, now);
+            }
             let mut effects = self.io.effects(&profile.name, now);
             let mut evaluator = Evaluator {
                 profile: &profile,
@@ -93,11 +100,11 @@ impl Scheduler {
                         .resume_post_filter(&mut cx, &attempt.pod, statuses, wake)
                 }
             };
-            self.book_plugin(&member.name, Point::PostFilter, &profile);
             match step {
                 PostFilterStep::Wait(wait) => {
                     let at = ParkedAt::PostFilter {
                         plugin: i,
+                        timing,
                         error,
                         so_far,
                     };
@@ -105,6 +112,8 @@ impl Scheduler {
                     return None;
                 }
                 PostFilterStep::Done(result) => {
+                    let called = (member.name.as_str(), Point::PostFilter.as_str());
+                    self.call_ended(timing.call, called, result.status.code(), now);
                     ended = so_far.take(&member.name, result);
                     if ended.is_some() {
                         break;
@@ -114,8 +123,7 @@ impl Scheduler {
         }
         let (status, nominating) =
             ended.unwrap_or_else(|| (so_far.status.unwrap_or_default(), so_far.nominating));
-        let nanos = self.stopwatch.nanos().saturating_sub(began);
-        self.book_point("PostFilter", status.code(), &profile, nanos);
+        self.point_ended("PostFilter", status.code(), &profile, (timing.point, now));
         self.keeper.take_back(&mut attempt.evaluation);
         self.book(&attempt.evaluation.tally, &profile);
         *attempt.evaluation.tally = Tally::default();

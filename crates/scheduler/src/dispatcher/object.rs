@@ -2,7 +2,7 @@
 
 use super::lanes::{Lane, Position};
 use super::status::StatusChange;
-use super::writes::{Base, Writes};
+use super::writes::{Base, Version, Writes, Written};
 use berth_api::{Duration, Kind, Object as ApiObject, Pod, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, ObjectKey};
@@ -137,7 +137,7 @@ pub(super) struct Object {
     pub(super) waiting: SmallVec<[Entry; 1]>,
     pub(super) place: Place,
     /// What was written and is not shown yet.
-    pub(super) written: Writes,
+    pub(super) written: Written,
     /// Until when `written` is believed.
     pub(super) expires: Option<Time>,
     /// The object is deleted; what is on its way is the last.
@@ -152,7 +152,7 @@ impl Object {
             in_flight: None,
             waiting: SmallVec::new(),
             place: Place::Nowhere,
-            written: Writes::NONE,
+            written: Written::default(),
             expires: None,
             gone: false,
         }
@@ -166,6 +166,15 @@ impl Object {
         }
     }
 
+    /// Remembers what a call has written, unless the object shows it already: updates may be faster than answers.
+    pub(super) fn note_written(&mut self, call: &ApiCall, version: Option<Version>, now: Time) {
+        let stored = match &self.stored {
+            Some(ApiObject::Pod(pod)) => Some(pod.as_ref()),
+            _ => None,
+        };
+        self.written.note(call, version, stored, now);
+    }
+
     /// Whether there is nothing to remember.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_none() && self.waiting.is_empty() && self.expires.is_none()
@@ -174,7 +183,7 @@ impl Object {
     /// Whether a call would change nothing, as far as is known (D-8).
     pub(super) fn is_needless(&self, call: &ApiCall) -> bool {
         match (StatusChange::of(call), self.stored_pod()) {
-            (Some(change), Some(stored)) => change.has_no_effect(&Base::new(stored, &self.written)),
+            (Some(change), Some(stored)) => change.has_no_effect(&Base::new(stored, self.written.writes())),
             (Some(_), None) => false,
             (None, _) => self.is_done(call),
         }
@@ -207,7 +216,7 @@ impl Object {
         let call = &entry.call;
         match (StatusChange::of(call), call.pod(), self.stored_pod()) {
             (Some(change), Some(pod), Some(stored)) if !entry.unclear => {
-                let rest = change.cut_to(&Base::new(stored, &self.written))?;
+                let rest = change.cut_to(&Base::new(stored, self.written.writes()))?;
                 Some(rest.into_call(pod.clone()))
             }
             _ => (!self.is_done(call)).then(|| call.clone()),
@@ -217,7 +226,7 @@ impl Object {
     /// All writes that the stored object does not show. Delayed calls are left out until they are sent: nobody
     /// decides by them, and most are dropped again.
     pub(super) fn writes(&self) -> Writes {
-        let mut writes = self.written.clone();
+        let mut writes = self.written.writes().clone();
         let waiting = self.waiting.iter().filter(|entry| !entry.delayed);
         for entry in self.in_flight.as_deref().into_iter().chain(waiting) {
             writes.note(&entry.call, entry.made_at);

@@ -73,9 +73,12 @@ pub struct DispatcherOptions {
     pub status_retry: RetryPolicy,
     /// How the other calls are repeated.
     pub write_retry: RetryPolicy,
-    /// How long a write that has succeeded is believed in though no update of the object shows it: by then somebody
-    /// else has overwritten it.
+    /// How long a write that has succeeded is believed in though no update of the object shows it, when the server did
+    /// not tell which version it made: by then somebody else has overwritten it.
     pub unseen_max: Duration,
+    /// The same when it did tell. Then the write ends with the update that shows that version or a later one; this is
+    /// the last resort, should none ever come.
+    pub unshown_max: Duration,
     /// Where the jitter comes from.
     pub seed: u64,
 }
@@ -110,6 +113,7 @@ impl DispatcherOptions {
             status_retry: RetryPolicy::STATUS,
             write_retry: RetryPolicy::WRITES,
             unseen_max: Duration::from_secs(30),
+            unshown_max: Duration::from_secs(600),
             seed: 0,
         }
     }

@@ -2,9 +2,10 @@
 
 use super::enqueue::carry_on;
 use super::object::{CallType, Entry, Place};
+use super::writes::{Version, Written, version_number};
 use super::{Dispatcher, overwritten, text};
 use berth_api::Time;
-use berth_framework::call::{CallErrorKind, CallResult};
+use berth_framework::call::{CallAnswer, CallErrorKind, CallResult};
 use berth_framework::{ApiCall, CallError, CallId};
 
 impl Dispatcher {
@@ -65,8 +66,9 @@ impl Dispatcher {
         }
     }
 
-    /// A call that was sent has ended. An id that is not on its way is ignored.
-    pub fn complete(&mut self, id: CallId, result: CallResult, now: Time) {
+    /// A call that was sent has ended: with a result, or with the version that it made as well. An id that is not on
+    /// its way is ignored.
+    pub fn complete(&mut self, id: CallId, answer: impl Into<CallAnswer>, now: Time) {
         let Some(at) = self.in_flight.remove(&id) else {
             return;
         };
@@ -77,14 +79,19 @@ impl Dispatcher {
             return;
         };
         self.lanes.end(entry.call_type().lane());
+        let CallAnswer {
+            result,
+            resource_version,
+        } = answer.into();
+        let version = resource_version.as_deref().and_then(version_number);
         match meaning(&entry, object.is_done(&entry.call), result) {
             Ok(()) => {
-                self.note_written(at, &entry.call, now);
+                self.note_written(at, &entry.call, version, now);
                 self.end(*entry, Ok(()), None, now);
             }
             // Gone already: as good as done.
             Err(error) if is_deletion_of_nothing(&entry.call, error.kind) => {
-                self.note_written(at, &entry.call, now);
+                self.note_written(at, &entry.call, None, now);
                 self.end(*entry, Err(error), None, now);
             }
             Err(error) => self.failed(at, *entry, error, now),
@@ -140,18 +147,23 @@ impl Dispatcher {
     }
 
     /// A call has been carried out; until an update shows it, it is remembered.
-    fn note_written(&mut self, at: u32, call: &ApiCall, now: Time) {
-        let until = now + self.options.unseen_max;
+    fn note_written(&mut self, at: u32, call: &ApiCall, version: Option<Version>, now: Time) {
         let Some(object) = self.objects.get_mut(at) else {
             return;
         };
         if object.gone {
             return;
         }
-        object.written.note(call, now);
+        object.note_written(call, version, now);
         if object.written.is_empty() {
+            self.forget_written(at);
             return;
         }
+        let believed_for = match object.written.are_versions_known() {
+            true => self.options.unshown_max,
+            false => self.options.unseen_max,
+        };
+        let until = now + believed_for;
         if let Some(before) = object.expires.replace(until) {
             self.expiries.remove(&(before, at));
         }
@@ -169,7 +181,7 @@ impl Dispatcher {
 
     pub(super) fn forget_written(&mut self, at: u32) {
         if let Some(object) = self.objects.get_mut(at) {
-            object.written = super::Writes::NONE;
+            object.written = Written::default();
             if let Some(time) = object.expires.take() {
                 self.expiries.remove(&(time, at));
             }

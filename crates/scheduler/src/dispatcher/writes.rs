@@ -46,27 +46,6 @@ impl Writes {
         }
     }
 
-    /// Forgets what the stored object shows. A pod that has its node got its condition and lost its nomination with
-    /// it.
-    pub(super) fn confirm(&mut self, stored: &Pod) {
-        let bound = stored.is_assigned();
-        let shown = match &self.condition {
-            None => false,
-            Some(ConditionChange::Set(patch)) => bound || shows(stored, patch),
-            Some(ConditionChange::Clear) => bound || !carries_not_ready(stored),
-        };
-        if shown {
-            self.condition = None;
-        }
-        let nominated = &stored.status.nominated_node_name;
-        if bound || self.nominated_node.as_ref() == Some(nominated) {
-            self.nominated_node = None;
-        }
-        if stored.is_terminating() {
-            self.deletion = None;
-        }
-    }
-
     /// Puts the writes into a copy of the stored object.
     pub fn apply_to(&self, pod: &mut Pod) {
         match &self.condition {
@@ -83,6 +62,116 @@ impl Writes {
         if let Some((condition, at)) = &self.deletion {
             set_condition(pod, condition);
             pod.metadata.deletion_timestamp.get_or_insert(*at);
+        }
+    }
+}
+
+/// The version of an object as a number that grows. Servers promise such ones since Kubernetes 1.35, and have always
+/// had them; of any other nobody knows which is the later one.
+pub(super) type Version = u64;
+
+/// The number that a resource version is, if it is one.
+pub(super) fn version_number(resource_version: &str) -> Option<Version> {
+    resource_version.parse().ok()
+}
+
+/// Writes to one pod that have succeeded and that the stored object does not show yet.
+///
+/// Each ends with the update that shows the version which it made, or a later one: then the stored object says it all,
+/// even if somebody else has overwritten it meanwhile. Where a version is not known, a write ends when the stored object
+/// looks as if it were made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    writes: Writes,
+    condition_in: Option<Version>,
+    nominated_node_in: Option<Version>,
+    deletion_in: Option<Version>,
+}
+
+impl Written {
+    /// The writes.
+    pub(super) fn writes(&self) -> &Writes {
+        &self.writes
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Whether the server has told the version of each.
+    pub(super) fn are_versions_known(&self) -> bool {
+        let Writes {
+            condition,
+            nominated_node,
+            deletion,
+        } = &self.writes;
+        (condition.is_none() || self.condition_in.is_some())
+            && (nominated_node.is_none() || self.nominated_node_in.is_some())
+            && (deletion.is_none() || self.deletion_in.is_some())
+    }
+
+    /// Adds what a call has written, in which version, given the stored object: it may be newer than that.
+    pub(super) fn note(
+        &mut self,
+        call: &ApiCall,
+        version: Option<Version>,
+        stored: Option<&Pod>,
+        at: Time,
+    ) {
+        self.writes.note(call, at);
+        if matches!(call, ApiCall::DeletePod { .. }) {
+            self.deletion_in = version;
+        }
+        if let Some(change) = StatusChange::of(call) {
+            if change.condition.is_some() {
+                self.condition_in = version;
+            }
+            if change.nominated_node.is_some() {
+                self.nominated_node_in = version;
+            }
+        }
+        if let Some(stored) = stored.filter(|_| version.is_some()) {
+            self.end(stored, |_| false);
+        }
+    }
+
+    /// Forgets what the stored object shows.
+    pub(super) fn confirm(&mut self, stored: &Pod) {
+        self.end(stored, |shown| shown);
+    }
+
+    /// Ends the writes whose version the stored object has reached. Where that cannot be known, `by_looks` says whether
+    /// a write ends that the object looks like.
+    fn end(&mut self, stored: &Pod, by_looks: impl Fn(bool) -> bool) {
+        let now_at = version_number(&stored.metadata.resource_version);
+        let has_come_to = |version: Option<Version>| Some(now_at? >= version?);
+        // A pod that has its node got its condition and lost its nomination with it.
+        let bound = stored.is_assigned();
+        let Writes {
+            condition,
+            nominated_node,
+            deletion,
+        } = &mut self.writes;
+        if let Some(change) = &condition {
+            let looks = bound
+                || match change {
+                    ConditionChange::Set(patch) => shows(stored, patch),
+                    ConditionChange::Clear => !carries_not_ready(stored),
+                };
+            if has_come_to(self.condition_in).unwrap_or_else(|| by_looks(looks)) {
+                *condition = None;
+            }
+        }
+        if let Some(node) = &nominated_node {
+            let looks = bound || stored.status.nominated_node_name == *node;
+            if has_come_to(self.nominated_node_in).unwrap_or_else(|| by_looks(looks)) {
+                *nominated_node = None;
+            }
+        }
+        // Nobody takes a deletion back: until the object shows it, it is on its way out.
+        if stored.is_terminating() {
+            *deletion = None;
         }
     }
 }

@@ -49,10 +49,20 @@ impl Evaluator<'_> {
             if self.evaluation.skip_filter.contains(member.id) {
                 continue;
             }
-            let status = match direction {
-                Direction::Add => member.plugin.add_pod(&cx, state, self.pod, other, view),
-                Direction::Remove => member.plugin.remove_pod(&cx, state, self.pod, other, view),
+            let began = self.evaluation.tally.begin(self.stopwatch);
+            let (status, point) = match direction {
+                Direction::Add => (
+                    member.plugin.add_pod(&cx, state, self.pod, other, view),
+                    "PreFilterExtensionAddPod",
+                ),
+                Direction::Remove => (
+                    member.plugin.remove_pod(&cx, state, self.pod, other, view),
+                    "PreFilterExtensionRemovePod",
+                ),
             };
+            let called = (member.name.as_str(), point);
+            let tally = &mut self.evaluation.tally;
+            tally.called(began, self.stopwatch, called, status.code());
             if !status.is_success() {
                 let point = match direction {
                     Direction::Add => "AddPod",

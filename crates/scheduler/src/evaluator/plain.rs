@@ -51,7 +51,7 @@ pub enum Found {
 }
 
 /// The code that stands for an answer of PreFilter in the metrics.
-fn code_of(result: &PreFilterResult) -> Code {
+pub(super) fn code_of(result: &PreFilterResult) -> Code {
     match result {
         PreFilterResult::Skip => Code::Skip,
         PreFilterResult::Reject(status) => status.code(),
@@ -88,7 +88,7 @@ impl Evaluator<'_> {
             let state = &mut self.evaluation.state;
             let began = self.evaluation.tally.begin(self.stopwatch);
             let result = member.plugin.pre_filter(&cx, state, self.pod);
-            let called = (member.name.as_str(), Point::PreFilter);
+            let called = (member.name.as_str(), Point::PreFilter.as_str());
             let tally = &mut self.evaluation.tally;
             tally.called(began, self.stopwatch, called, code_of(&result));
             if !matches!(result, PreFilterResult::Skip) {

@@ -69,7 +69,7 @@ impl Evaluator<'_> {
             let state = &mut self.evaluation.state;
             let began = self.evaluation.tally.begin(self.stopwatch);
             let status = member.plugin.pre_score(&cx, state, self.pod, feasible);
-            let called = (member.name.as_str(), Point::PreScore);
+            let called = (member.name.as_str(), Point::PreScore.as_str());
             let tally = &mut self.evaluation.tally;
             tally.called(began, self.stopwatch, called, status.code());
             if status.is_skip() {
@@ -128,15 +128,19 @@ impl Evaluator<'_> {
                     .plugin
                     .score(&cx, &self.evaluation.state, self.pod, view);
                 let code = score.as_ref().err().map_or(Code::Success, Status::code);
-                let called = (member.name.as_str(), Point::Score);
+                let called = (member.name.as_str(), Point::Score.as_str());
                 let tally = &mut self.evaluation.tally;
                 tally.called(began, self.stopwatch, called, code);
                 let score = score.map_err(|status| failed("running Score plugins:", &status))?;
                 raw.push((*node, score));
             }
+            let began = self.evaluation.tally.begin(self.stopwatch);
             let status = member
                 .plugin
                 .normalize(&cx, &self.evaluation.state, self.pod, &mut raw);
+            let called = (member.name.as_str(), "ScoreExtensionNormalize");
+            let tally = &mut self.evaluation.tally;
+            tally.called(began, self.stopwatch, called, status.code());
             if !status.is_success() {
                 return Err(failed("running Normalize on Score plugins:", &status));
             }

@@ -142,7 +142,7 @@ impl Evaluator<'_> {
             let status = member
                 .plugin
                 .filter(&cx, &self.evaluation.state, self.pod, view);
-            let called = (member.name.as_str(), Point::Filter);
+            let called = (member.name.as_str(), Point::Filter.as_str());
             let tally = &mut self.evaluation.tally;
             tally.called(began, self.stopwatch, called, status.code());
             if status.is_success() {
@@ -203,7 +203,7 @@ impl Evaluator<'_> {
         }
         let code = match &failed {
             Some(_) => Code::Error,
-            None if found.feasible.is_empty() => Code::Unschedulable,
+            // As in kube-scheduler: that no node is feasible shows in the result of the attempt.
             None => Code::Success,
         };
         let nanos = self.stopwatch.nanos().saturating_sub(began);

@@ -78,12 +78,12 @@ impl Tally {
         &mut self,
         began: Option<u64>,
         stopwatch: &dyn Stopwatch,
-        (plugin, point): (&str, Point),
+        (plugin, point): (&str, &str),
         code: Code,
     ) {
         if let (Some(began), Some(sampled)) = (began, &mut self.sampled) {
             let nanos = stopwatch.nanos().saturating_sub(began);
-            sampled.observe_plugin(plugin, point.as_str(), code, nanos);
+            sampled.observe_plugin(plugin, point, code, nanos);
         }
     }
 

@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 const OURS: [&str; 1] = ["scheduler_inflight_event_log_collapses_total"];
 
 /// Name, type, sorted labels; of a histogram the first and the last bound as they are written, and how many there are.
-/// Left out are those of opportunistic batching, which Berth does not do: it keeps answers instead.
 #[rustfmt::skip]
 const REFERENCE: &[(&str, &str, &str, &str)] = &[
     ("scheduler_async_api_call_execution_duration_seconds", "histogram", "call_type result", "0.001 16.384 15"),
     ("scheduler_async_api_call_execution_total", "counter", "call_type result", ""),
+    ("scheduler_batch_attempts_total", "counter", "profile result", ""),
+    ("scheduler_batch_cache_flushed_total", "counter", "profile reason", ""),
+    ("scheduler_get_node_hint_duration_seconds", "histogram", "hinted profile", "1e-05 0.02048 12"),
+    ("scheduler_store_schedule_results_duration_seconds", "histogram", "profile", "1e-05 0.02048 12"),
     ("scheduler_cache_size", "gauge", "type", ""),
     ("scheduler_event_handling_duration_seconds", "histogram", "event", "0.0001 0.2048 12"),
     ("scheduler_framework_extension_point_duration_seconds", "histogram", "extension_point profile status", "0.0001 0.2048 12"),

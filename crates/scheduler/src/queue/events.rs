@@ -291,9 +291,12 @@ impl SchedulingQueue {
     }
 
     /// Runs the periodic flushes that are due: that of the backoff queue every second, that of long-unschedulable pods
-    /// every 30 seconds. Returns whether a pod became poppable.
+    /// every 30 seconds; none once the queue is closed. Returns whether a pod became poppable.
     pub fn run_due(&mut self, cx: &Context<'_>) -> bool {
         let mut any = false;
+        if self.closed {
+            return any;
+        }
         if cx.now >= self.next_backoff_flush {
             any |= self.flush_backoff(cx) > 0;
             self.next_backoff_flush = tick_from(
@@ -317,6 +320,9 @@ impl SchedulingQueue {
     /// When [`Self::run_due`] will next have something to move; `None` when time alone changes nothing. Never before
     /// `now`.
     pub fn next_wake(&self, now: Time) -> Option<Time> {
+        if self.closed {
+            return None;
+        }
         let backoff = [QueuedIn::Backoff, QueuedIn::ErrorBackoff]
             .into_iter()
             .filter_map(|place| self.heap(place).first())

@@ -247,6 +247,11 @@ impl SchedulingQueue {
         let Some((entry, place)) = self.entries.get_mut(id).zip(place) else {
             return;
         };
+        if entry.info.pod.uid() != new.uid() {
+            // Nobody has told the user anything of this one.
+            self.reports.forget(entry.info.pod.uid());
+            entry.info.remembered = Remembered::default();
+        }
         entry.info.pod = new.clone();
         entry.profile = profile;
         // The nominated node of a pod that has always been behind its gates means nothing yet.
@@ -260,7 +265,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Q-62, step 4: an update may itself be what the pod waits for.
+    /// Q-62, step 4: an update may itself be what the pod waits for. Its events are put to the pod one after the other
+    /// until it can be popped.
     fn reconsider_updated(
         &mut self,
         cx: &Context<'_>,
@@ -268,6 +274,7 @@ impl SchedulingQueue {
         old: &Arc<Pod>,
         new: &Arc<Pod>,
     ) {
+        let mut waits = true;
         let (old_object, new_object) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
         for event in pod_update_events(old, new, &self.config.features) {
             let matched = self.profiles.matched(&event);
@@ -288,10 +295,15 @@ impl SchedulingQueue {
             let mut tally = Tally::new(self.stopwatch.clone());
             let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.notices);
             tally.record(&matched.label, &mut self.metrics);
+            // What one event has moved to backoff, another one can only make active.
+            if !waits && strategy != Strategy::Immediately {
+                continue;
+            }
             let place = self.requeue(cx, id, strategy, &matched.label);
             if self.is_poppable_place(place) {
                 return;
             }
+            waits = place.is_unschedulable_pool();
         }
     }
 
@@ -485,7 +497,7 @@ impl SchedulingQueue {
         self.cycle
     }
 
-    /// The scheduler stops: every flight ends. Pods that are left can still be popped.
+    /// The scheduler stops: every flight and the periodic flushes end. Pods that are left can still be popped.
     pub fn close(&mut self) {
         self.closed = true;
         self.in_flight.done_all(&mut self.metrics);

@@ -25,7 +25,8 @@ mod tests;
 
 pub use examine::Examined;
 
-use super::{Evaluation, Evaluator, FitError, Found, Placement};
+use super::plain::code_of;
+use super::{Evaluation, Evaluator, FitError, Found, Placement, Tally};
 use crate::profile::Point;
 use berth_api::Str;
 use berth_framework::keep::Fragment;
@@ -221,17 +222,16 @@ impl Keeper {
         match found {
             Some((Ok(found), filtered)) => {
                 self.counts.kept += 1;
-                let code = match &found {
-                    Found::Placed(_) => Code::Success,
-                    _ => Code::Unschedulable,
-                };
                 let tally = &mut evaluator.evaluation.tally;
+                let nanos = filtered.saturating_sub(began);
                 tally.span(Point::PreFilter, Code::Success, 0);
-                tally.span(Point::Filter, code, filtered.saturating_sub(began));
+                tally.span(Point::Filter, Code::Success, nanos);
                 Some(found)
             }
             _ => {
                 self.counts.plain += 1;
+                // It runs PreFilter from the beginning, and counts that.
+                evaluator.evaluation.tally.pre_filter.clear();
                 None
             }
         }
@@ -335,18 +335,20 @@ fn run_strangers(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
         cluster: evaluator.cluster,
         features: evaluator.features,
     };
-    plan.strangers.iter().all(|at| {
+    for at in &plan.strangers {
         let member = &evaluator.profile.pre_filter[*at];
-        let state = &mut evaluator.evaluation.state;
-        match member.plugin.pre_filter(&cx, state, evaluator.pod) {
-            PreFilterResult::AllNodes => true,
-            PreFilterResult::Skip => {
-                evaluator.evaluation.skip_filter.insert(member.id);
-                true
-            }
-            PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => false,
+        let Evaluation { state, tally, .. } = &mut *evaluator.evaluation;
+        let began = tally.begin(evaluator.stopwatch);
+        let result = member.plugin.pre_filter(&cx, state, evaluator.pod);
+        let called = (member.name.as_str(), Point::PreFilter.as_str());
+        tally.called(began, evaluator.stopwatch, called, code_of(&result));
+        match result {
+            PreFilterResult::AllNodes => Tally::count(&mut tally.pre_filter, *at),
+            PreFilterResult::Skip => evaluator.evaluation.skip_filter.insert(member.id),
+            PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => return false,
         }
-    })
+    }
+    true
 }
 
 /// Decides from a shape that is up to date.
