@@ -261,3 +261,55 @@ impl fmt::Debug for Registry {
         f.debug_set().entries(self.names()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::fake;
+    use serde_json::json;
+
+    /// F-26: two plugins cannot have one name, and one that nobody registered is not there.
+    #[test]
+    fn a_name_belongs_to_one_plugin() {
+        let mut registry = Registry::default();
+        let mut register = |name: &str| {
+            let plugin = fake(name).build();
+            registry.register(name, move |_| Ok(plugin.clone()))
+        };
+        assert_eq!(register("B"), Ok(()));
+        assert_eq!(register("A"), Ok(()));
+        let taken = register("B").map_err(|e| e.to_string());
+        assert_eq!(taken, Err("a plugin named B already exists".to_owned()));
+        assert_eq!(registry.names().collect::<Vec<_>>(), ["A", "B"]);
+        assert!(registry.get("A").is_some() && registry.get("C").is_none());
+    }
+
+    /// F-26, F-31: arguments are read into the plugin's own type, or it is said why they cannot be.
+    #[test]
+    fn arguments_fit_their_type_or_are_refused() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Depth {
+            #[serde(default)]
+            depth: u8,
+        }
+        for (args, expected) in [
+            (json!(null), Ok(0)),
+            (json!({"apiVersion": "x/v1", "kind": "DepthArgs"}), Ok(0)),
+            (json!({"depth": 7}), Ok(7)),
+            (json!([7]), Err(": DepthArgs must be an object, not [7]")),
+            (
+                json!({"kind": "HeightArgs"}),
+                Err("kind: is \"HeightArgs\", expected \"DepthArgs\""),
+            ),
+            (
+                json!({"height": 7}),
+                Err(": cannot read DepthArgs: unknown field `height`, expected `depth`"),
+            ),
+        ] {
+            let read = decode_args::<Depth>(&args, "DepthArgs");
+            let read = read.map(|d| d.depth).map_err(|e| e.to_string());
+            assert_eq!(read, expected.map_err(str::to_owned), "{args}");
+        }
+    }
+}

@@ -44,14 +44,24 @@ impl CycleState {
 mod tests {
     use super::*;
 
+    /// F-21: a value is found by its type, a later one takes the place of the earlier, and one that nobody wrote is
+    /// not there.
     #[test]
     fn each_type_has_one_value() {
         let mut state = CycleState::default();
+        assert_eq!(state.read::<u8>(), None);
+        assert_eq!(state.read_mut::<u8>(), None);
         state.write(1_u8);
         state.write("text");
         state.write(2_u8);
         assert_eq!(state.read::<u8>(), Some(&2));
         assert_eq!(state.read::<&str>(), Some(&"text"));
         assert_eq!(state.read::<u16>(), None);
+        if let Some(value) = state.read_mut::<u8>() {
+            *value += 1;
+        }
+        assert_eq!(state.read::<u8>(), Some(&3));
+        state.clear();
+        assert_eq!(state.read::<u8>(), None);
     }
 }

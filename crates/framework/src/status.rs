@@ -167,6 +167,16 @@ impl Status {
         self.code.is_rejected()
     }
 
+    /// What it says as the cause of an error: the text of its own error if it has one, else its reasons. None of a
+    /// success.
+    pub fn as_error(&self) -> Option<Cow<'_, str>> {
+        match &self.error {
+            _ if self.is_success() => None,
+            Some(error) => Some(Cow::Borrowed(error)),
+            None => Some(Cow::Owned(self.message())),
+        }
+    }
+
     /// The error and the reasons, joined by `, `.
     pub fn message(&self) -> String {
         let mut text = String::new();
@@ -189,27 +199,61 @@ impl Status {
 mod tests {
     use super::*;
 
-    /// plugins 0.4.
+    /// F-3, plugins 0.4: what a status says, and what it says as the cause of somebody else's error.
     #[test]
     fn a_message_puts_the_error_first() {
-        let mut status = Status::unresolvable("first").with_error("broken");
-        status.append_reason("second");
-        assert_eq!(status.message(), "broken, first, second");
+        let mut full = Status::unresolvable("first").with_error("broken");
+        full.append_reason("second");
+        let mut reasons = Status::unschedulable("first");
+        reasons.append_reason("second");
+        for (status, message, as_error) in [
+            (full, "broken, first, second", Some("broken")),
+            (reasons, "first, second", Some("first, second")),
+            (Status::error("broken"), "broken", Some("broken")),
+            (Status::skip(), "", Some("")),
+            (Status::success(), "", None),
+            (Status::new(Code::Success, ["fine".into()]), "fine", None),
+        ] {
+            assert_eq!(status.message(), message, "{status:?}");
+            assert_eq!(status.as_error().as_deref(), as_error, "{status:?}");
+        }
     }
 
-    /// plugins 0.4: Unschedulable, UnschedulableAndUnresolvable and Pending.
+    /// F-2, plugins 0.4: the names of the codes, and which of them turn a pod down.
     #[test]
-    fn only_turning_down_counts_as_rejection() {
-        for (code, rejected) in [
-            (Code::Success, false),
-            (Code::Error, false),
-            (Code::Unschedulable, true),
-            (Code::UnschedulableAndUnresolvable, true),
-            (Code::Wait, false),
-            (Code::Skip, false),
-            (Code::Pending, true),
+    fn codes_have_names_and_three_of_them_reject() {
+        for (code, name, rejected) in [
+            (Code::Success, "Success", false),
+            (Code::Error, "Error", false),
+            (Code::Unschedulable, "Unschedulable", true),
+            (
+                Code::UnschedulableAndUnresolvable,
+                "UnschedulableAndUnresolvable",
+                true,
+            ),
+            (Code::Wait, "Wait", false),
+            (Code::Skip, "Skip", false),
+            (Code::Pending, "Pending", true),
         ] {
+            assert_eq!((code.as_str(), code.to_string()), (name, name.to_owned()));
             assert_eq!(code.is_rejected(), rejected, "{code}");
+            let status = Status::new(code, []);
+            assert_eq!(status.is_rejected(), rejected, "{code}");
+            assert_eq!(status.is_success(), code == Code::Success, "{code}");
+            assert_eq!(status.is_skip(), code == Code::Skip, "{code}");
         }
+        assert!(Status::default().is_success(), "nothing said is a yes");
+    }
+
+    /// F-4: an answer goes on under the name of who gave it; who asks adds it.
+    #[test]
+    fn a_status_remembers_its_plugin() {
+        let status = Status::unschedulable("no");
+        assert_eq!(status.plugin(), None);
+        let status = status.by("A");
+        assert_eq!(status.plugin().map(Str::as_str), Some("A"));
+        let status = status.from_plugin(&"B".into());
+        assert_eq!(status.plugin().map(Str::as_str), Some("B"));
+        assert_eq!(status.message(), "no");
     }
 }

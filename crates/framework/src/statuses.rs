@@ -147,3 +147,48 @@ impl NodeStatuses {
         lines
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// F-6: nodes that are not listed have one status together, at first one that nothing can be done about.
+    #[test]
+    fn nodes_that_are_not_listed_have_a_status_too() {
+        let slots: Vec<Slot> = (0..4).map(Slot::from_index).collect();
+        let codes = |statuses: &NodeStatuses| -> Vec<Code> {
+            slots
+                .iter()
+                .map(|node| statuses.get(*node).code())
+                .collect()
+        };
+        let (yes, no) = (Code::Unschedulable, Code::UnschedulableAndUnresolvable);
+        let mut statuses = NodeStatuses::new();
+        assert_eq!(codes(&statuses), [no; 4]);
+        assert_eq!(statuses.absent.reasons(), [""; 0]);
+        statuses.insert(slots[1], Status::unschedulable("full"));
+        assert_eq!(codes(&statuses), [no, yes, no, no]);
+        assert_eq!(statuses.listed(), 1);
+        // Who looks for nodes where preemption may help finds the absent ones by their common status.
+        statuses.absent = Status::unschedulable("elsewhere");
+        statuses.insert(slots[2], Status::unresolvable("tainted"));
+        assert_eq!(codes(&statuses), [yes, yes, no, yes]);
+        assert_eq!(
+            statuses.histogram(4),
+            ["1 full", "1 tainted", "2 elsewhere"]
+        );
+        let mut listed = Vec::new();
+        statuses.each(|node, status| {
+            listed.push((node, status.message()));
+            ControlFlow::Continue(())
+        });
+        listed.sort_unstable();
+        assert_eq!(
+            listed,
+            [
+                (slots[1], "full".to_owned()),
+                (slots[2], "tainted".to_owned())
+            ]
+        );
+    }
+}

@@ -75,6 +75,7 @@ impl ZoneOrder {
 mod tests {
     use super::*;
 
+    /// C-9: one node of each zone in turn, each zone's in the order in which they came.
     #[test]
     fn zones_take_turns_and_exhausted_ones_are_passed_over() {
         let mut order = ZoneOrder::default();
@@ -90,13 +91,27 @@ mod tests {
         assert_eq!(order.len(), 5);
     }
 
+    /// C-9: a zone is a region's, and its name stands in either of two pairs of labels.
     #[test]
     fn the_older_labels_name_the_zone_first() {
-        let labels = Labels::from_pairs([
-            ("topology.kubernetes.io/zone", "new"),
-            ("failure-domain.beta.kubernetes.io/zone", "old"),
-        ]);
-        assert_eq!(zone_key(&labels), ":\0:old");
-        assert_eq!(zone_key(&Labels::default()), "");
+        const OLD: &str = "failure-domain.beta.kubernetes.io";
+        const NEW: &str = "topology.kubernetes.io";
+        type Label<'a> = (&'a str, &'a str, &'a str);
+        let cases: [(&[Label<'_>], &str); 6] = [
+            (&[(NEW, "region", "r"), (NEW, "zone", "z")], "r:\0:z"),
+            (&[(NEW, "zone", "z")], ":\0:z"),
+            (&[(NEW, "region", "r")], "r:\0:"),
+            (&[(NEW, "zone", "new"), (OLD, "zone", "old")], ":\0:old"),
+            (&[(NEW, "zone", "z"), (OLD, "region", "r")], "r:\0:z"),
+            (&[], ""),
+        ];
+        for (labels, key) in cases {
+            let pairs: Vec<(String, &str)> = labels
+                .iter()
+                .map(|(domain, name, value)| (format!("{domain}/{name}"), *value))
+                .collect();
+            let pairs = pairs.iter().map(|(name, value)| (name.as_str(), *value));
+            assert_eq!(zone_key(&Labels::from_pairs(pairs)), key, "{labels:?}");
+        }
     }
 }

@@ -49,7 +49,7 @@ impl Scheduler {
                     let text = format!(
                         "running PreBindPreFlight {:?}: {}",
                         member.name.as_str(),
-                        status.message()
+                        status.as_error().unwrap_or_default()
                     );
                     result = Err(Status::error(text));
                     break;

@@ -352,7 +352,7 @@ pub(crate) fn stage_failure(what: &str, plugin: &Str, status: &Status) -> Status
     let text = format!(
         "running {what} plugin {:?}: {}",
         plugin.as_str(),
-        status.message()
+        status.as_error().unwrap_or_default()
     );
     Status::error(text).from_plugin(plugin)
 }

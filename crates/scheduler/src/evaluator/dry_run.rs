@@ -71,7 +71,7 @@ impl Evaluator<'_> {
                 return Status::error(format!(
                     "running {point} on PreFilter plugin {:?}: {}",
                     member.name.as_str(),
-                    status.message()
+                    status.as_error().unwrap_or_default()
                 ))
                 .from_plugin(&member.name);
             }

@@ -126,7 +126,7 @@ impl Evaluator<'_> {
                         let text = format!(
                             "running PreFilter plugin {:?}: {}",
                             member.name.as_str(),
-                            status.message()
+                            status.as_error().unwrap_or_default()
                         );
                         return Err((Status::error(text).from_plugin(&member.name), Vec::new()));
                     }

@@ -82,7 +82,7 @@ impl Evaluator<'_> {
                 return Err(Status::error(format!(
                     "running PreScore plugin {:?}: {}",
                     member.name.as_str(),
-                    status.message()
+                    status.as_error().unwrap_or_default()
                 ))
                 .from_plugin(&member.name));
             }
@@ -110,7 +110,7 @@ impl Evaluator<'_> {
                 Status::error(format!(
                     "{what} plugin {:?} failed with: {}",
                     member.name.as_str(),
-                    status.message()
+                    status.as_error().unwrap_or_default()
                 ))
                 .from_plugin(&member.name)
             };

@@ -154,7 +154,7 @@ impl Evaluator<'_> {
             return Status::error(format!(
                 "running {:?} filter plugin: {}",
                 member.name.as_str(),
-                status.message()
+                status.as_error().unwrap_or_default()
             ))
             .from_plugin(&member.name);
         }
