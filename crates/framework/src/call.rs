@@ -288,5 +288,35 @@ impl CallError {
     }
 }
 
-/// The outcome of a call.
+/// The outcome of a call, for whoever waits for it.
 pub type CallResult = Result<(), CallError>;
+
+/// What the edge brings back of a call that it has sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallAnswer {
+    /// How it went.
+    pub result: CallResult,
+    /// The version that the call made of its object, as the server told: an update that shows this version or a later
+    /// one shows what was written. `None` when the server did not tell.
+    pub resource_version: Option<Str>,
+}
+
+impl CallAnswer {
+    /// The call has made this version of its object.
+    pub fn written(resource_version: impl Into<Str>) -> Self {
+        Self {
+            result: Ok(()),
+            resource_version: Some(resource_version.into()),
+        }
+    }
+}
+
+/// An answer that tells no version.
+impl From<CallResult> for CallAnswer {
+    fn from(result: CallResult) -> Self {
+        Self {
+            result,
+            resource_version: None,
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use crate::script::Answer;
 use crate::world::{Refusal, World};
 use berth_api::{Kind, Object, Time};
-use berth_framework::call::{ApiCall, CallError, CallErrorKind, CallResult, PodRef};
+use berth_framework::call::{ApiCall, CallAnswer, CallError, CallErrorKind, CallResult, PodRef};
 use berth_framework::storage::StorageWrite;
 
 /// Carries out calls. Tests put a faulty one in its place.
@@ -100,6 +100,20 @@ pub(crate) fn told(answer: Answer, outcome: Option<Result<(), Refusal>>) -> Call
         Answer::TimeoutBefore | Answer::TimeoutAfter => {
             failure(CallErrorKind::Timeout, "timed out")
         }
+    }
+}
+
+/// The same with the version that the call has made of its object, which servers tell of pods that are patched or
+/// deleted.
+pub(crate) fn told_in_full(world: &World, call: &ApiCall, result: CallResult) -> CallAnswer {
+    let pod = match call {
+        ApiCall::BindPod { .. } | ApiCall::UpdateStorage(_) => None,
+        call => call.pod(),
+    };
+    let stored = pod.and_then(|pod| world.pods().get(&pod.name).filter(|p| *p.uid() == pod.uid));
+    match stored.filter(|_| result.is_ok()) {
+        Some(stored) => CallAnswer::written(stored.metadata.resource_version.clone()),
+        None => result.into(),
     }
 }
 

@@ -1,28 +1,49 @@
 //! Carries out the core's API calls, and tells it how they went.
 
 use berth_api::storage::{BOUND_BY_CONTROLLER_ANNOTATION, SELECTED_NODE_ANNOTATION};
-use berth_api::{Duration, Str, Time};
-use berth_client::request::Resource;
+use berth_api::{Duration, ObjectMeta, Str, Time};
+use berth_client::request::{ApiRequest, Resource};
 use berth_client::{ApiError, Transport, request};
 use berth_framework::call::{
-    ApiCall, CallError, CallErrorKind, CallResult, ConditionPatch, PodRef,
+    ApiCall, CallAnswer, CallError, CallErrorKind, ConditionPatch, PodRef,
 };
 use berth_framework::storage::{StorageChange, StorageWrite};
+use futures_util::FutureExt;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use std::panic::AssertUnwindSafe;
 
 /// In the words of API servers: the object of that name is not the one that was meant.
 const OTHER_UID: &str = "Precondition failed: UID in precondition";
 
+/// What is told of a call whose task has panicked.
+const BROKEN_OFF: &str = "the call broke off for a bug in Berth; the log tells where";
+
 /// Carries out one call. Whether it is worth a retry is for the dispatcher to say.
-pub(crate) async fn execute(transport: &Transport, call: &ApiCall, now: Time) -> CallResult {
-    send(transport, call, now).await.map_err(|e| told(&e))
+pub(crate) async fn execute(transport: &Transport, call: &ApiCall, now: Time) -> CallAnswer {
+    answered(send(transport, call, now)).await
 }
 
-async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<(), ApiError> {
+/// The answer, even when asking for it broke off: without one the call would be on its way for ever.
+async fn answered(asking: impl Future<Output = Result<Option<Str>, ApiError>>) -> CallAnswer {
+    match AssertUnwindSafe(asking).catch_unwind().await {
+        Ok(Ok(resource_version)) => CallAnswer {
+            result: Ok(()),
+            resource_version,
+        },
+        Ok(Err(error)) => Err(told(&error)).into(),
+        Err(_) => Err(CallError::new(CallErrorKind::Refused, BROKEN_OFF)).into(),
+    }
+}
+
+/// Carries out one call. Returns the version of the object that the server answered with, if it did.
+async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Option<Str>, ApiError> {
     match call {
         ApiCall::BindPod { pod, node } => {
             let bind = request::bind_pod(&pod.namespace, &pod.name, &pod.uid, node);
-            transport.execute(&bind).await
+            // The answer says that it is done, and nothing of the pod.
+            transport.execute(&bind).await?;
+            Ok(None)
         }
         ApiCall::PatchPodStatus {
             pod,
@@ -44,21 +65,50 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<(), Ap
             // One that is not found is gone already; the core is told, as nothing is to be said of it then.
             patch_status(transport, pod, &patch).await?;
             let delete = request::delete_pod(&pod.namespace, &pod.name, &pod.uid);
-            transport.execute(&delete).await
+            write(transport, &delete, &pod.uid).await
         }
-        ApiCall::UpdateStorage(write) => {
-            let (group, version, plural) = write.object.kind.resource();
+        ApiCall::UpdateStorage(update) => {
+            let (group, version, plural) = update.object.kind.resource();
             let resource = Resource {
                 group,
                 version,
                 plural,
             };
-            let (namespace, name) = (&write.object.namespace, &write.object.name);
-            let patch = storage_patch(write);
+            let (namespace, name) = (&update.object.namespace, &update.object.name);
+            let patch = storage_patch(update);
             let request = request::merge_patch(resource, namespace, name, &patch);
-            transport.execute(&request).await
+            write(transport, &request, &update.uid).await
         }
     }
+}
+
+async fn patch_status(
+    transport: &Transport,
+    pod: &PodRef,
+    patch: &Value,
+) -> Result<Option<Str>, ApiError> {
+    let request = request::patch_pod_status(&pod.namespace, &pod.name, patch);
+    write(transport, &request, &pod.uid).await
+}
+
+/// Makes a request that is answered with the object as it is after that. Returns its version.
+async fn write(
+    transport: &Transport,
+    request: &ApiRequest,
+    uid: &str,
+) -> Result<Option<Str>, ApiError> {
+    let body = transport.request_bytes(request).await?;
+    Ok(version_of(&body, uid))
+}
+
+/// The version of the object in an answer; `None` when it tells of nothing or of something else, as servers may.
+fn version_of(body: &[u8], uid: &str) -> Option<Str> {
+    #[derive(Deserialize)]
+    struct Written {
+        metadata: ObjectMeta,
+    }
+    let meta = serde_json::from_slice::<Written>(body).ok()?.metadata;
+    (meta.uid == uid && !meta.resource_version.is_empty()).then_some(meta.resource_version)
 }
 
 /// A JSON merge patch that holds for the version that was decided upon, and for no other object of that name.
@@ -87,11 +137,6 @@ fn storage_patch(write: &StorageWrite) -> Value {
         }
     }
     patch
-}
-
-async fn patch_status(transport: &Transport, pod: &PodRef, patch: &Value) -> Result<(), ApiError> {
-    let request = request::patch_pod_status(&pod.namespace, &pod.name, patch);
-    transport.execute(&request).await
 }
 
 /// A strategic merge patch: conditions are merged by type, everything else of the status stays. The UID makes the
@@ -191,6 +236,92 @@ mod tests {
         }
     }
 
+    /// D-19: the requests as servers get them.
+    #[test]
+    fn pods_are_bound_and_patched_through_subresources() {
+        let PodRef {
+            namespace,
+            name,
+            uid,
+        } = &pod();
+        let body = |request: &ApiRequest| serde_json::from_slice::<Value>(&request.body).unwrap();
+        let bind = request::bind_pod(namespace, name, uid, &"n1".into());
+        assert_eq!(bind.describe(), "POST /api/v1/namespaces/ns/pods/p/binding");
+        assert_eq!(
+            body(&bind),
+            json!({
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"namespace": "ns", "name": "p", "uid": "u"},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+            })
+        );
+        let patch = status_patch(&pod(), Some(&condition(true)), None, Time::EPOCH);
+        let patch = request::patch_pod_status(namespace, name, &patch);
+        assert_eq!(
+            patch.describe(),
+            "PATCH /api/v1/namespaces/ns/pods/p/status"
+        );
+        assert_eq!(patch.content_type, "application/strategic-merge-patch+json");
+        let status = &body(&patch)["status"];
+        assert_eq!(
+            *status,
+            json!({"conditions": [{
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0/1 nodes are available",
+                "observedGeneration": 2,
+                "lastProbeTime": null,
+                "lastTransitionTime": "1970-01-01T00:00:00Z",
+            }]})
+        );
+    }
+
+    /// D-17: from the answer is known which update will show the write.
+    #[test]
+    fn answers_tell_the_version_that_was_made() {
+        let pod = r#"{"kind":"Pod","metadata":{"name":"p","uid":"u","resourceVersion":"42"},"spec":{"x":[1]}}"#;
+        let status = r#"{"kind":"Status","metadata":{},"status":"Success","code":200}"#;
+        for (situation, body, version) in [
+            ("the pod", pod, Some("42")),
+            ("a status", status, None),
+            ("nothing", "", None),
+            (
+                "another pod",
+                r#"{"metadata":{"uid":"v","resourceVersion":"43"}}"#,
+                None,
+            ),
+            ("no version", r#"{"metadata":{"uid":"u"}}"#, None),
+            ("nonsense", r#"{"metadata":[]}"#, None),
+        ] {
+            let told = version_of(body.as_bytes(), "u");
+            assert_eq!(told.as_deref(), version, "{situation}");
+        }
+    }
+
+    /// D-13: whatever happens, the call has an end.
+    #[tokio::test]
+    async fn a_call_that_breaks_off_has_failed() {
+        let refused = ApiError::Status {
+            code: 403,
+            reason: String::new(),
+            message: "no".into(),
+            retry_after_seconds: None,
+        };
+        let done = answered(async { Ok(Some("7".into())) }).await;
+        assert_eq!(done, CallAnswer::written("7"));
+        let refused = answered(async { Err(refused) }).await;
+        assert_eq!(
+            refused.result.map_err(|e| e.kind),
+            Err(CallErrorKind::Refused)
+        );
+        let broken = answered(async { panic!("a bug") }).await;
+        let error = CallError::new(CallErrorKind::Refused, BROKEN_OFF);
+        assert_eq!(broken, CallAnswer::from(Err(error)));
+    }
+
+    /// D-19, case 228: the condition's own rule for its times.
     #[test]
     fn the_transition_time_is_written_only_when_the_status_changes() {
         let now = Time::from_secs(0);
@@ -212,6 +343,7 @@ mod tests {
         assert_eq!(patch["status"]["nominatedNodeName"], "n");
     }
 
+    /// D-27.
     #[test]
     fn clearing_removes_the_condition_and_nothing_else() {
         let conditions = json!([{"$patch": "delete", "type": "PodScheduled"}]);
@@ -277,6 +409,7 @@ mod tests {
         }
     }
 
+    /// D-19, case 164: what counts as a failure that passes.
     #[test]
     fn errors_say_whether_a_retry_is_worth_it() {
         let says = |code, message: &str, retry_after_seconds| ApiError::Status {
@@ -295,7 +428,10 @@ mod tests {
             (status(409), CallErrorKind::Conflict),
             (says(409, another, None), CallErrorKind::NotFound),
             (says(409, other_version, None), CallErrorKind::Conflict),
+            (status(422), CallErrorKind::Refused),
             (status(429), CallErrorKind::Unavailable),
+            (status(500), CallErrorKind::Unavailable),
+            (status(503), CallErrorKind::Unavailable),
             (status(403), CallErrorKind::Refused),
             (status(504), CallErrorKind::Timeout),
             (

@@ -129,7 +129,7 @@ impl Core {
                 }
                 self.scheduler.apply(change, now);
             }
-            Input::Call(id, result) => self.scheduler.complete(id, result, now),
+            Input::Call(id, answer) => self.scheduler.complete(id, answer, now),
             Input::Job(id, result) => self.scheduler.job_done(id, result, now),
             // Nobody is hurt when the one who asked has gone.
             Input::Metrics(answer) => drop(answer.send(self.scheduler.metrics().render())),
@@ -149,9 +149,9 @@ impl Core {
         for (id, call) in calls {
             let (transport, inputs) = (self.edge.transport.clone(), self.edge.inputs.clone());
             self.edge.runtime.spawn(async move {
-                let result = calls::execute(&transport, &call, events::now()).await;
+                let answer = calls::execute(&transport, &call, events::now()).await;
                 // The core has stopped: nobody wants to know any more.
-                let _ = inputs.send(Input::Call(id, result)).await;
+                let _ = inputs.send(Input::Call(id, answer)).await;
             });
         }
         for (id, job) in jobs {

@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher};
 use berth_framework::registry::Registry;
-use berth_framework::{call::CallId, call::CallResult, stage::JobId, stage::JobResult};
+use berth_framework::{call::CallAnswer, call::CallId, stage::JobId, stage::JobResult};
 use berth_scheduler::config::Config;
 use berth_scheduler::evaluator::{EvaluatorKind, Stopwatch};
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
@@ -29,7 +29,7 @@ enum Input {
     /// The cluster has changed.
     Change(ClusterChange),
     /// A call has ended.
-    Call(CallId, CallResult),
+    Call(CallId, CallAnswer),
     /// A job has ended.
     Job(JobId, JobResult),
     /// Somebody wants the metrics.

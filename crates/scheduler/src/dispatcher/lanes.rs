@@ -186,7 +186,7 @@ mod tests {
         lanes.in_flight
     }
 
-    /// 9.9 #165, #166: two are let through, the third waits until one has ended.
+    /// D-11, D-12, cases 165, 166: two are let through, the third waits until one has ended.
     #[test]
     fn no_more_than_allowed_are_on_their_way() {
         let mut lanes = lanes([(2, 2), (0, 0), (0, 0), (0, 0)], 2);
@@ -197,6 +197,7 @@ mod tests {
         assert_eq!(lanes.pick(), Some((Lane::Binding, 2)));
     }
 
+    /// D-11, case 166.
     #[test]
     fn shares_are_kept_whoever_pushes() {
         const MANY: std::ops::Range<u32> = 0..100;
@@ -229,6 +230,7 @@ mod tests {
         assert_eq!(start_all(&mut lanes), [14, 2, 2, 2], "everybody at once");
     }
 
+    /// D-5: first come, first served within a lane.
     #[test]
     fn earlier_positions_go_first() {
         let mut lanes = lanes([(9, 9); 4], 36);

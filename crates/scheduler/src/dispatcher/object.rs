@@ -183,7 +183,9 @@ impl Object {
     /// Whether a call would change nothing, as far as is known (D-8).
     pub(super) fn is_needless(&self, call: &ApiCall) -> bool {
         match (StatusChange::of(call), self.stored_pod()) {
-            (Some(change), Some(stored)) => change.has_no_effect(&Base::new(stored, self.written.writes())),
+            (Some(change), Some(stored)) => {
+                change.has_no_effect(&Base::new(stored, self.written.writes()))
+            }
             (Some(_), None) => false,
             (None, _) => self.is_done(call),
         }

@@ -191,7 +191,7 @@ mod tests {
         pod
     }
 
-    /// D-19 Merge, D-27.
+    /// D-19, D-27: merging.
     #[test]
     fn what_is_new_wins_and_the_rest_stays() {
         let unschedulable = || Some(set("Unschedulable"));
@@ -239,6 +239,7 @@ mod tests {
         }
     }
 
+    /// D-7, case 152.
     #[test]
     fn two_kinds_of_conditions_do_not_merge() {
         let mut other = condition("r", "m");
@@ -251,7 +252,7 @@ mod tests {
         );
     }
 
-    /// D-19 IsNoOp; 9.9 #163.
+    /// D-19, case 163: what has no effect.
     #[test]
     fn a_patch_without_effect_is_told_apart() {
         let mut newer_generation = condition("Unschedulable", "m");
@@ -343,8 +344,7 @@ mod tests {
         }
     }
 
-    /// The application rule of D-19: what is there already is not written, and the transition time moves only with
-    /// the status.
+    /// D-19, case 228: what is there already is not written, and the transition time moves only with the status.
     #[test]
     fn only_what_changes_is_written() {
         let stored = pod_with(Some("Unschedulable"), "n1");

@@ -132,18 +132,18 @@ impl Written {
             }
         }
         if let Some(stored) = stored.filter(|_| version.is_some()) {
-            self.end(stored, |_| false);
+            self.end(stored, false);
         }
     }
 
     /// Forgets what the stored object shows.
     pub(super) fn confirm(&mut self, stored: &Pod) {
-        self.end(stored, |shown| shown);
+        self.end(stored, true);
     }
 
-    /// Ends the writes whose version the stored object has reached. Where that cannot be known, `by_looks` says whether
-    /// a write ends that the object looks like.
-    fn end(&mut self, stored: &Pod, by_looks: impl Fn(bool) -> bool) {
+    /// Ends the writes whose version the stored object has reached; where that cannot be known, and `by_looks`, those
+    /// that it looks like.
+    fn end(&mut self, stored: &Pod, by_looks: bool) {
         let now_at = version_number(&stored.metadata.resource_version);
         let has_come_to = |version: Option<Version>| Some(now_at? >= version?);
         // A pod that has its node got its condition and lost its nomination with it.
@@ -159,13 +159,13 @@ impl Written {
                     ConditionChange::Set(patch) => shows(stored, patch),
                     ConditionChange::Clear => !carries_not_ready(stored),
                 };
-            if has_come_to(self.condition_in).unwrap_or_else(|| by_looks(looks)) {
+            if has_come_to(self.condition_in).unwrap_or(by_looks && looks) {
                 *condition = None;
             }
         }
         if let Some(node) = &nominated_node {
             let looks = bound || stored.status.nominated_node_name == *node;
-            if has_come_to(self.nominated_node_in).unwrap_or_else(|| by_looks(looks)) {
+            if has_come_to(self.nominated_node_in).unwrap_or(by_looks && looks) {
                 *nominated_node = None;
             }
         }

@@ -1,11 +1,11 @@
-//! Calls that are held back (KEP-5501): D-23 to D-28, and what they are for.
+//! Calls that are held back (KEP-5501), and what they are for: what PreEnqueue plugins say of a pod.
 
 use super::*;
 use crate::queue::NOT_READY_FOR_SCHEDULING as NOT_READY;
 
 const NONE: [&str; 0] = [];
 
-/// D-23; 9.9 #167.
+/// D-23, case 167.
 #[test]
 fn a_delayed_call_is_not_sent_before_its_time() {
     let mut desk = desk();
@@ -26,7 +26,7 @@ fn a_delayed_call_is_not_sent_before_its_time() {
     assert_eq!(desk.dispatcher.next_wake(), None);
 }
 
-/// D-24; 9.9 #167, #170: when what is sent, by the second call, which comes 3 s after the first.
+/// D-24, cases 167, 170: when what is sent, by the second call, which comes 3 s after the first.
 #[test]
 fn what_a_second_call_does_to_a_delayed_one() {
     let other = says("p", "Other");
@@ -68,7 +68,7 @@ fn a_delayed_call_does_not_hold_back_an_earlier_one() {
     assert_eq!(desk.send(), ["patch p NotReadyForScheduling on \"n1\""]);
 }
 
-/// Q-104, D-27; 9.9 #168: a rejection that passes within 5 s writes nothing at all.
+/// D-27, Q-104, case 168: a rejection that passes within 5 s writes nothing at all.
 #[test]
 fn a_rejection_that_passes_in_time_writes_nothing() {
     let mut desk = desk();
@@ -85,7 +85,7 @@ fn a_rejection_that_passes_in_time_writes_nothing() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// Q-104; 9.9 #169: a rejection that was written is cleared after 5 s, unless something is written before.
+/// D-27, Q-104, case 169: a rejection that was written is cleared after 5 s, unless something is written before.
 #[test]
 fn a_rejection_that_was_written_is_cleared() {
     for (situation, before, sent) in [
@@ -136,7 +136,7 @@ fn a_rejection_that_was_written_is_cleared() {
     }
 }
 
-/// D-25, Q-108; 9.9 #172.
+/// D-25, Q-108, case 172.
 #[test]
 fn a_waiting_call_can_be_cancelled_and_one_on_its_way_cannot() {
     let mut desk = desk();
@@ -167,7 +167,7 @@ fn a_waiting_call_can_be_cancelled_and_one_on_its_way_cannot() {
     assert_eq!(desk.end_of(away), "ok");
 }
 
-/// Q-108; 9.9 #172: nothing is sent about a pod that is gone.
+/// D-25, Q-108, case 172: nothing is sent about a pod that is gone.
 #[test]
 fn calls_about_what_is_gone_are_dropped() {
     for (situation, call, told) in [

@@ -1,8 +1,9 @@
-//! The rules D-1 to D-28 of the dispatcher and the edge cases of 9.9, in virtual time.
+//! The rules of the dispatcher and their cases (docs/rules/dispatcher.md), in virtual time.
 
 mod delays;
 mod off;
 mod property;
+mod queueing;
 mod relevance;
 mod retries;
 mod scale;
@@ -11,7 +12,7 @@ mod views;
 
 use super::*;
 use berth_api::{Kind, Pod, Str};
-use berth_framework::call::{ConditionPatch, ObjectKey, PodRef};
+use berth_framework::call::{CallAnswer, ConditionPatch, ObjectKey, PodRef};
 use berth_framework::testing::{PodBuilder, pod};
 use std::sync::Arc;
 
@@ -166,18 +167,18 @@ impl Desk {
     }
 
     /// Answers a call that is on its way.
-    fn answer(&mut self, id: CallId, result: CallResult) {
+    fn answer(&mut self, id: CallId, answer: impl Into<CallAnswer>) {
         let before = self.sent.len();
         self.sent.retain(|(sent, _)| *sent != id);
         assert_eq!(self.sent.len() + 1, before, "{id:?} is on its way once");
-        self.dispatcher.complete(id, result, self.now);
+        self.dispatcher.complete(id, answer, self.now);
         self.look();
     }
 
     /// Answers the oldest call on its way.
-    fn answer_first(&mut self, result: CallResult) {
+    fn answer_first(&mut self, answer: impl Into<CallAnswer>) {
         let id = self.sent.first().expect("a call is on its way").0;
-        self.answer(id, result);
+        self.answer(id, answer);
     }
 
     fn advance(&mut self, millis: u64) {

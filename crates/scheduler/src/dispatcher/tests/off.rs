@@ -1,4 +1,4 @@
-//! The gate SchedulerAsyncAPICalls off (D-1): one call after another, none merged, skipped or delayed.
+//! The gate SchedulerAsyncAPICalls off: one call after another, none merged, skipped or delayed.
 
 use super::*;
 
@@ -9,6 +9,7 @@ fn off() -> Desk {
     })
 }
 
+/// D-1.
 #[test]
 fn every_call_is_sent_in_order() {
     let mut desk = off();
@@ -33,6 +34,7 @@ fn every_call_is_sent_in_order() {
     assert!(desk.dispatcher.is_empty());
 }
 
+/// D-1.
 #[test]
 fn objects_do_not_wait_for_each_other() {
     let mut desk = off();
@@ -42,7 +44,7 @@ fn objects_do_not_wait_for_each_other() {
     assert_eq!(desk.send(), ["patch a on \"n1\"", "patch b on \"n1\""]);
 }
 
-/// D-19 holds without the gate, too: a patch is repeated, before the calls that came after it; one that has nothing to
+/// D-1, D-19: the rule holds without the gate, too: a patch is repeated, before the calls that came after it; one that has nothing to
 /// change succeeds without a request.
 #[test]
 fn a_failed_call_is_repeated_before_the_next() {
@@ -60,6 +62,7 @@ fn a_failed_call_is_repeated_before_the_next() {
     assert_eq!(desk.end_of(second), "ok");
 }
 
+/// D-1, D-25.
 #[test]
 fn nothing_more_is_sent_about_an_object_that_is_gone() {
     let mut desk = off();

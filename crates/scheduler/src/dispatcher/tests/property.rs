@@ -184,6 +184,7 @@ fn run(seed: u64, asynchronous: bool) {
     );
 }
 
+/// D-4 to D-6, D-13, D-14, cases 159, 166.
 #[test]
 fn random_operations_keep_the_rules() {
     for seed in 0..300 {

@@ -1,10 +1,10 @@
-//! What calls about one object do to each other: D-2, D-5 to D-10, D-14.
+//! What calls about one object do to each other.
 
 use super::*;
 
 const NONE: [&str; 0] = [];
 
-/// 9.9 #147: what is about different objects is independent, and goes in order.
+/// D-5, case 147: what is about different objects is independent, and goes in order.
 #[test]
 fn first_come_first_served_across_objects() {
     let mut desk = desk();
@@ -27,7 +27,7 @@ fn first_come_first_served_across_objects() {
     assert_eq!(desk.dispatcher.len(), 2);
 }
 
-/// D-7 with the old call waiting: 9.9 #149 to #151, #155.
+/// D-2, D-7, D-8, D-10, cases 149 to 151: the old call waits.
 #[test]
 fn a_waiting_call_and_a_newer_one() {
     struct Case {
@@ -154,7 +154,7 @@ fn a_waiting_call_and_a_newer_one() {
     }
 }
 
-/// D-7 with the old call on its way, D-9, D-14: 9.9 #150, #153, #154, #159.
+/// D-7, D-9, D-14, cases 150, 153, 154, 159: the old call is on its way.
 #[test]
 fn a_call_on_its_way_and_a_newer_one() {
     struct Case {
@@ -209,6 +209,10 @@ fn a_call_on_its_way_and_a_newer_one() {
         desk.send();
         let new = desk.call(case.new);
         assert_eq!(desk.end_of(new), case.new_ends, "{name}");
+        let pending: usize = desk.dispatcher.pending().values().sum();
+        assert_eq!(pending, case.then.len(), "{name}: it counts as pending");
+        let ready = Lane::ALL.map(|lane| desk.dispatcher.ready(lane));
+        assert_eq!(ready, [0; 4], "{name}: it is in no line");
         assert_eq!(desk.send(), NONE, "{name}: one at a time");
         desk.answer(old, Ok(()));
         assert_eq!(desk.end_of(old), "ok", "{name}: told how it really went");
@@ -221,7 +225,7 @@ fn a_call_on_its_way_and_a_newer_one() {
     }
 }
 
-/// D-7.2, quirk fixed: a waiting call that is replaced is told. 9.9 #154, #155.
+/// D-7, cases 154, 155: a waiting call that is replaced is told, unlike upstream.
 #[test]
 fn who_waits_behind_a_call_on_its_way_is_told_when_replaced() {
     let mut desk = desk();
@@ -238,7 +242,7 @@ fn who_waits_behind_a_call_on_its_way_is_told_when_replaced() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// D-7.3, 9.9 #149: the gauge moves with the call, and the object keeps its place in line.
+/// D-7, case 149: the gauge moves with the call, and the object keeps its place in line.
 #[test]
 fn a_call_that_overwrites_keeps_the_place_in_line() {
     let mut desk = desk();
@@ -256,7 +260,7 @@ fn a_call_that_overwrites_keeps_the_place_in_line() {
     assert_eq!(gauges(&desk), (0, 0));
 }
 
-/// 9.9 #152: the state is as before, and the new call is told why.
+/// D-7, case 152: the state is as before, and the new call is told why.
 #[test]
 fn a_call_that_cannot_be_merged_fails_alone() {
     let mut desk = desk();
@@ -279,7 +283,7 @@ fn a_call_that_cannot_be_merged_fails_alone() {
     assert_eq!(desk.send(), ["patch p Unschedulable"]);
 }
 
-/// D-8; 9.9 #148, #156.
+/// D-8, cases 148, 156.
 #[test]
 fn a_call_without_effect_is_skipped_unless_one_is_on_its_way() {
     let mut desk = desk();
@@ -307,7 +311,7 @@ fn a_call_without_effect_is_skipped_unless_one_is_on_its_way() {
     assert_eq!(desk.ended[&needless].took, None);
 }
 
-/// D-16, D-28; 9.9 #160.
+/// D-16, D-28, case 160.
 #[test]
 fn a_closed_dispatcher_sends_nothing() {
     let mut desk = desk();
@@ -336,7 +340,7 @@ fn a_closed_dispatcher_sends_nothing() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// D-20, D-13: how long a call was on its way.
+/// D-13: how long a call was on its way; it ends once.
 #[test]
 fn a_call_knows_how_long_it_took() {
     let mut desk = desk();

@@ -1,4 +1,4 @@
-//! Failures: which are repeated, how often, and what becomes of newer calls (D-14, D-19).
+//! Failures: which are repeated, how often, and what becomes of newer calls.
 
 use super::*;
 use CallErrorKind::{Conflict, NotFound, Refused, Timeout, Unavailable};
@@ -23,7 +23,7 @@ fn attempts_until_given_up(desk: &mut Desk, failure: &CallResult) -> Vec<i64> {
     panic!("it is repeated for ever: {attempts:?}");
 }
 
-/// D-19; 9.9 #161, #164: passing failures are repeated within the budget, others not at all.
+/// D-14, D-19, cases 161, 164: passing failures are repeated within the budget, others not at all.
 #[test]
 fn which_failures_are_repeated() {
     let patch = says("p", "Unschedulable");
@@ -103,7 +103,7 @@ fn pauses_grow_and_come_from_the_seed() {
     assert!((2..20).any(|seed| run(seed) != made), "there is jitter");
 }
 
-/// A pause does not occupy a slot, and success after it is success.
+/// D-14: a pause does not occupy a slot, and success after it is success.
 #[test]
 fn a_repeated_call_succeeds_once() {
     let mut desk = desk();
@@ -119,7 +119,7 @@ fn a_repeated_call_succeeds_once() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// A newer call carries on what a failed one did not get done; a pause holds for both.
+/// D-14: a newer call carries on what a failed one did not get done; a pause holds for both.
 #[test]
 fn a_newer_call_carries_on_a_failed_one() {
     for (situation, old, new, old_ends, sent, at_once) in [
@@ -172,7 +172,7 @@ fn a_newer_call_carries_on_a_failed_one() {
     }
 }
 
-/// A status patch that fails for good while a newer one waits: the newer one goes on alone.
+/// D-14: a status patch that fails for good while a newer one waits: the newer one goes on alone.
 #[test]
 fn a_call_that_fails_for_good_is_over() {
     let mut desk = desk();
@@ -184,7 +184,7 @@ fn a_call_that_fails_for_good_is_over() {
     assert_eq!(desk.send(), ["patch p on \"n1\""]);
 }
 
-/// A binding that may have been carried out all the same is not given up before that is clear.
+/// D-19: a binding that may have been carried out all the same is not given up before that is clear.
 #[test]
 fn a_binding_that_was_carried_out_after_all_has_succeeded() {
     // An update shows it during the pause.

@@ -1,4 +1,4 @@
-//! Many calls: lanes under a burst, and bounds (D-11; 9.9 #165, #166).
+//! Many calls: lanes under a burst, and bounds.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn many(tracked_max: usize) -> Desk {
     })
 }
 
-/// 9.9 #166; issue 4: a burst of status patches never holds up a binding.
+/// D-11, case 166: a burst of status patches never holds up a binding.
 #[test]
 fn a_burst_of_status_patches_does_not_hold_up_a_binding() {
     let mut desk = many(1 << 18);
@@ -41,7 +41,7 @@ fn a_burst_of_status_patches_does_not_hold_up_a_binding() {
     assert_eq!(sent.len(), 4);
 }
 
-/// Issue 4: the waits of bindings, one each millisecond, with a server that takes 10 ms for every call.
+/// The waits of bindings, one each millisecond, with a server that takes 10 ms for every call.
 fn waits_of_bindings(patches: usize) -> Vec<i64> {
     const BINDINGS: usize = 200;
     let mut dispatcher = Dispatcher::new(DispatcherOptions::default());
@@ -76,12 +76,13 @@ fn waits_of_bindings(patches: usize) -> Vec<i64> {
     waits
 }
 
+/// D-11, case 166.
 #[test]
 fn bindings_wait_no_longer_during_a_burst() {
     assert_eq!(waits_of_bindings(100_000), waits_of_bindings(0));
 }
 
-/// The other way round: bindings without end leave every lane its share.
+/// D-11: the other way round, bindings without end leave every lane its share.
 #[test]
 fn a_burst_of_bindings_leaves_the_other_lanes_a_share() {
     let mut desk = many(1 << 18);
@@ -94,7 +95,7 @@ fn a_burst_of_bindings_leaves_the_other_lanes_a_share() {
     assert_eq!(desk.send(), ["delete victim", "patch p on \"n1\""]);
 }
 
-/// Calls are kept up to a limit; what is above is refused, and says so.
+/// D-11: calls are kept up to a limit; what is above is refused, and says so.
 #[test]
 fn calls_without_end_are_refused() {
     let mut desk = many(16);

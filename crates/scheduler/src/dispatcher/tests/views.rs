@@ -1,4 +1,4 @@
-//! How objects look: informer updates (D-17, 9.9 #157, #158) and the effective pod.
+//! How objects look: what updates do to calls, and the effective pod.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn pair(reason: &str, node: &str) -> (String, String) {
     (reason.to_owned(), node.to_owned())
 }
 
-/// D-17; 9.9 #157, #158.
+/// D-17, cases 157, 158.
 #[test]
 fn an_update_may_make_a_waiting_call_needless() {
     let unchanged = || pod("p").version(2);
@@ -74,7 +74,7 @@ fn an_update_may_make_a_waiting_call_needless() {
     );
 }
 
-/// 9.9 #157: an update during the execution does not end the call, but what waits behind it is cut to it.
+/// D-17, case 157: an update during the execution does not end the call, but what waits behind it is cut to it.
 #[test]
 fn an_update_during_the_call_leaves_it_alone() {
     let mut desk = desk();
@@ -92,7 +92,7 @@ fn an_update_during_the_call_leaves_it_alone() {
     assert_eq!(desk.end_of(id), "ok");
 }
 
-/// Only what changes is sent, and whether the status changes is worked out from what the server has by then.
+/// D-19: only what changes is sent, and whether the status changes is worked out from what the server has by then.
 #[test]
 fn a_call_is_sent_as_the_object_is_by_then() {
     let mut desk = desk();
@@ -111,7 +111,7 @@ fn a_call_is_sent_as_the_object_is_by_then() {
     );
 }
 
-/// A write that has succeeded counts though no update shows it yet: taking it back is no call without effect.
+/// D-17: a write that has succeeded counts though no update shows it yet: taking it back is no call without effect.
 #[test]
 fn what_was_written_counts_before_it_is_seen() {
     let mut desk = desk();
@@ -131,7 +131,7 @@ fn what_was_written_counts_before_it_is_seen() {
     );
 }
 
-/// The effective pod at every stage of a call's life.
+/// D-17: the effective pod at every stage of a call's life.
 #[test]
 fn everybody_sees_what_our_calls_make_of_a_pod() {
     let mut desk = desk();
@@ -178,7 +178,8 @@ fn everybody_sees_what_our_calls_make_of_a_pod() {
     assert_eq!(desk.dispatcher.next_wake(), None);
 }
 
-/// Somebody else overwrote our write at once, so no update ever shows it: it is believed for a while, not for ever.
+/// D-17: somebody else overwrote our write at once, so no update ever shows it, and the server did not tell its
+/// version: it is believed for a while, not for ever.
 #[test]
 fn a_write_that_nobody_sees_is_forgotten() {
     let mut desk = desk();
@@ -199,7 +200,7 @@ fn a_write_that_nobody_sees_is_forgotten() {
     assert_eq!(desk.dispatcher.next_wake(), None);
 }
 
-/// A victim looks deleted as soon as that is decided, a bound pod lost its nomination with the binding, and a report
+/// D-17: a victim looks deleted as soon as that is decided, a bound pod lost its nomination with the binding, and a report
 /// that is held back is not seen.
 #[test]
 fn deletions_bindings_and_reports_in_the_effective_pod() {
@@ -224,7 +225,7 @@ fn deletions_bindings_and_reports_in_the_effective_pod() {
     assert_eq!(desk.send(), NONE);
 }
 
-/// Issue 4: a preemptor whose nomination is pending, failing and pending again still looks nominated.
+/// D-17: a preemptor whose nomination is pending, failing and pending again still looks nominated.
 #[test]
 fn a_nomination_is_seen_while_its_write_is_repeated() {
     let mut desk = desk();
@@ -240,4 +241,157 @@ fn a_nomination_is_seen_while_its_write_is_repeated() {
     desk.send();
     desk.answer(id, error(CallErrorKind::Conflict));
     assert_eq!(desk.effective(pod("p")), pair("", ""), "given up");
+}
+
+/// One update of a pod: its version, and the node that it is nominated to.
+type Update = (u64, &'static str);
+
+/// D-17: what the pod looks like after updates, when its nomination to n1 was answered with version 7.
+#[test]
+fn a_write_counts_until_an_update_shows_its_version() {
+    let cases: [(&str, &[Update], &str); 8] = [
+        ("nothing comes", &[], "n1"),
+        ("an earlier version", &[(6, "")], "n1"),
+        ("one that was nominated before", &[(5, "n1"), (6, "")], "n1"),
+        ("its version", &[(7, "n1")], "n1"),
+        ("its version, then another", &[(7, "n1"), (8, "n2")], "n2"),
+        ("somebody was faster", &[(8, "n2")], "n2"),
+        ("somebody took it back", &[(8, "")], ""),
+        ("numbers, not letters", &[(10, "")], ""),
+    ];
+    for (situation, updates, expected) in cases {
+        for answered_first in [true, false] {
+            let mut desk = desk();
+            let id = desk.call(nominate("p", "n1"));
+            desk.shows(pod("p").version(4));
+            desk.send();
+            if answered_first {
+                desk.answer(id, CallAnswer::written("7"));
+            }
+            for (version, node) in updates {
+                desk.shows(pod("p").version(*version).nominated(node));
+            }
+            if !answered_first {
+                desk.answer(id, CallAnswer::written("7"));
+            }
+            let (version, node) = updates.last().copied().unwrap_or((4, ""));
+            let stored = pod("p").version(version).nominated(node);
+            let what = format!("{situation}, answered first: {answered_first}");
+            assert_eq!(desk.effective(stored), pair("", expected), "{what}");
+            let remembered = !desk.dispatcher.writes("uid-p").is_empty();
+            assert_eq!(remembered, version < 7, "{what}");
+            assert_eq!(desk.dispatcher.next_wake().is_some(), version < 7, "{what}");
+        }
+    }
+}
+
+/// D-17: set, taken back, and set again. An update that shows the first looks like the last, and is not taken for it.
+#[test]
+fn an_update_that_shows_an_earlier_write_is_not_taken_for_a_later_one() {
+    let mut desk = desk();
+    for (node, version) in [("n1", "5"), ("", "6"), ("n1", "7")] {
+        desk.call(nominate("p", node));
+        desk.shows(pod("p").version(4));
+        desk.send();
+        desk.answer_first(CallAnswer::written(version));
+    }
+    for (version, node) in [(5, "n1"), (6, ""), (7, "n1")] {
+        let stored = || pod("p").version(version).nominated(node);
+        desk.shows(stored());
+        assert_eq!(desk.effective(stored()), pair("", "n1"), "{version}");
+    }
+    assert_eq!(desk.dispatcher.next_wake(), None);
+}
+
+/// D-17: condition and nomination were written by two calls, and each ends by itself.
+#[test]
+fn every_write_ends_with_its_own_version() {
+    let mut desk = desk();
+    desk.call(says("p", "Unschedulable"));
+    desk.shows(pod("p").version(4));
+    desk.send();
+    desk.answer_first(CallAnswer::written("5"));
+    desk.call(nominate("p", "n1"));
+    desk.send();
+    desk.answer_first(CallAnswer::written("7"));
+    assert_eq!(desk.effective(pod("p")), pair("Unschedulable", "n1"));
+    let stored = || pod_that_says("p", "Other").version(6);
+    desk.shows(stored());
+    assert_eq!(desk.effective(stored()), pair("Other", "n1"));
+    let stored = || pod_that_says("p", "Other").version(8);
+    desk.shows(stored());
+    assert_eq!(desk.effective(stored()), pair("Other", ""));
+}
+
+/// D-17: versions that are no numbers cannot be ordered. The write ends when the pod looks like it, or after a while.
+#[test]
+fn versions_that_are_no_numbers_are_not_compared() {
+    let version = |version: &str, node: &str| {
+        let version = Str::from(version);
+        pod("p")
+            .nominated(node)
+            .with(|p| p.metadata.resource_version = version)
+    };
+    for (situation, answered, shown, remembered) in [
+        ("the answer is none", "b", version("8", ""), true),
+        ("the update is none", "7", version("c", ""), true),
+        ("it looks like it", "b", version("c", "n1"), false),
+        ("both are numbers", "7", version("8", ""), false),
+    ] {
+        let mut desk = desk();
+        let id = desk.call(nominate("p", "n1"));
+        desk.shows(version("1", ""));
+        desk.send();
+        desk.answer(id, CallAnswer::written(answered));
+        desk.shows(shown);
+        let is = !desk.dispatcher.writes("uid-p").is_empty();
+        assert_eq!(is, remembered, "{situation}");
+    }
+}
+
+/// D-17: a watch that is far behind does not make us forget what we know to be later. The time limit is the last resort.
+#[test]
+fn a_write_of_a_known_version_outlasts_a_slow_watch() {
+    for (answer, seconds) in [
+        (CallAnswer::from(Ok(())), 30),
+        (CallAnswer::written("7"), 600),
+    ] {
+        let mut desk = desk();
+        let id = desk.call(nominate("p", "n1"));
+        desk.shows(pod("p").version(4));
+        desk.send();
+        desk.answer(id, answer);
+        let wake = desk.now + Duration::from_secs(seconds);
+        assert_eq!(desk.dispatcher.next_wake(), Some(wake));
+        desk.advance(seconds * 1000 - 1);
+        assert_eq!(desk.dispatcher.expire(desk.now), Vec::<Str>::new());
+        assert_eq!(desk.effective(pod("p")), pair("", "n1"), "{seconds} s");
+        desk.advance(1);
+        assert_eq!(desk.dispatcher.expire(desk.now), ["uid-p"]);
+        assert_eq!(desk.effective(pod("p")), pair("", ""), "{seconds} s");
+        desk.look();
+    }
+}
+
+/// D-17: a victim that was deleted stays on its way out whatever version an update shows, until that one says so, too:
+/// servers may answer with the version before.
+#[test]
+fn a_deletion_counts_until_an_update_shows_it() {
+    let mut desk = desk();
+    let id = desk.call(delete("p"));
+    desk.shows(pod("p").version(4));
+    desk.send();
+    desk.answer(id, CallAnswer::written("7"));
+    let is_leaving = |desk: &Desk, stored: PodBuilder| {
+        let pod = desk.dispatcher.effective(&stored.arc());
+        pod.is_terminating()
+    };
+    for version in [6, 7, 8] {
+        desk.shows(pod("p").version(version));
+        assert!(is_leaving(&desk, pod("p").version(version)), "{version}");
+    }
+    let now = desk.now;
+    desk.shows(pod("p").version(9).deleting(now));
+    assert!(desk.dispatcher.writes("uid-p").is_empty());
+    assert_eq!(desk.dispatcher.next_wake(), None);
 }

@@ -1,0 +1,307 @@
+//! How calls are kept, handed out and ended: identities, types, ends, and the limit of what is on its way.
+
+use super::*;
+use berth_api::Object;
+use berth_framework::storage::StorageWrite;
+
+const NONE: [&str; 0] = [];
+
+/// A write to a claim with this UID.
+fn select(uid: &str) -> ApiCall {
+    let json = format!(
+        r#"{{"metadata":{{"name":"claim","namespace":"default","uid":"{uid}","resourceVersion":"1"}}}}"#
+    );
+    let claim = Kind::PersistentVolumeClaim.decode(json.as_bytes());
+    let claim = claim.expect("a claim");
+    let claim = claim.as_persistent_volume_claim().expect("a claim");
+    let write = StorageWrite::select_node(claim, &"n1".into());
+    ApiCall::UpdateStorage(write.expect("a write"))
+}
+
+/// D-2, D-3: the types, what they count as, and which of two about one object gives way. Of different kinds of objects
+/// no two calls ever meet, so that equal relevance leaves nothing open.
+#[test]
+fn types_of_calls_are_ordered_by_relevance() {
+    let types = [
+        ("pod_status_patch", 1, Kind::Pod),
+        ("pod_binding", 2, Kind::Pod),
+        ("pod_deletion", 3, Kind::Pod),
+        ("persistent_volume_update", 1, Kind::PersistentVolume),
+        (
+            "persistent_volume_claim_update",
+            1,
+            Kind::PersistentVolumeClaim,
+        ),
+    ];
+    assert_eq!(types.len(), CallType::ALL.len());
+    for (call_type, (name, relevance, _)) in CallType::ALL.into_iter().zip(types) {
+        let is = (call_type.as_str(), call_type.relevance());
+        assert_eq!(is, (name, relevance));
+    }
+    for (i, (a, mine, kind)) in types.iter().enumerate() {
+        for (b, other, other_kind) in &types[i + 1..] {
+            assert!(kind != other_kind || mine != other, "{a} and {b}");
+        }
+    }
+    for (call, name) in [
+        (says("p", "r"), "pod_status_patch"),
+        (nominate("p", "n1"), "pod_status_patch"),
+        (clear("p"), "pod_status_patch"),
+        (bind("p", "n1"), "pod_binding"),
+        (delete("p"), "pod_deletion"),
+        (select("u"), "persistent_volume_claim_update"),
+    ] {
+        assert_eq!(call.call_type(), name);
+        assert_eq!(CallType::of(&call).as_str(), name);
+    }
+}
+
+/// D-4: every call says what it is about, what it is, and what it makes of others like it; whoever makes it hears of its
+/// end, once, however it ends.
+#[test]
+fn every_call_keeps_the_contract() {
+    let stored = || pod("p");
+    let calls = [
+        says("p", "Unschedulable"),
+        nominate("p", "n1"),
+        clear("p"),
+        bind("p", "n1"),
+        delete("p"),
+        select("uid-p"),
+    ];
+    for call in calls {
+        let what = short(&call);
+        let kind = call.object().kind;
+        let key = call.key();
+        assert_eq!((key.kind, key.uid.as_str()), (kind, "uid-p"), "{what}");
+        assert_eq!(call.pod().is_some(), kind == Kind::Pod, "{what}");
+        // The same again merges or joins: one is carried out, both end.
+        let mut desk = desk();
+        let ids = [desk.call(call.clone()), desk.call(call.clone())];
+        assert_eq!(desk.dispatcher.pending().values().sum::<usize>(), 1);
+        assert_eq!(desk.send().len(), 1, "{what}");
+        desk.answer_first(Ok(()));
+        for id in ids {
+            assert_eq!(desk.told(id), Some(true), "{what}");
+        }
+        assert!(desk.dispatcher.is_empty(), "{what}");
+        // Where the object shows all of it, it is not sent.
+        let mut desk = self::desk();
+        let id = desk.call(call.clone());
+        let shown = match &call {
+            ApiCall::BindPod { node, .. } => Some(stored().on(node)),
+            ApiCall::PatchPodStatus {
+                condition: None, ..
+            } => Some(stored().nominated("n1")),
+            ApiCall::PatchPodStatus { .. } => Some(pod_that_says("p", "Unschedulable")),
+            ApiCall::ClearPreEnqueueStatus { .. } => Some(stored()),
+            ApiCall::DeletePod { .. } | ApiCall::UpdateStorage(_) => None,
+        };
+        if let Some(shown) = shown {
+            desk.shows(shown);
+            assert_eq!((desk.send(), desk.told(id)), (vec![], Some(true)), "{what}");
+        }
+    }
+}
+
+/// D-5: ids grow with every call that is handed in, whatever becomes of it.
+#[test]
+fn calls_are_numbered_as_they_come() {
+    let mut desk = desk();
+    let ids = [
+        desk.call(bind("p", "n1")),
+        // Dropped at once.
+        desk.call(says("p", "Unschedulable")),
+        desk.call(says("q", "Unschedulable")),
+        // Takes the place of that one.
+        desk.call(bind("q", "n1")),
+        // Joins.
+        desk.call(bind("q", "n1")),
+    ];
+    assert_eq!(ids, [0, 1, 2, 3, 4].map(CallId));
+    assert_eq!(desk.dispatcher.len(), 3);
+    assert_eq!(desk.send(), ["bind p n1", "bind q n1"]);
+}
+
+/// D-6, D-9, D-14, case 159: from nothing to waiting to on its way; with a newer call to waiting again, else to nothing.
+#[test]
+fn an_object_goes_from_state_to_state() {
+    let state = |desk: &Desk| {
+        let pending = desk.pending("pod_status_patch");
+        let ready = desk.dispatcher.ready(Lane::Status);
+        (pending, ready, desk.dispatcher.in_flight(Lane::Status))
+    };
+    let mut desk = desk();
+    assert_eq!(state(&desk), (0, 0, 0));
+    let first = desk.call(says("p", "Unschedulable"));
+    assert_eq!(state(&desk), (1, 1, 0), "waits");
+    desk.call(nominate("p", "n1"));
+    assert_eq!(state(&desk), (1, 1, 0), "merged: one place in line");
+    desk.send();
+    assert_eq!(state(&desk), (0, 0, 1), "on its way");
+    assert_eq!(desk.end_of(first), text::SAME_TYPE);
+    desk.call(says("p", "SchedulerError"));
+    assert_eq!(state(&desk), (1, 0, 1), "a newer one waits, in no line");
+    desk.call(says("other", "Unschedulable"));
+    desk.answer_first(Ok(()));
+    assert_eq!(state(&desk), (2, 2, 0), "waits again, at the end");
+    assert_eq!(
+        desk.send(),
+        ["patch other Unschedulable", "patch p SchedulerError"]
+    );
+    desk.answer_first(Ok(()));
+    desk.answer_first(Ok(()));
+    assert_eq!(state(&desk), (0, 0, 0));
+    assert!(desk.dispatcher.is_empty());
+}
+
+/// D-10, case 162: what a dropped call means for who waits: nothing of a status patch, whose news is out of date, and a
+/// failure of anything that was to happen and did not.
+#[test]
+fn who_waits_for_a_dropped_call_is_told_what_it_means() {
+    let dropped = [CallErrorKind::Skipped, CallErrorKind::Overwritten];
+    for kind in dropped {
+        assert!(kind.is_dropped());
+        for (call, well) in [
+            (says("p", "Unschedulable"), true),
+            (clear("p"), true),
+            (bind("p", "n1"), false),
+            (delete("p"), false),
+            (select("u"), false),
+        ] {
+            let finished = Finished {
+                id: CallId(0),
+                result: error(kind),
+                call,
+                took: None,
+                carried_on_by: None,
+            };
+            assert_eq!(finished.for_waiter().is_ok(), well, "{finished:?}");
+        }
+    }
+    for kind in [
+        CallErrorKind::NotFound,
+        CallErrorKind::Conflict,
+        CallErrorKind::Unavailable,
+        CallErrorKind::Timeout,
+        CallErrorKind::Refused,
+    ] {
+        assert!(!kind.is_dropped());
+        let finished = Finished {
+            id: CallId(0),
+            result: error(kind),
+            call: says("p", "Unschedulable"),
+            took: None,
+            carried_on_by: None,
+        };
+        assert_eq!(finished.for_waiter(), error(kind), "failures are told");
+    }
+}
+
+/// D-11, D-12, D-16, cases 160, 165, 166: two may be on their way; the third waits until one has ended, and is told when
+/// the dispatcher closes before that. A place that is free then is not given away.
+#[test]
+fn the_limit_holds_until_the_dispatcher_closes() {
+    let mut options = DispatcherOptions::for_in_flight(4);
+    options.lanes.binding = LaneShare {
+        reserved: 1,
+        max: 2,
+    };
+    for close_while_full in [true, false] {
+        let mut desk = desk_with(options);
+        for name in ["a", "b", "c", "d"] {
+            desk.call(bind(name, "n1"));
+        }
+        assert!(desk.dispatcher.has_calls_to_send());
+        assert_eq!(desk.send(), ["bind a n1"], "one reserved, none to share");
+        desk.answer_first(Ok(()));
+        assert_eq!(desk.send(), ["bind b n1"]);
+        assert!(!desk.dispatcher.has_calls_to_send(), "full");
+        assert_eq!(desk.send(), NONE);
+        if !close_while_full {
+            desk.answer_first(Ok(()));
+        }
+        desk.dispatcher.close(desk.now);
+        desk.look();
+        assert_eq!(desk.send(), NONE);
+        for id in [CallId(2), CallId(3)] {
+            assert_eq!(desk.end_of(id), text::CLOSED);
+        }
+        if close_while_full {
+            desk.answer_first(Ok(()));
+        }
+        assert_eq!(desk.end_of(CallId(1)), "ok", "what was on its way ends");
+        assert!(desk.dispatcher.is_empty());
+    }
+}
+
+/// D-13, D-15: a call is over before anybody is told, so that what is made in answer to it goes at once; and nobody has
+/// to listen for things to go on.
+#[test]
+fn a_call_is_over_before_its_end_is_told() {
+    let mut desk = desk();
+    let first = desk
+        .dispatcher
+        .enqueue(bind("p", "n1"), Duration::ZERO, desk.now);
+    for (id, _) in desk.dispatcher.next_calls(desk.now) {
+        desk.dispatcher
+            .complete(id, error(CallErrorKind::Refused), desk.now);
+    }
+    assert!(desk.dispatcher.is_empty() && desk.dispatcher.has_finished());
+    let second = desk
+        .dispatcher
+        .enqueue(says("p", "SchedulerError"), Duration::ZERO, desk.now);
+    let sent = desk.dispatcher.next_calls(desk.now);
+    assert_eq!(sent.len(), 1, "nobody has listened yet");
+    desk.dispatcher.complete(second, Ok(()), desk.now);
+    let ended: Vec<CallId> = desk
+        .dispatcher
+        .take_finished()
+        .iter()
+        .map(|f| f.id)
+        .collect();
+    assert_eq!(ended, [first, second], "in the order in which they ended");
+    assert!(!desk.dispatcher.has_finished(), "told once");
+}
+
+/// D-17, D-18: objects come with their kind, so that none can be taken for another; one of another kind with the same
+/// UID, or one that nothing is known of, changes nothing.
+#[test]
+fn an_object_of_another_kind_is_not_taken_for_a_pod() {
+    let mut desk = desk();
+    let id = desk.call(nominate("p", "n1"));
+    let json =
+        r#"{"metadata":{"name":"p","namespace":"default","uid":"uid-p","resourceVersion":"9"}}"#;
+    for kind in [Kind::PersistentVolumeClaim, Kind::PersistentVolume] {
+        let object: Object = kind.decode(json.as_bytes()).expect("an object");
+        desk.dispatcher.sync_object(&object, desk.now);
+        desk.dispatcher.forget_object(kind, "uid-p", desk.now);
+    }
+    desk.shows(pod("unknown").nominated("n1"));
+    assert_eq!(desk.end_of(id), "-");
+    assert_eq!(desk.send(), ["patch p on \"n1\""]);
+}
+
+/// D-14, case 161: an error ends the call; nothing of it is left, and the next call about the object is a new one.
+#[test]
+fn an_error_ends_a_call() {
+    let mut desk = desk();
+    let id = desk.call(says("p", "Unschedulable"));
+    desk.shows(pod("p"));
+    desk.send();
+    desk.answer(id, error(CallErrorKind::Refused));
+    assert_eq!(
+        (desk.end_of(id).as_str(), desk.told(id)),
+        ("Refused", Some(false))
+    );
+    assert_eq!((desk.send(), desk.dispatcher.next_wake()), (vec![], None));
+    assert_eq!(desk.dispatcher.counts().retried, 0);
+    assert!(
+        desk.dispatcher.writes("uid-p").is_empty(),
+        "nothing was written"
+    );
+    let next = desk.call(says("p", "Unschedulable"));
+    assert_eq!(desk.send(), ["patch p Unschedulable"]);
+    desk.answer(next, Ok(()));
+    assert_eq!(desk.end_of(next), "ok");
+}
