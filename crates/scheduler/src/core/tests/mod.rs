@@ -5,6 +5,7 @@ mod calls;
 mod changes;
 mod cycles;
 mod failures;
+mod framework;
 mod measures;
 mod preemptions;
 mod property;
@@ -13,4 +14,4 @@ mod waiting;
 mod wake_ups;
 mod world;
 
-use world::{World, binder, fits, world};
+use world::{HandWatch, World, binder, fits, world};

@@ -1,6 +1,7 @@
 //! A scheduler with fake plugins, and an API server that does what it is told.
 
-use crate::core::{Event, LogLine};
+use crate::core::{Event, LogLevel, LogLine};
+use crate::evaluator::Stopwatch;
 use crate::profile::ProfileSpec;
 use crate::queue::QueuedIn;
 use crate::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
@@ -12,6 +13,8 @@ use berth_framework::stage::{Job, JobId, Step, Wait, WaitOn, Wake};
 use berth_framework::testing::{FakePlugin, PodBuilder, fake};
 use berth_framework::{ActionType, ApiCall, EventResource, FeatureGates, Status};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The scheduler and its surroundings.
 pub(super) struct World {
@@ -24,6 +27,23 @@ pub(super) struct World {
     /// The pods as the API stores them.
     pub(super) pods: BTreeMap<String, Pod>,
     version: u64,
+}
+
+/// A stopwatch that goes when it is told to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HandWatch(Arc<AtomicU64>);
+
+impl HandWatch {
+    /// So many milliseconds have passed.
+    pub(super) fn go(&self, millis: u64) {
+        self.0.fetch_add(millis * 1_000_000, Ordering::Relaxed);
+    }
+}
+
+impl Stopwatch for HandWatch {
+    fn nanos(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// A Bind plugin that makes one call and waits for it.
@@ -78,6 +98,14 @@ impl World {
         plugins: impl IntoIterator<Item = FakePlugin>,
         features: FeatureGates,
     ) -> Self {
+        Self::with(plugins, |options| options.features = features)
+    }
+
+    /// A world with exactly these plugins besides an order of the queue, and other options than usual.
+    pub(super) fn with(
+        plugins: impl IntoIterator<Item = FakePlugin>,
+        change: impl FnOnce(&mut SchedulerOptions),
+    ) -> Self {
         let mut registry = Registry::default();
         let mut names = Vec::new();
         let sort = fake("Sort").less(|a, b| {
@@ -94,12 +122,12 @@ impl World {
         }
         let profile =
             ProfileSpec::of_plugins("default-scheduler", names.iter().map(String::as_str));
-        let options = SchedulerOptions {
+        let mut options = SchedulerOptions {
             profiles: vec![profile],
-            features,
             seed: 1,
             ..SchedulerOptions::default()
         };
+        change(&mut options);
         let now = Time::from_secs(1000);
         Self {
             core: Scheduler::new(options, &registry, now).unwrap_or_else(|e| panic!("{e}")),
@@ -278,6 +306,28 @@ impl World {
                 )
             })
             .collect()
+    }
+
+    /// The lines of the log that begin with `start`, each with its level.
+    pub(super) fn logged(&self, start: &str) -> Vec<(LogLevel, &str)> {
+        let lines = self.log.iter().map(|line| (line.level, &*line.message));
+        lines.filter(|(_, line)| line.starts_with(start)).collect()
+    }
+
+    /// Who turned a waiting pod down, and who waits on its behalf.
+    pub(super) fn rejectors_of(&self, name: &str) -> (Vec<String>, Vec<String>) {
+        let Some((_, info)) = self.core.queue().get("default", name) else {
+            return Default::default();
+        };
+        let names = |plugins: &mut dyn Iterator<Item = &berth_api::Str>| {
+            let mut names: Vec<String> = plugins.map(ToString::to_string).collect();
+            names.sort();
+            names
+        };
+        (
+            names(&mut info.unschedulable_plugins.iter()),
+            names(&mut info.pending_plugins.iter()),
+        )
     }
 
     /// Where a pod is in the queue.
