@@ -11,6 +11,7 @@
 pub mod call;
 pub mod cluster;
 pub mod event;
+pub mod extender;
 pub mod features;
 pub mod keep;
 pub mod plugin;

@@ -5,6 +5,7 @@
 
 use crate::call::{ApiCall, CallId, CallResult, ConditionPatch, ObjectName, PodEvent, PodRef};
 use crate::cluster::Cluster;
+use crate::extender::Extenders;
 use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
 use crate::status::Status;
@@ -213,6 +214,10 @@ pub trait Outbox {
     }
     /// Has something told by the metrics.
     fn observe(&mut self, _observation: Observation) {}
+    /// The extenders, for a plugin that lets them have a say. Asking one is a [job](crate::extender::job).
+    fn extenders(&self) -> Extenders {
+        Extenders::default()
+    }
 }
 
 /// What a stage may use.

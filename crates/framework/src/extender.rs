@@ -1,0 +1,273 @@
+//! Extenders: webhooks that take part in scheduling beside the plugins.
+//!
+//! The core knows an extender by what it is configured to do ([`ExtenderSpec`]) and asks it through [`Extender`]; what
+//! comes back is an [`Answer`] that the edge polls as a job, while the cycle is parked. How a question looks on the
+//! wire is for the edge to say.
+
+use crate::call::PodRef;
+use crate::stage::Job;
+use berth_api::{Duration, Pod, Str};
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The name under which rejections by extenders are recorded, as if they were one plugin's.
+pub const EXTENDER: &str = "Extender";
+
+/// The highest score that an extender gives a node.
+pub const MAX_EXTENDER_PRIORITY: i64 = 10;
+
+/// What an extender says, some time later; or why it says nothing.
+pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
+
+/// What an extender is configured to do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExtenderSpec {
+    /// Its name: its address.
+    pub name: Str,
+    /// Whether it filters nodes.
+    pub filters: bool,
+    /// Whether it scores nodes.
+    pub prioritizes: bool,
+    /// How many times its scores count.
+    pub weight: i64,
+    /// Whether it binds in place of the Bind plugins.
+    pub binds: bool,
+    /// Whether it has a say in which pods are evicted to make room.
+    pub preempts: bool,
+    /// Whether scheduling goes on without it when it fails.
+    pub ignorable: bool,
+    /// It is only asked about pods that want one of these resources; without any, about all pods.
+    pub managed_resources: Vec<Str>,
+    /// How long an answer may take.
+    pub timeout: Duration,
+}
+
+impl ExtenderSpec {
+    /// Whether it is asked about the pod: it looks after no resource in particular, or after one that a container
+    /// requests or limits.
+    pub fn is_interested(&self, pod: &Pod) -> bool {
+        self.managed_resources.is_empty()
+            || pod.all_containers().any(|container| {
+                let resources = &container.resources;
+                self.managed_resources.iter().any(|name| {
+                    resources.requests.get(name).is_some() || resources.limits.get(name).is_some()
+                })
+            })
+    }
+}
+
+/// What an extender says about nodes that were found feasible.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filtered {
+    /// The nodes that stay, by name.
+    pub nodes: Vec<Str>,
+    /// Nodes that do not, each with the reason. Evictions may help there.
+    pub failed: Vec<(Str, String)>,
+    /// Nodes that do not, each with the reason, and where evictions do not help.
+    pub failed_and_unresolvable: Vec<(Str, String)>,
+}
+
+/// The pods that would have to go from a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeVictims {
+    /// The node.
+    pub node: Str,
+    /// The pods, the most important first.
+    pub pods: Vec<Arc<Pod>>,
+    /// How many of them go although their disruption budget does not allow it.
+    pub violations: usize,
+}
+
+/// The pods that an extender says would have to go from a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChosenVictims {
+    /// The node.
+    pub node: Str,
+    /// The pods by UID.
+    pub pods: Vec<Str>,
+    /// How many of them go although their disruption budget does not allow it.
+    pub violations: usize,
+}
+
+/// Asks one extender. Only what [`Extender::spec`] says that it does is asked of it.
+pub trait Extender: Send + Sync {
+    /// What it is configured to do.
+    fn spec(&self) -> &ExtenderSpec;
+
+    /// Which of these nodes the pod may run on.
+    fn filter(&self, _pod: &Arc<Pod>, _nodes: &Arc<[Str]>) -> Answer<Filtered> {
+        nothing(self.spec(), "filter")
+    }
+
+    /// A score for some of these nodes, from 0 to [`MAX_EXTENDER_PRIORITY`].
+    fn prioritize(&self, _pod: &Arc<Pod>, _nodes: &Arc<[Str]>) -> Answer<Vec<(Str, i64)>> {
+        nothing(self.spec(), "prioritize")
+    }
+
+    /// Binds the pod to the node.
+    fn bind(&self, _pod: &PodRef, _node: &Str) -> Answer<()> {
+        nothing(self.spec(), "bind")
+    }
+
+    /// On which of these nodes room may be made for the pod, and which pods have to go there.
+    fn preempt(&self, _pod: &Arc<Pod>, _victims: Vec<NodeVictims>) -> Answer<Vec<ChosenVictims>> {
+        nothing(self.spec(), "preempt")
+    }
+}
+
+/// The answer to what an extender does not do.
+fn nothing<T: 'static>(spec: &ExtenderSpec, verb: &str) -> Answer<T> {
+    let text = format!("extender {} does not {verb}", spec.name);
+    Box::pin(async move { Err(text) })
+}
+
+/// An answer as the edge takes it: a job that leaves the answer behind.
+pub fn job<T: Any + Send>(answer: impl Future<Output = Result<T, String>> + Send + 'static) -> Job {
+    Box::pin(async move {
+        let value: Box<dyn Any + Send> = Box::new(answer.await?);
+        Ok(value)
+    })
+}
+
+/// All extenders, in the order in which they are asked: those without which nothing goes first (F-44).
+#[derive(Clone, Default)]
+pub struct Extenders(Arc<[Arc<dyn Extender>]>);
+
+impl Extenders {
+    /// These extenders; among equals their order stays.
+    pub fn new(extenders: impl IntoIterator<Item = Arc<dyn Extender>>) -> Self {
+        let mut extenders: Vec<_> = extenders.into_iter().collect();
+        extenders.sort_by_key(|extender| extender.spec().ignorable);
+        Self(extenders.into())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The extender at a place.
+    pub fn get(&self, at: usize) -> Option<&Arc<dyn Extender>> {
+        self.0.get(at)
+    }
+
+    /// The first at `from` or after it that does something and is interested in the pod, with its place.
+    pub fn next(
+        &self,
+        from: usize,
+        pod: &Pod,
+        does: impl Fn(&ExtenderSpec) -> bool,
+    ) -> Option<(usize, &Arc<dyn Extender>)> {
+        let mut rest = self.0.iter().enumerate().skip(from);
+        rest.find(|(_, extender)| {
+            let spec = extender.spec();
+            does(spec) && spec.is_interested(pod)
+        })
+    }
+}
+
+impl fmt::Debug for Extenders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.iter().map(|extender| &extender.spec().name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pod;
+
+    struct Named(ExtenderSpec);
+
+    impl Extender for Named {
+        fn spec(&self) -> &ExtenderSpec {
+            &self.0
+        }
+    }
+
+    fn named(name: &str, ignorable: bool) -> Arc<dyn Extender> {
+        Arc::new(Named(ExtenderSpec {
+            name: name.into(),
+            ignorable,
+            ..ExtenderSpec::default()
+        }))
+    }
+
+    /// F-40: requests and limits count, of init containers as well.
+    #[test]
+    fn an_extender_is_asked_about_pods_that_want_what_it_looks_after() {
+        let gpu = "example.com/gpu";
+        let of = |resources: serde_json::Value, init: bool| {
+            let container = serde_json::json!({"name": "c", "resources": resources});
+            let plain = serde_json::json!({"name": "d"});
+            let spec = match init {
+                true => {
+                    serde_json::json!({"initContainers": [container], "containers": [plain]})
+                }
+                false => serde_json::json!({"containers": [plain, container]}),
+            };
+            serde_json::from_value::<Pod>(serde_json::json!({"spec": spec})).unwrap()
+        };
+        let wants = |what: &str, name: &str| serde_json::json!({what: {name: "1"}});
+        for (situation, managed, pod, interested) in [
+            (
+                "looks after nothing",
+                vec![],
+                of(wants("requests", "cpu"), false),
+                true,
+            ),
+            (
+                "requested",
+                vec![gpu],
+                of(wants("requests", gpu), false),
+                true,
+            ),
+            ("limited", vec![gpu], of(wants("limits", gpu), false), true),
+            (
+                "requested early",
+                vec![gpu],
+                of(wants("requests", gpu), true),
+                true,
+            ),
+            (
+                "limited early",
+                vec!["a.b/c", gpu],
+                of(wants("limits", gpu), true),
+                true,
+            ),
+            (
+                "not wanted",
+                vec![gpu],
+                of(wants("requests", "cpu"), false),
+                false,
+            ),
+            ("nothing wanted", vec![gpu], pod("p").build(), false),
+        ] {
+            let spec = ExtenderSpec {
+                managed_resources: managed.into_iter().map(Str::from).collect(),
+                ..ExtenderSpec::default()
+            };
+            assert_eq!(spec.is_interested(&pod), interested, "{situation}");
+        }
+    }
+
+    /// F-44.
+    #[test]
+    fn extenders_that_may_fail_are_asked_last() {
+        let extenders = Extenders::new([
+            named("a", true),
+            named("b", false),
+            named("c", true),
+            named("d", false),
+        ]);
+        assert_eq!(format!("{extenders:?}"), r#"["b", "d", "a", "c"]"#);
+        let pod = pod("p").build();
+        let (at, next) = extenders.next(1, &pod, |_| true).unwrap();
+        assert_eq!((at, next.spec().name.as_str()), (1, "d"));
+        assert!(extenders.next(0, &pod, |spec| spec.binds).is_none());
+    }
+}
