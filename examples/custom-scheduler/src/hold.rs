@@ -1,7 +1,7 @@
 //! Keeps a pod out of the queue while somebody holds it, and says why.
 //!
 //! ```text
-//! pod with example.com/hold=budget                      → not queued: held for "budget"
+//! pod with example.com/hold=budget                         → not queued: held for "budget" until …
 //! the same, its namespace with example.com/released=budget → queued
 //! ```
 
@@ -12,6 +12,8 @@ use berth_framework::event::{
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
 use berth_framework::{Cluster, FeatureGates, Status};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -22,21 +24,60 @@ pub const HOLD: &str = "example.com/hold";
 /// The label of a namespace that lets the pods go that are held for this.
 pub const RELEASED: &str = "example.com/released";
 
+/// The plugin's arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HoldArgs {
+    /// What to tell the owner of a pod that is held for this, instead of how anybody could release it.
+    pub messages: BTreeMap<String, String>,
+}
+
 /// Makes the plugin.
 ///
 /// # Errors
-/// When it is given arguments: there are none.
+/// When its arguments are wrong: every reason, each with its path.
 pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct HoldArgs {}
-    let HoldArgs {} = cx.decode_args("HoldArgs")?;
-    Ok(Extensions::of(Hold).pre_enqueue().events().build())
+    let args: HoldArgs = cx.decode_args("HoldArgs")?;
+    let hold = Hold {
+        args: args.check()?,
+    };
+    Ok(Extensions::of(hold).pre_enqueue().events().build())
+}
+
+impl HoldArgs {
+    fn check(self) -> Result<Self, ArgsError> {
+        let empty = self.messages.iter().filter(|(_, text)| text.is_empty());
+        let problems: Vec<_> = empty
+            .map(|(reason, _)| (format!("messages[{reason}]"), "Required value".to_owned()))
+            .collect();
+        if problems.is_empty() {
+            Ok(self)
+        } else {
+            Err(ArgsError { problems })
+        }
+    }
 }
 
 /// Keeps held pods out of the queue.
 #[derive(Debug, Default)]
-pub struct Hold;
+pub struct Hold {
+    args: HoldArgs,
+}
+
+impl Hold {
+    /// What the pod's owner is told: what the pod waits for, and who can do what about it. The words depend on
+    /// nothing that comes and goes, as each new message is a write to the API.
+    fn message(&self, pod: &Pod, reason: &str) -> String {
+        match self.args.messages.get(reason) {
+            Some(text) => format!("held for {reason:?}: {text}"),
+            None => format!(
+                "held for {reason:?} until namespace {namespace:?} is labelled {RELEASED}={reason}, \
+                 or the pod loses its label {HOLD}",
+                namespace = pod.namespace().as_str(),
+            ),
+        }
+    }
+}
 
 /// What the pod is held for, unless it has been released.
 fn held_for<'p>(cluster: &Cluster, pod: &'p Pod) -> Option<&'p str> {
@@ -55,7 +96,7 @@ impl PreEnqueue for Hold {
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
         match held_for(cx.cluster, pod) {
             None => Status::success(),
-            Some(reason) => Status::unresolvable(format!("held for {reason:?}")),
+            Some(reason) => Status::unresolvable(self.message(pod, reason)),
         }
     }
 }
@@ -112,17 +153,21 @@ mod tests {
     use berth_framework::ClusterEvent;
     use berth_framework::testing::{World, pod};
 
+    const HOW: &str = "held for \"budget\" until namespace \"default\" is labelled example.com/released=budget, or the \
+                       pod loses its label example.com/hold";
+
     #[test]
     fn a_pod_is_held_until_its_reason_is_released() {
+        let frozen = "held for \"freeze\": the winter freeze ends on 7 January – ask Zoë";
         for (case, label, released, told) in [
             ("not held", None, "budget", None),
-            ("held", Some("budget"), "", Some("held for \"budget\"")),
+            ("held", Some("budget"), "", Some(HOW)),
             ("released", Some("budget"), "budget", None),
             (
                 "another reason is released",
                 Some("freeze"),
                 "budget",
-                Some("held for \"freeze\""),
+                Some(frozen),
             ),
         ] {
             let world = World::default().namespace("default", [(RELEASED, released)]);
@@ -130,10 +175,28 @@ mod tests {
             if let Some(reason) = label {
                 pod = pod.label(HOLD, reason);
             }
-            let status = Hold.pre_enqueue(&world.context(), &pod.build());
+            let text = "the winter freeze ends on 7 January – ask Zoë".to_owned();
+            let hold = Hold {
+                args: HoldArgs {
+                    messages: BTreeMap::from([("freeze".to_owned(), text)]),
+                },
+            };
+            let status = hold.pre_enqueue(&world.context(), &pod.build());
             assert_eq!(status.is_success(), told.is_none(), "{case}");
             assert_eq!(status.message(), told.unwrap_or_default(), "{case}");
         }
+    }
+
+    #[test]
+    fn a_message_says_something() {
+        let args = HoldArgs {
+            messages: [("a", "why"), ("b", ""), ("c", "")]
+                .map(|(reason, text)| (reason.to_owned(), text.to_owned()))
+                .into(),
+        };
+        let problem = |path: &str| (path.to_owned(), "Required value".to_owned());
+        let problems = vec![problem("messages[b]"), problem("messages[c]")];
+        assert_eq!(args.check(), Err(ArgsError { problems }));
     }
 
     #[test]
@@ -197,7 +260,7 @@ mod tests {
         ] {
             let waiting = held("p").build();
             let change = (Some(held("p").object()), Some(new));
-            let hint = world.hint(Hold, event, &waiting, change);
+            let hint = world.hint(Hold::default(), event, &waiting, change);
             assert_eq!(hint, Ok(Some(expected)), "{case}");
         }
     }
@@ -209,7 +272,7 @@ mod tests {
     /// KEP-6132: a label of one pod concerns no other.
     #[test]
     fn a_label_of_a_pod_concerns_that_pod_alone() {
-        let registrations = Arc::new(Hold).events(&FeatureGates::default());
+        let registrations = Arc::new(Hold::default()).events(&FeatureGates::default());
         let narrow = registrations[0].pre_queueing_hint.as_ref();
         let new = pod("p").object();
         let change = Change {

@@ -1,4 +1,4 @@
-//! A cluster of its own for each test: `berth up` as a child process, and the tools that talk to it.
+//! A cluster of its own for each test: the command as a child process, and the tools that talk to it.
 //!
 //! A test that uses this says which binary it means in a constant `BINARY` of its own: `berth`, or one that has its
 //! subcommands and more plugins.
@@ -8,9 +8,10 @@
 
 use berth_client::request::{self, PODS, Resource};
 use berth_client::{ConnectOptions, Transport, connect};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -58,26 +59,18 @@ impl Drop for Scratch {
     }
 }
 
-/// A running `berth up`.
-pub(crate) struct Cluster {
+/// A subcommand that runs until it is told to stop: `up`, `apiserver` or `scheduler`. It is killed with the test.
+pub(crate) struct Running {
     child: Child,
-    /// Everything that belongs to the test.
-    pub(crate) scratch: Scratch,
     /// What it printed until it was ready.
     pub(crate) greeting: String,
 }
 
-impl Cluster {
-    /// Starts a cluster with these further arguments and waits until it says that it is ready.
-    pub(crate) fn up(name: &str, args: &[&str]) -> Self {
-        let scratch = Scratch::new(name);
-        let mut child = Command::new(crate::BINARY)
-            .arg("up")
-            .args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
-            .arg("--kubeconfig")
-            .arg(scratch.path("kubeconfig"))
-            .args(args)
-            .current_dir(&scratch.0)
+impl Running {
+    /// Starts the binary under test and waits until it says that it is ready.
+    fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .args(["--metrics", "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
@@ -98,19 +91,10 @@ impl Cluster {
             Ok(greeting) => greeting,
             Err(_) => {
                 let _ = child.kill();
-                panic!("berth up is not ready after {PATIENCE:?}");
+                panic!("{command:?} is not ready after {PATIENCE:?}");
             }
         };
-        Self {
-            child,
-            scratch,
-            greeting,
-        }
-    }
-
-    /// The path of the kubeconfig.
-    pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.scratch.path("kubeconfig")
+        Self { child, greeting }
     }
 
     /// The first word of the greeting that starts with `prefix`.
@@ -122,7 +106,7 @@ impl Cluster {
             .to_owned()
     }
 
-    /// What the scheduler serves at a path, head included: `/metrics`, `/healthz`.
+    /// What it serves in plain text at a path, head included: `/metrics`, `/healthz`.
     pub(crate) fn http_get(&self, path: &str) -> String {
         let address = self.greeted("http://127.0.0.1:");
         let address = address.trim_start_matches("http://");
@@ -154,6 +138,11 @@ impl Cluster {
         series.sum()
     }
 
+    /// How many pods wait in this queue of the scheduler.
+    pub(crate) fn pending(&self, queue: &str) -> f64 {
+        self.metric("scheduler_pending_pods", &format!("queue=\"{queue}\""))
+    }
+
     /// Asks it to stop with a signal and returns how long that took and its exit code.
     pub(crate) fn stop(mut self, signal: &str) -> (Duration, Option<i32>) {
         let begun = Instant::now();
@@ -167,10 +156,84 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A cluster: a running `up`, or an `apiserver` that wants schedulers. What is asked of it is asked of that process.
+pub(crate) struct Cluster {
+    running: Running,
+    /// Everything that belongs to the test.
+    pub(crate) scratch: Scratch,
+}
+
+impl Cluster {
+    /// Starts a whole cluster with these further arguments and waits until it says that it is ready.
+    pub(crate) fn up(name: &str, args: &[&str]) -> Self {
+        Self::start(name, "up", args)
+    }
+
+    /// Starts a control plane without scheduler.
+    pub(crate) fn apiserver(name: &str, args: &[&str]) -> Self {
+        Self::start(name, "apiserver", args)
+    }
+
+    fn start(name: &str, subcommand: &str, args: &[&str]) -> Self {
+        let scratch = Scratch::new(name);
+        let mut command = Command::new(crate::BINARY);
+        command
+            .args([subcommand, "--listen", "127.0.0.1:0", "--kubeconfig"])
+            .arg(scratch.path("kubeconfig"))
+            .args(args)
+            .current_dir(&scratch.0);
+        Self {
+            running: Running::start(&mut command),
+            scratch,
+        }
+    }
+
+    /// Starts a scheduler of this cluster and waits until it has seen all of it.
+    pub(crate) fn scheduler(&self, args: &[&str]) -> Running {
+        let mut command = Command::new(crate::BINARY);
+        command
+            .args(["scheduler", "--kubeconfig"])
+            .arg(self.kubeconfig())
+            .args(args);
+        let scheduler = Running::start(&mut command);
+        eventually("the scheduler is ready", || {
+            scheduler.http_get("/readyz").ends_with("ok").then_some(())
+        });
+        scheduler
+    }
+
+    /// How many requests of these verbs were carried out, of an `apiserver`: `["POST", "PATCH"]`.
+    pub(crate) fn requests<const N: usize>(&self, verbs: [&str; N]) -> [f64; N] {
+        verbs.map(|verb| {
+            let of = |code| format!("code=\"{code}\",verb=\"{verb}\"");
+            let count = |code| self.metric("apiserver_request_total", &of(code));
+            count("200") + count("201")
+        })
+    }
+
+    /// The path of the kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.scratch.path("kubeconfig")
+    }
+
+    /// Asks it to stop with a signal and returns how long that took and its exit code.
+    pub(crate) fn stop(self, signal: &str) -> (Duration, Option<i32>) {
+        self.running.stop(signal)
+    }
+}
+
+impl Deref for Cluster {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.running
     }
 }
 
@@ -304,6 +367,31 @@ impl Api {
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
+    /// Creates a pod with these labels in the default namespace.
+    pub(crate) fn create_pod(&self, name: &str, labels: &Value) -> Value {
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "registry.example/c:1"}]},
+        });
+        self.send(&request::create(PODS, "default", &pod))
+    }
+
+    /// Puts labels on an object, or takes those off that are null.
+    pub(crate) fn label(&self, resource: Resource, namespace: &str, name: &str, labels: &Value) {
+        let patch = json!({"metadata": {"labels": labels}});
+        self.send(&request::merge_patch(resource, namespace, name, &patch));
+    }
+
+    /// Waits until a pod of the default namespace is bound.
+    pub(crate) fn bound(&self, name: &str) -> Value {
+        eventually("the pod is bound", || {
+            let pod = self.pod(name);
+            pod["spec"]["nodeName"].is_string().then_some(pod)
+        })
+    }
+
     /// One pod of the default namespace.
     pub(crate) fn pod(&self, name: &str) -> Value {
         self.send(&request::get(PODS, "default", name))
@@ -311,11 +399,23 @@ impl Api {
 
     /// An event about an object of the default namespace, by its reason.
     pub(crate) fn event(&self, object: &str, reason: &str) -> Option<Value> {
-        let events = self.send(&request::list(EVENTS, "", 500, ""));
-        let events = events["items"].as_array()?;
-        let about = |e: &&Value| e["involvedObject"]["name"] == object && e["reason"] == reason;
-        events.iter().find(about).cloned()
+        self.events(object, reason).into_iter().next()
     }
+
+    /// The events about an object of the default namespace with this reason.
+    pub(crate) fn events(&self, object: &str, reason: &str) -> Vec<Value> {
+        let mut events = self.send(&request::list(EVENTS, "", 500, ""))["items"].take();
+        let about = |e: &Value| e["involvedObject"]["name"] == object && e["reason"] == reason;
+        let events = events.as_array_mut().map(std::mem::take);
+        events.into_iter().flatten().filter(about).collect()
+    }
+}
+
+/// A time of the API, in whole seconds.
+pub(crate) fn seconds(time: &Value) -> i64 {
+    let text = time.as_str().unwrap_or_default();
+    let time: berth_api::Time = serde_json::from_value(json!(text)).expect("a time");
+    time.as_millis() / 1000
 }
 
 /// The PodScheduled condition of a pod; null when it has none.

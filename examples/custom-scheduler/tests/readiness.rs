@@ -1,0 +1,333 @@
+//! What users see of pods that a PreEnqueue plugin keeps out, and what that costs the API (KEP-5501): Hold, in a
+//! control plane that counts every request.
+
+// A test starts processes and waits for them; it is no part of the core.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+#[path = "../../../crates/berth/tests/e2e/mod.rs"]
+mod e2e;
+
+use berth_client::request::{self, PODS, Resource};
+use custom_scheduler::hold::{HOLD, RELEASED};
+use e2e::{Api, Cluster, Kubectl, Running, eventually, scheduled, seconds};
+use serde_json::{Value, json};
+
+/// The command under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_custom-scheduler");
+
+const NAMESPACES: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "namespaces",
+};
+const REPLICA_SETS: Resource = Resource {
+    group: "apps",
+    version: "v1",
+    plural: "replicasets",
+};
+
+const NOT_READY: &str = "NotReadyForScheduling";
+/// What Hold says of a pod that is held for a budget.
+const BUDGET: &str = "held for \"budget\" until namespace \"default\" is labelled example.com/released=budget, or the \
+                      pod loses its label example.com/hold";
+/// What it says of one that is held for a freeze.
+const FREEZE: &str = "held for \"freeze\": bis Montag – fragt Zoë";
+
+/// Hold, and what it is to say.
+fn config(messages: &Value) -> String {
+    json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{
+            "schedulerName": "default-scheduler",
+            "plugins": {"preEnqueue": {"enabled": [{"name": "Hold"}]}},
+            "pluginConfig": [{"name": "Hold", "args": {"messages": messages}}],
+        }],
+    })
+    .to_string()
+}
+
+/// A control plane, a scheduler, and what has been written so far.
+struct World {
+    server: Cluster,
+    api: Api,
+    scheduler: Option<Running>,
+    creations: f64,
+    patches: f64,
+}
+
+impl World {
+    fn start() -> Self {
+        let server = Cluster::apiserver("readiness", &["--nodes", "3"]);
+        Self {
+            api: Api::of(&server),
+            server,
+            scheduler: None,
+            creations: 0.0,
+            patches: 0.0,
+        }
+    }
+
+    /// Kills the scheduler, which tells nobody anything, and lets another one take over.
+    fn restart_with(&mut self, messages: &Value) {
+        self.scheduler = None;
+        let config = self.server.scratch.file("config.yaml", &config(messages));
+        let config = config.display().to_string();
+        self.scheduler = Some(self.server.scheduler(&["--config", &config]));
+    }
+
+    fn scheduler(&self) -> &Running {
+        self.scheduler.as_ref().expect("a scheduler runs")
+    }
+
+    /// So many creations (pods, bindings, events) and patches, whoever sent them, have been carried out since the last
+    /// time. One too many shows here or, should it come late, the next time.
+    fn wrote(&mut self, when: &str, creations: u32, patches: u32) {
+        self.creations += f64::from(creations);
+        self.patches += f64::from(patches);
+        let expected = [self.creations, self.patches];
+        let requests = || self.server.requests(["POST", "PATCH"]);
+        eventually(when, || {
+            let so_far = requests();
+            (so_far[0] >= expected[0] && so_far[1] >= expected[1]).then_some(())
+        });
+        assert_eq!(requests(), expected, "POST and PATCH: {when}");
+    }
+
+    fn hold(&self, name: &str, reason: &str) -> Value {
+        self.api.create_pod(name, &json!({HOLD: reason}))
+    }
+
+    fn relabel(&self, name: &str, reason: Value) {
+        self.api
+            .label(PODS, "default", name, &json!({HOLD: reason}));
+    }
+
+    /// Waits until a pod's condition and its event say this.
+    fn tells(&self, name: &str, message: &str) -> Value {
+        let condition = eventually("the pod says why it is not ready", || {
+            let condition = scheduled(&self.api.pod(name));
+            (condition["message"] == message).then_some(condition)
+        });
+        assert_eq!(condition["status"], "False");
+        assert_eq!(condition["reason"], NOT_READY);
+        eventually("an event tells the same", || {
+            let events = self.api.events(name, NOT_READY);
+            let mut notes = events.iter().filter_map(|e| e["message"].as_str());
+            let tells = |note: &str| match note.strip_suffix(" ...") {
+                // The API takes no longer ones.
+                Some(begin) => note.len() >= 1020 && message.starts_with(begin),
+                None => note == message,
+            };
+            notes.any(tells).then_some(())
+        });
+        condition
+    }
+}
+
+/// Every write that is made for pods that are kept out is the right one, made once, after five seconds.
+#[test]
+fn a_pod_that_is_kept_out_says_so_and_costs_little() {
+    let mut world = World::start();
+    world.restart_with(&json!({"freeze": "bis Montag – fragt Zoë"}));
+    a_held_pod_says_what_it_is_held_for(&mut world);
+    what_ends_within_five_seconds_is_nobodys_business(&mut world);
+    users_go_on_working_with_it(&mut world);
+    a_scheduler_that_takes_over_repeats_nothing(&mut world);
+    what_changed_while_nobody_scheduled_is_made_up_for(&mut world);
+    of_many_pods_each_is_told_once(&mut world);
+}
+
+/// KEP-5501: a condition and an event, once, after five seconds. A gated pod says so already (KEP-3521).
+fn a_held_pod_says_what_it_is_held_for(world: &mut World) {
+    let created = world.hold("held", "budget");
+    let gated = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "gated"},
+        "spec": {
+            "schedulingGates": [{"name": "example.com/quota"}],
+            "containers": [{"name": "c", "image": "registry.example/c:1"}],
+        },
+    });
+    world.api.send(&request::create(PODS, "default", &gated));
+    let condition = world.tells("held", BUDGET);
+    assert_eq!(condition["observedGeneration"], 1);
+    // Both times are cut to whole seconds, which never makes five seconds less.
+    let waited = seconds(&condition["lastTransitionTime"])
+        - seconds(&created["metadata"]["creationTimestamp"]);
+    assert!((5..30).contains(&waited), "told after {waited} s");
+    let event = world.api.event("held", NOT_READY).unwrap_or_default();
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(event["action"], "Scheduling");
+    assert!(world.api.event("held", "FailedScheduling").is_none());
+    assert_eq!(
+        scheduled(&world.api.pod("gated"))["reason"],
+        "SchedulingGated"
+    );
+    world.wrote("two pods; what one of them says", 2 + 1, 1);
+
+    let scheduler = world.scheduler();
+    assert_eq!(scheduler.pending("gated"), 2.0);
+    assert_eq!(scheduler.pending("unschedulable"), 0.0);
+    for plugin in ["Hold", "SchedulingGates"] {
+        let label = format!("plugin=\"{plugin}\"");
+        let kept_out = scheduler.metric("scheduler_unschedulable_pods", &label);
+        assert_eq!(kept_out, 1.0, "{plugin}");
+    }
+    let Some(kubectl) = Kubectl::find(&world.server) else {
+        return;
+    };
+    let described = kubectl.ok(&["describe", "pod", "held"]);
+    let told = |line: &str| line.contains(NOT_READY) && line.contains(BUDGET);
+    assert!(described.lines().any(told), "{described}");
+    let row = kubectl.ok(&["get", "pod", "held", "--no-headers"]);
+    assert!(row.contains("Pending"), "{row}");
+}
+
+/// KEP-5501: neither a patch nor an event. A message that changes meanwhile is told as it is at the end, and the five
+/// seconds do not begin again.
+fn what_ends_within_five_seconds_is_nobodys_business(world: &mut World) {
+    for name in ["released", "released-later", "deleted"] {
+        world.hold(name, "budget");
+    }
+    let created = world.hold("changes", "budget");
+    world.relabel("released", Value::Null);
+    // Held for one reason after another, then released.
+    world.relabel("released-later", json!("freeze"));
+    world.relabel("released-later", Value::Null);
+    let uid = world.api.pod("deleted")["metadata"]["uid"].clone();
+    let uid = uid.as_str().unwrap_or_default().into();
+    let delete = request::delete_pod(&"default".into(), &"deleted".into(), &uid);
+    world.api.send(&delete);
+    world.relabel("changes", json!("freeze"));
+    // What is written already is not written at once when it changes, either.
+    world.relabel("held", json!("freeze"));
+    for name in ["released", "released-later"] {
+        let condition = scheduled(&world.api.bound(name));
+        assert_eq!(condition["status"], "True", "{name}");
+    }
+    assert_eq!(scheduled(&world.api.pod("held"))["message"], BUDGET);
+
+    let told = world.tells("changes", FREEZE);
+    let waited =
+        seconds(&told["lastTransitionTime"]) - seconds(&created["metadata"]["creationTimestamp"]);
+    assert!((5..30).contains(&waited), "told after {waited} s");
+    let before = scheduled(&world.api.pod("held"))["lastTransitionTime"].clone();
+    let now = world.tells("held", FREEZE);
+    assert_eq!(now["lastTransitionTime"], before, "False before and after");
+    for name in ["released", "released-later", "deleted"] {
+        assert_eq!(world.api.event(name, NOT_READY), None, "{name}");
+    }
+    // Four pods; two bindings with their events; the event of one and the series of another that stay held. Five
+    // labels; what those two say; that series.
+    world.wrote("what is resolved in time", 4 + 2 * 2 + 1, 5 + 2 + 1);
+    let calls = |of| {
+        world
+            .scheduler()
+            .metric("scheduler_async_api_call_execution_total", of)
+    };
+    assert_eq!(calls("call_type=\"pod_status_patch\""), 3.0);
+    assert_eq!(calls("call_type=\"pod_binding\""), 2.0);
+    assert_eq!(calls("result=\"error\""), 0.0);
+}
+
+/// Applying and replacing a pod that is kept out leaves its status alone, and nobody writes it again.
+fn users_go_on_working_with_it(world: &mut World) {
+    let Some(kubectl) = Kubectl::find(&world.server) else {
+        return;
+    };
+    let before = scheduled(&world.api.pod("held"));
+    let manifest = |note: &str| {
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "held", "labels": {HOLD: "freeze"}, "annotations": {"note": note}},
+            "spec": {"containers": [{"name": "c", "image": "registry.example/c:2"}]},
+        });
+        world.server.scratch.file("held.yaml", &pod.to_string())
+    };
+    kubectl.apply(&manifest("first"));
+    kubectl.apply(&manifest("second"));
+    let live = kubectl.ok(&["get", "pod", "held", "-o", "json"]);
+    let live = live.replace("\"second\"", "\"third\"");
+    let live = world.server.scratch.file("live.json", &live);
+    kubectl.ok(&["replace", "-f", &live.display().to_string()]);
+    let after = world.api.pod("held");
+    assert_eq!(after["metadata"]["annotations"]["note"], "third");
+    assert_eq!(
+        after["spec"]["containers"][0]["image"],
+        "registry.example/c:2"
+    );
+    assert_eq!(scheduled(&after), before);
+    world.wrote("what kubectl wrote", 0, 2);
+}
+
+/// KEP-5501: the pod's condition is what a scheduler remembers. What it says already is not written again.
+fn a_scheduler_that_takes_over_repeats_nothing(world: &mut World) {
+    let pods = ["held", "changes", "gated"];
+    let conditions = |world: &World| pods.map(|name| scheduled(&world.api.pod(name)));
+    let before = conditions(world);
+    world.restart_with(&json!({"freeze": "bis Montag – fragt Zoë"}));
+    assert_eq!(world.scheduler().pending("gated"), 3.0);
+    // A pod that comes now tells when the five seconds are over, for the others as well.
+    world.hold("witness", "budget");
+    world.tells("witness", BUDGET);
+    assert_eq!(conditions(world), before);
+    world.wrote("after a restart", 1 + 1, 1);
+}
+
+/// Pods that are released while no scheduler runs are bound, and what waits for something else by then says so. A
+/// message of any length is told in full in the condition, and as far as it goes in the event.
+fn what_changed_while_nobody_scheduled_is_made_up_for(world: &mut World) {
+    world.scheduler = None;
+    world.relabel("changes", Value::Null);
+    world.relabel("held", json!("budget"));
+    let long = "ä".repeat(1500);
+    world.restart_with(&json!({"budget": long}));
+    let long = format!("held for \"budget\": {long}");
+    assert_eq!(scheduled(&world.api.bound("changes"))["status"], "True");
+    for name in ["held", "witness"] {
+        world.tells(name, &long);
+    }
+    // Two labels, two conditions. A binding and its event; another instance's events are not the same series.
+    world.wrote("what has changed", 2 + 2, 2 + 2);
+}
+
+/// Many pods cost one patch and one event each, and nothing when they are let in.
+fn of_many_pods_each_is_told_once(world: &mut World) {
+    const MANY: u32 = 200;
+    let labels = json!({"app": "many", HOLD: "budget"});
+    let many = json!({
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "many"},
+        "spec": {
+            "replicas": MANY,
+            "selector": {"matchLabels": {"app": "many"}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "registry.example/c:1"}]},
+            },
+        },
+    });
+    world
+        .api
+        .send(&request::create(REPLICA_SETS, "default", &many));
+    world.wrote("many pods are kept out", 1 + MANY, MANY);
+    assert_eq!(world.scheduler().pending("gated"), f64::from(3 + MANY));
+
+    // They and the two that were held before.
+    world
+        .api
+        .label(NAMESPACES, "", "default", &json!({RELEASED: "budget"}));
+    world.wrote("many pods are let in", 2 * (MANY + 2), 1);
+    let scheduler = world.scheduler();
+    assert_eq!(scheduler.pending("gated"), 1.0, "the one with a gate");
+    assert_eq!(scheduler.pending("unschedulable"), 0.0);
+    let flushed = scheduler.metric("scheduler_pod_scheduled_after_flush_total", "");
+    assert_eq!(flushed, 0.0, "all were woken by an event");
+    let pods = world.api.pods();
+    let bound = pods.iter().filter(|pod| scheduled(pod)["status"] == "True");
+    assert_eq!(bound.count() as u32, 3 + MANY + 2);
+}
