@@ -85,9 +85,6 @@ impl Scheduler {
         }
         let binding = self.bindings.len() as f64;
         metrics.set(Metric::Goroutines, &["binding"], binding);
-        for call_type in ["pod_binding", "pod_status_patch", "pod_deletion"] {
-            metrics.set(Metric::PendingAsyncApiCalls, &[call_type], 0.0);
-        }
         for (call_type, calls) in self.io.dispatcher.pending() {
             metrics.set(Metric::PendingAsyncApiCalls, &[call_type], calls as f64);
         }

@@ -215,7 +215,6 @@ impl Dispatcher {
         CallType::ALL
             .into_iter()
             .map(|call_type| (call_type.as_str(), self.pending[call_type as usize]))
-            .filter(|(_, calls)| *calls > 0)
             .collect()
     }
 

@@ -1,188 +1,40 @@
-//! The core and its dispatcher: bursts, retries, writes that nobody has seen, reports, and back-pressure.
+//! The core and its dispatcher: bursts, retries, writes that nobody has seen, waits, numbers, and back-pressure.
 
 use super::*;
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
+use crate::metrics::{Metric, Value};
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Time};
-use berth_framework::call::{CallError, CallErrorKind, CallId, ConditionPatch, PodRef};
+use berth_framework::call::{CallAnswer, CallError, CallErrorKind, CallId, ConditionPatch, PodRef};
 use berth_framework::event::EventRegistration;
-use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
+use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
+use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{ActionType, ApiCall, EventResource, Feature, FeatureGates, Status};
 
-/// Keeps pods out until they have the label `open`.
-fn gate() -> FakePlugin {
-    fake("Gate")
-        .pre_enqueue(|pod| {
-            if pod.labels().contains_key("open") {
-                Status::success()
-            } else {
-                Status::unresolvable("shut")
-            }
-        })
+const NONE: [&str; 0] = [];
+
+/// Turns every pod down, and hears of new nodes.
+fn no() -> FakePlugin {
+    fake("No")
+        .filter(|_, _, _| Status::unschedulable("no"))
         .events(|| {
             vec![EventRegistration::always(
-                EventResource::Pod,
-                ActionType::UPDATE_POD_LABEL,
+                EventResource::Node,
+                ActionType::ADD,
             )]
         })
 }
 
 /// Answers the oldest call: the server is too busy.
-fn too_busy(w: &mut World) {
+pub(super) fn too_busy(w: &mut World) {
     let (id, _) = w.calls.remove(0);
     let error = CallError::new(CallErrorKind::Unavailable, "too busy");
     w.core.complete(id, Err(error), w.now);
     w.take();
 }
 
-const NONE: [&str; 0] = [];
-
-/// KEP-5501; 9.9 #168: no call at all.
-#[test]
-fn a_rejection_that_passes_in_time_is_not_written() {
-    let mut w = world([gate()]);
-    w.applied(node("n1").object());
-    w.pod(pod("p"));
-    w.advance(Duration::from_secs(4));
-    w.change("p", |p| p.label("open", "yes"));
-    w.advance(Duration::from_secs(60));
-    assert_eq!(w.calls_text(), NONE);
-    assert_eq!(w.events_text(), NONE);
-    assert_eq!(w.attempt(), "on n1");
-    assert_eq!(w.calls_text(), ["bind p n1"]);
-    assert_eq!(w.core.dispatcher().counts().sent, 1);
-}
-
-/// Q-107: a report that could not be written is made again at the next rejection.
-#[test]
-fn a_report_that_failed_is_made_again() {
-    let mut w = world([gate()]);
-    let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];
-    w.pod(pod("p"));
-    w.advance(Duration::from_secs(5));
-    assert_eq!(w.calls_text(), report);
-    w.change("p", |p| p.label("still", "shut"));
-    w.advance(Duration::from_secs(60));
-    assert_eq!(w.calls.len(), 1, "it says so already");
-    w.answer(Some("no"));
-    w.change("p", |p| p.label("again", "shut"));
-    w.advance(Duration::from_secs(5));
-    assert_eq!(w.calls_text(), report);
-}
-
-/// KEP-3521, KEP-5501: what a cycle found stands in the status while a plugin only sees that attempt through, so that
-/// autoscalers go on acting on it; a pod that is not ready says so instead, as more nodes would not help it.
-#[test]
-fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
-    let shut = |label: &'static str| {
-        move |pod: &berth_api::Pod| match pod.labels().get(label) {
-            Some(message) => Status::unresolvable(message.to_owned()),
-            None => Status::success(),
-        }
-    };
-    let hears = || {
-        vec![EventRegistration::always(
-            EventResource::Pod,
-            ActionType::UPDATE_POD_LABEL,
-        )]
-    };
-    let unschedulable = "Unschedulable: 0/1 nodes are available: 1 no.";
-    for (situation, label, reported) in [
-        ("its victims are being told to go", "evicting", None),
-        (
-            "its claim is gone",
-            "unready",
-            Some("patch p PodScheduled=False NotReadyForScheduling: waits"),
-        ),
-    ] {
-        let no = fake("No")
-            .filter(|_, _, _| Status::unschedulable("no"))
-            .events(hears);
-        let evicting = fake("Evicting")
-            .pre_enqueue(shut("evicting"))
-            .following_attempts()
-            .events(hears);
-        let unready = fake("Unready").pre_enqueue(shut("unready")).events(hears);
-        let mut w = world([no, evicting, unready]);
-        w.applied(node("n1").object());
-        w.pod(pod("p"));
-        w.attempt();
-        let said = w.calls_text();
-        assert_eq!(
-            said,
-            [format!("patch p PodScheduled=False {unschedulable}")]
-        );
-        w.answer_all();
-        w.change("p", |p| p.label(label, "waits"));
-        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
-        w.advance(Duration::from_millis(4_999));
-        assert_eq!(w.calls_text(), NONE, "{situation}: not before 5 s");
-        w.advance(Duration::from_secs(60));
-        let reports: Vec<String> = reported.into_iter().map(str::to_owned).collect();
-        assert_eq!(w.calls_text(), reports, "{situation}");
-        w.answer_all();
-        w.events.clear();
-        // It passes: nothing of ours is left, and what the cycle found stays where it stood.
-        w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
-        assert_ne!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
-        w.advance(Duration::from_secs(5));
-        let cleared: &[&str] = match reported {
-            Some(_) => &["clear p"],
-            None => &[],
-        };
-        assert_eq!(w.calls_text(), cleared, "{situation}");
-    }
-}
-
-/// Q-102, Q-105: a pod is kept out right after its attempt, while what that found is still to be written, is written
-/// or is written again. That is written as it is; the report follows after its 5 s, and not at all when the pod
-/// passes before.
-#[test]
-fn a_report_does_not_overtake_what_a_cycle_found() {
-    let no = || {
-        fake("No")
-            .filter(|_, _, _| Status::unschedulable("no"))
-            .events(|| {
-                vec![EventRegistration::always(
-                    EventResource::Pod,
-                    ActionType::UPDATE_POD_LABEL,
-                )]
-            })
-    };
-    let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];
-    let verdict = ["patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 no."];
-    for (situation, busy_for, passes) in [
-        ("written at once", 0, false),
-        ("written at the second try", 1, false),
-        ("passes in time", 0, true),
-    ] {
-        let mut w = world([gate(), no()]);
-        w.applied(node("n1").object());
-        w.pod(pod("p").label("open", "yes"));
-        w.attempt();
-        assert_eq!(w.calls_text(), verdict, "{situation}");
-        w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
-        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
-        for _ in 0..busy_for {
-            too_busy(&mut w);
-            w.advance(Duration::from_millis(11));
-            assert_eq!(w.calls_text(), verdict, "{situation}");
-        }
-        w.advance(Duration::from_secs(2));
-        w.answer_all();
-        if passes {
-            w.change("p", |p| p.label("open", "again"));
-        }
-        w.advance(Duration::from_millis(2_900));
-        assert_eq!(w.calls_text(), NONE, "{situation}: not before 5 s");
-        w.advance(Duration::from_millis(100));
-        let expected: &[&str] = if passes { &[] } else { &report };
-        assert_eq!(w.calls_text(), expected, "{situation}");
-    }
-}
-
-/// Issue 4: a burst of status patches never holds up a binding.
+/// D-11, case 166: a burst of status patches never holds up a binding.
 #[test]
 fn a_binding_does_not_wait_for_status_patches() {
     let mut w = world([fits()]);
@@ -201,7 +53,7 @@ fn a_binding_does_not_wait_for_status_patches() {
     assert!(w.core.dispatcher().is_empty());
 }
 
-/// Issue 4: a pod that made room sees its nomination while the write of it waits, is repeated, or was not seen yet.
+/// D-17: a pod that made room sees its nomination while the write of it waits, is repeated, or was not seen yet.
 #[test]
 fn a_nomination_is_seen_from_the_start() {
     let preempt = fake("Preempt").post_filter(|_, _, _, _| {
@@ -290,7 +142,7 @@ fn a_failed_eviction_wakes_whoever_was_promised_the_node() {
     }
 }
 
-/// A call whose answer is that it was needless is not waited for.
+/// D-1, D-19: without the gate, too, a call that has nothing left to write ends without a request.
 #[test]
 fn a_call_with_nothing_left_to_do_ends_by_itself() {
     let features = FeatureGates::default()
@@ -317,7 +169,7 @@ fn a_call_with_nothing_left_to_do_ends_by_itself() {
     assert!(dispatcher.is_empty() && !dispatcher.has_finished());
 }
 
-/// While calls pile up, no further pod is tried.
+/// D-11: while calls pile up, no further pod is tried.
 #[test]
 fn a_full_dispatcher_holds_back_the_queue() {
     let mut w = world([]);
@@ -337,4 +189,340 @@ fn a_full_dispatcher_holds_back_the_queue() {
     w.answer(None);
     assert!(w.core.has_pod_to_try());
     assert_eq!(w.attempt(), "on n1");
+}
+
+/// D-1: with the gate, which is on by default, a pod is back in the queue before its status is written; without it, when
+/// that has been done. The loop goes on either way.
+#[test]
+fn the_gate_decides_whether_a_pod_waits_for_its_status() {
+    assert!(FeatureGates::default().enabled(Feature::SchedulerAsyncAPICalls));
+    for on in [true, false] {
+        let features = FeatureGates::default()
+            .with(Feature::SchedulerAsyncAPICalls, on)
+            .with(Feature::SchedulerPreEnqueuePodStatus, on);
+        let mut w = World::new([no(), binder()], features);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        assert!(w.attempt().starts_with("0/1"));
+        assert_eq!(w.calls.len(), 1);
+        let waiting = w.place_of("p");
+        assert_eq!(waiting, on.then_some(QueuedIn::Unschedulable), "gate: {on}");
+        w.pod(pod("other"));
+        assert!(
+            w.attempt().starts_with("0/1"),
+            "gate: {on}: the loop goes on"
+        );
+        w.answer(None);
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable), "gate: {on}");
+    }
+}
+
+/// D-1: the same two calls with the gate and without it: merged into one, or each by itself, one after another.
+#[test]
+fn without_the_gate_every_call_is_made() {
+    for (on, first, second) in [
+        (true, "patch p nominated=\"n2\"", None),
+        (
+            false,
+            "patch p nominated=\"n1\"",
+            Some("patch p nominated=\"n2\""),
+        ),
+    ] {
+        let features = FeatureGates::default()
+            .with(Feature::SchedulerAsyncAPICalls, on)
+            .with(Feature::SchedulerPreEnqueuePodStatus, on);
+        let mut w = World::new([no(), binder()], features);
+        w.pod(pod("p"));
+        for node in ["n1", "n2"] {
+            let call = ApiCall::PatchPodStatus {
+                pod: PodRef::of(&w.pods["p"]),
+                condition: None,
+                nominated_node: Some(node.into()),
+            };
+            w.core.io.call(call, Duration::from_secs(5), w.now);
+        }
+        let wait = if on { 5 } else { 0 };
+        w.advance(Duration::from_secs(wait));
+        assert_eq!(w.calls_text(), [first], "gate: {on}");
+        w.answer(None);
+        let rest: Vec<&str> = second.into_iter().collect();
+        assert_eq!(w.calls_text(), rest, "gate: {on}");
+    }
+}
+
+/// D-17: the server told the version of the nomination. Until the watch shows it the nomination counts, however long
+/// that takes; from then on the API decides.
+#[test]
+fn a_nomination_of_a_known_version_counts_until_it_is_shown() {
+    let preempt = fake("Preempt").post_filter(|_, _, _, _| {
+        PostFilterStep::Done(PostFilterResult {
+            status: Status::success(),
+            nominating: Nominating::Set("n1".into()),
+        })
+    });
+    let mut w = world([no(), preempt]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w.attempt();
+    let (id, _) = w.calls.remove(0);
+    let version = "12";
+    assert_eq!(w.pods["p"].metadata.resource_version, "11");
+    w.core.complete(id, CallAnswer::written(version), w.now);
+    w.take();
+    let nominated = |w: &World| {
+        let pod = w.core.cache().effective("uid-p").cloned();
+        pod.map(|pod| pod.status.nominated_node_name.to_string())
+            .unwrap_or_default()
+    };
+    w.advance(Duration::from_secs(120));
+    assert_eq!(nominated(&w), "n1", "the watch is slow");
+    // Somebody has taken it back in version 12 or later: that is how it is.
+    w.change("p", |p| p.label("touched", "yes"));
+    assert_eq!(w.pods["p"].metadata.resource_version, version);
+    assert_eq!(nominated(&w), "");
+}
+
+/// D-13, D-20, case 161: calls are counted and timed by type and result when they end, once each, repetitions and all.
+#[test]
+fn calls_are_counted_and_timed() {
+    type Answers = &'static [Option<CallErrorKind>];
+    let patch = |w: &World| ApiCall::PatchPodStatus {
+        pod: PodRef::of(&w.pods["p"]),
+        condition: None,
+        nominated_node: Some("n1".into()),
+    };
+    let bind = |w: &World| ApiCall::BindPod {
+        pod: PodRef::of(&w.pods["p"]),
+        node: "n1".into(),
+    };
+    let delete = |w: &World| ApiCall::DeletePod {
+        pod: PodRef::of(&w.pods["p"]),
+        condition: ConditionPatch::of(&w.pods["p"], "DisruptionTarget", "True", "r", ""),
+    };
+    type Make<'a> = &'a dyn Fn(&World) -> ApiCall;
+    let cases: [(Make<'_>, Answers, [&str; 2]); 6] = [
+        (&patch, &[None], ["pod_status_patch", "success"]),
+        (
+            &patch,
+            &[Some(CallErrorKind::Refused)],
+            ["pod_status_patch", "error"],
+        ),
+        (
+            &patch,
+            &[Some(CallErrorKind::Unavailable), None],
+            ["pod_status_patch", "success"],
+        ),
+        (&bind, &[None], ["pod_binding", "success"]),
+        (
+            &bind,
+            &[Some(CallErrorKind::NotFound)],
+            ["pod_binding", "error"],
+        ),
+        // What was to go is gone.
+        (
+            &delete,
+            &[Some(CallErrorKind::NotFound)],
+            ["pod_deletion", "success"],
+        ),
+    ];
+    for (make, answers, labels) in cases {
+        let what = format!("{labels:?} after {answers:?}");
+        let mut w = world([no()]);
+        w.pod(pod("p"));
+        let call = make(&w);
+        w.core.io.call(call, Duration::ZERO, w.now);
+        let pending = [Metric::PendingAsyncApiCalls];
+        assert_eq!(w.metric(pending[0], &labels[..1]), 1.0, "{what}");
+        w.take();
+        assert_eq!(w.metric(pending[0], &labels[..1]), 0.0, "{what}: sent");
+        for answer in answers {
+            w.advance(Duration::from_secs(1));
+            match answer {
+                None => {
+                    w.answer(None);
+                }
+                Some(kind) => w.fail(*kind),
+            }
+        }
+        w.advance(Duration::from_secs(60));
+        assert_eq!(
+            w.metric(Metric::AsyncApiCallExecutions, &labels),
+            1.0,
+            "{what}"
+        );
+        let metrics = w.core.metrics();
+        let Some(Value::Histogram(times)) = metrics.get(Metric::AsyncApiCallDuration, &labels)
+        else {
+            panic!("{what}: it was timed");
+        };
+        let seconds = answers.len() as f64;
+        assert_eq!((times.count(), times.sum), (1, seconds), "{what}");
+    }
+}
+
+/// D-20: what was never sent is not counted as executed; what waits shows as pending, delayed calls included, and every
+/// type that there is has its number.
+#[test]
+fn only_what_was_sent_is_counted() {
+    let mut w = world([no()]);
+    w.pod(pod("p"));
+    let patch = |node: &str| ApiCall::PatchPodStatus {
+        pod: PodRef::of(&pod("p").build()),
+        condition: None,
+        nominated_node: Some(node.into()),
+    };
+    w.core.io.call(patch("n1"), Duration::from_secs(5), w.now);
+    assert_eq!(
+        w.metric(Metric::PendingAsyncApiCalls, &["pod_status_patch"]),
+        1.0
+    );
+    // Takes back what was not sent.
+    w.core.io.call(patch(""), Duration::from_secs(5), w.now);
+    w.advance(Duration::from_secs(60));
+    assert_eq!(w.calls_text(), NONE);
+    let text = w.core.metrics().render();
+    for call_type in [
+        "pod_status_patch",
+        "pod_binding",
+        "pod_deletion",
+        "persistent_volume_update",
+        "persistent_volume_claim_update",
+    ] {
+        let line = format!("scheduler_pending_async_api_calls{{call_type=\"{call_type}\"}} 0");
+        assert!(text.contains(&line), "{line}");
+    }
+    assert!(!text.contains("scheduler_async_api_call_execution_total{"));
+}
+
+/// D-21, D-22, case 162: who waits for a call waits for so long and no longer. What the pod has to say of that is dropped
+/// for the binding that is still on its way, and nothing else: event, backoff and queue are as after any failure.
+#[test]
+fn a_wait_for_a_call_has_a_deadline() {
+    let mut w = world([]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "on n1");
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    w.advance(Duration::from_secs(59));
+    assert_eq!(w.core.bindings_in_flight(), 1);
+    w.advance(Duration::from_secs(1));
+    assert_eq!(w.core.bindings_in_flight(), 0);
+    assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
+    assert_eq!(
+        w.events_text(),
+        ["Warning FailedScheduling running Bind plugin \"Binder\": no answer"]
+    );
+    assert_eq!(w.calls_text(), ["bind p n1"], "the status is not written");
+    assert_eq!(w.core.dispatcher().counts().skipped, 1);
+    let seen = w.core.cache().effective("uid-p").cloned();
+    assert!(seen.is_some_and(|p| p.status.conditions.is_empty()));
+    // The answer comes after all.
+    w.answer(None);
+    assert_eq!((w.place_of("p"), w.on("n1")), (None, vec!["p".to_owned()]));
+}
+
+/// D-10, D-21, case 162: a status patch that gives way to a binding is no failure, and nobody is told of one.
+#[test]
+fn giving_way_is_no_failure() {
+    let mut w = world([fits()]);
+    w.applied(node("n1").capacity("1", "1Gi", "9").object());
+    w.pod(pod("p").request("cpu", "2"));
+    w.attempt();
+    let first = w.calls_text();
+    // While that one is on its way the nomination and then the binding come up.
+    let nominate = ApiCall::PatchPodStatus {
+        pod: PodRef::of(&w.pods["p"]),
+        condition: None,
+        nominated_node: Some("n2".into()),
+    };
+    w.core.io.call(nominate, Duration::ZERO, w.now);
+    w.applied(node("n2").capacity("4", "1Gi", "9").object());
+    w.advance(Duration::from_secs(3));
+    assert_eq!(w.attempt(), "on n2");
+    assert_eq!(w.calls_text(), first, "one at a time");
+    assert_eq!(w.core.dispatcher().counts().overwritten, 1);
+    w.answer(None);
+    assert_eq!(w.calls_text(), ["bind p n2"]);
+    w.answer(None);
+    assert_eq!(w.on("n2"), ["p"]);
+    assert_eq!(w.logged("Error updating pod"), []);
+}
+
+/// A pod is deleted on its way to its node. D-25; C-46, C-48, C-49 and C-52, cases 222, 229: it counts as a failed attempt
+/// with an event, as with kube-scheduler; nothing is written to it, it is nowhere any more, and its room is free at once.
+#[test]
+fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
+    let hold = || fake("Hold").permit(|_, _, _| PermitResult::Wait(Duration::from_secs(500)));
+    let slow = || {
+        fake("Slow").pre_bind(|cx, _, _, _, wake| match wake {
+            None => Step::Wait(Wait {
+                on: WaitOn::Timer,
+                deadline: cx.now + Duration::from_secs(100),
+            }),
+            Some(_) => Step::success(),
+        })
+    };
+    let quick = || fake("Quick");
+    let bind = "running Bind plugin \"Binder\": ";
+    let missing = format!("{bind}pods \"p\" not found");
+    let dropped = format!("{bind}the object is gone: call skipped");
+    let fits_nowhere = "0/1 nodes are available: 1 removed.".to_owned();
+    for (situation, plugin, busy, result, message) in [
+        ("held back", hold(), false, "unschedulable", fits_nowhere),
+        ("being prepared", slow(), false, "error", missing.clone()),
+        ("about to be bound", quick(), true, "error", dropped),
+        ("being bound", quick(), false, "error", missing),
+    ] {
+        let mut w = world([plugin, fits()]);
+        w.applied(node("n1").capacity("1", "1Gi", "9").object());
+        w.pod(pod("p").request("cpu", "1"));
+        if busy {
+            let call = ApiCall::PatchPodStatus {
+                pod: PodRef::of(&w.pods["p"]),
+                condition: None,
+                nominated_node: Some("n1".into()),
+            };
+            w.core.io.call(call, Duration::ZERO, w.now);
+            w.take();
+        }
+        assert_eq!(w.attempt(), "on n1", "{situation}");
+        w.pod(pod("other").request("cpu", "1"));
+        assert!(w.attempt().starts_with("0/1"), "{situation}");
+        w.events.clear();
+        w.deleted("p");
+        assert_eq!(w.on("n1"), Vec::<String>::new(), "{situation}: room");
+        assert_eq!(w.place_of("other"), Some(QueuedIn::Backoff), "{situation}");
+        let not_found = |w: &mut World| {
+            while !w.calls.is_empty() {
+                let is_other = w.calls_text()[0].contains("other");
+                w.answer((!is_other).then_some("pods \"p\" not found"));
+            }
+        };
+        not_found(&mut w);
+        w.advance(Duration::from_secs(101));
+        not_found(&mut w);
+        let labels = |result| [result, "default-scheduler"];
+        for counted in ["scheduled", "unschedulable", "error"] {
+            // The other pod was turned down once.
+            let others = f64::from(u8::from(counted == "unschedulable"));
+            let own = f64::from(u8::from(counted == result));
+            assert_eq!(
+                w.metric(Metric::ScheduleAttempts, &labels(counted)),
+                own + others,
+                "{situation}: {counted}"
+            );
+        }
+        assert_eq!(
+            w.events_text(),
+            [format!("Warning FailedScheduling {message}")],
+            "{situation}"
+        );
+        assert_eq!(w.place_of("p"), None, "{situation}");
+        assert_eq!(w.core.queue().in_flight_len(), 0, "{situation}");
+        assert_eq!(w.core.bindings_in_flight(), 0, "{situation}");
+        assert_eq!(w.core.cache().assumed_pods(), 0, "{situation}");
+        assert_eq!(w.core.queue().nominator().node_of("uid-p"), None);
+        assert!(w.core.dispatcher().is_empty(), "{situation}");
+        assert_eq!(w.attempt(), "on n1", "{situation}: the other has the room");
+    }
 }

@@ -9,6 +9,7 @@ mod framework;
 mod measures;
 mod preemptions;
 mod property;
+mod reports;
 mod statuses;
 mod waiting;
 mod wake_ups;

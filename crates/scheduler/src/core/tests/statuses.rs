@@ -34,6 +34,7 @@ fn too_big() -> World {
 const UNSCHEDULABLE: &str =
     "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.";
 
+/// D-14: the calls have ended, and what they had to say is still true.
 #[test]
 fn a_status_that_was_refused_every_time_is_offered_again() {
     for (kind, offered) in [
@@ -68,6 +69,7 @@ fn a_status_that_was_refused_every_time_is_offered_again() {
     }
 }
 
+/// D-14.
 #[test]
 fn an_owed_status_that_is_not_true_any_more_is_not_written() {
     for (what, happens) in [
@@ -93,6 +95,7 @@ fn an_owed_status_that_is_not_true_any_more_is_not_written() {
     }
 }
 
+/// D-22: what was dropped for a binding, or came too late for it, leaves nothing wrong.
 #[test]
 fn a_bound_pod_that_says_it_is_not_scheduled_is_put_right() {
     let denied = || pod("p").condition("PodScheduled", "False", "SchedulerError", "no answer");
@@ -127,6 +130,7 @@ fn a_bound_pod_that_says_it_is_not_scheduled_is_put_right() {
     }
 }
 
+/// D-14, D-22.
 #[test]
 fn putting_right_is_offered_again_while_it_is_needed() {
     for (what, happens, offered) in [
