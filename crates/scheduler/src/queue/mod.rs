@@ -252,6 +252,12 @@ impl SchedulingQueue {
             self.reports.forget(entry.info.pod.uid());
             entry.info.remembered = Remembered::default();
         }
+        for (pod, change) in [(&entry.info.pod, -1), (new, 1)] {
+            for plugin in entry.info.rejectors() {
+                let profile = &pod.spec.scheduler_name;
+                self.metrics.unschedulable(plugin, profile, change);
+            }
+        }
         entry.info.pod = new.clone();
         entry.profile = profile;
         // The nominated node of a pod that has always been behind its gates means nothing yet.

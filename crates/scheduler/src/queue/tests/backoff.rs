@@ -1,11 +1,12 @@
 //! Waiting for a backoff (Q-13 to Q-21; edge cases 45 to 58). The arithmetic has its own table beside it.
 
 use super::setup;
+use crate::queue::{QueueConfig, SchedulingQueue};
 use berth_api::Time;
 use berth_framework::Feature;
 use std::time::Duration;
 
-/// Q-17, Q-20: error_then_rejection_resets_error_count, equal_window_still_backing_off, backoff_uses_cached_expiry.
+/// Q-14, Q-17, Q-20, Q-21, cases 46, 48 and 54.
 #[test]
 fn backoff_doubles_and_errors_count_apart() {
     let mut bench = setup().run(
@@ -47,9 +48,15 @@ fn backoff_doubles_and_errors_count_apart() {
     );
 }
 
-/// max_backoff_zero: no backoff at all.
+/// Q-13, case 49: with a longest backoff of zero there is none; the defaults are one and ten seconds.
 #[test]
 fn a_maximum_of_zero_switches_backoff_off() {
+    let defaults = QueueConfig::default();
+    let seconds = |secs| Duration::from_secs(secs);
+    assert_eq!(
+        (defaults.pod_initial_backoff, defaults.pod_max_backoff),
+        (seconds(1), seconds(10))
+    );
     let setup = setup().config(|config| config.pod_max_backoff = Duration::ZERO);
     setup.run(
         "
@@ -63,7 +70,7 @@ fn a_maximum_of_zero_switches_backoff_off() {
     );
 }
 
-/// Q-18: window_alignment, window_alignment_gate_off.
+/// Q-18, Q-21, cases 51, 52 and 58: pods of one window come by priority, and by their exact ends without the gate.
 #[test]
 fn pods_of_one_window_come_by_priority() {
     let script = "
@@ -82,7 +89,6 @@ fn pods_of_one_window_come_by_priority() {
         let setup = setup().feature(Feature::SchedulerPopFromBackoffQ, gate);
         let mut bench = setup.run(&script.replace("pop -> high", "take high -> high"));
         assert_eq!(bench.places(), order, "gate {gate}");
-        // updating_priority_in_backoff (58), Q-21
         bench.run("update low priority=10");
         assert_eq!(bench.places(), "backoff: low high", "gate {gate}");
     }
@@ -100,8 +106,8 @@ fn pods_of_one_window_come_by_priority() {
     bench.run("+0 => backoff: high low");
 }
 
-/// Q-18, Q-19: error_pod_goes_to_error_heap, pod with only PendingPlugins to the other; the error heap ignores
-/// priority.
+/// Q-18, Q-19, cases 56 and 57: an error and a rejection wait apart, also those of one pod after another, and a pod with
+/// only pending plugins was rejected; errors go by the end of their backoff alone.
 #[test]
 fn errors_wait_apart_from_rejections() {
     setup().run(
@@ -127,9 +133,24 @@ fn errors_wait_apart_from_rejections() {
         fail pending pending=P  => backoff: pending
         ",
     );
+    setup().run(
+        "
+        add a
+        pop -> a
+        error a                 => error: a
+        activate a
+        pop -> a
+        event Node/Add helps=A
+        fail a A                => backoff: a
+        pop -> a
+        error a                 => error: a
+        +10000
+        flush                   => active: a
+        ",
+    );
 }
 
-/// Q-20, edge case pop_all_completed: both empty, only backoff, only error, partially, all, none.
+/// Q-20, case 53: both empty, only backoff, only error, partially, all, none.
 #[test]
 fn a_flush_moves_exactly_what_is_over() {
     let prepare = "
@@ -169,7 +190,7 @@ fn a_flush_moves_exactly_what_is_over() {
     setup().run("flush => nothing");
 }
 
-/// Q-20, Q-69: flush_loop_aligned_to_wall_second; when to wake up for the flushes, and that waking up then is enough.
+/// Q-20, Q-69: when to wake up for the flushes, and that waking up then is enough.
 #[test]
 fn the_queue_says_when_to_look_again() {
     let mut bench = setup().run(
@@ -224,6 +245,32 @@ fn the_queue_says_when_to_look_again() {
     bench.now = Time::from_millis(2000);
     assert!(bench.queue_due());
     assert_eq!(bench.places(), "active: a");
+}
+
+/// Q-20, case 55: a queue that is started within a second looks at its pods on the second; without the gate, whole
+/// seconds after its start.
+#[test]
+fn the_flush_comes_on_the_second() {
+    for (gate, expected) in [(true, 4000), (false, 3300)] {
+        let mut bench = setup()
+            .feature(Feature::SchedulerPopFromBackoffQ, gate)
+            .build();
+        let config = QueueConfig {
+            features: bench.features,
+            ..QueueConfig::default()
+        };
+        let profiles = vec![super::profile("default-scheduler", &[])];
+        bench.queue = SchedulingQueue::new(config, profiles, Time::from_millis(300));
+        bench.run("at 300\nadd a\npop -> a\nat 2100\nerror a => error: a");
+        // Its backoff ends at 3.1 s: within the third second, or right then.
+        let wake = bench.queue.next_wake(bench.now);
+        assert_eq!(wake, Some(Time::from_millis(expected)), "gate {gate}");
+        let due = (2100..=5000).step_by(100).find(|millis| {
+            bench.now = Time::from_millis(*millis);
+            bench.queue_due()
+        });
+        assert_eq!(due, Some(expected), "gate {gate}");
+    }
 }
 
 impl super::Bench {

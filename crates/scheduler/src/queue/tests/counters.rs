@@ -4,7 +4,7 @@
 use super::setup;
 use crate::queue::POD_POPPED;
 
-/// pending_pods_gauges: through every kind of move.
+/// Q-1, case 141: through every kind of move; pods in backoff after a rejection and after an error are counted together.
 #[test]
 fn pending_pods_follow_every_move() {
     let mut bench = setup().build();
@@ -39,7 +39,7 @@ fn pending_pods_follow_every_move() {
     }
 }
 
-/// incoming_counter per event: UnschedulablePodAdd, ScheduleAttemptFailure, moves, BackoffComplete, and the others.
+/// case 142: under each event, those of moves that no object causes included.
 #[test]
 fn incoming_pods_are_counted_by_queue_and_event() {
     for (script, counted) in [
@@ -76,6 +76,26 @@ fn incoming_pods_are_counted_by_queue_and_event() {
             "add a\npop\nfail a Mute\nat 301000\nflush-leftover",
             "active/UnschedulableTimeout=1",
         ),
+        (
+            "add a\npop\nevent Node/Add helps=A\nfail a A\npop",
+            "active/PopFromBackoffQ=1",
+        ),
+        (
+            "add a\npop\nevent Pod/Add helps=P\nfail a pending=P",
+            "active/ScheduleAttemptFailure=1",
+        ),
+        (
+            "add a\npop\nupdate a G1=shut\nerror a",
+            "unschedulable/ScheduleAttemptFailure=1",
+        ),
+        (
+            "add a\npop\nfail a A\nupdate a G1=shut\nevent Node/Add helps=A",
+            "unschedulable/ScheduleAttemptFailure=1",
+        ),
+        (
+            "add a gates=x\nupdate a gates=x G1=shut",
+            "unschedulable/UnschedulablePodAdd=1",
+        ),
     ] {
         let bench = setup().run(script);
         assert!(
@@ -86,7 +106,7 @@ fn incoming_pods_are_counted_by_queue_and_event() {
     }
 }
 
-/// Q-32, hint_skip (75): a pod that stays has not come.
+/// Q-32, case 75: a pod that stays has not come, gated or not.
 #[test]
 fn a_pod_that_stays_is_not_counted_as_incoming() {
     for script in [
@@ -104,8 +124,7 @@ fn a_pod_that_stays_is_not_counted_as_incoming() {
     assert_eq!(bench.incoming(), "unschedulable/UnschedulablePodAdd=1");
 }
 
-/// unschedulable_gauge_after_delete_from_backoff (146), gated_then_deleted (114),
-/// gated_then_ungated_then_popped (115), gated_repeatedly_by_same_plugin (113).
+/// cases 113 to 115 and 146: a pod counts for each of its rejectors once, for as long as it is queued.
 #[test]
 fn rejections_are_counted_while_the_pod_waits() {
     for (script, gauge) in [
@@ -136,7 +155,7 @@ fn rejections_are_counted_while_the_pod_waits() {
     }
 }
 
-/// the log's length by event, and the pods in flight.
+/// case 68: the log's length by event, and the pods in flight.
 #[test]
 fn logged_events_are_counted_until_they_are_dropped() {
     let mut bench = setup().run(
@@ -161,7 +180,7 @@ fn logged_events_are_counted_until_they_are_dropped() {
     assert_eq!(counted(&bench), [0, 0, 0]);
 }
 
-/// hints are counted under the plugin, the label of the event and the answer.
+/// case 76: hints are counted under the plugin, the label of the event and the answer.
 #[test]
 fn hints_are_counted_by_plugin_event_and_answer() {
     let mut bench = setup().run("add a\npop\nfail a A,B");
@@ -192,7 +211,7 @@ fn hints_are_counted_by_plugin_event_and_answer() {
     );
 }
 
-/// the flag is carried to whoever binds the pod, and cleared when it fails again (edge case 93).
+/// Q-6, case 93: the flag is carried to whoever binds the pod, and cleared when it fails again.
 #[test]
 fn a_flushed_pod_says_so_until_it_fails_again() {
     let mut bench = setup().run(

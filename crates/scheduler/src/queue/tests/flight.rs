@@ -2,8 +2,8 @@
 
 use super::setup;
 
-/// no_event_recorded_when_nothing_in_flight, uninteresting_event_not_recorded_and_precheck_not_called,
-/// events_before_pop_ignored_for_that_pod.
+/// cases 59 to 61: nothing is logged before a pod is in flight, or that nobody wants; then the pre-check
+/// is not called either. What came before a pod was popped is nothing to it.
 #[test]
 fn only_interesting_events_are_logged_and_only_in_flight() {
     let mut bench = setup().run("add a\nevent Node/Add helps=A\nadd x\npop -> a");
@@ -30,8 +30,7 @@ fn only_interesting_events_are_logged_and_only_in_flight() {
     queue.move_all(&cx, &event, change, Some(&never));
 }
 
-/// event_after_pop_with_queue_hint, event_after_pop_with_skip_hint, failed_plugin_has_no_registration,
-/// no_failed_plugin, wildcard_event_without_target; Q-57 and pending plugins.
+/// cases 62 to 65 and 78: the first event that says "at once" wins, then any that says Queue.
 #[test]
 fn what_happened_in_flight_decides_where_a_failed_pod_goes() {
     for (meanwhile, outcome, place) in [
@@ -87,7 +86,7 @@ fn what_happened_in_flight_decides_where_a_failed_pod_goes() {
     }
 }
 
-/// event_of_other_in_flight_interval, done_of_first_pod_prunes_head_events, all_in_flight_done.
+/// Q-35, cases 66 to 68.
 #[test]
 fn a_pod_sees_the_events_after_its_own_pop() {
     let mut bench = setup().run(
@@ -136,7 +135,7 @@ fn a_pod_sees_the_events_after_its_own_pop() {
     bench.queue.done("nobody");
 }
 
-/// update_of_in_flight_pod (69): not queued, seen when the pod comes back.
+/// case 69: not queued, every part of it logged, and seen when the pod comes back.
 #[test]
 fn an_update_in_flight_is_remembered() {
     for (update, place) in [
@@ -150,10 +149,14 @@ fn an_update_in_flight_is_remembered() {
         bench.run("fail a C");
         assert_eq!(bench.places(), place, "{update}");
     }
+    let mut bench = setup().run("add a gates=x\nupdate a\npop -> a");
+    bench.run("update a v=2 gates=x");
+    assert_eq!(bench.queue.in_flight_events_len(), 1, "labels");
+    bench.run("update a");
+    assert_eq!(bench.queue.in_flight_events_len(), 3, "labels and gates");
 }
 
-/// activate_in_flight (70), activate_pod_popped_concurrently (edge case 139),
-/// wildcard_event_for_other_pod (83): it helps that pod and no other.
+/// cases 70, 83 and 139: it helps that pod and no other.
 #[test]
 fn activating_a_pod_in_flight_helps_it_alone() {
     setup().run(
@@ -169,7 +172,7 @@ fn activating_a_pod_in_flight_helps_it_alone() {
     );
 }
 
-/// wildcard_event_without_target (71): after a leftover flush, every failed pod is tried again.
+/// Q-69, case 71: after a leftover flush, every failed pod is tried again.
 #[test]
 fn a_leftover_flush_counts_for_pods_in_flight() {
     let mut bench = setup().run(
@@ -214,8 +217,7 @@ fn a_pod_that_is_not_in_flight_is_not_lost() {
     );
 }
 
-/// auin_pod_already_in_unschedulable / active / backoff: refused with kube-scheduler's words, and the
-/// flight has ended.
+/// case 30: refused with kube-scheduler's words, and the flight has ended.
 #[test]
 fn a_queued_pod_is_not_given_back_twice() {
     for (prepare, words) in [

@@ -17,12 +17,15 @@ fn gates(bench: &super::Bench, name: &str) -> (Option<String>, String) {
     )
 }
 
-/// Q-5, Q-24, Q-26, Q-29: gated_pod_not_popped_and_counted_gated, two_gates_remove_one, remove all.
+/// Q-5, Q-25, Q-26, Q-29, Q-34, cases 94, 110, 111, 115 and 123: nothing but the end of its last gate lets it in, and the
+/// time behind its gates is not counted as scheduling.
 #[test]
 fn a_gated_pod_waits_until_its_last_gate_is_gone() {
-    let bench = setup().run(
+    let mut bench = setup().run("add a gates=x,y => gated: a");
+    let counts = bench.queue.counts();
+    assert_eq!((counts.gated, counts.unschedulable), (1, 0));
+    bench.run(
         "
-        add a gates=x,y         => gated: a
         pop -> nothing
         update a gates=y        => gated: a
         event Node/Add helps=all
@@ -33,14 +36,12 @@ fn a_gated_pod_waits_until_its_last_gate_is_gone() {
         pop -> a
         ",
     );
-    // Q-25, gated_then_ungated_then_popped (115)
     let info = &bench.popped["a"];
     assert_eq!(
         format!("{:?}", info.unschedulable_plugins),
         r#"{"SchedulingGates"}"#
     );
     assert!(!info.is_gated());
-    // initial_attempt_timestamp_excludes_gated_time (123)
     assert_eq!(
         info.initial_attempt_timestamp,
         Some(Time::from_millis(400_000))
@@ -53,7 +54,8 @@ fn a_gated_pod_waits_until_its_last_gate_is_gone() {
     );
 }
 
-/// Q-23, Q-24, Q-25: gated_by_plugin_A_then_B; the current gate is asked first, then the others in their order.
+/// Q-23, Q-24, Q-25, case 112: the current gate is asked first, then the others in their order, and each that said no
+/// stays a rejector.
 #[test]
 fn the_gate_changes_hands() {
     let mut bench = setup().run("add a gates=x G1=shut G2=shut");
@@ -116,7 +118,7 @@ fn the_current_gate_is_asked_first_and_the_first_no_ends_the_run() {
     }
 }
 
-/// Q-24: every answer but Success keeps the pod out; preenqueue_error_status (116).
+/// Q-24, case 116: every answer but Success keeps the pod out, and an error is logged.
 #[test]
 fn any_answer_but_success_gates() {
     for (answer, gated, notice) in [
@@ -137,8 +139,8 @@ fn any_answer_but_success_gates() {
     }
 }
 
-/// Q-30, Q-31: gated_pod_event_not_of_gating_plugin, gated_pod_event_of_gating_plugin; a pod that failed before it was
-/// gated is not moved by the events of the plugins that turned it down then.
+/// Q-30, cases 84 and 85: a pod that failed before it was gated is not moved by the events of the plugins that turned it
+/// down then; an event of its gate asks PreEnqueue again.
 #[test]
 fn only_events_of_the_gating_plugin_reach_a_gated_pod() {
     let mut bench = setup().run(
@@ -161,7 +163,8 @@ fn only_events_of_the_gating_plugin_reach_a_gated_pod() {
     bench.run("update a helps=G1 => active: a");
 }
 
-/// Q-30: an event that reaches the gate is put to all of the pod's rejecting plugins (Q-31).
+/// Q-30, Q-31: an event that reaches the gate is put to all of the pod's rejectors; it reaches it if the gating plugin
+/// registered for it in any profile.
 #[test]
 fn behind_its_gate_a_pod_is_asked_about_like_any_other() {
     let plugins = &[("A", "Node/Add"), ("G1", "Node/Add")];
@@ -170,11 +173,21 @@ fn behind_its_gate_a_pod_is_asked_about_like_any_other() {
         .run("add a\npop\nupdate a G1=shut\nfail a A\n+3000\nevent Node/Add helps=A => gated: a");
     bench.run("update a\nevent Node/Add helps=A => active: a");
     assert_eq!(bench.hints(), "A:Queue=2");
+
+    for (elsewhere, places) in [("Node/Add", "active: a"), ("Node/Delete", "gated: a")] {
+        let other = profile("other", &[("G1", elsewhere)]);
+        let mut bench = setup()
+            .profiles(vec![
+                profile("default-scheduler", &[("A", "Node/Add")]),
+                other,
+            ])
+            .run("add a\npop\nupdate a G1=shut\nfail a A\nactivate a\n+3000 => gated: a");
+        bench.run("update a\nevent Node/Add helps=A");
+        assert_eq!(bench.places(), places, "G1 hears of {elsewhere} there");
+    }
 }
 
-/// Q-22, Q-11: enter_backoff_runs_preenqueue, leaving_backoff_skips_preenqueue, activate_from_unschedulable,
-/// activate_from_backoff, in_place_update_in_active_or_backoff (edge cases 117 to 120): where PreEnqueue runs, with
-/// the gate on and off.
+/// Q-11, Q-22, cases 117 to 120: where PreEnqueue runs, with the gate on and off.
 #[test]
 fn pre_enqueue_runs_where_it_must() {
     for (case, script, on, off) in [
@@ -252,6 +265,36 @@ fn pre_enqueue_runs_where_it_must() {
             "error: a",
         ),
         (
+            "popped from backoff",
+            "add a\npop\nevent Node/Add helps=A\nfail a A\nupdate a G1=shut\npop",
+            "in flight: a",
+            "backoff: a",
+        ),
+        (
+            "popped while active",
+            "add a\nupdate a G1=shut\npop",
+            "in flight: a",
+            "in flight: a",
+        ),
+        (
+            "taken out of turn while waiting",
+            "add a\npop\nfail a A\nupdate a G1=shut\ntake a",
+            "gated: a",
+            "gated: a",
+        ),
+        (
+            "taken out of turn in backoff",
+            "add a\npop\nerror a\nupdate a G1=shut\ntake a",
+            "in flight: a",
+            "gated: a",
+        ),
+        (
+            "its own update helps, still backing off",
+            "add a\npop\nfail a C\nupdate a G1=shut helps=C",
+            "gated: a",
+            "backoff: a",
+        ),
+        (
             "back without rejection and without backoff",
             "add a\npop\nevent Pod/Add helps=P\nupdate a G1=shut\nfail a pending=P",
             "gated: a",
@@ -265,27 +308,30 @@ fn pre_enqueue_runs_where_it_must() {
     }
 }
 
-/// Edge case 121: ungated→gated→ungated transitions: the gauges follow, also with the gate off.
+/// Case 121: the gauges follow, also with the gate off, through the active queue and through backoff.
 #[test]
 fn a_pod_can_be_gated_and_freed_again() {
     for gate in [true, false] {
-        let bench = setup()
-            .feature(Feature::SchedulerPopFromBackoffQ, gate)
-            .run(
-                "
-            add a
-            pop -> a
-            fail a C                => unschedulable: a
-            +3000
-            update a G1=shut helps=C => gated: a
-            update a helps=G1+C     => active: a
-            ",
-            );
-        assert_eq!(bench.unschedulable_gauge(), "C=1 G1=1", "gate {gate}");
+        for (wait, places) in [(3000, "active: a"), (0, "backoff: a")] {
+            let mut bench = setup()
+                .feature(Feature::SchedulerPopFromBackoffQ, gate)
+                .run("add a\npop -> a\nfail a C => unschedulable: a");
+            let gauge = |bench: &super::Bench| {
+                let counts = bench.queue.counts();
+                (counts.unschedulable, counts.gated)
+            };
+            assert_eq!(gauge(&bench), (1, 0));
+            bench.run("update a G1=shut\nactivate a => gated: a");
+            assert_eq!(gauge(&bench), (0, 1), "gate {gate}");
+            bench.run(&format!("+{wait}\nupdate a helps=G1+C"));
+            assert_eq!(bench.places(), places, "gate {gate}");
+            assert_eq!(gauge(&bench), (0, 0), "gate {gate}");
+            assert_eq!(bench.unschedulable_gauge(), "C=1 G1=1", "gate {gate}");
+        }
     }
 }
 
-/// Q-34: gated_pod_with_nnn_not_in_nominator until active (122).
+/// Q-34, case 122.
 #[test]
 fn a_gated_pod_is_not_nominated() {
     let mut bench = setup().run("add a gates=x nominated=n1");
@@ -319,7 +365,7 @@ fn a_pod_that_was_active_stays_nominated_behind_its_gate() {
     assert_eq!(nodes, ["n2"]);
 }
 
-/// Many gated pods and their gates: an event for another plugin looks at none of them (see also `scale`).
+/// Q-30, Q-98: an event for another plugin looks at none of many gated pods (see also `scale`).
 #[test]
 fn a_gated_pod_is_found_only_by_its_plugin() {
     let mut bench = setup().build();

@@ -4,11 +4,12 @@ use super::script::{event_of, profile};
 use super::{fields, setup};
 use crate::queue::{ProfileHooks, default_registrations};
 use berth_framework::event::{Change, EventRegistration};
+use berth_framework::plugin::{PermitResult, PreFilterResult};
+use berth_framework::stage::Step;
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource, FeatureGates, Status};
 
-/// Q-54, Q-57, Q-68: hint_queue_not_backing_off, hint_skip, hint_error, hint_of_non_rejector_plugin_not_called,
-/// nil_hint_function, plugin_registers_nothing, rejected_by_two_plugins, backing off or not.
+/// Q-47, Q-54, Q-57, Q-68, cases 74 to 77, 87, 88 and 108: backing off or not.
 #[test]
 fn an_event_moves_the_pods_whose_plugins_say_so() {
     for (rejected_by, event, moved, asked) in [
@@ -55,7 +56,7 @@ fn an_event_moves_the_pods_whose_plugins_say_so() {
     );
 }
 
-/// Q-53, Q-56: pending_plugin_queue, unschedulable_queue_and_pending_skip.
+/// Q-53, Q-56, cases 78 and 79.
 #[test]
 fn what_a_plugin_waits_for_needs_no_backoff() {
     let plugins = &[("A", "Node/Add"), ("P", "Node/Add"), ("R", "Node/Add")];
@@ -83,8 +84,7 @@ fn what_a_plugin_waits_for_needs_no_backoff() {
     }
 }
 
-/// Q-43 to Q-46, Q-54: specific_node_event_triggers_broader_registration, wildcard_resource_registration_called
-/// (edge case 81); and what a registration does not hear.
+/// Q-43, Q-46, Q-54, cases 80 and 81: what a registration hears, and what it does not.
 #[test]
 fn a_registration_hears_what_it_covers() {
     for (registered, event, heard) in [
@@ -115,7 +115,7 @@ fn a_registration_hears_what_it_covers() {
     }
 }
 
-/// Q-46, Q-53: wildcard_event_runs_without_hint_calls, wildcard_event_for_other_pod.
+/// Q-30, Q-46, Q-53, cases 82 and 83: gates stay shut.
 #[test]
 fn a_wildcard_event_asks_nobody() {
     let everything = ClusterEvent::wildcard("SomethingHappened");
@@ -158,7 +158,7 @@ fn a_pod_without_a_profile_is_retried_at_any_event() {
     );
 }
 
-/// Q-67: precheck_filters_by_priority / parity / negative, and hints are not asked for pods that do not pass.
+/// Q-67, case 86: hints are not asked for pods that do not pass.
 #[test]
 fn a_pre_check_limits_who_is_considered() {
     let script = "
@@ -204,7 +204,7 @@ fn a_pre_check_limits_who_is_considered() {
     }
 }
 
-/// Q-48: node_add_without_taint_registration.
+/// Q-48, case 90.
 #[test]
 fn who_hears_of_new_nodes_hears_of_their_taints() {
     for (registered, implicit, asked) in [
@@ -230,7 +230,7 @@ fn who_hears_of_new_nodes_hears_of_their_taints() {
     }
 }
 
-/// Q-47, Q-49: which plugins get registrations, and the defaults; extender_rejection_requeued_by_any_event (91).
+/// Q-47, Q-49, case 91: which plugins get registrations, the defaults, and that extenders have those.
 #[test]
 fn plugins_that_reject_get_registrations() {
     let features = FeatureGates::default();
@@ -257,8 +257,20 @@ fn plugins_that_reject_get_registrations() {
                 .events(Vec::new),
             Some(0),
         ),
+        (
+            fake("X").pre_filter(|_, _, _| PreFilterResult::AllNodes),
+            Some(10),
+        ),
+        (fake("X").reserve(|_, _, _, _, _| Step::success()), Some(10)),
+        (
+            fake("X").permit(|_, _, _| PermitResult::Done(Status::success())),
+            Some(10),
+        ),
         (fake("X").score(|_, _, _| Ok(0)), None),
         (fake("X").score(|_, _, _| Ok(0)).events(own), None),
+        (fake("X").pre_bind(|_, _, _, _, _| Step::success()), None),
+        (fake("X").bind(|_, _, _, _, _| Step::success()), None),
+        (fake("X").post_bind(|_, _, _| ()), None),
     ] {
         let hooks = ProfileHooks::new("s", std::sync::Arc::new(super::script::ByPriority))
             .with_plugin(&plugin.build(), &features);
@@ -268,13 +280,24 @@ fn plugins_that_reject_get_registrations() {
             .map(|events| events.registrations.len());
         assert_eq!(got, expected);
     }
-    for absent in [
-        EventResource::ResourceSlice,
-        EventResource::VolumeAttachment,
-    ] {
-        assert!(!defaults.iter().any(|event| event.resource == absent));
-    }
-    assert!(defaults.iter().all(|event| event.action == ActionType::ALL));
+    let labels: Vec<String> = defaults.iter().map(ClusterEvent::label).collect();
+    assert_eq!(
+        labels,
+        [
+            "PodAll",
+            "NodeAll",
+            "PersistentVolumeAll",
+            "PersistentVolumeClaimAll",
+            "storage.k8s.io/CSINodeAll",
+            "storage.k8s.io/CSIDriverAll",
+            "storage.k8s.io/CSIStorageCapacityAll",
+            "storage.k8s.io/StorageClassAll",
+            "resource.k8s.io/ResourceClaimAll",
+            "resource.k8s.io/DeviceClassAll",
+        ]
+    );
+    let has_no_hint = |r: &EventRegistration| r.hint.is_none() && r.pre_queueing_hint.is_none();
+    assert!(default_registrations().iter().all(has_no_hint));
     for (event, place) in [
         ("ResourceClaim/Update", "active: a"),
         ("Node/UpdateNodeAnnotation", "active: a"),
@@ -289,8 +312,7 @@ fn plugins_that_reject_get_registrations() {
     }
 }
 
-/// Q-69: leftover_flush_exactly_5m, just over; leftover_flush_respects_backoff_and_sets_flag;
-/// leftover_flush_does_not_move_gated; high_priority_leftover_flushed_with_low.
+/// Q-69, cases 88 and 92 to 95: the flag is set, backoff is respected, and zero brings every pod back.
 #[test]
 fn long_waiting_pods_are_brought_back() {
     let mut bench = setup().run(

@@ -9,11 +9,13 @@
 //! out anew, from what only failing changes. Two heaps cannot hold one pod, so nothing heals itself (Q-19, edge case
 //! 57).
 
+mod against_model;
 mod backoff;
 mod counters;
 mod flight;
 mod gates;
 mod hints;
+mod model;
 mod narrowing;
 mod order;
 mod property;

@@ -51,7 +51,7 @@ fn waiting(count: usize, rejected_by: &str) -> String {
     script + "+3000\n"
 }
 
-/// narrowed_to_two_of_1000.
+/// case 174.
 #[test]
 fn only_the_named_pods_are_asked() {
     let mut bench = narrowed_setup().run(&waiting(1000, "N"));
@@ -66,8 +66,8 @@ fn only_the_named_pods_are_asked() {
     );
 }
 
-/// one_plugin_narrowed_other_not, empty_list, error_in_prehint, all pods, unknown names and pods that
-/// do not wait; a pod is asked about if any of its plugins wants it, and only those plugins are asked.
+/// cases 175 to 178: a pod is asked about if any of its plugins wants it, and only those plugins
+/// are asked. Unknown names and pods that do not wait are passed over; an error means all, and is logged.
 #[test]
 fn narrowing_is_per_plugin() {
     for (helps, moved, hints, evaluated) in [
@@ -111,7 +111,7 @@ fn narrowing_is_per_plugin() {
     }
 }
 
-/// named_pod_not_in_unschedulable (178): pods in flight are asked when they come back, narrowed or not.
+/// Q-95, case 178: pods in flight are asked when they come back, named or not.
 #[test]
 fn pods_in_flight_are_not_narrowed() {
     let mut bench = narrowed_setup().run("add a\npop\nadd x\npop\nfail x N");
@@ -147,7 +147,7 @@ fn narrowing_opens_no_gate() {
     assert!(bench.popped["a"].was_flushed_from_unschedulable);
 }
 
-/// gate_off: as without the function, no result counters.
+/// Q-99, case 180: as without the function, no result counters.
 #[test]
 fn with_the_gate_off_all_pods_are_asked() {
     let setup = narrowed_setup().feature(Feature::SchedulerPreQueueingHints, false);

@@ -1,12 +1,12 @@
 //! What is popped when (Q-1 to Q-12, Q-33, Q-34, Q-73, Q-90; edge cases 25 to 44).
 
 use super::{profile, setup};
-use crate::queue::{QueueConfig, QueuedIn, SchedulingQueue};
+use crate::queue::{POD_POPPED, PluginSet, QueueConfig, QueuedIn, QueuedPodInfo, SchedulingQueue};
 use berth_api::Time;
 use berth_framework::Feature;
 use berth_framework::testing::fake;
 
-/// Q-1, Q-8, Q-33: add_orders_by_priority_then_time; with and without keys.
+/// Q-1, Q-8, Q-33, case 25: by priority, where none means 0, then by age; with and without keys.
 #[test]
 fn pods_come_by_priority_then_by_age() {
     let script = "
@@ -16,12 +16,18 @@ fn pods_come_by_priority_then_by_age() {
         +1
         add high priority=9
         +1
-        add low                 => active: high old new low
+        add none                => active: high old new none
+        +1
+        add below priority=-1
+        +1
+        add zero priority=0     => active: high old new none zero below
         pop -> high
         pop -> old
         pop -> new
-        pop -> low
-        pop -> nothing          => in flight: high low new old
+        pop -> none
+        pop -> zero
+        pop -> below
+        pop -> nothing          => in flight: below high new none old zero
     ";
     setup().run(script);
     setup().unkeyed().run(script);
@@ -41,7 +47,7 @@ fn equal_pods_come_in_order_of_arrival() {
     setup().unkeyed().run(script);
 }
 
-/// Edge case reverse_less_function: the order is the plugin's.
+/// Case 26: the order is the plugin's.
 #[test]
 fn the_queue_sort_decides() {
     let mut hooks = profile("default-scheduler", &[]);
@@ -56,30 +62,41 @@ fn the_queue_sort_decides() {
     );
 }
 
-/// Q-9: pop_blocks_until_add, pop_after_close, close_with_pods_in_flight; Q-42. Nothing blocks here: an empty queue
-/// says so, and a closed one still hands out what it has.
+/// Q-9, Q-42, cases 27 to 29: nothing blocks here. An empty queue says so, and a closed one still hands out what it
+/// has; flights and flushes have ended.
 #[test]
 fn a_closed_queue_hands_out_what_is_left() {
     let mut bench = setup().run(
         "
         pop -> nothing
         add a
-        add b
         pop -> a
-        event Node/Add
+        pop -> nothing
+        add b
+        add broken
+        take broken
+        error broken
+        event Node/Add          => active: b; error: broken; in flight: a
         ",
     );
+    assert!(bench.queue.is_poppable() && !bench.queue.is_closed());
     bench.queue.close();
     assert!(bench.queue.is_closed());
-    bench.run("pop -> b\npop -> nothing");
+    assert_eq!(bench.queue.in_flight_len(), 0);
+    bench.run("pop -> b\npop -> nothing\n+600000");
+    assert!(!bench.queue.is_poppable());
+    assert_eq!(bench.queue.next_wake(bench.now), None);
+    let (queue, cx) = super::fields!(bench);
+    assert!(!queue.run_due(&cx), "the flushes have ended");
+    assert_eq!(bench.places(), "error: broken; in flight: b");
     bench.queue.close();
     let inflight = bench.queue.metrics().inflight_events();
     assert!(inflight.values().all(|count| *count == 0), "{inflight:?}");
-    bench.run("done a => nothing");
+    bench.run("done a\ndone b => error: broken");
 }
 
-/// Q-10, Q-12: pop_from_backoff_when_active_empty, pop_from_backoff_gate_off, pop_never_takes_error_backoff,
-/// pop_prefers_active_even_if_backoff_has_higher_priority, high_priority_pod_in_backoff_does_not_block_lower.
+/// Q-10, Q-12, cases 31 to 34 and 37: an idle scheduler takes a pod that was turned down before its backoff is over, and
+/// never one that failed with an error; an active pod goes first, whatever its priority.
 #[test]
 fn an_idle_scheduler_takes_pods_from_backoff() {
     let in_backoff = "
@@ -117,7 +134,7 @@ fn an_idle_scheduler_takes_pods_from_backoff() {
         let early = bench.incoming().contains("active/PopFromBackoffQ=1");
         assert_eq!(early, on, "{}", bench.incoming());
     }
-    let bench = setup().run(
+    let mut bench = setup().run(
         "
         add broken
         pop -> broken
@@ -126,6 +143,119 @@ fn an_idle_scheduler_takes_pods_from_backoff() {
         ",
     );
     assert!(!bench.queue.is_poppable());
+    bench.run(
+        "
+        at 1999
+        flush
+        pop -> nothing
+        at 2000
+        flush
+        pop -> broken
+        ",
+    );
+}
+
+/// Q-4, Q-12, Q-25, cases 72 and 145: what each operation does to a pod's history, and that nothing else does.
+#[test]
+fn a_pod_carries_its_history() {
+    let mut bench = setup().build();
+    for (script, history) in [
+        (
+            "+100\nadd a gates=x",
+            "at 100, tried 0, rejected 0, errors 0, by SchedulingGates, gated by SchedulingGates",
+        ),
+        (
+            "+100\nupdate a gates=x,y",
+            "at 100, tried 0, rejected 0, errors 0, by SchedulingGates, gated by SchedulingGates",
+        ),
+        (
+            "+100\nupdate a",
+            "at 100, tried 0, rejected 0, errors 0, active from 300, by SchedulingGates",
+        ),
+        (
+            "+100\npop -> a",
+            "at 100, tried 1, rejected 0, errors 0, active from 300, by SchedulingGates",
+        ),
+        (
+            "error a",
+            "at 400, tried 1, rejected 0, errors 1, active from 300",
+        ),
+        (
+            "at 2000\nflush\npop -> a",
+            "at 400, tried 2, rejected 0, errors 1, active from 300",
+        ),
+        (
+            "error a",
+            "at 2000, tried 2, rejected 0, errors 2, active from 300",
+        ),
+        (
+            "activate a\nupdate a v=1\npop -> a",
+            "at 2000, tried 3, rejected 0, errors 2, active from 300",
+        ),
+        (
+            "+10\nfail a A,C pending=P",
+            "at 2010, tried 3, rejected 1, errors 0, active from 300, by A C, P pending",
+        ),
+        (
+            "+10\nevent Node/Add helps=A\nupdate a v=2",
+            "at 2010, tried 3, rejected 1, errors 0, active from 300, by A C, P pending",
+        ),
+        (
+            "pop -> a",
+            "at 2010, tried 4, rejected 1, errors 0, active from 300, by A C, P pending",
+        ),
+        (
+            "fail a Mute",
+            "at 2020, tried 4, rejected 2, errors 0, active from 300, by Mute",
+        ),
+        (
+            "+300001\nflush-leftover",
+            "at 2020, tried 4, rejected 2, errors 0, active from 300, by Mute, flushed",
+        ),
+        (
+            "pop -> a",
+            "at 2020, tried 5, rejected 2, errors 0, active from 300, by Mute, flushed",
+        ),
+        (
+            "update a G1=shut\nerror a",
+            "at 302021, tried 5, rejected 2, errors 1, active from 300, by G1, gated by G1",
+        ),
+    ] {
+        bench.run(script);
+        let queued = bench.queue.get("default", "a").map(|(_, info)| info);
+        let info = queued.unwrap_or_else(|| &bench.popped["a"]);
+        assert_eq!(told(info), history, "{script}");
+    }
+}
+
+fn told(info: &QueuedPodInfo) -> String {
+    let mut text = format!(
+        "at {}, tried {}, rejected {}, errors {}",
+        info.timestamp.as_millis(),
+        info.attempts,
+        info.unschedulable_count,
+        info.consecutive_errors_count
+    );
+    let names = |plugins: &PluginSet| {
+        let names: Vec<&str> = plugins.iter().map(|plugin| plugin.as_str()).collect();
+        names.join(" ")
+    };
+    if let Some(first) = info.initial_attempt_timestamp {
+        text += &format!(", active from {}", first.as_millis());
+    }
+    if !info.unschedulable_plugins.is_empty() {
+        text += &format!(", by {}", names(&info.unschedulable_plugins));
+    }
+    if !info.pending_plugins.is_empty() {
+        text += &format!(", {} pending", names(&info.pending_plugins));
+    }
+    if let Some(gate) = info.gating_plugin() {
+        text += &format!(", gated by {gate}");
+    }
+    if info.was_flushed_from_unschedulable {
+        text += ", flushed";
+    }
+    text
 }
 
 /// Q-12, Q-4: what popping changes on the pod.
@@ -148,7 +278,6 @@ fn popping_counts_an_attempt_and_keeps_the_plugins() {
     assert_eq!(info.unschedulable_count, 1);
     assert_eq!(info.timestamp, Time::from_millis(800), "when it came back");
     assert_eq!(info.initial_attempt_timestamp, Some(Time::from_millis(700)));
-    // popped_pod_keeps_plugin_sets (72)
     assert_eq!(format!("{:?}", info.unschedulable_plugins), r#"{"A", "B"}"#);
     assert_eq!(
         bench.unschedulable_gauge(),
@@ -156,7 +285,6 @@ fn popping_counts_an_attempt_and_keeps_the_plugins() {
         "not counted while in flight"
     );
     assert_eq!(bench.queue.scheduling_cycle(), 2);
-    // attempts_count with update between pops (145)
     bench.run(
         "
         error a
@@ -169,7 +297,8 @@ fn popping_counts_an_attempt_and_keeps_the_plugins() {
     assert_eq!(bench.popped["a"].attempts, 3);
 }
 
-/// Q-11, Q-41: same_pod_popped_twice. The same identity under two names is the only way in here.
+/// Q-41, case 35: the same identity under two names is the only way in here. The second one leaves nothing behind, and
+/// nor does the first when it is done.
 #[test]
 fn a_pod_in_flight_is_not_popped_again() {
     let mut bench = setup().run(
@@ -192,11 +321,16 @@ fn a_pod_in_flight_is_not_popped_again() {
         2,
         "the discarded pod is no cycle"
     );
+    bench.run("event Node/Add\ndone c => in flight: a");
+    assert_eq!(bench.queue.in_flight_events_len(), 1);
+    bench.run("done a => nothing");
+    assert_eq!(bench.queue.in_flight_events_len(), 0);
+    let inflight = bench.queue.metrics().inflight_events();
+    assert!(inflight.values().all(|count| *count == 0), "{inflight:?}");
+    assert_eq!(bench.unschedulable_gauge(), "");
 }
 
-/// Edge cases failed_pod_repeatedly_does_not_starve_newer_same_priority,
-/// recently_tried_pod_goes_back_behind_untried (edge case 38),
-/// pod_timestamp_ordering_survives_move_from_unschedulable_and_backoff.
+/// Cases 36, 38 and 39: a pod that has been tried queues up anew, and its age counts from then wherever it waited.
 #[test]
 fn a_failed_pod_queues_up_behind_untried_ones() {
     setup().run(
@@ -218,9 +352,33 @@ fn a_failed_pod_queues_up_behind_untried_ones() {
         event Node/Add helps=A  => active: a c b d
         ",
     );
+    // One that fails again and again does not keep others of its priority from their turn, and through backoff it
+    // keeps the age that it has.
+    setup().run(
+        "
+        add greedy
+        pop -> greedy
+        +1
+        add b
+        +1
+        error greedy            => active: b; error: greedy
+        +1
+        add c
+        +3000
+        flush                   => active: b greedy c
+        pop -> b
+        pop -> greedy
+        +1
+        error greedy            => active: c; error: greedy; in flight: b
+        +1
+        add d
+        +5000
+        flush                   => active: c greedy d; in flight: b
+        ",
+    );
 }
 
-/// Q-1, edge case multiple_profiles_have_own_preenqueue_and_hints (40), profile_without_preenqueue_plugins (124).
+/// Q-1, cases 40 and 124: a pod is judged by the plugins of its own profile; one without PreEnqueue plugins gates nothing.
 #[test]
 fn each_profile_has_its_own_plugins() {
     let mut other = profile("other", &[("A", "Node/Delete")]);
@@ -247,7 +405,7 @@ fn each_profile_has_its_own_plugins() {
         );
 }
 
-/// Q-90: get_pod_in_each_substructure_and_missing, pending_pods_summary_string.
+/// Q-90, cases 41 and 42.
 #[test]
 fn every_pod_can_be_looked_up() {
     let bench = setup().run(
@@ -294,32 +452,46 @@ fn every_pod_can_be_looked_up() {
     assert_eq!(bench.queue.in_flight_len(), 1);
 }
 
-/// Q-65: delete_in_each_substructure, and of unknown pods and pods in flight.
+/// Q-65, case 43: in each place, and of unknown pods and pods in flight.
 #[test]
 fn a_deleted_pod_is_gone_from_everywhere() {
-    setup().run(
+    let mut bench = setup().run(
         "
         add rejected priority=9 nominated=n1
-        add broken priority=8
-        add waiting priority=7
-        add gated gates=x
-        add ready
+        add broken priority=8 nominated=n2
+        add waiting priority=7 nominated=n3
+        add gated gates=x nominated=n4
+        add ready nominated=n5
+        add flying priority=6 nominated=n6
+        pop
         pop
         pop
         pop
         event Node/Add helps=A
         fail rejected A
         error broken
-        fail waiting C          => active: ready; backoff: rejected; error: broken; unschedulable: waiting; gated: gated
+        fail waiting C          => active: ready; backoff: rejected; error: broken; unschedulable: waiting; gated: gated; in flight: flying
+        ",
+    );
+    assert_eq!(
+        bench.queue.nominator().nodes().count(),
+        5,
+        "all but the gated one"
+    );
+    bench.run(
+        "
         delete rejected
         delete broken
         delete waiting
-        delete gated            => active: ready
-        pop -> ready
-        delete ready            => in flight: ready
-        done ready              => nothing
+        delete gated            => active: ready; in flight: flying
+        delete ready            => in flight: flying
+        delete flying           => in flight: flying
         ",
     );
+    assert_eq!(bench.queue.nominator().nodes().count(), 0);
+    assert_eq!(bench.queue.in_flight_len(), 1, "its cycle ends the flight");
+    bench.queue.done("uid-flying");
+    assert_eq!(bench.places(), "nothing");
     let mut bench = setup().run("add a uid=1 nominated=n1");
     assert_eq!(
         bench.queue.nominator().node_of("1").map(|n| n.as_str()),
@@ -334,10 +506,10 @@ fn a_deleted_pod_is_gone_from_everywhere() {
     bench.run("pop -> a");
 }
 
-/// Q-73, edge case 44: pop_specific in every place, gated, gated but free now, unknown.
+/// Q-73, case 44: from every place, backoff or not; gated, gated but free now, unknown. It is popped like any other.
 #[test]
 fn a_pod_can_be_taken_out_of_turn() {
-    setup().run(
+    let mut bench = setup().run(
         "
         add ready priority=5
         add other priority=9
@@ -354,6 +526,18 @@ fn a_pod_can_be_taken_out_of_turn() {
         take gated -> nothing   => active: other; gated: gated; in flight: ready
         ",
     );
+    let info = &bench.popped["ready"];
+    assert_eq!((info.attempts, bench.queue.scheduling_cycle()), (4, 4));
+    let inflight = bench.queue.metrics().inflight_events();
+    assert_eq!(inflight.get(POD_POPPED), Some(&1));
+    assert_eq!(
+        bench.unschedulable_gauge(),
+        "SchedulingGates=1",
+        "that of the gated pod"
+    );
+    let unknown = berth_framework::testing::pod("unknown").arc();
+    let (queue, cx) = super::fields!(bench);
+    assert!(queue.pop_specific(&cx, &unknown).is_none());
     // The gate opened without an event: taking asks again.
     let mut bench = setup().run("add gated G1=shut");
     let opened = berth_framework::testing::PodBuilder::of(&bench.pods["gated"])
@@ -388,7 +572,7 @@ fn a_queue_without_profiles_is_first_come_first_served() {
     assert_eq!(popped, ["a", "b"]);
 }
 
-/// A pod that is added twice is there once; recreated under the same name, it is the new one.
+/// Q-64: a pod that is added twice is there once; recreated under the same name, it is the new one.
 #[test]
 fn a_pod_added_again_is_there_once() {
     let mut bench = setup().run(

@@ -52,7 +52,7 @@ fn update_condition(bench: &mut Bench, reason: &str, message: &str) {
     queue.update(&cx, &old, &new);
 }
 
-/// same_message_rejections (170), changed message; Q-104: delayed_reject_then_pass (168).
+/// cases 168 and 170: the same message is told once, another one anew; what was told is cleared.
 #[test]
 fn a_new_message_is_reported_once() {
     let mut bench = reporting().run("add a G1=shut");
@@ -75,7 +75,7 @@ fn a_new_message_is_reported_once() {
     );
 }
 
-/// The latest report of a pod replaces those that nobody has taken; a deleted pod has none (Q-108, 172).
+/// Q-108, case 172: the latest report of a pod replaces those that nobody has taken; a deleted pod has none.
 #[test]
 fn one_report_a_pod_waits_to_be_taken() {
     let mut bench = reporting().run("add a G1=shut\nupdate a G1=other\nactivate a");
@@ -86,7 +86,7 @@ fn one_report_a_pod_waits_to_be_taken() {
     assert_eq!(reports(&mut bench), "NotReadyForScheduling: G1 is shut");
 }
 
-/// schedulinggates_rejection (171), and a pod that another plugin kept out before its gates did.
+/// case 171: and a pod that another plugin kept out before its gates did.
 #[test]
 fn scheduling_gates_repeat_what_the_api_server_said() {
     let mut bench = reporting().build();
@@ -114,7 +114,7 @@ fn scheduling_gates_repeat_what_the_api_server_said() {
     );
 }
 
-/// scheduler_restart (173): what the pod carries is not written again, unless its reason is another one.
+/// Q-103, case 173: what the pod carries is not written again, unless its reason is another one.
 #[test]
 fn after_a_restart_the_pod_itself_remembers() {
     for (reason, message, reported) in [
@@ -141,7 +141,7 @@ fn after_a_restart_the_pod_itself_remembers() {
     assert_eq!(reports(&mut bench), "clear");
 }
 
-/// reject_sent_then_pass (169), then rejected again while the clear is under way.
+/// Q-104, case 169: then rejected again while the clear is under way.
 #[test]
 fn a_rejection_after_a_clear_is_reported_though_the_pod_still_carries_it() {
     let mut bench = reporting().run("add a G1=shut");
@@ -180,7 +180,7 @@ fn a_failed_report_is_repeated() {
     assert_eq!(reports(&mut bench), "NotReadyForScheduling: G1 is shut");
 }
 
-/// without the gate nothing is reported.
+/// without the gate nothing is reported, and nothing cleared.
 #[test]
 fn with_the_gate_off_nothing_is_reported() {
     let mut bench = setup().run("add a G1=shut\nupdate a\nactivate a => active: a");

@@ -21,8 +21,7 @@ fn claim(entry: &str, claim: Option<&str>) -> PodResourceClaimStatus {
     }
 }
 
-/// Q-61: each property, the order, the generic update, assigned pods; pod_scale_up (192), gate_partially_removed (193),
-/// claim_statuses_swapped_order (194).
+/// Q-61, cases 192 to 194: each property, the order, the generic update, assigned pods.
 #[test]
 fn an_update_amounts_to_events() {
     let a = || pod("a");
@@ -102,6 +101,11 @@ fn an_update_amounts_to_events() {
     ] {
         assert_eq!(labels(&old, &new), format!("{unschedulable}{expected}"));
     }
+    let shrunk = a().request("cpu", "1").label("k", "v").build();
+    assert_eq!(
+        labels(&a().request("cpu", "2").build(), &shrunk),
+        "UnschedulablePodUpdatePodLabel UnschedulablePodUpdatePodScaleDown"
+    );
     assert_eq!(
         labels(&a().on("n").build(), &a().on("n").label("k", "v").build()),
         "AssignedPodUpdatePodLabel"
@@ -113,7 +117,7 @@ fn an_update_amounts_to_events() {
     );
 }
 
-/// Q-61: pod-level requests count only with their gate.
+/// Q-61: pod-level requests count only with their gate, and so does what a running pod has been given.
 #[test]
 fn pod_level_requests_count_with_their_gate() {
     let with = |amount: &str| {
@@ -133,8 +137,7 @@ fn pod_level_requests_count_with_their_gate() {
     }
 }
 
-/// Q-62: update_unknown_pod, update_in_backoff_still_backing_off, update_unschedulable_skip_hint / queue hint and
-/// backoff over / not over, update_changes_only_annotations_of_pending_pod; the new object is there everywhere.
+/// Q-62, cases 127, 129 and 130: the new version is there everywhere.
 #[test]
 fn an_update_reaches_the_pod_wherever_it_is() {
     for (prepare, update, places) in [
@@ -169,7 +172,7 @@ fn an_update_reaches_the_pod_wherever_it_is() {
     }
 }
 
-/// Q-62, step 2: an update re-sorts.
+/// Q-62: an update re-sorts.
 #[test]
 fn an_update_changes_the_order() {
     for setup in [setup(), setup().unkeyed()] {
@@ -185,7 +188,7 @@ fn an_update_changes_the_order() {
     }
 }
 
-/// Q-62, step 4: the events of one update are tried in turn until one moves the pod where it can be popped.
+/// Q-62: the events of one update are tried in turn until one moves the pod where it can be popped.
 #[test]
 fn the_first_helpful_part_of_an_update_moves_the_pod() {
     let plugins = &[
@@ -214,7 +217,7 @@ fn the_first_helpful_part_of_an_update_moves_the_pod() {
     }
 }
 
-/// Q-64, Q-7: the same name with another identity in one update.
+/// Q-7, Q-64: the same name with another identity in one update.
 #[test]
 fn a_recreated_pod_takes_the_place_of_the_old_one() {
     let mut bench = setup().run(
@@ -260,9 +263,8 @@ fn nominate(bench: &mut super::Bench, name: &str, nominating: &Nominating) {
     queue.add_nominated_pod(&cx, &pod, nominating);
 }
 
-/// Q-74 to Q-76: update_adds_nnn_in_active, nominated_kept_when_unrelated_update_races, nominated_removed / changed by
-/// update, nominated_moves_between_nodes, nominated_pod_deleted_from_api, already bound, Noop with an empty status,
-/// an empty override (fixed: ends the nomination). Q-77: records are whole, also of pods in flight.
+/// Q-74 to Q-76, cases 128, 133, 136 and 137: given, moved and taken away by updates and in memory; a pod has one record,
+/// and one that is gone or bound has none.
 #[test]
 fn nominations_follow_the_pod() {
     let mut bench = setup().run("add a\nadd b nominated=n1");
@@ -320,15 +322,22 @@ fn a_nomination_in_memory_survives_a_requeue() {
     assert_eq!(nominated(&bench), "n1: a");
 }
 
-/// Q-62, step 1: an update in flight touches neither heap nor nominator.
+/// Q-62, Q-77: an update in flight touches neither heap nor nominator; the record of a pod in flight is whole.
 #[test]
 fn an_update_in_flight_leaves_the_nomination() {
     let mut bench = setup().run("add a nominated=n1\npop -> a\nupdate a nominated=n2");
     assert_eq!(nominated(&bench), "n1: a");
     bench.run("done a");
+    let mut bench = setup().run("add a priority=7 v=1\npop -> a");
+    nominate(&mut bench, "a", &Nominating::Set("n1".into()));
+    let info = &bench.queue.nominator().pods_on("n1")[0];
+    assert_eq!(
+        (info.pod.priority(), info.pod.labels().get("v")),
+        (7, Some("1"))
+    );
 }
 
-/// Q-71: activate_in_active / unknown, in backoff before expiry, several at once.
+/// Q-71, case 138: also several at once, and one that a gate keeps out.
 #[test]
 fn activating_ignores_backoff() {
     let mut bench = setup().run(
@@ -351,4 +360,70 @@ fn activating_ignores_backoff() {
     let unknown = pod("unknown").arc();
     let (queue, cx) = fields!(bench);
     assert_eq!(queue.activate(&cx, [&unknown]), 0);
+    bench.run(
+        "
+        add gated gates=x
+        activate gated          => active: rejected broken waiting ready; gated: gated
+        ",
+    );
+}
+
+/// Q-62, case 132: an update that changes nothing of interest asks only those who hear of every update.
+#[test]
+fn a_plain_update_asks_those_who_hear_of_all() {
+    let plugins = &[("All", "Pod/Update"), ("Labels", "Pod/UpdatePodLabel")];
+    for (helps, places) in [("All", "backoff: a"), ("Labels", "unschedulable: a")] {
+        let mut bench = setup()
+            .plugins(plugins)
+            .run(&format!("add a helps={helps}\npop\nfail a All,Labels"));
+        bench.run(&format!("update a helps={helps}"));
+        assert_eq!(bench.places(), places, "{helps}");
+        assert!(!bench.hints().contains("Labels"), "{}", bench.hints());
+    }
+}
+
+/// Q-62: without SchedulerPopFromBackoffQ, what one part of an update has moved to backoff stays there when the next part
+/// does not help, and becomes active when that is what a plugin has waited for.
+#[test]
+fn a_needless_part_of_an_update_does_not_undo_a_helpful_one() {
+    let plugins = &[
+        ("Label", "Pod/UpdatePodLabel"),
+        ("Gates", "Pod/UpdatePodSchedulingGatesEliminated"),
+    ];
+    for (rejectors, helps, places) in [
+        ("Label,Gates", "Label", "backoff: a"),
+        ("Label,Gates", "Gates", "backoff: a"),
+        ("Label,Gates", "none", "unschedulable: a"),
+        ("Label pending=Gates", "Label", "backoff: a"),
+        ("Label pending=Gates", "Label+Gates", "active: a"),
+        ("Gates pending=Label", "all", "active: a"),
+    ] {
+        let mut bench = setup()
+            .plugins(plugins)
+            .feature(Feature::SchedulerPopFromBackoffQ, false)
+            .run(&format!("add a\npop\nupdate a gates=x\nfail a {rejectors}"));
+        bench.run(&format!("update a helps={helps}"));
+        assert_eq!(bench.places(), places, "{rejectors}, {helps}");
+    }
+}
+
+/// Q-64: a pod of the same name that comes in an update owes nothing to the reports of the one before, and is counted
+/// under its own profile.
+#[test]
+fn a_recreated_pod_is_reported_anew() {
+    let profile = |name| super::profile(name, &[]);
+    let mut bench = setup()
+        .feature(Feature::SchedulerPreEnqueuePodStatus, true)
+        .profiles(vec![profile("default-scheduler"), profile("other")])
+        .run("add a uid=1 G1=shut");
+    assert_eq!(bench.queue.take_pre_enqueue_reports().len(), 1);
+    bench.run("activate a => gated: a");
+    assert_eq!(bench.queue.take_pre_enqueue_reports().len(), 0);
+    bench.run("update a uid=2 G1=shut scheduler=other\nactivate a => gated: a");
+    let reports = bench.queue.take_pre_enqueue_reports();
+    let uids: Vec<&str> = reports.iter().map(|r| r.pod().uid().as_str()).collect();
+    assert_eq!(uids, ["2"]);
+    let gauge = bench.queue.metrics().unschedulable_pods();
+    assert_eq!(gauge.get(&("G1", "default-scheduler")), Some(&0));
+    assert_eq!(gauge.get(&("G1", "other")), Some(&1));
 }

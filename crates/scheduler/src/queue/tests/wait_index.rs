@@ -158,7 +158,7 @@ fn keys_open_no_gate() {
     assert_eq!(bench.event("Node/Add", "gpu"), Moved::default());
 }
 
-/// An update that changes what a pod waits for files it anew, wherever it waits.
+/// an update that changes what a pod waits for files it anew, wherever it waits.
 #[test]
 fn a_changed_pod_waits_for_something_else() {
     let mut bench = indexed_setup(true).run("add a wants=gpu\npop\nfail a I\n+3000");
@@ -167,7 +167,7 @@ fn a_changed_pod_waits_for_something_else() {
     bench.run("event Node/Add helps=disk => active: a");
 }
 
-/// A pod that waits for more than is filed waits for anything.
+/// a pod that waits for more than is filed waits for anything.
 #[test]
 fn too_many_keys_count_as_anything() {
     let many: Vec<String> = (0..40).map(|n| format!("thing{n}")).collect();
