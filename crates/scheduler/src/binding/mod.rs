@@ -8,7 +8,7 @@ mod pre_bind;
 
 pub(crate) use permits::{Holding, PERMIT_WAIT_MAX, Permits};
 
-use crate::core::{Moment, Scheduler, WaitId, Waiter};
+use crate::core::{LogLevel, Moment, Scheduler, WaitId, Waiter};
 use crate::cycle::{Attempt, Placed, stage_failure};
 use crate::metrics::Metric;
 use crate::profile::{PluginIds, Point};
@@ -268,6 +268,13 @@ impl Scheduler {
             }
         }
         self.book_stage(id, Point::Bind, result.code(), now);
+        if !result.is_success()
+            && let Some(binding) = self.bindings.get(&id)
+        {
+            let pod = binding.placed.pod.pod.key();
+            let text = format!("Failed to bind pod {pod}: {}", result.message());
+            self.io.log(LogLevel::Debug, text);
+        }
         match result.code() {
             Code::Success => self.bound(id, now),
             Code::Skip => {

@@ -215,6 +215,7 @@ impl Scheduler {
             .profile
             .percentage_of_nodes_to_score
             .or(self.percentage_of_nodes_to_score);
+        self.log_lost_nomination(&attempt);
         let (mut start, mut rng) = (self.start_node, self.rng.clone());
         let kind = self.evaluator;
         let mut keeper = std::mem::take(&mut self.keeper);
@@ -270,6 +271,20 @@ impl Scheduler {
         let seconds = attempt.seconds(now, &*self.stopwatch);
         self.metrics
             .observe(Metric::SchedulingAlgorithmDuration, &[], seconds);
+    }
+
+    /// A pod whose status names a node that is not there (C-16): all others are looked at, as if it named none.
+    fn log_lost_nomination(&mut self, attempt: &Attempt) {
+        let pod = &attempt.pod.pod;
+        let node = &pod.status.nominated_node_name;
+        let nodes = &self.cache.cluster().nodes;
+        if node.is_empty() || nodes.is_empty() || nodes.slot(node).is_some() {
+            return;
+        }
+        let (pod, node) = (pod.key(), node.as_str());
+        let text =
+            format!("Evaluation failed on nominated node {node:?} of pod {pod}: no such node");
+        self.io.log(LogLevel::Error, text);
     }
 
     fn log_excluded(&mut self, placement: &Placement) {

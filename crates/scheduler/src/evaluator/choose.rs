@@ -5,7 +5,7 @@ use berth_framework::Slot;
 /// A node with the greatest total; each of several with the same chance (C-26, where kube-scheduler 1.36 has lost
 /// its randomness). The outcome depends on the set of the best nodes and on the generator, not on the order in
 /// which they are listed.
-pub(super) fn choose(totals: &[(Slot, i64)], rng: &mut fastrand::Rng) -> Option<Slot> {
+pub(crate) fn choose(totals: &[(Slot, i64)], rng: &mut fastrand::Rng) -> Option<Slot> {
     let best = totals.iter().map(|(_, total)| *total).max()?;
     let mut ties: Vec<Slot> = totals
         .iter()
@@ -30,6 +30,7 @@ mod tests {
             .collect()
     }
 
+    /// C-26.
     #[test]
     fn the_greatest_total_wins() {
         let mut rng = fastrand::Rng::with_seed(1);
@@ -43,6 +44,7 @@ mod tests {
         }
     }
 
+    /// C-26, case 207: each of the best has the same chance.
     #[test]
     fn ties_have_equal_chances() {
         let mut rng = fastrand::Rng::with_seed(7);
@@ -57,6 +59,7 @@ mod tests {
         }
     }
 
+    /// C-26: the seed and the set of the best decide, nothing else.
     #[test]
     fn the_order_of_the_list_does_not_matter() {
         let forwards = totals(&[2, 2, 2, 1]);

@@ -164,7 +164,7 @@ impl Evaluator<'_> {
     /// Looks for feasible nodes among `nodes`, starting at `start`; what the others say goes into `diagnosis`.
     ///
     /// # Errors
-    /// When a filter breaks. Also tells how many nodes had been looked at by then.
+    /// When a filter breaks. Also tells how many nodes had answered by then.
     pub(super) fn search(
         &mut self,
         nodes: &[Slot],
@@ -209,7 +209,8 @@ impl Evaluator<'_> {
         let nanos = self.stopwatch.nanos().saturating_sub(began);
         self.evaluation.tally.span(Point::Filter, code, nanos);
         match failed {
-            Some(status) => Err((status, found.visited)),
+            // The node that broke the search does not count as visited, as it has no answer.
+            Some(status) => Err((status, found.visited - 1)),
             None => Ok(found),
         }
     }
@@ -242,6 +243,7 @@ mod tests {
         }
     }
 
+    /// C-19, C-20, C-23: where the search ends, and up to where a filter that breaks ends it.
     #[test]
     fn every_node_is_looked_at_unless_a_percentage_is_set() {
         let limit = |stop_at, errors_count_until| SearchLimit {
