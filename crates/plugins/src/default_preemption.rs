@@ -44,6 +44,9 @@ pub const REASON_NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 pub const REASON_NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 /// Why a pod is kept out while its victims are told to go.
 pub const REASON_PREEMPTING: &str = "waiting for the preemption for this pod to be finished";
+/// The same for the pod's status (KEP-5501 asks for messages that users understand).
+pub const MESSAGE_IN_STATUS: &str =
+    "Waiting until the pods of lower priority that make room for this pod have been told to stop";
 
 /// The type of the condition that tells a victim why it goes.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -75,6 +78,11 @@ fn done(status: Status, nominating: Nominating) -> PostFilterStep {
 
 fn unschedulable(message: impl std::fmt::Display) -> Status {
     Status::unschedulable(format!("{PREFIX}{message}"))
+}
+
+/// The preemptor is gone.
+fn not_found(pod: &Pod) -> Status {
+    Status::error(format!("{PREFIX}pod {:?} not found", pod.name().as_str()))
 }
 
 /// The pod as everybody sees it, with our own writes: on its node it is counted as the API shows it.
@@ -123,7 +131,12 @@ impl PreEnqueue for DefaultPreemption {
         if cx.features.enabled(Feature::SchedulerAsyncPreemption)
             && cx.cluster.preempting.contains(pod.uid())
         {
-            return Status::unresolvable(REASON_PREEMPTING);
+            let for_users = cx.features.enabled(Feature::SchedulerPreEnqueuePodStatus);
+            return Status::unresolvable(if for_users {
+                MESSAGE_IN_STATUS
+            } else {
+                REASON_PREEMPTING
+            });
         }
         Status::success()
     }
@@ -158,7 +171,11 @@ impl PostFilter for DefaultPreemption {
         statuses: &NodeStatuses,
     ) -> PostFilterStep {
         cx.outbox.observe(Observation::PreemptionAttempt);
-        if let Some(reason) = not_eligible(cx.dry_run, &pod.pod, statuses) {
+        // The cycle may have been parked since it took the pod: what counts is how the pod looks now.
+        let Some(known) = cx.dry_run.cluster().pods.get(pod.pod.uid()) else {
+            return done(not_found(&pod.pod), Nominating::Keep);
+        };
+        if let Some(reason) = not_eligible(cx.dry_run, known, statuses) {
             return done(unschedulable(reason), Nominating::Keep);
         }
         let nodes = cx.dry_run.cluster().nodes.len();

@@ -3,6 +3,8 @@
 
 mod calls;
 mod core;
+#[cfg(test)]
+mod evictions_tests;
 mod feed;
 
 use crate::exit::Failure;

@@ -4,7 +4,7 @@
 //! deleted. Pods of lower priority that were promised the node lose the promise: it will be full.
 
 use super::candidates::Candidate;
-use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, as_known, done};
+use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, as_known, done, not_found};
 use berth_api::{Duration, Pod, Str};
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
@@ -137,8 +137,7 @@ pub(super) fn resume(cx: &mut PostFilterContext<'_>, pod: &PodInfo, wake: Wake) 
     let Some(mut evictions) = kept else {
         return broken("nothing is being evicted".to_owned());
     };
-    let (uid, name) = (pod.pod.uid(), pod.pod.name().as_str());
-    let is_there = cx.dry_run.cluster().pods.contains_key(uid);
+    let is_there = cx.dry_run.cluster().pods.contains_key(pod.pod.uid());
     match wake {
         Wake::Call(Ok(())) => {
             if let Some(victim) = evictions.current.take() {
@@ -158,7 +157,7 @@ pub(super) fn resume(cx: &mut PostFilterContext<'_>, pod: &PodInfo, wake: Wake) 
     }
     if !is_there {
         // It went while its victims were told: nobody else has to (P-3).
-        return broken(format!("pod {name:?} not found"));
+        return done(not_found(&pod.pod), Nominating::Keep);
     }
     next(cx, pod, evictions)
 }

@@ -1,6 +1,9 @@
 //! The cases of plugins 6, 15.19 to 15.21 and of the edge cases of section 16.
 
+mod choice;
+mod eligibility;
 mod evictions;
+mod search;
 
 use super::*;
 use crate::inter_pod_affinity::InterPodAffinity;
@@ -19,6 +22,10 @@ struct Trial<'a> {
     filters: Vec<(Box<dyn PreFilter>, Box<dyn Filter>)>,
     undo: Vec<Option<(Slot, Arc<PodInfo>, bool)>>,
     nominated: Vec<Arc<PodInfo>>,
+    /// The nodes from which pods were supposed to be gone, in order.
+    tried: Vec<Slot>,
+    /// Nodes on which filters break once something is supposed.
+    broken: Vec<&'static str>,
 }
 
 impl<'a> Trial<'a> {
@@ -43,6 +50,8 @@ impl<'a> Trial<'a> {
             filters,
             undo: Vec::new(),
             nominated: Vec::new(),
+            tried: Vec::new(),
+            broken: Vec::new(),
         }
     }
 
@@ -125,6 +134,9 @@ impl DryRun for Trial<'_> {
     fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {
         let removed = self.world.cluster.nodes.remove_pod_at(node, pod.pod.uid());
         assert!(removed.is_some(), "{} is not there", pod.pod.key());
+        if self.tried.last() != Some(&node) {
+            self.tried.push(node);
+        }
         self.tell(node, pod, false);
         self.undo.push(Some((node, pod.clone(), false)));
         Status::success()
@@ -142,7 +154,11 @@ impl DryRun for Trial<'_> {
     }
 
     fn filter(&mut self, node: Slot) -> Status {
-        self.check(self.world.cluster.nodes.get(node).expect("it exists"))
+        let view = self.world.cluster.nodes.get(node).expect("it exists");
+        if self.broken.contains(&view.name().as_str()) {
+            return Status::error(format!("{} is out of order", view.name()));
+        }
+        self.check(view)
     }
 
     fn nominated_to(&self, node: Slot) -> Vec<Arc<PodInfo>> {
@@ -227,6 +243,8 @@ fn with_budget(mut world: World, budget: berth_api::PodDisruptionBudget) -> Worl
 struct Outcome {
     result: PostFilterResult,
     outbox: Recorder,
+    /// The nodes on which evictions were tried, in order.
+    tried: Vec<String>,
 }
 
 impl Outcome {
@@ -238,43 +256,119 @@ impl Outcome {
         let Nominating::Set(node) = &self.result.nominating else {
             return "success without a node".to_owned();
         };
-        let mut victims: Vec<String> = Vec::new();
-        for victim in self.outbox.preemptions.iter().flat_map(|p| &p.victims) {
-            victims.push(victim.event.regarding.name.to_string());
-        }
+        let mut victims = self.victims();
         victims.sort();
         format!("{node}: {}", victims.join(" "))
     }
+
+    /// The victims in the order in which they are told.
+    fn victims(&self) -> Vec<String> {
+        let victims = self.outbox.preemptions.iter().flat_map(|p| &p.victims);
+        let names = victims.map(|victim| victim.event.regarding.name.to_string());
+        names.collect()
+    }
 }
 
-fn preempt(mut world: World, preemptor: Pod, args: Value, nominated: Vec<Pod>) -> Outcome {
-    let plugin = DefaultPreemption::new(DefaultPreemptionArgs::decode(&args).expect("arguments"));
-    let pod = PodInfo::new(Arc::new(preemptor));
-    let (now, features) = (world.now, world.features);
-    let mut trial = Trial::new(&mut world, &pod);
-    trial.nominated = nominated
-        .into_iter()
-        .map(|p| Arc::new(PodInfo::new(Arc::new(p))))
-        .collect();
-    let before = trial.statuses();
-    let mut outbox = Recorder::default();
-    let mut cx = PostFilterContext {
-        now,
-        features: &features,
-        outbox: &mut outbox,
-        dry_run: &mut trial,
-    };
-    let result = plugin.post_filter(&mut cx, &pod, &before);
-    let after = trial.statuses();
-    before.each(|node, status| {
-        assert_eq!(status, after.get(node), "the cluster is as before");
-        std::ops::ControlFlow::Continue(())
-    });
-    Outcome { result, outbox }
+/// What is said of a node by its name, if anything.
+type Said = Box<dyn Fn(&str) -> Option<Status>>;
+
+/// One preemption: the pod, and what it finds.
+struct Attempt {
+    world: World,
+    preemptor: Pod,
+    args: Value,
+    nominated: Vec<Pod>,
+    /// What filters have said of the nodes, instead of what they say.
+    said: Option<Said>,
+    broken: Vec<&'static str>,
+}
+
+/// A pod in a cluster that knows it.
+fn attempt(mut world: World, preemptor: Pod) -> Attempt {
+    let known = Arc::new(preemptor.clone());
+    world.cluster.pods.insert(preemptor.uid().clone(), known);
+    Attempt {
+        world,
+        preemptor,
+        args: Value::Null,
+        nominated: Vec::new(),
+        said: None,
+        broken: Vec::new(),
+    }
+}
+
+impl Attempt {
+    fn args(mut self, percentage: u32, absolute: u32) -> Self {
+        self.args = json!({
+            "minCandidateNodesPercentage": percentage,
+            "minCandidateNodesAbsolute": absolute,
+        });
+        self
+    }
+
+    fn nominated(mut self, pods: Vec<Pod>) -> Self {
+        self.nominated = pods;
+        self
+    }
+
+    fn said(mut self, said: impl Fn(&str) -> Option<Status> + 'static) -> Self {
+        self.said = Some(Box::new(said));
+        self
+    }
+
+    fn broken(mut self, nodes: &[&'static str]) -> Self {
+        self.broken = nodes.to_vec();
+        self
+    }
+
+    fn run(self) -> Outcome {
+        let args = DefaultPreemptionArgs::decode(&self.args).expect("arguments");
+        let plugin = DefaultPreemption::new(args);
+        let mut world = self.world;
+        let pod = PodInfo::new(Arc::new(self.preemptor));
+        let (now, features) = (world.now, world.features);
+        let mut trial = Trial::new(&mut world, &pod);
+        trial.broken = self.broken;
+        let nominated = self.nominated.into_iter();
+        trial.nominated = nominated
+            .map(|p| Arc::new(PodInfo::new(Arc::new(p))))
+            .collect();
+        let before = trial.statuses();
+        let statuses = match self.said {
+            None => before.clone(),
+            Some(said) => {
+                let nodes = trial.world.cluster.nodes.iter();
+                nodes
+                    .filter_map(|view| Some((view.slot(), said(view.name())?)))
+                    .collect()
+            }
+        };
+        let mut outbox = Recorder::default();
+        let mut cx = PostFilterContext {
+            now,
+            features: &features,
+            outbox: &mut outbox,
+            dry_run: &mut trial,
+        };
+        let result = plugin.post_filter(&mut cx, &pod, &statuses);
+        let after = trial.statuses();
+        before.each(|node, status| {
+            assert_eq!(status, after.get(node), "the cluster is as before");
+            std::ops::ControlFlow::Continue(())
+        });
+        let nodes = &trial.world.cluster.nodes;
+        let tried = trial.tried.iter();
+        let tried = tried.map(|slot| nodes.get(*slot).expect("it exists").name().to_string());
+        Outcome {
+            result,
+            tried: tried.collect(),
+            outbox,
+        }
+    }
 }
 
 fn default(world: World, preemptor: Pod) -> String {
-    preempt(world, preemptor, json!(null), Vec::new()).text()
+    attempt(world, preemptor).run().text()
 }
 
 /// plugins 6.3, 6.8, 15.20, 16 (DefaultPreemption), P-11, P-12, edge cases 233 and 236: who has to go on one node. The new pod
@@ -459,217 +553,57 @@ fn budgets_are_spared_where_possible() {
     }
 }
 
-/// plugins 6.2.4, 6.4, 15.20, P-15, edge case 238: each step of the choice.
+/// P-12: whatever their budgets say, the victims are told in the order of their importance.
 #[test]
-fn the_cheapest_node_is_chosen() {
-    let two = |a: Vec<Pod>, b: Vec<Pod>| world(vec![("a", a), ("b", b)]);
-    for (name, world, expected) in [
-        (
-            "fewest broken budgets",
-            with_budget(
-                two(
-                    vec![labelled("low", 1, 4, "web")],
-                    vec![plain("higher", 5, 4)],
-                ),
-                budget("x", "web", 0, &[]),
-            ),
-            "b: higher",
-        ),
-        (
-            "lowest first victim",
-            two(
-                vec![plain("high", 5, 4)],
-                vec![plain("low1", 1, 2), plain("low2", 1, 2)],
-            ),
-            "b: low1 low2",
-        ),
-        (
-            "smallest sum",
-            two(
-                vec![plain("x", 5, 2), plain("y", 4, 2)],
-                vec![plain("z", 5, 2), plain("w", 1, 2)],
-            ),
-            "b: w z",
-        ),
-        // Each victim adds 2³¹, so fewer of them are cheaper even below zero.
-        (
-            "fewest victims",
-            two(
-                vec![plain("x", -5, 2), plain("y", -5, 2)],
-                vec![plain("z", -5, 4)],
-            ),
-            "b: z",
-        ),
-        (
-            "latest start",
-            two(
-                vec![started_at("x", 1, 4, 1)],
-                vec![started_at("y", 1, 4, 2)],
-            ),
-            "b: y",
-        ),
-        (
-            "the first by name",
-            two(
-                vec![started_at("x", 1, 4, 1)],
-                vec![started_at("y", 1, 4, 1)],
-            ),
-            "a: x",
-        ),
-    ] {
-        assert_eq!(default(world, plain("p", 10, 4)), expected, "{name}");
-    }
-}
-
-/// plugins 6.2.2, 16 (DefaultPreemption), P-9, edge cases 234 and 235: only nodes where evictions may help are tried, and the search goes on past enough candidates
-/// until one of them breaks no budget.
-#[test]
-fn the_search_ends_with_a_candidate_that_breaks_no_budget() {
-    let names = ["a", "b", "c", "d", "e", "f"];
-    let mut nodes: Vec<(&str, Vec<Pod>)> = Vec::new();
-    for name in names {
-        nodes.push((
-            name,
-            vec![labelled(
-                &format!("on-{name}"),
-                1,
-                4,
-                if name == "d" { "free" } else { "guarded" },
-            )],
-        ));
-    }
-    let world = with_budget(world(nodes), budget("x", "guarded", 0, &[]));
-    let one = json!({"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 1});
-    assert_eq!(
-        preempt(world, plain("p", 10, 4), one, Vec::new()).text(),
-        "d: on-d"
-    );
-}
-
-/// plugins 6.2.2, 15.1, P-6, P-8, edge case 234: what filters said decides where evictions are tried, and however many
-/// nodes there are, wherever the search begins, one of them is found.
-#[test]
-fn only_nodes_that_may_be_helped_are_tried() {
-    let unresolvable = Status::unresolvable("never");
-    for (name, status, expected) in [
-        ("may be helped", Status::unschedulable("full"), "b: on-b"),
-        (
-            "cannot be helped",
-            unresolvable.clone(),
-            "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
-        ),
-        (
-            "waits",
-            Status::new(Code::Pending, []),
-            "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
-        ),
-    ] {
-        for second in 0..6 {
-            let names = ["a", "b", "c"];
-            let there = names.map(|n| (n, vec![plain(&format!("on-{n}"), 1, 4)]));
-            let mut world = world(there.into());
-            world.now = world.now + berth_api::Duration::from_secs(second);
-            let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
-            let (now, features) = (world.now, world.features);
-            let mut trial = Trial::new(&mut world, &pod);
-            let mut statuses = NodeStatuses::new();
-            for view in trial.world.cluster.nodes.iter() {
-                let said = if view.name().as_str() == "b" {
-                    status.clone()
-                } else {
-                    unresolvable.clone()
-                };
-                statuses.insert(view.slot(), said);
-            }
-            let mut outbox = Recorder::default();
-            let mut cx = PostFilterContext {
-                now,
-                features: &features,
-                outbox: &mut outbox,
-                dry_run: &mut trial,
-            };
-            let result = DefaultPreemption::default().post_filter(&mut cx, &pod, &statuses);
-            let outcome = Outcome { result, outbox };
-            assert_eq!(outcome.text(), expected, "{name}, second {second}");
-        }
-    }
-}
-
-/// plugins 6.2.1, 15.21, P-4 to P-6, P-10, edge cases 240 and 247: who may not preempt, and that the nomination stays; without a candidate it is cleared.
-#[test]
-fn who_may_not_preempt() {
-    let going = |reason: &str| {
-        pod(
-            "victim",
-            1,
-            4,
-            json!({
-                "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-                "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason}]},
-            }),
-        )
+fn victims_go_in_the_order_of_their_importance() {
+    let young = |mut pod: Pod| {
+        pod.status.start_time = "2026-01-01T00:30:00Z".parse().ok();
+        pod
     };
-    let nominated = |cpu: u32| {
-        let mut preemptor = plain("p", 10, cpu);
-        preemptor.status.nominated_node_name = "n".into();
-        preemptor
+    let old = |mut pod: Pod| {
+        pod.status.start_time = "2026-01-01T00:10:00Z".parse().ok();
+        pod
     };
-    let mut never = plain("p", 10, 4);
-    never.spec.preemption_policy = Some("Never".into());
-    let waits = "preemption: not eligible due to a terminating pod on the nominated node.";
-    let helpless =
-        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
-    let nothing = Nominating::Set(Str::default());
-    for (name, there, preemptor, text, nominating) in [
+    for (guarded, pods, expected) in [
         (
-            "never",
-            plain("victim", 1, 4),
-            never,
-            "preemption: not eligible due to preemptionPolicy=Never.",
-            Nominating::Keep,
+            "web",
+            vec![labelled("low", 1, 2, "web"), labelled("high", 5, 2, "db")],
+            ["high", "low"],
         ),
         (
-            "its victim is going",
-            going("PreemptionByScheduler"),
-            nominated(4),
-            waits,
-            Nominating::Keep,
-        ),
-        // A pod that goes for another reason does not hold it back; it need not be told to go again.
-        (
-            "another pod is going",
-            going("EvictionByEvictionAPI"),
-            nominated(4),
-            "n: ",
-            Nominating::Set("n".into()),
+            "db",
+            vec![labelled("low", 1, 2, "web"), labelled("high", 5, 2, "db")],
+            ["high", "low"],
         ),
         (
-            "its node is out of the question now",
-            going("PreemptionByScheduler"),
-            nominated(8),
-            helpless,
-            nothing.clone(),
-        ),
-        (
-            "no candidate",
-            plain("victim", 1, 4),
-            plain("p", 10, 8),
-            helpless,
-            nothing,
+            "web",
+            vec![
+                young(labelled("young", 1, 2, "web")),
+                old(labelled("old", 1, 2, "db")),
+            ],
+            ["old", "young"],
         ),
     ] {
-        let outcome = preempt(
-            world(vec![("n", vec![there])]),
-            preemptor,
-            json!(null),
-            Vec::new(),
-        );
-        assert_eq!(outcome.text(), text, "{name}");
-        assert_eq!(outcome.result.nominating, nominating, "{name}");
+        let world = with_budget(world(vec![("n", pods)]), budget("x", guarded, 0, &[]));
+        let victims = attempt(world, plain("p", 10, 4)).run().victims();
+        assert_eq!(victims, expected, "{guarded} is guarded");
     }
-    let empty = preempt(World::new(), plain("p", 10, 1), json!(null), Vec::new());
-    assert_eq!(empty.text(), "preemption: no nodes available");
-    assert_eq!(empty.result.status.code(), Code::Error);
+}
+
+/// P-13: a pod uses up each of its budgets, also after one of them is broken. Pod a breaks its own budget and uses up
+/// the one that it shares with b: then b, which has to go, breaks that one, and the other node is cheaper.
+#[test]
+fn every_budget_of_a_pod_is_used_up() {
+    for (own, both, expected) in [(0, 1, "m: costly"), (5, 1, "n: a"), (0, 2, "n: b")] {
+        let mut shared = budget("both", "", both, &[]);
+        let either = json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]});
+        shared.spec.selector = serde_json::from_value(either).expect("a selector");
+        let there = vec![labelled("a", 5, 2, "web"), labelled("b", 1, 2, "db")];
+        let nodes = vec![("n", there), ("m", vec![plain("costly", 9, 4)])];
+        let world = with_budget(world(nodes), budget("own", "web", own, &[]));
+        let got = default(with_budget(world, shared), plain("p", 10, 2));
+        assert_eq!(got, expected, "{own} of its own, {both} of both");
+    }
 }
 
 /// plugins 6.3, 6.8, P-12: ports and anti-affinity are freed too, through AddPod and RemovePod.

@@ -38,6 +38,15 @@ fn a_preemptor_is_kept_out_until_its_victims_have_been_told() {
     assert!(w.attempt().ends_with(FULL));
     assert_eq!(w.deletions(), ["a"], "b follows a");
     assert_eq!(w.promised("vip"), "n1");
+    let written = w.calls.iter().find_map(|(_, call)| match call {
+        berth_framework::ApiCall::PatchPodStatus {
+            pod,
+            condition: Some(c),
+            nominated_node: Some(node),
+        } if pod.name == "vip" => Some(format!("{} {}, {node}", c.kind, c.reason)),
+        _ => None,
+    });
+    assert_eq!(written.as_deref(), Some("PodScheduled Unschedulable, n1"));
     assert_eq!(w.place_of("vip"), Some(QueuedIn::Unschedulable));
     // A node that is not big enough for it is no reason, one that is might be.
     w.node(node("tiny").capacity("1", "1Gi", "10"));
@@ -241,6 +250,78 @@ fn lower_pods_lose_their_promise() {
             assert_eq!(w.pods["earlier"].status.nominated_node_name, "");
         }
     }
+}
+
+/// queue P-24: a promise that is still being written is taken back all the same, and the pod ends without one.
+#[test]
+fn a_promise_that_is_being_written_is_taken_back() {
+    let mut w = full(FeatureGates::default());
+    w.pod(pod("earlier").priority(5).request("cpu", "2"));
+    assert!(w.attempt().ends_with(FULL));
+    assert_eq!(w.promised("earlier"), "n1");
+    assert_eq!(w.pods["earlier"].status.nominated_node_name, "");
+    w.pod(vip("vip", "2"));
+    let text = w.attempt();
+    assert!(text.starts_with("vip: "), "{text}");
+    assert_eq!(
+        (w.promised("earlier"), w.promised("vip")),
+        ("".into(), "n1".into())
+    );
+    w.answer_all();
+    assert_eq!(w.pods["earlier"].status.nominated_node_name, "");
+    assert_eq!(w.pods["vip"].status.nominated_node_name, "n1");
+}
+
+/// queue P-7: every budget that the cluster has now is heeded.
+#[test]
+fn budgets_of_the_cluster_are_heeded() {
+    let budget = |namespace: &str, allowed: u32| {
+        json!({
+            "metadata": {"name": "b", "namespace": namespace, "uid": "b"},
+            "spec": {"selector": {"matchLabels": {"app": "b"}}},
+            "status": {"disruptionsAllowed": allowed},
+        })
+    };
+    for (situation, budgets, victim) in [
+        ("none", vec![], "b"),
+        ("b may not go", vec![budget("default", 0)], "a"),
+        ("of others", vec![budget("other", 0)], "b"),
+        (
+            "b may go now",
+            vec![budget("default", 0), budget("default", 1)],
+            "b",
+        ),
+    ] {
+        let mut w = World::new();
+        w.node(node("n1").capacity("2", "1Gi", "10"));
+        w.pod(small("a").priority(1).label("app", "a").on("n1"));
+        w.pod(small("b").label("app", "b").on("n1"));
+        for budget in budgets {
+            w.object(Kind::PodDisruptionBudget, budget);
+        }
+        w.pod(vip("vip", "1"));
+        assert!(w.attempt().ends_with(FULL), "{situation}");
+        assert_eq!(w.deletions(), [victim], "{situation}");
+    }
+}
+
+/// queue P-12: a pod that is only about to be bound may have to go, too.
+#[test]
+fn pods_on_their_way_to_the_node_are_victims_too() {
+    let mut w = World::new();
+    w.node(node("n1").capacity("1", "1Gi", "10"));
+    w.pod(small("late"));
+    assert_eq!(w.attempt(), "late on n1");
+    w.pod(vip("vip", "1"));
+    assert!(w.attempt().ends_with(FULL));
+    assert_eq!(w.promised("vip"), "n1");
+    w.answer_all();
+    assert!(
+        !w.pods.contains_key("late"),
+        "it is bound first, then deleted"
+    );
+    w.advance(10);
+    assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
 /// queue edge case 248: the promised node goes away, and the preemptor is tried elsewhere.

@@ -11,13 +11,12 @@ fn victims_are_told_why() {
     lower.status.nominated_node_name = "n".into();
     let mut equal = plain("equal", 10, 1);
     equal.status.nominated_node_name = "n".into();
+    let mut elsewhere = plain("elsewhere", 5, 1);
+    elsewhere.status.nominated_node_name = "m".into();
     let nodes = vec![("n", vec![plain("b", 1, 2), plain("a", 2, 2)])];
-    let outcome = preempt(
-        world(nodes),
-        plain("p", 10, 4),
-        json!(null),
-        vec![lower, equal],
-    );
+    let outcome = attempt(world(nodes), plain("p", 10, 4))
+        .nominated(vec![lower, equal, elsewhere])
+        .run();
     assert_eq!(outcome.text(), "n: a b");
     let [
         ApiCall::PatchPodStatus {
@@ -67,6 +66,19 @@ fn victims_are_told_why() {
     assert_eq!(outcome.outbox.events, [], "nothing is said before it is so");
 }
 
+/// P-17: the victim is told which scheduler it was.
+#[test]
+fn the_condition_names_the_scheduler() {
+    let mut preemptor = plain("p", 10, 4);
+    preemptor.spec.scheduler_name = "second".into();
+    let nodes = vec![("n", vec![plain("a", 1, 4)])];
+    let outcome = attempt(world(nodes), preemptor).run();
+    assert_eq!(
+        outcome.outbox.preemptions[0].victims[0].condition.message,
+        "second: preempting to accommodate a higher priority pod"
+    );
+}
+
 /// P-1, P-19, P-20: every attempt counts, and so do the victims: all of them, unless every one is on its way already.
 #[test]
 fn attempts_and_victims_are_counted() {
@@ -80,6 +92,7 @@ fn attempts_and_victims_are_counted() {
     let two = || vec![plain("a", 1, 2), plain("b", 2, 2)];
     for (name, there, preemptor, expected) in [
         ("not allowed to", two(), never, vec![PreemptionAttempt]),
+        ("in vain", two(), plain("p", 1, 4), vec![PreemptionAttempt]),
         (
             "two victims",
             two(),
@@ -100,7 +113,7 @@ fn attempts_and_victims_are_counted() {
         ),
     ] {
         let world = world(vec![("n", there)]);
-        let outcome = preempt(world, preemptor, json!(null), Vec::new());
+        let outcome = attempt(world, preemptor).run();
         assert_eq!(outcome.outbox.observations, expected, "{name}");
         let told = outcome.outbox.preemptions.len();
         assert_eq!(
@@ -165,6 +178,66 @@ fn without_the_gate_evictions_are_waited_for() {
     }
 }
 
+/// P-19, P-24, case 241: without the gate, too, one that goes already is not told again, all victims are counted, and
+/// the promises of lower pods end when everybody has been told; not when a victim refuses to go.
+#[test]
+fn without_the_gate_promises_end_when_all_have_been_told() {
+    for (answer, ended) in [
+        (Wake::Call(Ok(())), true),
+        (
+            Wake::Call(Err(CallError::new(CallErrorKind::Refused, "no"))),
+            false,
+        ),
+    ] {
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let there = vec![plain("a", 1, 2), pod("going", 2, 2, deleted)];
+        let mut world = world(vec![("n", there)]);
+        world.features = world
+            .features
+            .with(Feature::SchedulerAsyncPreemption, false);
+        let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
+        world.cluster.pods.insert("p".into(), pod.pod.clone());
+        let (now, features) = (world.now, world.features);
+        let mut trial = Trial::new(&mut world, &pod);
+        let mut lower = plain("lower", 5, 1);
+        lower.status.nominated_node_name = "n".into();
+        trial.nominated = vec![Arc::new(PodInfo::new(Arc::new(lower)))];
+        let before = trial.statuses();
+        let mut outbox = Recorder::default();
+        let mut cx = PostFilterContext {
+            now,
+            features: &features,
+            outbox: &mut outbox,
+            dry_run: &mut trial,
+        };
+        let plugin = DefaultPreemption::default();
+        let step = plugin.start_post_filter(&mut cx, &pod, &before);
+        assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
+        let step = plugin.resume_post_filter(&mut cx, &pod, &before, answer);
+        assert!(matches!(step, PostFilterStep::Done(_)), "{step:?}");
+        let calls: Vec<String> = outbox
+            .calls
+            .iter()
+            .map(|call| match call {
+                ApiCall::DeletePod { pod, .. } => format!("delete {}", pod.name),
+                ApiCall::PatchPodStatus {
+                    pod,
+                    nominated_node: Some(node),
+                    ..
+                } => format!("{} is promised {node:?}", pod.name),
+                other => format!("{other:?}"),
+            })
+            .collect();
+        let all = ["delete a", "lower is promised \"\""];
+        assert_eq!(calls, all[..if ended { 2 } else { 1 }]);
+        assert!(
+            outbox
+                .observations
+                .contains(&Observation::PreemptionVictims(2))
+        );
+    }
+}
+
 /// P-17: the same with victims that are not bound yet: no call, and the event says so.
 #[test]
 fn without_the_gate_pods_are_stopped_in_memory_too() {
@@ -173,6 +246,7 @@ fn without_the_gate_pods_are_stopped_in_memory_too() {
         .features
         .with(Feature::SchedulerAsyncPreemption, false);
     let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
+    world.cluster.pods.insert("p".into(), pod.pod.clone());
     let (now, features) = (world.now, world.features);
     let mut trial = Trial::new(&mut world, &pod);
     let before = trial.statuses();
@@ -195,22 +269,24 @@ fn without_the_gate_pods_are_stopped_in_memory_too() {
     );
 }
 
-/// plugins 6.6, 15.19, 15.30, P-21: a pod whose victims are being told to go is kept out, with the gate, and a
-/// deleted pod wakes nobody on this plugin's behalf.
+/// plugins 6.6, 15.19, 15.30, P-21, P-22: a pod whose victims are being told to go is kept out, with the gate, and a
+/// deleted pod wakes nobody on this plugin's behalf. Where the message may reach the pod's status, it is made for users.
 #[test]
 fn a_preemptor_is_kept_out_while_its_victims_are_told() {
     let preemptor = plain("p", 10, 1);
-    for (preempting, gate, expected) in [
-        (false, true, None),
-        (
-            true,
-            true,
-            Some("waiting for the preemption for this pod to be finished"),
-        ),
-        (true, false, None),
+    let for_users = "Waiting until the pods of lower priority that make room for this pod have been told to stop";
+    let as_there = "waiting for the preemption for this pod to be finished";
+    for (preempting, gate, in_status, expected) in [
+        (false, true, true, None),
+        (true, true, true, Some(for_users)),
+        (true, true, false, Some(as_there)),
+        (true, false, true, None),
     ] {
         let mut world = World::new();
-        world.features = world.features.with(Feature::SchedulerAsyncPreemption, gate);
+        world.features = world
+            .features
+            .with(Feature::SchedulerAsyncPreemption, gate)
+            .with(Feature::SchedulerPreEnqueuePodStatus, in_status);
         if preempting {
             world.cluster.preempting.insert("p".into());
         }
@@ -224,6 +300,10 @@ fn a_preemptor_is_kept_out_while_its_victims_are_told() {
             }
         }
     }
+    assert!(
+        DefaultPreemption::default().follows_attempt(),
+        "a pod that is Unschedulable goes on saying so meanwhile"
+    );
     let got = crate::testing::hint(
         DefaultPreemption::default(),
         &World::new(),
@@ -249,7 +329,7 @@ fn a_victim_goes_from_when_its_deletion_is_handed_over() {
     });
     let going = Arc::new(pod("victim", 1, 4, going));
     world.cluster.pods.insert("victim".into(), going);
-    let outcome = preempt(world, preemptor, json!(null), Vec::new());
+    let outcome = attempt(world, preemptor).run();
     assert_eq!(
         outcome.text(),
         "preemption: not eligible due to a terminating pod on the nominated node."

@@ -7,7 +7,7 @@ use berth_api::Duration;
 use berth_framework::Status;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
-use berth_framework::stage::{Eviction, Observation, Preemption};
+use berth_framework::stage::{Eviction, Observation, Preemption, Step, Wait, WaitOn};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 
 /// Evicts these pods, in this order, for whoever fits nowhere, once.
@@ -130,7 +130,7 @@ fn a_victim_that_is_gone_is_no_failure() {
     );
 }
 
-/// P-20, edge case 242: when one refuses to go, the last is spared and the preemptor tried again.
+/// P-20, P-23, case 242: when one refuses to go, the last is spared and the preemptor tried again.
 #[test]
 fn a_refusal_spares_the_last_victim() {
     for (refuses, told, spared) in [("a", vec!["b"], "c"), ("b", vec!["a"], "c")] {
@@ -152,10 +152,8 @@ fn a_refusal_spares_the_last_victim() {
             "{:?}",
             w.log
         );
-        assert_eq!(
-            w.metric(Metric::PreemptionGoroutinesExecutions, &["error"]),
-            1.0
-        );
+        let counted = |result| w.metric(Metric::PreemptionGoroutinesExecutions, &[result]);
+        assert_eq!((counted("error"), counted("success")), (1.0, 0.0));
     }
 }
 
@@ -187,7 +185,7 @@ fn a_last_victim_seen_going_ends_the_wait() {
     }
 }
 
-/// A preemptor that went away needs nobody's room: its last victim stays.
+/// P-20: a preemptor that went away needs nobody's room: its last victim stays.
 #[test]
 fn nobody_goes_for_a_preemptor_that_is_gone() {
     let mut w = full(&["a", "b"]);
@@ -239,35 +237,54 @@ fn who_was_promised_the_node_is_tried_when_a_victim_has_gone() {
     }
 }
 
-/// P-17, edge case 245: a victim that is only about to be bound is stopped without a call.
+/// P-17, case 245: a victim that is only about to be bound is stopped without a call, and fails with the reason.
 #[test]
 fn a_victim_that_is_not_bound_is_stopped_in_memory() {
-    let holds = fake("Holds").permit(|_, pod, _| {
-        if pod.pod.name().as_str() == "vip" {
-            PermitResult::Done(Status::success())
-        } else {
-            PermitResult::Wait(Duration::from_secs(60))
+    let holds = || {
+        fake("Slow").permit(|_, pod, _| match pod.pod.name().as_str() {
+            "b" => PermitResult::Wait(Duration::from_secs(60)),
+            _ => PermitResult::Done(Status::success()),
+        })
+    };
+    let prepares = || {
+        fake("Slow").pre_bind(|cx, _, pod, _, wake| match wake {
+            None if pod.pod.name() == "b" => Step::Wait(Wait {
+                on: WaitOn::Timer,
+                deadline: cx.now + Duration::from_secs(5),
+            }),
+            _ => Step::success(),
+        })
+    };
+    for (situation, slow, failure) in [
+        (
+            "held back by Permit",
+            holds(),
+            "waiting on permit for pod: preempted",
+        ),
+        ("being prepared", prepares(), "preempted by Preempt"),
+    ] {
+        let mut w = world([fits(), slow, preempts(&["a", "b"])]);
+        w.applied(node("n1").capacity("2", "1Gi", "10").object());
+        w.pod(pod("a").on("n1").request("cpu", "1"));
+        w.pod(pod("b").request("cpu", "1"));
+        assert_eq!(w.attempt(), "on n1", "{situation}");
+        w.pod(pod("vip").priority(5).request("cpu", "2"));
+        assert!(w.attempt().starts_with("0/1"), "{situation}");
+        w.events.clear();
+        assert_eq!(deletions(&w), ["delete a"], "{situation}");
+        deletion_ends(&mut w, "a", None);
+        assert_eq!(deletions(&w), NONE, "{situation}");
+        let events = w.events_text();
+        for text in [
+            "Normal Preempted a goes".to_owned(),
+            "Normal Preempted b goes (in kube-scheduler memory).".to_owned(),
+            format!("Warning FailedScheduling {failure}"),
+        ] {
+            assert!(events.contains(&text), "{situation}: {text}: {events:?}");
         }
-    });
-    let mut w = world([fits(), holds, preempts(&["a", "b"])]);
-    w.applied(node("n1").capacity("2", "1Gi", "10").object());
-    w.pod(pod("a").on("n1").request("cpu", "1"));
-    w.pod(pod("b").request("cpu", "1"));
-    assert_eq!(w.attempt(), "on n1");
-    w.pod(pod("vip").priority(5).request("cpu", "2"));
-    assert!(w.attempt().starts_with("0/1"));
-    w.events.clear();
-    assert_eq!(deletions(&w), ["delete a"]);
-    deletion_ends(&mut w, "a", None);
-    assert_eq!(deletions(&w), NONE);
-    let events = w.events_text();
-    let expected = ["a goes", "b goes (in kube-scheduler memory)."];
-    for note in expected {
-        let text = format!("Normal Preempted {note}");
-        assert!(events.contains(&text), "{events:?}");
+        assert!(!is_preempting(&w), "{situation}");
+        assert_eq!(w.on("n1"), NONE, "{situation}");
     }
-    assert!(!is_preempting(&w));
-    assert_eq!(w.on("n1"), Vec::<String>::new());
 }
 
 /// P-17, P-18, edge case 245: a victim whose binding is on its way can only be deleted, and is, after it.
@@ -292,11 +309,13 @@ fn a_victim_that_is_being_bound_is_deleted() {
     );
 }
 
-/// P-1, P-20, P-23: what the metrics tell.
+/// P-1, P-20, P-23: what the metrics tell: the victims when they are chosen, the time when they have been told.
 #[test]
 fn preemptions_are_counted() {
     let mut w = full(&["a", "b", "c"]);
     assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 1.0);
+    let executions = |w: &World| w.metric(Metric::PreemptionGoroutinesExecutions, &["success"]);
+    assert_eq!(executions(&w), 0.0, "it goes on");
     let metrics = w.core.metrics();
     let Some(Value::Histogram(victims)) = metrics.get(Metric::PreemptionVictims, &[]) else {
         panic!("the victims were counted");
@@ -312,4 +331,15 @@ fn preemptions_are_counted() {
         panic!("the time was taken");
     };
     assert_eq!((took.count(), took.sum), (1, 3.0));
+    assert_eq!(executions(&w), 1.0);
+
+    let mut w = full(&["a", "b"]);
+    w.advance(Duration::from_secs(2));
+    deletion_ends(&mut w, "a", Some(CallErrorKind::Refused));
+    let metrics = w.core.metrics();
+    let took = metrics.get(Metric::PreemptionGoroutinesDuration, &["error"]);
+    let Some(Value::Histogram(took)) = took else {
+        panic!("the time of a failure is taken, too");
+    };
+    assert_eq!((took.count(), took.sum), (1, 2.0));
 }
