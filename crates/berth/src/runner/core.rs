@@ -133,7 +133,10 @@ impl Core {
             Input::Job(id, result) => self.scheduler.job_done(id, result, now),
             // Nobody is hurt when the one who asked has gone.
             Input::Metrics(answer) => drop(answer.send(self.scheduler.metrics().render())),
-            Input::Stop => return Next::Stop,
+            Input::Stop => {
+                self.scheduler.close(now);
+                return Next::Stop;
+            }
         }
         Next::GoOn
     }

@@ -236,9 +236,13 @@ impl Scheduler {
         outcome
     }
 
-    /// The scheduler stops: events are not kept for pods any more. Calls on their way may still be answered.
-    pub fn close(&mut self) {
+    /// The scheduler stops: events are not kept for pods any more, and no call is made. What is on its way may still be
+    /// answered.
+    pub fn close(&mut self, now: Time) {
         self.queue.close();
+        self.io.dispatcher.close(now);
+        // Whoever made them would only make others.
+        self.io.dispatcher.take_finished();
     }
 
     // --- outputs -------------------------------------------------------------------------------------------

@@ -526,3 +526,127 @@ fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
         assert_eq!(w.attempt(), "on n1", "{situation}: the other has the room");
     }
 }
+
+/// D-1, D-25: without the gate, a pod that goes while its status is being written, or waits to be, is nowhere any more;
+/// the calls that were not sent are not.
+#[test]
+fn without_the_gate_a_pod_may_go_during_its_status_call() {
+    type Change = fn(&mut World);
+    let changes: [(&str, Change, Option<QueuedIn>); 3] = [
+        ("deleted", |w| w.deleted("p"), None),
+        (
+            "bound by another scheduler",
+            |w| w.change("p", |p| p.on("n1")),
+            None,
+        ),
+        (
+            "changed",
+            |w| w.change("p", |p| p.label("a", "b")),
+            Some(QueuedIn::Unschedulable),
+        ),
+    ];
+    for (situation, change, place) in changes {
+        for behind_another in [true, false] {
+            let what = format!("{situation}, behind another call: {behind_another}");
+            let features = FeatureGates::default()
+                .with(Feature::SchedulerAsyncAPICalls, false)
+                .with(Feature::SchedulerPreEnqueuePodStatus, false);
+            let mut w = World::new([no(), binder()], features);
+            w.applied(node("n1").object());
+            w.pod(pod("p"));
+            if behind_another {
+                let call = ApiCall::PatchPodStatus {
+                    pod: PodRef::of(&w.pods["p"]),
+                    condition: None,
+                    nominated_node: Some("n1".into()),
+                };
+                w.core.io.call(call, Duration::ZERO, w.now);
+            }
+            assert!(w.attempt().starts_with("0/1"), "{what}");
+            assert_eq!(
+                w.core.queue().in_flight_len(),
+                1,
+                "{what}: it returns later"
+            );
+            change(&mut w);
+            while !w.calls.is_empty() {
+                w.fail(CallErrorKind::NotFound);
+            }
+            assert_eq!(w.core.queue().in_flight_len(), 0, "{what}");
+            assert_eq!(w.place_of("p"), place, "{what}");
+            assert!(w.core.dispatcher().is_empty(), "{what}");
+        }
+    }
+}
+
+/// D-7, D-10: a binding that waits gives way to the deletion of its pod, and has failed by that: its room is free. Should
+/// the deletion be refused, the pod is tried again.
+#[test]
+fn a_binding_that_gives_way_to_a_deletion_has_failed() {
+    for refused in [true, false] {
+        let mut w = world([fits()]);
+        w.applied(node("n1").capacity("1", "1Gi", "9").object());
+        w.pod(pod("p").request("cpu", "1"));
+        let nominate = ApiCall::PatchPodStatus {
+            pod: PodRef::of(&w.pods["p"]),
+            condition: None,
+            nominated_node: Some("n1".into()),
+        };
+        w.core.io.call(nominate, Duration::ZERO, w.now);
+        w.take();
+        assert_eq!(w.attempt(), "on n1");
+        assert_eq!(w.calls.len(), 1, "the binding waits for the patch");
+        let victim = w.pods["p"].clone();
+        let delete = ApiCall::DeletePod {
+            pod: PodRef::of(&victim),
+            condition: ConditionPatch::of(
+                &victim,
+                "DisruptionTarget",
+                "True",
+                "PreemptionByScheduler",
+                "",
+            ),
+        };
+        w.core.io.call(delete, Duration::ZERO, w.now);
+        w.advance(Duration::ZERO);
+        assert_eq!(w.core.bindings_in_flight(), 0);
+        assert_eq!(w.on("n1"), Vec::<String>::new());
+        assert_eq!(
+            w.events_text(),
+            [
+                "Warning FailedScheduling running Bind plugin \"Binder\": a more relevant call was enqueued for this \
+                 object: call overwritten"
+            ]
+        );
+        w.answer(None);
+        assert_eq!(w.calls_text(), ["delete p"], "and nothing else");
+        w.answer(refused.then_some("an admission webhook says no"));
+        w.advance(Duration::from_secs(10));
+        let expected = if refused { "on n1" } else { "idle" };
+        assert_eq!(w.attempt(), expected, "refused: {refused}");
+    }
+}
+
+/// D-16, D-28: a scheduler that stops makes no call any more, held back or not; an answer may still come.
+#[test]
+fn a_scheduler_that_stops_makes_no_calls() {
+    let mut w = world([]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "on n1");
+    w.pod(pod("q")).pod(pod("r"));
+    for (name, delay) in [("q", 0), ("r", 5)] {
+        let call = ApiCall::PatchPodStatus {
+            pod: PodRef::of(&w.pods[name]),
+            condition: None,
+            nominated_node: Some("n1".into()),
+        };
+        w.core.io.call(call, Duration::from_secs(delay), w.now);
+    }
+    let (id, _) = w.calls.remove(0);
+    w.core.close(w.now);
+    w.core.complete(id, Ok(()), w.now);
+    w.advance(Duration::from_secs(60));
+    assert_eq!(w.calls_text(), NONE);
+    assert!(w.core.dispatcher().is_empty());
+}
