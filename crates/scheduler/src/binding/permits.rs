@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn the_first_word_counts() {
         type Act = fn(&mut Permits) -> bool;
-        let cases: [(&str, Act, Option<&str>); 7] = [
+        let cases: [(&str, Act, Option<&str>); 9] = [
             (
                 "one of two allows",
                 |p| {
@@ -253,6 +253,16 @@ mod tests {
                 Some("Success: "),
             ),
             (
+                "preempted after it was rejected",
+                |p| p.reject("uid-p", "A", "no") && !p.preempt("uid-p", "B"),
+                Some("Unschedulable: no"),
+            ),
+            (
+                "rejected after it was preempted",
+                |p| p.preempt("uid-p", "B") && !p.reject("uid-p", "A", "no"),
+                Some("Error: preempted"),
+            ),
+            (
                 "preempted",
                 |p| p.preempt("uid-p", "A"),
                 Some("Error: preempted"),
@@ -279,6 +289,7 @@ mod tests {
         }
     }
 
+    /// C-42.
     #[test]
     fn preparation_can_be_stopped_until_it_is_over() {
         let mut permits = Permits::default();

@@ -107,8 +107,9 @@ impl Scheduler {
             self.queue.done(&pod.uid);
             return outcome;
         }
+        // Of a bound pod nothing of this is true any more.
         let call = match found {
-            Found::Gone => None,
+            Found::Gone | Found::Bound => None,
             _ => self.status_patch(&pod, reason, &failure),
         };
         let waits_for_patch =

@@ -22,7 +22,8 @@ fn waits(name: &'static str, seconds: u64) -> FakePlugin {
     })
 }
 
-/// C-52, edge case 218.
+/// C-43, C-52, C-53, case 218: what the pod frees is told before its own failure is handled, to all others; it has
+/// left the log of events long before, and comes back by its backoff.
 #[test]
 fn a_failed_binding_gives_its_room_back_and_wakes_others() {
     let mut w = world([fits()]);
@@ -36,6 +37,11 @@ fn a_failed_binding_gives_its_room_back_and_wakes_others() {
     w.answer(Some("the API said no"));
     assert_eq!(w.on("n1"), Vec::<String>::new());
     let message = "running Bind plugin \"Binder\": the API said no";
+    let line = format!("Failed to bind pod default/a: {message}");
+    assert_eq!(
+        w.logged("Failed to bind"),
+        [(crate::LogLevel::Debug, line.as_str())]
+    );
     assert_eq!(
         w.events_text(),
         [format!("Warning FailedScheduling {message}")]
@@ -82,6 +88,68 @@ fn bind_plugins_take_turns_until_one_does_not_skip() {
         ["Warning FailedScheduling no Bind plugin has bound the pod"]
     );
     assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
+}
+
+/// F-18: a rejection is told under the plugin's name, and nobody else is asked.
+#[test]
+fn a_bind_plugin_may_turn_the_pod_down() {
+    let no = fake("No").bind(|_, _, _, _, _| Step::Done(Status::unschedulable("not mine")));
+    let never = fake("Never").bind(|_, _, _, _, _| panic!("asked after a refusal"));
+    let mut w = World::new([no, never], FeatureGates::default());
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w.attempt();
+    assert_eq!(
+        w.events_text(),
+        ["Warning FailedScheduling 0/1 nodes are available: 1 not mine."]
+    );
+    assert_eq!(w.rejectors_of("p").0, ["No"]);
+    assert!(w.place_of("p").is_some_and(QueuedIn::is_backoff), "C-41");
+}
+
+/// F-16, C-39: only who has something to do works before the binding, and with the gate off everybody does, unasked.
+#[test]
+fn pre_bind_is_for_those_who_have_something_to_do() {
+    for (gate, worked) in [(true, "B"), (false, "A B")] {
+        let (send, receive) = std::sync::mpsc::sync_channel(10);
+        let works = |name: &'static str, pre_flight: Status| {
+            let (send, asked) = (send.clone(), send.clone());
+            fake(name)
+                .pre_flight(move |_, _| {
+                    let _ = asked.try_send(format!("{name}?"));
+                    pre_flight.clone()
+                })
+                .pre_bind(move |_, _, _, _, _| {
+                    let _ = send.try_send(name.to_owned());
+                    Step::success()
+                })
+        };
+        let plugins = [works("A", Status::skip()), works("B", Status::success())];
+        let features = FeatureGates::default().with(Feature::NominatedNodeNameForExpectation, gate);
+        let mut w = World::new(plugins.into_iter().chain([binder()]), features);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        w.attempt();
+        let heard: Vec<String> = receive.try_iter().collect();
+        let asked = if gate { "A? B? " } else { "" };
+        assert_eq!(heard.join(" "), format!("{asked}{worked}"), "{gate}");
+    }
+}
+
+/// C-39: when the node cannot be announced the binding goes on all the same.
+#[test]
+fn a_failed_announcement_is_only_logged() {
+    let mut w = world([waits("Slow", 1)]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w.attempt();
+    assert_eq!(w.calls_text(), ["patch p nominated=\"n1\""]);
+    w.answer(Some("no"));
+    assert_eq!(w.logged("Error updating pod default/p").len(), 1);
+    w.advance(Duration::from_secs(1));
+    w.answer_all();
+    assert_eq!(w.on("n1"), ["p"]);
+    assert_eq!(w.core.bindings_in_flight(), 0);
 }
 
 /// F-16, C-39, edge case 215.
@@ -179,7 +247,31 @@ fn pre_bind_plugins_work_in_groups() {
     assert_eq!(w.on("n1"), ["p"]);
 }
 
-/// Edge case 216: PreBind's rejection is an error in effect, as no events were kept.
+/// F-17: who has nothing to do is in no group; it parts its neighbours only if it works alone.
+#[test]
+fn plugins_with_nothing_to_do_are_left_out_of_their_groups() {
+    for (situation, idle, seconds) in [
+        ("one that works alone", waits("Idle", 50), 3 + 2),
+        ("one of many", waits("Idle", 50).parallel(), 3),
+    ] {
+        let mut w = world([
+            waits("A", 3).parallel(),
+            idle.pre_flight(|_, _| Status::skip()),
+            waits("B", 2).parallel(),
+        ]);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        w.attempt();
+        w.answer_all();
+        let bound_after = (1..20).find(|_| {
+            w.advance(Duration::from_secs(1));
+            !w.calls.is_empty()
+        });
+        assert_eq!(bound_after, Some(seconds), "{situation}");
+    }
+}
+
+/// C-41, edge case 216: PreBind's rejection is an error in effect, as no events were kept.
 #[test]
 fn a_failing_pre_bind_stops_its_siblings() {
     for (status, message) in [
@@ -189,6 +281,7 @@ fn a_failing_pre_bind_stops_its_siblings() {
             "0/1 nodes are available: 1 no.",
         ),
     ] {
+        let status_rejects = status.is_rejected();
         let resumed = Arc::new(AtomicBool::new(false));
         let seen = resumed.clone();
         let mut w = world([
@@ -211,10 +304,17 @@ fn a_failing_pre_bind_stops_its_siblings() {
         w.applied(node("n1").object());
         w.pod(pod("p"));
         w.attempt();
+        assert_eq!(w.core.queue().in_flight_len(), 0, "{message}");
         assert_eq!(
             w.events_text(),
             [format!("Warning FailedScheduling {message}")]
         );
+        let rejectors = if status_rejects {
+            vec!["B".to_owned()]
+        } else {
+            vec![]
+        };
+        assert_eq!(w.rejectors_of("p").0, rejectors);
         assert_eq!(w.on("n1"), Vec::<String>::new());
         let place = w.place_of("p");
         assert!(
@@ -379,6 +479,46 @@ fn what_is_scheduled_is_counted() {
         panic!("the second attempt succeeded");
     };
     assert_eq!((sli.count(), sli.sum), (1, 400.0));
+}
+
+/// C-44: attempts are told one by one up to fourteen, and together from fifteen on.
+#[test]
+fn many_attempts_are_told_as_fifteen_and_more() {
+    for (attempts, label) in [(1, "1"), (14, "14"), (15, "15+"), (16, "15+")] {
+        let left = Arc::new(std::sync::atomic::AtomicU32::new(attempts - 1));
+        let count = left.clone();
+        let mut w = world([fake("Gate").filter(move |_, _, _| {
+            match count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) {
+                Ok(_) => Status::unschedulable("shut"),
+                Err(_) => Status::success(),
+            }
+        })]);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        for _ in 1..attempts {
+            assert!(w.attempt().starts_with("0/1"));
+            w.answer_all();
+            w.advance(Duration::from_secs(400));
+        }
+        assert_eq!(w.attempt(), "on n1");
+        w.answer_all();
+        let metrics = w.core.metrics();
+        let histogram = |metric, labels: &[&str]| match metrics.get(metric, labels) {
+            Some(crate::metrics::Value::Histogram(h)) => (h.count(), h.sum),
+            _ => (0, 0.0),
+        };
+        let waited = f64::from(400 * (attempts - 1));
+        let sli = histogram(Metric::PodSchedulingSliDuration, &[label]);
+        assert_eq!(sli, (1, waited), "{attempts}");
+        let all = histogram(Metric::PodSchedulingAttempts, &[]);
+        assert_eq!(all, (1, f64::from(attempts)));
+        let labels = ["scheduled", "default-scheduler"];
+        assert_eq!(w.metric(Metric::ScheduleAttempts, &labels), 1.0);
+        let latency = histogram(Metric::SchedulingAttemptDuration, &labels);
+        assert_eq!(latency, (1, 0.0), "from the beginning of this cycle");
+        let flushed = w.metric(Metric::PodScheduledAfterFlush, &[]);
+        assert_eq!(flushed, if attempts > 1 { 1.0 } else { 0.0 });
+    }
 }
 
 /// C-1.

@@ -73,6 +73,33 @@ fn post_filter_adds_its_word_and_nominates() {
             format!("{base} broken"),
             None,
         ),
+        (
+            "after an error nobody is asked",
+            vec![
+                post_filter("A", Status::error("broken"), Nominating::Keep),
+                post_filter("B", Status::success(), set("n1")),
+            ],
+            format!("{base} broken"),
+            None,
+        ),
+        (
+            "who has no opinion leaves that of another",
+            vec![
+                post_filter("A", Status::unschedulable("a"), set("n1")),
+                post_filter("B", Status::pending("b"), Nominating::Keep),
+            ],
+            format!("{base} a, b"),
+            Some("n1"),
+        ),
+        (
+            "the last opinion counts",
+            vec![
+                post_filter("A", Status::unschedulable("a"), set("n1")),
+                post_filter("B", Status::unschedulable("b"), set("n2")),
+            ],
+            format!("{base} a, b"),
+            Some("n2"),
+        ),
     ] {
         let mut w = world([no()].into_iter().chain(plugins));
         w.applied(node("n1").object());
@@ -83,6 +110,16 @@ fn post_filter_adds_its_word_and_nominates() {
             patch += &format!(" nominated={node:?}");
         }
         assert_eq!(w.calls_text(), [patch], "{situation}");
+        let complaint = w.logged("Status after running PostFilter").len();
+        assert_eq!(
+            complaint,
+            usize::from(message.contains("broken")),
+            "{situation}"
+        );
+        let labels = ["unschedulable", "default-scheduler"];
+        let unschedulable = w.metric(crate::metrics::Metric::ScheduleAttempts, &labels);
+        assert_eq!(unschedulable, 1.0, "{situation}");
+        assert_eq!(w.rejectors_of("p").0, ["No"], "{situation}");
         let expected = nominated.unwrap_or("n0");
         let nominator = w.core.queue().nominator();
         let node = nominator.node_of("uid-p").map_or("", |n| n.as_str());
@@ -126,6 +163,10 @@ fn a_nomination_counts_before_it_is_written() {
     assert_eq!(w.on("n1"), ["high"]);
 }
 
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
 /// Notes in which order Reserve and Unreserve are called.
 fn reserving(
     name: &'static str,
@@ -147,7 +188,7 @@ fn reserving(
         })
 }
 
-/// F-13, F-14, C-36 to C-38, edge case 212.
+/// F-13, F-14, C-29, C-36 to C-38, edge case 212: also plugins that have booked nothing take it back.
 #[test]
 fn reserve_and_permit_failures_take_everything_back() {
     type Case = (
@@ -157,6 +198,7 @@ fn reserve_and_permit_failures_take_everything_back() {
         &'static str,
         &'static str,
         QueuedIn,
+        (&'static [&'static str], &'static [&'static str]),
     );
     let cases: [Case; 5] = [
         (
@@ -164,56 +206,69 @@ fn reserve_and_permit_failures_take_everything_back() {
             Status::unschedulable("taken"),
             None,
             "0/1 nodes are available: 1 taken.",
-            "+A +B -B -A",
+            "+A +B -C -B -A",
             QueuedIn::Unschedulable,
+            (&["B"], &[]),
         ),
         (
             "Reserve waits for something",
             Status::pending("soon"),
             None,
             "0/1 nodes are available: 1 soon.",
-            "+A +B -B -A",
+            "+A +B -C -B -A",
             QueuedIn::Unschedulable,
+            (&[], &["B"]),
         ),
         (
             "Reserve breaks",
             Status::error("oops"),
             None,
             "error: running Reserve plugin \"B\": oops",
-            "+A +B -B -A",
+            "+A +B -C -B -A",
             QueuedIn::ErrorBackoff,
+            (&[], &[]),
         ),
         (
             "Permit rejects",
             Status::success(),
             Some(Status::unschedulable("not now")),
             "0/1 nodes are available: 1 not now.",
-            "+A +B -B -A",
+            "+A +B +C -C -B -A",
             QueuedIn::Unschedulable,
+            (&["P"], &[]),
         ),
         (
             "Permit breaks",
             Status::success(),
             Some(Status::error("oops")),
             "error: running Permit plugin \"P\": oops",
-            "+A +B -B -A",
+            "+A +B +C -C -B -A",
             QueuedIn::ErrorBackoff,
+            (&[], &[]),
         ),
     ];
-    for (situation, reserve, permit, outcome, order, place) in cases {
+    for (situation, reserve, permit, outcome, order, place, rejectors) in cases {
         let (send, receive) = std::sync::mpsc::sync_channel(100);
         let send = Arc::new(send);
         let mut plugins = vec![
             reserving("A", &send, Status::success()),
             reserving("B", &send, reserve),
+            reserving("C", &send, Status::success()),
         ];
         if let Some(status) = permit {
             plugins.push(fake("P").permit(move |_, _, _| PermitResult::Done(status.clone())));
         }
         let mut w = world(plugins);
-        w.applied(node("n1").object());
+        // One node of two is the whole of the message: the other was not asked by these points.
+        w.applied(node("n1").object()).applied(node("n2").object());
         w.pod(pod("p").nominated("n1"));
         assert_eq!(w.attempt(), outcome, "{situation}");
+        let (turned_down, wait) = w.rejectors_of("p");
+        assert_eq!(
+            (&turned_down[..], &wait[..]),
+            (&owned(rejectors.0)[..], &owned(rejectors.1)[..]),
+            "{situation}"
+        );
         let calls: Vec<String> = receive.try_iter().collect();
         assert_eq!(calls.join(" "), order, "{situation}");
         assert_eq!(w.on("n1"), Vec::<String>::new(), "{situation}: forgotten");
@@ -222,6 +277,48 @@ fn reserve_and_permit_failures_take_everything_back() {
             w.calls_text()[0].ends_with("nominated=\"\""),
             "{situation}: nomination cleared"
         );
+    }
+}
+
+/// F-23: pods that a plugin wants tried become active when the binding has gone well, too, and not when it fails.
+#[test]
+fn plugins_can_activate_pods_at_the_end_of_a_binding() {
+    for (situation, refusal, place) in [
+        ("bound", None, QueuedIn::Active),
+        ("failed", Some("no"), QueuedIn::Unschedulable),
+    ] {
+        let gang = fake("Gang")
+            .events(Vec::new)
+            .filter(|_, pod, _| match pod.pod.name().as_str() {
+                "sibling" => Status::unschedulable("alone"),
+                _ => Status::success(),
+            })
+            .pre_bind(|cx, _, _, _, wake| match wake {
+                None => Step::Wait(berth_framework::stage::Wait {
+                    on: berth_framework::stage::WaitOn::Timer,
+                    deadline: cx.now + Duration::from_secs(1),
+                }),
+                Some(_) => {
+                    cx.outbox.activate(&"default".into(), &"sibling".into());
+                    Step::success()
+                }
+            });
+        let mut w = world([gang]);
+        w.applied(node("n1").object());
+        w.pod(pod("sibling"));
+        w.attempt();
+        w.answer_all();
+        w.pod(pod("p"));
+        w.attempt();
+        w.answer_all();
+        w.advance(Duration::from_secs(1));
+        assert_eq!(
+            w.place_of("sibling"),
+            Some(QueuedIn::Unschedulable),
+            "not yet"
+        );
+        w.answer(refusal);
+        assert_eq!(w.place_of("sibling"), Some(place), "{situation}");
     }
 }
 
@@ -307,6 +404,38 @@ fn only_writes_that_should_have_worked_are_errors_in_the_log() {
     }
 }
 
+/// C-47: who turned the pod down the last time is forgotten when it fails for another reason, or without one.
+#[test]
+fn every_failure_has_its_own_rejectors() {
+    let mood = Arc::new(AtomicUsize::new(0));
+    let seen = mood.clone();
+    let says = |name: &'static str, at: usize, status: Status| {
+        let mood = seen.clone();
+        fake(name).filter(move |_, _, _| match mood.load(Ordering::Relaxed) == at {
+            true => status.clone(),
+            false => Status::success(),
+        })
+    };
+    let mut w = world([
+        says("A", 0, Status::unschedulable("a")),
+        says("B", 1, Status::pending("b")),
+        says("C", 2, Status::error("c")),
+    ]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    for (now, rejectors) in [
+        (0, (vec!["A".to_owned()], vec![])),
+        (1, (vec![], vec!["B".to_owned()])),
+        (2, (vec![], vec![])),
+    ] {
+        mood.store(now, Ordering::Relaxed);
+        w.attempt();
+        assert_eq!(w.rejectors_of("p"), rejectors);
+        w.answer_all();
+        w.advance(Duration::from_secs(400));
+    }
+}
+
 /// C-48, edge cases 222 to 225. The pod changes while its cycle is parked.
 #[test]
 fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
@@ -350,7 +479,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
                 }),
                 Some(_) => PostFilterStep::Done(PostFilterResult {
                     status: Status::unschedulable("tried"),
-                    nominating: Nominating::Keep,
+                    nominating: Nominating::Set("n1".into()),
                 }),
             });
         let mut w = world([slow]);
@@ -363,6 +492,21 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
         assert_eq!(w.place_of("p"), place, "{situation}");
         assert_eq!(w.calls.len(), patches, "{situation}: {:?}", w.calls_text());
         assert_eq!(!w.events_text().is_empty(), event, "{situation}");
+        let why = match situation {
+            "deleted" => "Pod doesn't exist in informer cache (default/p)",
+            "bound by somebody" => {
+                "Pod has been assigned to node. Abort adding it back to queue. (default/p)"
+            }
+            _ => "",
+        };
+        let told: Vec<&str> = w.logged("Pod ").into_iter().map(|(_, line)| line).collect();
+        assert_eq!(told.join(""), why, "{situation}");
+        let promised = w.core.queue().nominator().node_of("uid-p").is_some();
+        assert_eq!(
+            promised,
+            place.is_some() && patches > 0,
+            "{situation}: C-49"
+        );
         assert_eq!(w.core.queue().in_flight_len(), 0, "{situation}");
         if situation == "updated" {
             let (_, info) = w.core.queue().get("default", "p").unwrap();

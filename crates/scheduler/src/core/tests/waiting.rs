@@ -34,7 +34,133 @@ fn holding(name: &'static str, seconds: u64) -> FakePlugin {
         .events(Vec::new)
 }
 
-/// Edge cases 213 and 214.
+/// F-14: the first refusal ends it, also after somebody has asked to wait; nobody waits longer than 15 minutes.
+#[test]
+fn permit_ends_with_the_first_refusal() {
+    let says = |name: &'static str, status: Status| {
+        fake(name).permit(move |_, _, _| PermitResult::Done(status.clone()))
+    };
+    let waits = |name: &'static str, minutes: u64| {
+        fake(name).permit(move |_, _, _| PermitResult::Wait(Duration::from_secs(60 * minutes)))
+    };
+    let never = || fake("Never").permit(|_, _, _| panic!("asked after a refusal"));
+    for (situation, plugins, outcome, rejector) in [
+        (
+            "refused while another would wait",
+            [
+                waits("A", 1),
+                says("B", Status::unresolvable("no")),
+                never(),
+            ],
+            "0/1 nodes are available: 1 no.",
+            Some("B"),
+        ),
+        (
+            "broken while another would wait",
+            [waits("A", 1), says("B", Status::error("oops")), never()],
+            "error: running Permit plugin \"B\": oops",
+            None,
+        ),
+        (
+            "waits for ever",
+            [waits("A", 60), says("B", Status::success()), waits("C", 90)],
+            "on n1",
+            Some("A"),
+        ),
+    ] {
+        let mut w = world(plugins);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        assert_eq!(w.attempt(), outcome, "{situation}");
+        w.answer_all();
+        if outcome == "on n1" {
+            w.advance(Duration::from_secs(15 * 60 - 1));
+            assert_eq!(w.on("n1"), ["p"], "{situation}");
+            w.events.clear();
+            w.advance(Duration::from_secs(1));
+            assert_eq!(
+                w.events_text(),
+                [
+                    "Warning FailedScheduling 0/1 nodes are available: 1 rejected due to timeout after waiting \
+                     15m0s at plugin A."
+                ]
+            );
+        }
+        assert_eq!(w.on("n1"), [""; 0], "{situation}: no room is kept");
+        let rejectors: Vec<&str> = rejector.into_iter().collect();
+        assert_eq!(w.rejectors_of("p").0, rejectors, "{situation}");
+        assert!(w.core.queue().in_flight_len() == 0, "{situation}");
+    }
+}
+
+/// F-15: who is not held back does not show among the waits, and a plugin that holds nobody back may allow all the
+/// same.
+#[test]
+fn only_pods_that_wait_show_in_the_metric_of_waits() {
+    let generous = fake("Generous").permit(|cx, _, _| {
+        cx.outbox.allow("uid-p", "Generous");
+        cx.outbox.allow("uid-nobody", "Generous");
+        assert!(!cx.outbox.reject("uid-nobody", "Generous", "no"));
+        PermitResult::Done(Status::success())
+    });
+    let mut w = world([generous]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "on n1");
+    w.answer_all();
+    assert_eq!(w.on("n1"), ["p"]);
+    let waited = w.core.metrics();
+    assert!(
+        waited
+            .get(Metric::PermitWaitDuration, &["Success"])
+            .is_none()
+    );
+}
+
+/// F-15, C-40, C-53: a pod that is stopped while it is held back fails with an error, which is nobody's verdict: it
+/// comes back by its backoff, though the log of events was still kept for it.
+#[test]
+fn a_stopped_wait_is_an_error() {
+    let holds = fake("Holds").permit(|cx, pod, _| match pod.pod.name().as_str() {
+        "p" => PermitResult::Wait(Duration::from_secs(60)),
+        _ => {
+            assert!(cx.outbox.preempt("uid-p", "Bully"), "it is held back");
+            assert!(!cx.outbox.preempt("uid-p", "Bully"), "once is enough");
+            assert!(!cx.outbox.reject("uid-p", "Bully", "no"));
+            PermitResult::Done(Status::success())
+        }
+    });
+    let mut w = world([holds, fits()]);
+    w.applied(node("n1").capacity("2", "1Gi", "9").object());
+    w.pod(pod("p").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    w.pod(pod("other").request("cpu", "2"));
+    assert!(w.attempt().starts_with("0/1"));
+    assert_eq!(w.core.queue().in_flight_len(), 1);
+    w.answer_all();
+    w.events.clear();
+    w.pod(pod("bully").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    let events = w.events_text();
+    assert_eq!(events.len(), 1);
+    assert!(
+        events[0].starts_with("Warning FailedScheduling ") && events[0].contains("preempted"),
+        "{events:?}"
+    );
+    assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
+    assert_eq!(w.rejectors_of("p"), (vec![], vec![]));
+    assert_eq!(w.core.queue().in_flight_len(), 0);
+    let woken = w.place_of("other");
+    assert!(woken.is_some_and(QueuedIn::is_backoff), "C-52: {woken:?}");
+    let results = w.core.metrics();
+    assert!(
+        results
+            .get(Metric::PermitWaitDuration, &["Error"])
+            .is_some()
+    );
+}
+
+/// F-15, C-40, edge cases 213 and 214.
 #[test]
 fn a_pod_that_is_held_back_goes_on_rejects_or_times_out() {
     type Case = (
@@ -87,6 +213,12 @@ fn a_pod_that_is_held_back_goes_on_rejects_or_times_out() {
         events.retain(|e| !bosses.iter().any(|b| e.contains(&format!("default/{b} "))));
         assert_eq!(events.join("; "), event, "{situation}");
         assert_eq!(w.place_of("p"), place, "{situation}");
+        let rejector = match situation {
+            "rejected" => &["A"][..],
+            "too late" => &["B"],
+            _ => &[],
+        };
+        assert_eq!(w.rejectors_of("p").0, rejector, "{situation}");
         let held = situation == "looked at";
         assert_eq!(
             w.core.queue().in_flight_len(),
@@ -178,6 +310,9 @@ fn a_placed_pod_that_is_deleted_gives_up_its_room() {
             bindings,
             "{situation}: one that is prepared fails by itself"
         );
+        let told = w.events_text().join("; ");
+        let removed = told.ends_with("0/1 nodes are available: 1 removed.");
+        assert_eq!(removed, bindings == 0, "{situation}: F-15: {told}");
         assert_eq!(w.place_of("other"), Some(QueuedIn::Backoff), "{situation}");
         w.answer_all();
         w.advance(Duration::from_secs(501));
@@ -202,7 +337,8 @@ fn updates_of_a_placed_pod_do_not_queue_it() {
     assert_eq!(w.on("n1"), ["p"]);
 }
 
-/// While a cycle is parked in Reserve the world goes on; the node is looked at again when it goes on.
+/// C-11, C-38: while a cycle is parked in Reserve the world goes on; the node is looked at again when it goes on, and
+/// a pod that somebody else has bound meanwhile keeps its place.
 #[test]
 fn a_parked_reserve_looks_at_its_node_again() {
     type Change = fn(&mut World);
