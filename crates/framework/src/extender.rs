@@ -154,6 +154,11 @@ impl Extenders {
         self.0.get(at)
     }
 
+    /// Whether one of them does something.
+    pub fn any(&self, does: impl Fn(&ExtenderSpec) -> bool) -> bool {
+        self.0.iter().any(|extender| does(extender.spec()))
+    }
+
     /// The first at `from` or after it that does something and is interested in the pod, with its place.
     pub fn next(
         &self,

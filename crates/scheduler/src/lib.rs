@@ -13,6 +13,7 @@ mod core;
 mod cycle;
 pub mod dispatcher;
 pub mod evaluator;
+mod extenders;
 pub mod metrics;
 pub mod profile;
 pub mod queue;

@@ -3,6 +3,7 @@
 //! Each binding is a small state machine: it waits for Permit, then for its PreBind plugins group by group, then for
 //! its Bind plugin. Thousands go on at once; none holds up the scheduling cycle.
 
+mod extender;
 mod permits;
 mod pre_bind;
 
@@ -43,6 +44,11 @@ enum Stage {
         groups: Vec<SmallVec<[usize; 2]>>,
         /// Those of the present group that wait.
         running: SmallVec<[Running; 2]>,
+    },
+    /// An extender binds the pod.
+    Extender {
+        /// Its place.
+        at: usize,
     },
     /// A Bind plugin is at work.
     Bind {
@@ -196,16 +202,22 @@ impl Scheduler {
         // From here on nobody can stop it (C-42).
         self.io.permits.release(binding.placed.pod.pod.uid());
         binding.stage_began = Moment::new(now, &*self.stopwatch);
-        self.run_bind(id, 0, None, now);
+        self.bind_by_extender(id, 0, now);
     }
 
-    /// The wait of the Bind plugin has ended.
+    /// The wait of the Bind plugin, or of the extender that binds, has ended.
     pub(crate) fn resume_bind(&mut self, id: u64, wake: Wake, now: Time) {
-        let Some(Stage::Bind { at, called }) = self.bindings.get(&id).map(|b| &b.stage) else {
-            return;
-        };
-        let (at, called) = (*at, *called);
-        self.run_bind(id, at, Some((wake, called)), now);
+        match self.bindings.get(&id).map(|binding| &binding.stage) {
+            Some(Stage::Bind { at, called }) => {
+                let (at, called) = (*at, *called);
+                self.run_bind(id, at, Some((wake, called)), now);
+            }
+            Some(Stage::Extender { at }) => {
+                let at = *at;
+                self.extender_has_bound(id, at, wake, now);
+            }
+            _ => {}
+        }
     }
 
     /// Runs Bind from the plugin at `at` on, which may have waited.
@@ -373,7 +385,7 @@ impl Scheduler {
                     self.waits.end(running.wait);
                 }
             }
-            Stage::Bind { .. } => {}
+            Stage::Extender { .. } | Stage::Bind { .. } => {}
         }
         Some(binding)
     }

@@ -6,6 +6,7 @@ use crate::dispatcher::Dispatcher;
 use berth_api::{Duration, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, ObjectName, PodEvent};
+use berth_framework::extender::Extenders;
 use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
 use berth_framework::storage::StorageWrite;
 use std::fmt;
@@ -104,6 +105,8 @@ pub(crate) enum Assumption {
 pub(crate) struct Io {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) permits: Permits,
+    /// Who else is asked.
+    pub(crate) extenders: Extenders,
     /// Statuses that the API would not take.
     pub(crate) owed: OwedStatuses,
     /// Pods about which calls were made that the cache has not been told of yet.
@@ -125,9 +128,10 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    pub(crate) fn new(dispatcher: Dispatcher) -> Self {
+    pub(crate) fn new(dispatcher: Dispatcher, extenders: Extenders) -> Self {
         Self {
             dispatcher,
+            extenders,
             ..Self::default()
         }
     }
@@ -253,5 +257,9 @@ impl Outbox for Effects<'_> {
 
     fn observe(&mut self, observation: Observation) {
         self.io.observations.push(observation);
+    }
+
+    fn extenders(&self) -> Extenders {
+        self.io.extenders.clone()
     }
 }

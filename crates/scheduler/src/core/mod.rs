@@ -41,6 +41,7 @@ use crate::profile::{Profile, ProfileErrors, ProfileSpec, Profiles};
 use crate::queue::{Nominator, ProfileHooks, QueueConfig, SchedulingQueue};
 use berth_api::{Duration, Str, Time};
 use berth_framework::call::{CallAnswer, CallId};
+use berth_framework::extender::Extenders;
 use berth_framework::plugin::Context;
 use berth_framework::registry::Registry;
 use berth_framework::stage::{JobId, JobResult, Wake};
@@ -69,6 +70,8 @@ pub struct SchedulerOptions {
     pub evaluator: EvaluatorKind,
     /// The dispatcher.
     pub dispatcher: DispatcherOptions,
+    /// Who takes part beside the plugins.
+    pub extenders: Extenders,
     /// Times what is done, for the metrics alone.
     pub stopwatch: Box<dyn Stopwatch>,
 }
@@ -86,6 +89,7 @@ impl Default for SchedulerOptions {
             pod_max_in_unschedulable_pods_duration: queue.pod_max_in_unschedulable_pods_duration,
             evaluator: EvaluatorKind::default(),
             dispatcher: DispatcherOptions::default(),
+            extenders: Extenders::default(),
             stopwatch: Box::new(NoStopwatch),
         }
     }
@@ -146,7 +150,11 @@ impl Scheduler {
     ) -> Result<Self, ProfileErrors> {
         let features = options.features;
         let profiles = Profiles::build(&options.profiles, registry, &features)?;
-        let hooks = profiles.iter().map(|p| hooks_of(p, &features)).collect();
+        let hooks = profiles.iter().map(|p| hooks_of(p, &features));
+        let hooks = match options.extenders.is_empty() {
+            true => hooks.collect(),
+            false => hooks.map(ProfileHooks::with_extenders).collect(),
+        };
         let config = QueueConfig {
             pod_initial_backoff: options.pod_initial_backoff,
             pod_max_backoff: options.pod_max_backoff,
@@ -160,11 +168,14 @@ impl Scheduler {
             percentage_of_nodes_to_score: options.percentage_of_nodes_to_score,
             cache: Cache::default(),
             queue: SchedulingQueue::new(config, hooks, now).timed_by(stopwatch.clone()),
-            io: Io::new(Dispatcher::new(DispatcherOptions {
-                asynchronous: features.enabled(Feature::SchedulerAsyncAPICalls),
-                seed: options.seed,
-                ..options.dispatcher
-            })),
+            io: Io::new(
+                Dispatcher::new(DispatcherOptions {
+                    asynchronous: features.enabled(Feature::SchedulerAsyncAPICalls),
+                    seed: options.seed,
+                    ..options.dispatcher
+                }),
+                options.extenders,
+            ),
             waits: Waits::default(),
             rng: fastrand::Rng::with_seed(options.seed),
             evaluator: options.evaluator,
@@ -348,6 +359,7 @@ impl Scheduler {
     fn wake(&mut self, waiter: Waiter, wake: Wake, now: Time) {
         match waiter {
             Waiter::Cycle => self.resume_cycle(wake, now),
+            Waiter::Prioritizer(at) => self.resume_prioritizer(at, wake, now),
             Waiter::Permit(uid) => self.permit_timer(&uid, now),
             Waiter::PreBind { binding, at } => self.resume_pre_bind(binding, at, wake, now),
             Waiter::Bind(binding) => self.resume_bind(binding, wake, now),

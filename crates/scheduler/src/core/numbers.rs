@@ -95,6 +95,10 @@ impl Scheduler {
     pub fn reset_metrics(&mut self) {
         self.metrics.reset();
         self.queue.reset_durations();
+        if !self.io.extenders.is_empty() {
+            let asked = self.prioritizing_extenders() as f64;
+            metrics.set(Metric::Goroutines, &["prioritizing_extender"], asked);
+        }
     }
 
     /// Books what an evaluation did.

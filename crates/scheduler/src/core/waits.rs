@@ -15,6 +15,8 @@ pub(crate) struct WaitId(u64);
 pub(crate) enum Waiter {
     /// The parked cycle.
     Cycle,
+    /// The parked cycle, for the scores of the extender at this place among others.
+    Prioritizer(usize),
     /// A pod that Permit plugins hold back, by UID: its first timer.
     Permit(Str),
     /// A PreBind plugin of a binding.

@@ -3,6 +3,7 @@
 //! A cycle runs to its end within one step unless a plugin has to wait; then it is **parked** and goes on when the
 //! wait ends. One cycle is parked at a time, and no other pod is popped meanwhile.
 
+mod extended;
 mod failure;
 mod place;
 mod post_filter;
@@ -21,6 +22,7 @@ use berth_framework::call::{EventKind, PodEvent, PodRef};
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, Wake};
 use berth_framework::{PodInfo, Status};
+use extended::Search;
 use post_filter::PostFilterSoFar;
 use std::sync::Arc;
 
@@ -101,6 +103,7 @@ pub(crate) struct Parked {
 }
 
 enum ParkedAt {
+    Search(Box<Search>),
     PostFilter {
         plugin: usize,
         timing: Timing,
@@ -216,10 +219,13 @@ impl Scheduler {
             .percentage_of_nodes_to_score
             .or(self.percentage_of_nodes_to_score);
         self.log_lost_nomination(&attempt);
+        attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
+        if self.is_extended(&attempt) {
+            return self.search_extended(attempt, now);
+        }
         let (mut start, mut rng) = (self.start_node, self.rng.clone());
         let kind = self.evaluator;
         let mut keeper = std::mem::take(&mut self.keeper);
-        attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
         let mut evaluator = self.evaluator(&mut attempt, now);
         let found = match kind {
             EvaluatorKind::Plain => evaluator.find(percentage, &mut start, &mut rng),
@@ -230,6 +236,11 @@ impl Scheduler {
         };
         self.keeper = keeper;
         (self.start_node, self.rng) = (start, rng);
+        self.conclude(attempt, found, now)
+    }
+
+    /// The search for a node is over.
+    fn conclude(&mut self, mut attempt: Attempt, found: Found, now: Time) -> Option<CycleResult> {
         self.tell_if_slow(&attempt, now);
         self.book_batching(&found, &attempt.profile);
         self.book(&attempt.evaluation.tally, &attempt.profile);
@@ -308,9 +319,13 @@ impl Scheduler {
 
     // --- parking -------------------------------------------------------------------------------------------
 
-    fn park(&mut self, mut attempt: Attempt, at: ParkedAt, wait: Wait) {
-        attempt.was_parked = true;
+    fn park(&mut self, attempt: Attempt, at: ParkedAt, wait: Wait) {
         let id = self.waits.add(crate::core::Waiter::Cycle, wait.clone());
+        self.park_on(attempt, at, wait, id);
+    }
+
+    fn park_on(&mut self, mut attempt: Attempt, at: ParkedAt, wait: Wait, id: WaitId) {
+        attempt.was_parked = true;
         self.parked = Some(Box::new(Parked {
             attempt,
             at,
@@ -329,6 +344,7 @@ impl Scheduler {
         } = *parked;
         self.waits.end(id);
         match at {
+            ParkedAt::Search(search) => self.resume_search(attempt, search, wake, now),
             ParkedAt::PostFilter {
                 plugin,
                 timing,

@@ -27,7 +27,9 @@ pub use score::{PluginScores, Scores};
 pub use search::{SearchLimit, nodes_to_find};
 pub use tally::{NoStopwatch, Span, Stopwatch, Tally};
 
+pub(crate) use choose::choose;
 pub(crate) use diagnosis::insert_sorted;
+pub(crate) use plain::unfit;
 
 pub(crate) use memos::Memos;
 

@@ -147,30 +147,16 @@ impl Evaluator<'_> {
         start: &mut usize,
         rng: &mut fastrand::Rng,
     ) -> Found {
-        let all = self.cluster.nodes.len();
-        if all == 0 {
-            return Found::NoNodes(
-                Status::new(Code::UnschedulableAndUnresolvable, [])
-                    .with_error("no nodes available to schedule pods"),
-            );
-        }
-        let mut diagnosis = Diagnosis::default();
-        let possible = match self.pre_filter() {
+        let (possible, mut diagnosis) = match self.possible() {
             Ok(possible) => possible,
-            Err((status, narrowed_by)) if status.is_rejected() => {
-                diagnosis.unschedulable_plugins = narrowed_by;
-                diagnosis.add_plugin_of(&status);
-                diagnosis.statuses.absent = status.clone();
-                diagnosis.pre_filter = Some(status);
-                return unfit(all, diagnosis);
-            }
-            Err((status, _)) => return Found::Failed(status),
+            Err(found) => return found,
         };
         let (feasible, visited, excluded) =
-            match self.feasible(possible, percentage_of_nodes, start, &mut diagnosis) {
+            match self.promised_or_feasible(possible, percentage_of_nodes, start, &mut diagnosis) {
                 Ok(found) => found,
                 Err(status) => return Found::Failed(status),
             };
+        let all = self.cluster.nodes.len();
         let (chosen, scores) = match feasible[..] {
             [] => return unfit(all, diagnosis),
             [only] => (Some(only), None),
@@ -192,18 +178,60 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The feasible nodes, how many were looked at, and the errors that only excluded their node.
-    fn feasible(
+    /// Runs PreFilter. Returns the possible nodes, and the diagnosis so far.
+    ///
+    /// # Errors
+    /// What the search has come to, when it is over already.
+    pub(crate) fn possible(&mut self) -> Result<(PreFiltered, Diagnosis), Found> {
+        let all = self.cluster.nodes.len();
+        if all == 0 {
+            return Err(Found::NoNodes(
+                Status::new(Code::UnschedulableAndUnresolvable, [])
+                    .with_error("no nodes available to schedule pods"),
+            ));
+        }
+        let mut diagnosis = Diagnosis::default();
+        match self.pre_filter() {
+            Ok(possible) => {
+                diagnosis.unschedulable_plugins = possible.narrowed_by.clone();
+                Ok((possible, diagnosis))
+            }
+            Err((status, narrowed_by)) if status.is_rejected() => {
+                diagnosis.unschedulable_plugins = narrowed_by;
+                diagnosis.add_plugin_of(&status);
+                diagnosis.statuses.absent = status.clone();
+                diagnosis.pre_filter = Some(status);
+                Err(unfit(all, diagnosis))
+            }
+            Err((status, _)) => Err(Found::Failed(status)),
+        }
+    }
+
+    /// The nominated node alone if that is feasible, otherwise all feasible nodes. Also how many were looked at, and
+    /// the errors that only excluded their node.
+    fn promised_or_feasible(
         &mut self,
         possible: PreFiltered,
         percentage_of_nodes: Option<i32>,
         start: &mut usize,
         diagnosis: &mut Diagnosis,
     ) -> Result<(Vec<Slot>, usize, Vec<Status>), Status> {
-        diagnosis.unschedulable_plugins = possible.narrowed_by;
         if let Some(node) = self.nominated_node(diagnosis) {
             return Ok((vec![node], 1, Vec::new()));
         }
+        let is_scored = !self.profile.score.is_empty();
+        self.feasible(possible, (percentage_of_nodes, is_scored), start, diagnosis)
+    }
+
+    /// The feasible nodes, how many were looked at, and the errors that only excluded their node. Nobody to tell them
+    /// apart makes one as good as all (C-20).
+    pub(crate) fn feasible(
+        &mut self,
+        possible: PreFiltered,
+        (percentage_of_nodes, is_scored): (Option<i32>, bool),
+        start: &mut usize,
+        diagnosis: &mut Diagnosis,
+    ) -> Result<(Vec<Slot>, usize, Vec<Status>), Status> {
         let all = self.cluster.nodes.in_order();
         let narrowed: Option<Vec<Slot>> = possible.nodes.as_ref().map(|names| {
             names
@@ -221,11 +249,7 @@ impl Evaluator<'_> {
         }
         diagnosis.pre_filter_nodes = possible.nodes;
         let nodes = narrowed.as_deref().unwrap_or(&all);
-        let limit = SearchLimit::new(
-            nodes.len(),
-            percentage_of_nodes,
-            !self.profile.score.is_empty(),
-        );
+        let limit = SearchLimit::new(nodes.len(), percentage_of_nodes, is_scored);
         let (result, visited) = match self.search(nodes, *start, limit, diagnosis) {
             Ok(found) => {
                 let visited = found.visited;
@@ -238,7 +262,7 @@ impl Evaluator<'_> {
     }
 
     /// The pod's nominated node, if it is feasible now: it is not looked further then (C-16).
-    fn nominated_node(&mut self, diagnosis: &mut Diagnosis) -> Option<Slot> {
+    pub(crate) fn nominated_node(&mut self, diagnosis: &mut Diagnosis) -> Option<Slot> {
         let name = &self.pod.pod.status.nominated_node_name;
         if name.is_empty() {
             return None;
@@ -253,7 +277,7 @@ impl Evaluator<'_> {
     }
 }
 
-fn unfit(nodes: usize, diagnosis: Diagnosis) -> Found {
+pub(crate) fn unfit(nodes: usize, diagnosis: Diagnosis) -> Found {
     Found::Unfit(Box::new(FitError { nodes, diagnosis }))
 }
 

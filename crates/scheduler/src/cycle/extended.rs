@@ -1,0 +1,469 @@
+//! The search for a node that extenders take part in (C-14, C-16, F-39, F-41).
+//!
+//! The plugins filter first, then each extender in turn is asked about the nodes that are left; then the plugins score,
+//! and all extenders that score are asked at once. While an answer is awaited the cycle is parked. Events still apply
+//! meanwhile, so when it goes on after the nodes have changed, those that are left are filtered again.
+
+use super::{Attempt, CycleResult, ParkedAt};
+use crate::core::{LogLevel, Scheduler, WaitId, Waiter};
+use crate::evaluator::{
+    Diagnosis, Evaluation, Found, Placement, PreFiltered, choose, insert_sorted, unfit,
+};
+use crate::extenders::{Totals, add_scores, answer, narrow};
+use berth_api::{Str, Time};
+use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, job};
+use berth_framework::stage::{Job, Outbox, Wait, WaitOn, Wake};
+use berth_framework::{Slot, Status};
+use std::sync::Arc;
+
+/// A search that extenders take part in.
+pub(super) struct Search {
+    diagnosis: Diagnosis,
+    /// The nodes that are left.
+    slots: Vec<Slot>,
+    /// Their names, while an answer about them is awaited.
+    names: Arc<[Str]>,
+    /// How many nodes the plugins looked at.
+    visited: usize,
+    excluded: Vec<Status>,
+    /// Whether an extender has turned nodes down.
+    is_narrowed: bool,
+    /// While the nominated node is tried: the nodes that PreFilter left, for when that one is of no use (C-16).
+    promised: Option<PreFiltered>,
+    stage: Stage,
+    /// Where the log of changes of the table ended when the cycle was parked.
+    seen: u64,
+}
+
+enum Stage {
+    /// The extender at this place is asked about the nodes that are left.
+    Filter(usize),
+    /// The extenders at these places are giving scores.
+    Prioritize { totals: Totals, asked: Vec<usize> },
+}
+
+/// How a search goes on.
+enum Next {
+    /// It is over.
+    Found(Found),
+    /// An answer is awaited.
+    Wait(Box<Search>, Wait, WaitId),
+}
+
+impl Search {
+    fn new(diagnosis: Diagnosis) -> Self {
+        Self {
+            diagnosis,
+            slots: Vec::new(),
+            names: Arc::default(),
+            visited: 0,
+            excluded: Vec::new(),
+            is_narrowed: false,
+            promised: None,
+            stage: Stage::Filter(0),
+            seen: 0,
+        }
+    }
+
+    /// How many extenders are giving scores at the moment.
+    pub(super) fn prioritizing(&self) -> usize {
+        match &self.stage {
+            Stage::Filter(_) => 0,
+            Stage::Prioritize { asked, .. } => asked.len(),
+        }
+    }
+}
+
+impl Scheduler {
+    /// Whether extenders take part in the search for a node for the pod. Without plugins that score they always do:
+    /// one feasible node is not as good as any then (C-20).
+    pub(super) fn is_extended(&self, attempt: &Attempt) -> bool {
+        let extenders = &self.io.extenders;
+        if extenders.is_empty() {
+            return false;
+        }
+        let does = |spec: &ExtenderSpec| spec.filters || spec.prioritizes;
+        let pod = &attempt.pod.pod;
+        extenders.next(0, pod, does).is_some() || attempt.profile.score.is_empty()
+    }
+
+    /// Finds a node with the extenders' help. `None` when the cycle was parked.
+    pub(super) fn search_extended(
+        &mut self,
+        mut attempt: Attempt,
+        now: Time,
+    ) -> Option<CycleResult> {
+        let next = self.begin_search(&mut attempt, now);
+        self.search_on(attempt, next, now)
+    }
+
+    fn search_on(&mut self, attempt: Attempt, next: Next, now: Time) -> Option<CycleResult> {
+        match next {
+            Next::Found(found) => self.conclude(attempt, found, now),
+            Next::Wait(mut search, wait, id) => {
+                search.seen = self.cache.cluster().nodes.changes_end();
+                self.park_on(attempt, ParkedAt::Search(search), wait, id);
+                None
+            }
+        }
+    }
+
+    fn begin_search(&mut self, attempt: &mut Attempt, now: Time) -> Next {
+        let mut evaluator = self.evaluator(attempt, now);
+        let (possible, mut diagnosis) = match evaluator.possible() {
+            Ok(possible) => possible,
+            Err(found) => return Next::Found(found),
+        };
+        let promised = evaluator.nominated_node(&mut diagnosis);
+        let mut search = Box::new(Search::new(diagnosis));
+        let Some(node) = promised else {
+            return self.search_all(attempt, search, possible, now);
+        };
+        search.slots = vec![node];
+        search.visited = 1;
+        search.promised = Some(possible);
+        self.ask_next_filter(attempt, search, now)
+    }
+
+    /// The plugins filter all nodes.
+    fn search_all(
+        &mut self,
+        attempt: &mut Attempt,
+        mut search: Box<Search>,
+        possible: PreFiltered,
+        now: Time,
+    ) -> Next {
+        let percentage = attempt
+            .profile
+            .percentage_of_nodes_to_score
+            .or(self.percentage_of_nodes_to_score);
+        // C-20: unless somebody can tell nodes apart, one is as good as any.
+        let is_told_apart = !attempt.profile.score.is_empty()
+            || self
+                .io
+                .extenders
+                .any(|spec| spec.filters || spec.prioritizes);
+        let mut start = self.start_node;
+        let feasible = self.evaluator(attempt, now).feasible(
+            possible,
+            (percentage, is_told_apart),
+            &mut start,
+            &mut search.diagnosis,
+        );
+        self.start_node = start;
+        match feasible {
+            Err(status) => Next::Found(Found::Failed(status)),
+            Ok((slots, visited, excluded)) => {
+                search.slots = slots;
+                search.visited = visited;
+                search.excluded = excluded;
+                search.stage = Stage::Filter(0);
+                self.ask_next_filter(attempt, search, now)
+            }
+        }
+    }
+
+    /// Asks the next extender that filters about the nodes that are left.
+    fn ask_next_filter(
+        &mut self,
+        attempt: &mut Attempt,
+        mut search: Box<Search>,
+        now: Time,
+    ) -> Next {
+        let from = match search.stage {
+            Stage::Filter(from) if !search.slots.is_empty() => from,
+            _ => return self.filtered(attempt, search, now),
+        };
+        let pod = attempt.pod.pod.clone();
+        let extenders = self.io.extenders.clone();
+        let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.filters) else {
+            return self.filtered(attempt, search, now);
+        };
+        search.names = self.names(&search.slots);
+        search.stage = Stage::Filter(at);
+        let answer = job(extender.filter(&pod, &search.names));
+        let (wait, id) = self.ask(extender, answer, Waiter::Cycle, now);
+        Next::Wait(search, wait, id)
+    }
+
+    /// All extenders have filtered, or nothing is left.
+    fn filtered(&mut self, attempt: &mut Attempt, mut search: Box<Search>, now: Time) -> Next {
+        if let Some(possible) = search.promised.take() {
+            if search.slots.is_empty() {
+                search.is_narrowed = false;
+                return self.search_all(attempt, search, possible, now);
+            }
+        } else if search.is_narrowed {
+            let plugins = &mut search.diagnosis.unschedulable_plugins;
+            insert_sorted(plugins, &Str::new(EXTENDER));
+        }
+        if search.slots.len() > 1 {
+            return self.ask_prioritizers(attempt, search, now);
+        }
+        let only = search.slots.first().copied();
+        self.chosen(search, only)
+    }
+
+    /// The plugins score; then all extenders that score are asked at once.
+    fn ask_prioritizers(
+        &mut self,
+        attempt: &mut Attempt,
+        mut search: Box<Search>,
+        now: Time,
+    ) -> Next {
+        let scores: Vec<(Slot, i64)> = if attempt.profile.score.is_empty() {
+            search.slots.iter().map(|slot| (*slot, 0)).collect()
+        } else {
+            match self.evaluator(attempt, now).score(&search.slots) {
+                Ok(scores) => scores.nodes,
+                Err(status) => return Next::Found(Found::Failed(status)),
+            }
+        };
+        search.names = self.names(&search.slots);
+        let pod = attempt.pod.pod.clone();
+        let extenders = self.io.extenders.clone();
+        let mut asked = Vec::new();
+        let mut latest: Option<(Wait, WaitId)> = None;
+        let mut from = 0;
+        while let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.prioritizes) {
+            from = at + 1;
+            asked.push(at);
+            let answer = job(extender.prioritize(&pod, &search.names));
+            let (wait, id) = self.ask(extender, answer, Waiter::Prioritizer(at), now);
+            if latest
+                .as_ref()
+                .is_none_or(|(other, _)| other.deadline < wait.deadline)
+            {
+                latest = Some((wait, id));
+            }
+        }
+        let Some((wait, id)) = latest else {
+            let best = choose(&scores, &mut self.rng);
+            return self.chosen(search, best);
+        };
+        let scores = scores.iter().map(|(_, score)| *score);
+        let totals = search.names.iter().cloned().zip(scores).collect();
+        search.stage = Stage::Prioritize { totals, asked };
+        Next::Wait(search, wait, id)
+    }
+
+    /// The search is over.
+    fn chosen(&mut self, search: Box<Search>, node: Option<Slot>) -> Next {
+        let nodes = &self.cache.cluster().nodes;
+        let search = *search;
+        Next::Found(match node.and_then(|slot| nodes.get(slot)) {
+            Some(view) => Found::Placed(Placement {
+                node: view.slot(),
+                name: view.name().clone(),
+                evaluated: search.visited,
+                feasible: search.slots.len(),
+                scores: None,
+                excluded: search.excluded,
+            }),
+            None => unfit(nodes.len(), search.diagnosis),
+        })
+    }
+
+    // --- answers -------------------------------------------------------------------------------------------
+
+    fn names(&self, slots: &[Slot]) -> Arc<[Str]> {
+        let nodes = &self.cache.cluster().nodes;
+        let views = slots.iter().filter_map(|slot| nodes.get(*slot));
+        views.map(|view| view.name().clone()).collect()
+    }
+
+    /// Hands a question to the edge.
+    fn ask(
+        &mut self,
+        extender: &Arc<dyn Extender>,
+        answer: Job,
+        waiter: Waiter,
+        now: Time,
+    ) -> (Wait, WaitId) {
+        let spec = extender.spec();
+        let job = self.io.effects(&spec.name, now).job(answer);
+        let wait = Wait {
+            on: WaitOn::Job(job),
+            deadline: now + spec.timeout,
+        };
+        (wait.clone(), self.waits.add(waiter, wait))
+    }
+
+    /// An extender that filters has answered, or failed to.
+    pub(super) fn resume_search(
+        &mut self,
+        mut attempt: Attempt,
+        mut search: Box<Search>,
+        wake: Wake,
+        now: Time,
+    ) {
+        let next = match self.take_filtered(&mut search, wake) {
+            Ok(()) => self.resumed(&mut attempt, search, now),
+            Err(status) => Next::Found(Found::Failed(status)),
+        };
+        self.search_on(attempt, next, now);
+    }
+
+    /// Takes in which nodes an extender has left.
+    fn take_filtered(&mut self, search: &mut Search, wake: Wake) -> Result<(), Status> {
+        let Stage::Filter(at) = search.stage else {
+            return Ok(());
+        };
+        let Some(extender) = self.io.extenders.get(at).cloned() else {
+            return Ok(());
+        };
+        search.stage = Stage::Filter(at + 1);
+        let spec = extender.spec();
+        let nodes = &self.cache.cluster().nodes;
+        let said =
+            answer(spec, wake).and_then(|said| narrow(&spec.name, &search.names, said, nodes));
+        match said {
+            Ok(said) => {
+                search.is_narrowed |= said.nodes.len() < search.names.len();
+                search.names = said.nodes.into();
+                for (node, status) in said.statuses {
+                    search.diagnosis.statuses.insert(node, status);
+                }
+            }
+            Err(error) if spec.ignorable => {
+                let text = format!(
+                    "Skipping extender {} as it returned error and has ignorable flag set: {error}",
+                    spec.name
+                );
+                self.io.log(LogLevel::Info, text);
+            }
+            // The other nodes are tried then (C-16).
+            Err(error) if search.promised.is_some() => {
+                search.names = Arc::default();
+                let text = format!("Evaluation failed on nominated node: {error}");
+                self.io.log(LogLevel::Error, text);
+            }
+            Err(error) => return Err(Status::error(error)),
+        }
+        Ok(())
+    }
+
+    /// An extender that scores has answered, or failed to, which does not matter.
+    pub(crate) fn resume_prioritizer(&mut self, at: usize, wake: Wake, now: Time) {
+        let Some(extender) = self.io.extenders.get(at).cloned() else {
+            return;
+        };
+        let Some(ParkedAt::Search(search)) = self.parked.as_mut().map(|parked| &mut parked.at)
+        else {
+            return;
+        };
+        let Stage::Prioritize { totals, asked } = &mut search.stage else {
+            return;
+        };
+        asked.retain(|other| *other != at);
+        let spec = extender.spec();
+        match answer(spec, wake) {
+            Ok(given) => add_scores(totals, spec, given),
+            Err(error) => {
+                let text = format!(
+                    "Failed to run extender's priority function. No score given by extender {}: {error}",
+                    spec.name
+                );
+                self.io.log(LogLevel::Debug, text);
+            }
+        }
+        if !asked.is_empty() {
+            return;
+        }
+        let Some(parked) = self.parked.take() else {
+            return;
+        };
+        let mut attempt = parked.attempt;
+        if let ParkedAt::Search(search) = parked.at {
+            let next = self.resumed(&mut attempt, search, now);
+            self.search_on(attempt, next, now);
+        }
+    }
+
+    /// Goes on with the nodes whose names are left.
+    fn resumed(&mut self, attempt: &mut Attempt, mut search: Box<Search>, now: Time) -> Next {
+        if let Err(found) = self.look_again(attempt, &mut search, now) {
+            return Next::Found(found);
+        }
+        let Stage::Prioritize { totals, .. } = &search.stage else {
+            return self.ask_next_filter(attempt, search, now);
+        };
+        let nodes = &self.cache.cluster().nodes;
+        let left = search.slots.iter().filter_map(|slot| {
+            let name = nodes.get(*slot)?.name();
+            Some((*slot, *totals.get(name)?))
+        });
+        let left: Vec<(Slot, i64)> = left.collect();
+        let best = choose(&left, &mut self.rng);
+        self.chosen(search, best)
+    }
+
+    /// Finds the nodes by their names. When any node has changed since the cycle was parked, all of them are filtered
+    /// again.
+    fn look_again(
+        &mut self,
+        attempt: &mut Attempt,
+        search: &mut Search,
+        now: Time,
+    ) -> Result<(), Found> {
+        let stored = self.cache.stored(attempt.pod.pod.uid());
+        if stored.is_none_or(|pod| pod.is_terminating() || pod.is_assigned()) {
+            let status = Status::error("the pod is gone, or was bound by somebody else");
+            return Err(Found::Failed(status));
+        }
+        let names = std::mem::take(&mut search.names);
+        if self.cache.cluster().nodes.changes_end() == search.seen {
+            let nodes = &self.cache.cluster().nodes;
+            search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
+            return Ok(());
+        }
+        let tally = std::mem::take(&mut attempt.evaluation.tally);
+        attempt.evaluation = Evaluation::default();
+        attempt.evaluation.tally = tally;
+        let mut evaluator = self.evaluator(attempt, now);
+        let (possible, _) = evaluator.possible()?;
+        search.slots.clear();
+        let mut why_not = None;
+        for name in names.iter() {
+            let Some(slot) = evaluator.cluster.nodes.slot(name) else {
+                continue;
+            };
+            let is_possible = possible
+                .nodes
+                .as_ref()
+                .is_none_or(|nodes| nodes.binary_search(name).is_ok());
+            let status = match is_possible {
+                true => evaluator.filter_node(slot),
+                false => {
+                    Status::unresolvable("node(s) didn't satisfy the PreFilter plugins any more")
+                }
+            };
+            if status.is_success() {
+                search.slots.push(slot);
+            } else if status.is_rejected() {
+                why_not = Some(status.message());
+                search.diagnosis.reject(slot, status);
+            } else {
+                return Err(Found::Failed(status));
+            }
+        }
+        if search.promised.is_some() {
+            search.promised = Some(possible);
+        } else if search.slots.is_empty() && !names.is_empty() {
+            // Nobody has asked the other nodes again: this is no verdict on the pod, which is tried again soon.
+            let why_not = why_not.unwrap_or_else(|| "they are gone".to_owned());
+            return Err(Found::Failed(Status::error(format!(
+                "no node that was feasible fits any more: {why_not}"
+            ))));
+        }
+        Ok(())
+    }
+
+    /// How many extenders are giving scores at the moment.
+    pub(crate) fn prioritizing_extenders(&self) -> usize {
+        match self.parked.as_ref().map(|parked| &parked.at) {
+            Some(ParkedAt::Search(search)) => search.prioritizing(),
+            _ => 0,
+        }
+    }
+}

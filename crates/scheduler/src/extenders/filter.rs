@@ -1,0 +1,58 @@
+//! Filtering by an extender (F-39).
+
+use berth_api::Str;
+use berth_framework::extender::{EXTENDER, Filtered};
+use berth_framework::{NodeTable, Slot, Status};
+use rustc_hash::FxHashSet;
+
+/// What an extender has left.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Narrowed {
+    /// The nodes that stay, in the order in which it was asked about them.
+    pub(crate) nodes: Vec<Str>,
+    /// What is said of those that do not. Evictions do not help where it says so in any place.
+    pub(crate) statuses: Vec<(Slot, Status)>,
+}
+
+/// Takes in an answer about the nodes `asked`. What it says of nodes that do not exist is passed over.
+///
+/// # Errors
+/// When it names a node that it was not asked about.
+pub(crate) fn narrow(
+    extender: &Str,
+    asked: &[Str],
+    said: Filtered,
+    table: &NodeTable,
+) -> Result<Narrowed, String> {
+    let known: FxHashSet<&Str> = asked.iter().collect();
+    if let Some(stranger) = said.nodes.iter().find(|name| !known.contains(name)) {
+        return Err(format!(
+            "extender {:?} claims a filtered node {:?} which is not found in the input node list",
+            extender.as_str(),
+            stranger.as_str()
+        ));
+    }
+    let left: FxHashSet<&Str> = said.nodes.iter().collect();
+    let nodes = asked.iter().filter(|name| left.contains(name)).cloned();
+    let unresolvable: FxHashSet<&Str> = said
+        .failed_and_unresolvable
+        .iter()
+        .map(|(name, _)| name)
+        .collect();
+    let hard = said
+        .failed_and_unresolvable
+        .iter()
+        .map(|(name, reason)| (name, Status::unresolvable(reason.clone())));
+    let soft = said
+        .failed
+        .iter()
+        .filter(|(name, _)| !unresolvable.contains(name))
+        .map(|(name, reason)| (name, Status::unschedulable(reason.clone())));
+    let statuses = hard
+        .chain(soft)
+        .filter_map(|(name, status)| Some((table.slot(name)?, status.by(EXTENDER))));
+    Ok(Narrowed {
+        nodes: nodes.collect(),
+        statuses: statuses.collect(),
+    })
+}
