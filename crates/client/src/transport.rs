@@ -147,7 +147,7 @@ impl Transport {
     }
 }
 
-async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+pub(crate) async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     let mut collected = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| ApiError::Transport(chain(&e)))?;

@@ -1,0 +1,49 @@
+//! Reading JSON as Go does: the names of fields in any case, `null` for nothing.
+
+use std::borrow::Cow;
+
+/// Makes a struct that is read so. Fields that are not named are passed over; of one that comes twice the last counts.
+macro_rules! read_in_any_case {
+    ($($(#[$of_struct:meta])* pub struct $name:ident {
+        $($(#[$of_field:meta])* pub $field:ident: $type:ty = $key:literal,)*
+    })*) => {$(
+        $(#[$of_struct])*
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        pub struct $name {
+            $($(#[$of_field])* pub $field: $type,)*
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Fields;
+                impl<'de> serde::de::Visitor<'de> for Fields {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<$name, A::Error> {
+                        let mut read = $name::default();
+                        while let Some(crate::extender::decode::Key(key)) = map.next_key()? {
+                            $(if key.eq_ignore_ascii_case($key) {
+                                let value: Option<$type> = map.next_value()?;
+                                read.$field = value.unwrap_or_default();
+                                continue;
+                            })*
+                            map.next_value::<serde::de::IgnoredAny>()?;
+                        }
+                        Ok(read)
+                    }
+                }
+                deserializer.deserialize_map(Fields)
+            }
+        }
+    )*};
+}
+
+pub(super) use read_in_any_case;
+
+/// The name of a field.
+#[derive(serde::Deserialize)]
+pub(super) struct Key<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);

@@ -1,0 +1,300 @@
+//! Speaks to extenders: webhooks that take part in scheduling.
+//!
+//! ```text
+//! POST <urlPrefix>/<verb>   {"Pod": …, "Nodes": …, "NodeNames": …}   →   {"NodeNames": […], "FailedNodes": {…}, …}
+//! ```
+//!
+//! [`ExtenderClient`] sends one question and reads one answer; every question has a limit in time, every answer one in
+//! size. [`wire`] says how both look. Nothing is tried twice: whoever asks decides what a failure means.
+
+mod decode;
+pub mod raw;
+#[cfg(test)]
+mod tests;
+mod verbs;
+pub mod wire;
+
+pub use verbs::{FilterAnswer, MetaVictimsOf, Nodes, VictimsOf};
+
+use crate::error::chain;
+use crate::transport::collect;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use kube::client::Body;
+use kube::config::{
+    AuthInfo, Cluster, Config, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster,
+    NamedContext,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The largest answer that is read: every node of a large cluster, whole.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// What the parts of the connection are called where a name is needed.
+const NAME: &str = "extender";
+
+/// How an extender is reached.
+#[derive(Clone, Default)]
+pub struct ExtenderOptions {
+    /// The address that verbs are put behind.
+    pub url_prefix: String,
+    /// Whether TLS is wanted: without certificate authorities the server's certificate then goes unchecked.
+    pub enable_https: bool,
+    /// How TLS is spoken.
+    pub tls: ExtenderTlsOptions,
+    /// How long a question may take.
+    pub timeout: Duration,
+    /// What to be called in its logs.
+    pub user_agent: String,
+}
+
+/// How TLS is spoken to an extender. Data goes before the file of the same thing; all of it is PEM.
+#[derive(Clone, Default)]
+pub struct ExtenderTlsOptions {
+    /// Whether the server's certificate goes unchecked.
+    pub insecure: bool,
+    /// The name that its certificate must have; empty: that of the address.
+    pub server_name: String,
+    /// The file of our certificate.
+    pub cert_file: String,
+    /// The file of our key.
+    pub key_file: String,
+    /// The file of the certificate authorities.
+    pub ca_file: String,
+    /// Our certificate.
+    pub cert_data: Vec<u8>,
+    /// Our key.
+    pub key_data: Vec<u8>,
+    /// The certificate authorities.
+    pub ca_data: Vec<u8>,
+}
+
+/// An extender cannot be set up as it is configured.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("failed to set up extender {url}: {reason}")]
+pub struct ExtenderSetupError {
+    /// Its address.
+    pub url: String,
+    /// Why not, and where that stands.
+    pub reason: String,
+}
+
+/// A question has not been answered.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ExtenderError {
+    /// The extender answered with something else than 200. The words are kube-scheduler's.
+    #[error("failed {verb} with extender at URL {url}, code {code}")]
+    Code {
+        /// The verb.
+        verb: String,
+        /// Where it was asked.
+        url: String,
+        /// The HTTP code.
+        code: u16,
+    },
+    /// There was no answer in time.
+    #[error("no answer from extender at URL {url} within {millis} ms")]
+    Timeout {
+        /// Where it was asked.
+        url: String,
+        /// How long was waited.
+        millis: u128,
+    },
+    /// It could not be reached, the connection broke, or the answer is too large.
+    #[error("failed to ask extender at URL {url}: {reason}")]
+    Transport {
+        /// Where it was asked.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// The question could not be written down or the answer not be understood.
+    #[error("failed to understand extender at URL {url}: {reason}")]
+    Decode {
+        /// Where it was asked.
+        url: String,
+        /// What was wrong.
+        reason: String,
+    },
+    /// What it is to be asked about is there no more.
+    #[error("{0} is gone")]
+    Gone(String),
+    /// The extender says that something went wrong, in these words.
+    #[error("{0}")]
+    Said(String),
+}
+
+/// Asks one extender. Connections are kept open.
+#[derive(Clone)]
+pub struct ExtenderClient {
+    client: kube::Client,
+    /// Without slashes at the end.
+    url: String,
+    timeout: Duration,
+    user_agent: String,
+    answer_bytes_max: usize,
+}
+
+impl ExtenderClient {
+    /// Sets up the connection. Files are read; nothing is sent yet.
+    ///
+    /// # Errors
+    /// When the address is none, or certificates cannot be used.
+    pub async fn new(options: ExtenderOptions) -> Result<Self, ExtenderSetupError> {
+        let url = options.url_prefix.trim_end_matches('/').to_owned();
+        let failed = |reason: String| ExtenderSetupError {
+            url: options.url_prefix.clone(),
+            reason,
+        };
+        let config = config(&url, &options).await.map_err(failed)?;
+        let client = kube::Client::try_from(config).map_err(|e| failed(chain(&e)))?;
+        Ok(Self {
+            client,
+            url,
+            timeout: options.timeout,
+            user_agent: options.user_agent,
+            answer_bytes_max: ANSWER_BYTES_MAX,
+        })
+    }
+
+    /// Reads answers of no more than so many bytes.
+    #[must_use]
+    pub fn with_answer_bytes_max(mut self, bytes: usize) -> Self {
+        self.answer_bytes_max = bytes;
+        self
+    }
+
+    /// A question as it is sent.
+    fn written(question: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(question)
+    }
+
+    /// Posts a question and reads the answer.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        verb: &str,
+        question: Result<Vec<u8>, serde_json::Error>,
+    ) -> Result<T, ExtenderError> {
+        let url = format!("{}/{verb}", self.url);
+        let misunderstood = |error: serde_json::Error| ExtenderError::Decode {
+            url: url.clone(),
+            reason: error.to_string(),
+        };
+        let question = question.map_err(misunderstood)?;
+        let answer = timeout(self.timeout, self.exchange(verb, &url, question)).await;
+        let answer = answer.unwrap_or_else(|_| {
+            Err(ExtenderError::Timeout {
+                url: url.clone(),
+                millis: self.timeout.as_millis(),
+            })
+        })?;
+        serde_json::from_slice(&answer).map_err(misunderstood)
+    }
+
+    async fn exchange(
+        &self,
+        verb: &str,
+        url: &str,
+        question: Vec<u8>,
+    ) -> Result<Bytes, ExtenderError> {
+        let failed = |reason: String| ExtenderError::Transport {
+            url: url.to_owned(),
+            reason,
+        };
+        // The client puts the address, its path included, before this.
+        let request = http::Request::post(format!("/{verb}"))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::USER_AGENT, &self.user_agent)
+            .body(Body::from(question))
+            .map_err(|e| failed(e.to_string()))?;
+        let response = self.client.send(request).await;
+        let response = response.map_err(|e| failed(chain(&e)))?;
+        let code = response.status();
+        if code != http::StatusCode::OK {
+            return Err(ExtenderError::Code {
+                verb: verb.to_owned(),
+                url: url.to_owned(),
+                code: code.as_u16(),
+            });
+        }
+        let answer = collect(response.into_body(), self.answer_bytes_max).await;
+        answer.map_err(|e| failed(e.to_string()))
+    }
+}
+
+/// The connection in the words of a kubeconfig, which has the same ways to name certificates.
+async fn config(url: &str, options: &ExtenderOptions) -> Result<Config, String> {
+    let tls = &options.tls;
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let data = |bytes: &[u8]| (!bytes.is_empty()).then(|| STANDARD.encode(bytes));
+    let has_ca = !tls.ca_file.is_empty() || !tls.ca_data.is_empty();
+    if tls.insecure && has_ca {
+        return Err(
+            "tlsConfig: certificate authorities are of no use with insecure; leave out one of them"
+                .to_owned(),
+        );
+    }
+    let is_unchecked = tls.insecure || (options.enable_https && !has_ca);
+    let uri: http::Uri = url.parse().map_err(|e| format!("urlPrefix: {e}"))?;
+    let is_plain = match uri.scheme_str() {
+        Some("http") => true,
+        Some("https") => false,
+        _ => return Err("urlPrefix: must begin with http:// or https://".to_owned()),
+    };
+    let cluster = Cluster {
+        server: Some(url.to_owned()),
+        insecure_skip_tls_verify: Some(is_unchecked),
+        certificate_authority: text(&tls.ca_file),
+        certificate_authority_data: data(&tls.ca_data),
+        tls_server_name: text(&tls.server_name),
+        ..Cluster::default()
+    };
+    let auth_info = AuthInfo {
+        client_certificate: text(&tls.cert_file),
+        client_certificate_data: data(&tls.cert_data),
+        client_key: text(&tls.key_file),
+        client_key_data: data(&tls.key_data).map(Into::into),
+        ..AuthInfo::default()
+    };
+    let kubeconfig = Kubeconfig {
+        clusters: vec![NamedCluster {
+            name: NAME.to_owned(),
+            cluster: Some(cluster),
+            ..NamedCluster::default()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: NAME.to_owned(),
+            auth_info: Some(auth_info),
+            ..NamedAuthInfo::default()
+        }],
+        contexts: vec![NamedContext {
+            name: NAME.to_owned(),
+            context: Some(Context {
+                cluster: NAME.to_owned(),
+                user: Some(NAME.to_owned()),
+                ..Context::default()
+            }),
+            ..NamedContext::default()
+        }],
+        current_context: Some(NAME.to_owned()),
+        ..Kubeconfig::default()
+    };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(|e| format!("tlsConfig: {}", chain(&e)))?;
+    if !has_ca && (is_unchecked || is_plain) {
+        // Nothing is looked up in the system's store, which a container may not have.
+        config.root_cert = Some(Vec::new());
+    }
+    // A question has one limit for everything.
+    config.connect_timeout = None;
+    config.read_timeout = None;
+    config.write_timeout = None;
+    config.proxy_url = None;
+    // Whether a failure matters is for who asks to say.
+    config.default_retry = false;
+    Ok(config)
+}

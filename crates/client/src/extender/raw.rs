@@ -1,0 +1,161 @@
+//! Objects as the API has them, for the questions that hold whole objects.
+//!
+//! What schedules keeps lean types that hold only what it reads; extenders are asked with all there is. So the JSON of
+//! what a question may hold is kept here, beside: of pods that wait for a node, of all pods when victims are told of
+//! whole, of nodes when an extender does not keep them itself. Without such an extender nothing is kept.
+
+use super::ExtenderError;
+use berth_api::{Kind, Object, Str};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The JSON of one object.
+pub type Raw = Arc<RawValue>;
+
+/// Of which objects the JSON is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// Pods that wait for a node.
+    pub pending_pods: bool,
+    /// All pods.
+    pub all_pods: bool,
+    /// Nodes.
+    pub nodes: bool,
+}
+
+impl Wanted {
+    /// What either wants.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            pending_pods: self.pending_pods || other.pending_pods,
+            all_pods: self.all_pods || other.all_pods,
+            nodes: self.nodes || other.nodes,
+        }
+    }
+
+    fn wants(self, object: &Object) -> bool {
+        match object {
+            Object::Pod(pod) => self.all_pods || (self.pending_pods && !pod.is_assigned()),
+            Object::Node(_) => self.nodes,
+            _ => false,
+        }
+    }
+}
+
+/// The JSON that is kept. Whoever follows the cluster puts it here before it tells the scheduler.
+#[derive(Debug, Default)]
+pub struct RawObjects {
+    wanted: Wanted,
+    /// By UID.
+    pods: Mutex<HashMap<Str, Raw>>,
+    /// By name.
+    nodes: Mutex<HashMap<Str, Raw>>,
+}
+
+impl RawObjects {
+    /// Keeps what is wanted, once it is told.
+    pub fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            ..Self::default()
+        }
+    }
+
+    /// The JSON of an object as it is to be kept; `None` when it is not. What tells who wrote which field is left out,
+    /// as it is in kube-scheduler.
+    pub fn of(&self, object: &Object, json: &[u8]) -> Option<Raw> {
+        self.wanted.wants(object).then(|| trimmed(json)).flatten()
+    }
+
+    /// All objects of a kind, each with its JSON if it is to be kept.
+    pub fn replace<'a>(
+        &self,
+        kind: Kind,
+        objects: impl Iterator<Item = (&'a Object, Option<&'a Raw>)>,
+    ) {
+        let map = match kind {
+            Kind::Pod => &self.pods,
+            Kind::Node => &self.nodes,
+            _ => return,
+        };
+        let kept = objects.filter_map(|(object, raw)| Some((key(object)?, raw?.clone())));
+        *locked(map) = kept.collect();
+    }
+
+    /// An object is new, has changed, or is gone: then without JSON.
+    pub fn set(&self, object: &Object, raw: Option<Raw>) {
+        let map = match object {
+            Object::Pod(_) => &self.pods,
+            Object::Node(_) => &self.nodes,
+            _ => return,
+        };
+        let Some(key) = key(object) else { return };
+        match raw {
+            Some(raw) => locked(map).insert(key, raw),
+            None => locked(map).remove(&key),
+        };
+    }
+
+    /// A pod, by UID.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn pod(&self, uid: &str) -> Result<Raw, ExtenderError> {
+        let pod = locked(&self.pods).get(uid).cloned();
+        pod.ok_or_else(|| ExtenderError::Gone(format!("pod with UID {uid}")))
+    }
+
+    /// Nodes, by name; those that are gone are left out.
+    pub fn nodes(&self, names: &[Str]) -> Vec<Raw> {
+        let nodes = locked(&self.nodes);
+        names
+            .iter()
+            .filter_map(|name| nodes.get(name).cloned())
+            .collect()
+    }
+
+    /// How many pods and nodes are kept.
+    pub fn counts(&self) -> (usize, usize) {
+        (locked(&self.pods).len(), locked(&self.nodes).len())
+    }
+}
+
+/// What an object is found by.
+fn key(object: &Object) -> Option<Str> {
+    match object {
+        Object::Pod(pod) => Some(pod.uid().clone()),
+        Object::Node(node) => Some(node.metadata.name.clone()),
+        _ => None,
+    }
+}
+
+/// Nobody who holds it can fail half-way.
+fn locked<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
+    map.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The JSON without `metadata.managedFields`; `None` when it is no object.
+fn trimmed(json: &[u8]) -> Option<Raw> {
+    type Fields<'a> = BTreeMap<Key<'a>, &'a RawValue>;
+    #[derive(Deserialize, serde::Serialize, PartialEq, Eq, PartialOrd, Ord)]
+    struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+    let key = |name: &'static str| Key(Cow::Borrowed(name));
+    let mut fields: Fields<'_> = serde_json::from_slice(json).ok()?;
+    let metadata = match fields.get(&key("metadata")) {
+        Some(metadata) => {
+            let mut metadata: Fields<'_> = serde_json::from_str(metadata.get()).ok()?;
+            metadata.remove(&key("managedFields"));
+            Some(to_raw_value(&metadata).ok()?)
+        }
+        None => None,
+    };
+    if let Some(metadata) = &metadata {
+        fields.insert(key("metadata"), metadata);
+    }
+    to_raw_value(&fields).ok().map(Raw::from)
+}

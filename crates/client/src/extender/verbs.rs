@@ -1,0 +1,196 @@
+//! The four things that an extender can be asked.
+
+use super::raw::Raw;
+use super::wire::{
+    Empty, ExtenderArgs, ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult,
+    ExtenderPreemptionArgs, ExtenderPreemptionResult, HostPriority, MetaPodArgs, MetaVictimsArgs,
+    NodeList, Victims,
+};
+use super::{ExtenderClient, ExtenderError};
+use berth_api::Str;
+
+/// The nodes that a question is about: by name for an extender that keeps nodes itself, otherwise whole.
+#[derive(Debug, Clone, Copy)]
+pub enum Nodes<'a> {
+    /// By name.
+    Names(&'a [Str]),
+    /// Whole.
+    Whole(&'a [Raw]),
+}
+
+/// What an extender says about which nodes stay.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FilterAnswer {
+    /// Those that do.
+    pub nodes: Vec<String>,
+    /// Those that do not, each with the reason.
+    pub failed: Vec<(String, String)>,
+    /// The same where evictions do not help.
+    pub failed_and_unresolvable: Vec<(String, String)>,
+}
+
+/// Pods that would go from a node.
+#[derive(Debug, Clone)]
+pub struct VictimsOf<'a> {
+    /// The node.
+    pub node: &'a str,
+    /// The pods, by UID for an extender that keeps nodes itself.
+    pub pods: Vec<&'a str>,
+    /// The pods, whole, for one that does not.
+    pub whole: Option<Vec<Raw>>,
+    /// How many of them go against their disruption budget.
+    pub violations: usize,
+}
+
+/// Pods that are to go from a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MetaVictimsOf {
+    /// The node.
+    pub node: String,
+    /// The pods by UID.
+    pub pods: Vec<String>,
+    /// How many of them go against their disruption budget.
+    pub violations: usize,
+}
+
+impl VictimsOf<'_> {
+    fn whole(&self) -> Victims<'_> {
+        Victims {
+            pods: self.whole.iter().flatten().map(|pod| &**pod).collect(),
+            num_pdb_violations: self.violations,
+        }
+    }
+
+    fn meta(&self) -> MetaVictimsArgs<'_> {
+        MetaVictimsArgs {
+            pods: self.pods.iter().map(|uid| MetaPodArgs { uid }).collect(),
+            num_pdb_violations: self.violations,
+        }
+    }
+}
+
+impl Nodes<'_> {
+    /// The question about a pod and these nodes.
+    fn ask<T>(self, pod: &Raw, then: impl FnOnce(ExtenderArgs<'_>) -> T) -> T {
+        match self {
+            Self::Names(names) => {
+                let names: Vec<&str> = names.iter().map(Str::as_str).collect();
+                then(ExtenderArgs {
+                    pod,
+                    nodes: None,
+                    node_names: Some(&names),
+                })
+            }
+            Self::Whole(nodes) => then(ExtenderArgs {
+                pod,
+                nodes: Some(NodeList {
+                    metadata: Empty {},
+                    items: nodes.iter().map(|node| &**node).collect(),
+                }),
+                node_names: None,
+            }),
+        }
+    }
+}
+
+impl ExtenderClient {
+    /// Which nodes the pod may run on.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn filter(
+        &self,
+        verb: &str,
+        pod: &Raw,
+        nodes: Nodes<'_>,
+    ) -> Result<FilterAnswer, ExtenderError> {
+        let question = nodes.ask(pod, |args| Self::written(&args));
+        let said: ExtenderFilterResult = self.ask(verb, question).await?;
+        if !said.error.is_empty() {
+            return Err(ExtenderError::Said(said.error));
+        }
+        let by_name = match nodes {
+            Nodes::Names(_) => said.node_names,
+            Nodes::Whole(_) => None,
+        };
+        let left = by_name.unwrap_or_else(|| {
+            let nodes = said.nodes.unwrap_or_default().items;
+            nodes.into_iter().map(|node| node.metadata.name).collect()
+        });
+        Ok(FilterAnswer {
+            nodes: left,
+            failed: said.failed_nodes.into_iter().collect(),
+            failed_and_unresolvable: said.failed_and_unresolvable_nodes.into_iter().collect(),
+        })
+    }
+
+    /// What nodes are worth to the pod, each with a score from 0 to 10.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn prioritize(
+        &self,
+        verb: &str,
+        pod: &Raw,
+        nodes: Nodes<'_>,
+    ) -> Result<Vec<(String, i64)>, ExtenderError> {
+        let question = nodes.ask(pod, |args| Self::written(&args));
+        let said: Option<Vec<HostPriority>> = self.ask(verb, question).await?;
+        let scores = said.unwrap_or_default().into_iter();
+        Ok(scores.map(|given| (given.host, given.score)).collect())
+    }
+
+    /// Binds the pod of this namespace, name and UID to the node.
+    ///
+    /// # Errors
+    /// Why it is not bound, or not known to be.
+    pub async fn bind(
+        &self,
+        verb: &str,
+        (namespace, name, uid): (&str, &str, &str),
+        node: &str,
+    ) -> Result<(), ExtenderError> {
+        let question = Self::written(&ExtenderBindingArgs {
+            pod_name: name,
+            pod_namespace: namespace,
+            pod_uid: uid,
+            node,
+        });
+        let said: ExtenderBindingResult = self.ask(verb, question).await?;
+        match said.error.is_empty() {
+            true => Ok(()),
+            false => Err(ExtenderError::Said(said.error)),
+        }
+    }
+
+    /// Where room may be made for the pod, and which pods are to go there.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn preempt(
+        &self,
+        verb: &str,
+        pod: &Raw,
+        victims: &[VictimsOf<'_>],
+    ) -> Result<Vec<MetaVictimsOf>, ExtenderError> {
+        let is_whole = victims.iter().any(|of| of.whole.is_some());
+        let question = Self::written(&ExtenderPreemptionArgs {
+            pod,
+            node_name_to_victims: is_whole
+                .then(|| victims.iter().map(|of| (of.node, of.whole())).collect()),
+            node_name_to_meta_victims: (!is_whole)
+                .then(|| victims.iter().map(|of| (of.node, of.meta())).collect()),
+        });
+        let said: ExtenderPreemptionResult = self.ask(verb, question).await?;
+        let nodes = said.node_name_to_meta_victims.into_iter();
+        let told = nodes.map(|(node, victims)| {
+            let victims = victims.unwrap_or_default();
+            MetaVictimsOf {
+                node,
+                pods: victims.pods.into_iter().map(|pod| pod.uid).collect(),
+                violations: usize::try_from(victims.num_pdb_violations).unwrap_or(0),
+            }
+        });
+        Ok(told.collect())
+    }
+}
