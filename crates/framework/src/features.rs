@@ -282,8 +282,8 @@ impl FeatureGates {
 mod tests {
     use super::*;
 
-    /// plugins 0.3; those of 6.1 and 6.7 are refused. Groups of pods (C-3, C-59 to C-66, P-2, P-26 to P-28, edge cases
-    /// 232 and 249) are refused with GenericWorkload, which every gate of theirs needs.
+    /// Case 261; plugins 0.3; those of 6.1 and 6.7 are refused. Groups of pods (C-3, C-59 to C-66, P-2, P-26 to P-28,
+    /// cases 232, 249 and 262) are refused with GenericWorkload, which every gate of theirs needs.
     #[test]
     fn gates_are_read_or_refused_with_a_reason() {
         for (text, refusal) in [
@@ -305,6 +305,18 @@ mod tests {
                 "GenericWorkload=true",
                 Some(
                     "feature gate GenericWorkload cannot be enabled: Berth does not have this feature; leave the gate off",
+                ),
+            ),
+            (
+                "GangScheduling=true",
+                Some(
+                    "feature gate GangScheduling cannot be enabled: Berth does not have this feature; leave the gate off",
+                ),
+            ),
+            (
+                "PodSchedulingReadiness=true,DynamicResourceAllocation=false",
+                Some(
+                    "cannot set feature gate DynamicResourceAllocation to false, feature is locked to true",
                 ),
             ),
             (

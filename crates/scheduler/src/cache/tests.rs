@@ -24,6 +24,7 @@ fn on(cache: &Cache, node: &str) -> Vec<String> {
     names
 }
 
+/// C-6, C-7: an update that comes late changes nothing, and one that tells of the binding confirms it.
 #[test]
 fn an_assumed_pod_counts_until_it_is_confirmed_or_forgotten() {
     let mut cache = cache();
@@ -50,7 +51,7 @@ fn an_assumed_pod_counts_until_it_is_confirmed_or_forgotten() {
     cache.check().unwrap();
 }
 
-/// Edge case 184.
+/// C-6, C-7, edge case 184.
 #[test]
 fn the_api_decides_where_a_pod_is() {
     let mut cache = cache();
@@ -70,6 +71,7 @@ fn the_api_decides_where_a_pod_is() {
     cache.check().unwrap();
 }
 
+/// C-6.
 #[test]
 fn what_is_forgotten_is_free_again() {
     let mut cache = cache();
@@ -94,7 +96,7 @@ fn what_is_forgotten_is_free_again() {
     cache.check().unwrap();
 }
 
-/// Edge case 229: a deletion while binding leaves nothing behind once the assumption is forgotten.
+/// C-6, edge case 229: a deletion while binding leaves nothing behind once the assumption is forgotten.
 #[test]
 fn a_deleted_pod_stays_counted_while_assumed() {
     let mut cache = cache();
@@ -110,7 +112,7 @@ fn a_deleted_pod_stays_counted_while_assumed() {
     cache.check().unwrap();
 }
 
-/// Edge case 196.
+/// C-8, edge case 196: pods of a node that is gone, or not there yet, are kept out of sight.
 #[test]
 fn a_node_may_go_before_its_pods_and_come_after_them() {
     let mut cache = cache();
@@ -126,6 +128,54 @@ fn a_node_may_go_before_its_pods_and_come_after_them() {
     cache.set_node(node("n3").arc());
     assert_eq!(on(&cache, "n3"), Vec::<String>::new());
     cache.check().unwrap();
+}
+
+/// C-7: what the API says twice, or of a pod that it never told of, or of another node, is taken as it is: each word of
+/// it is the whole truth about the pod.
+#[test]
+fn whatever_the_api_says_of_a_pod_counts() {
+    let mut cache = cache();
+    let bound = |version: u64, node: &str| pod("p").version(version).on(node).arc();
+    for (situation, said, counted) in [
+        (
+            "an update of a pod never told of",
+            Some(bound(1, "n1")),
+            ["p", ""],
+        ),
+        ("the same again", Some(bound(1, "n1")), ["p", ""]),
+        ("on another node", Some(bound(2, "n2")), ["", "p"]),
+        ("gone", None, ["", ""]),
+        ("gone once more", None, ["", ""]),
+    ] {
+        match said {
+            Some(pod) => drop(cache.set_pod(pod, Writes::default())),
+            None => drop(cache.remove_pod("uid-p")),
+        }
+        let there = ["n1", "n2"].map(|node| on(&cache, node).join(" "));
+        assert_eq!(there, counted, "{situation}");
+        cache.check().unwrap();
+    }
+}
+
+/// C-6: nothing is forgotten because of its age.
+#[test]
+fn an_assumed_pod_never_expires() {
+    let mut cache = cache();
+    let p = pod("p").arc();
+    cache.set_pod(p.clone(), Writes::default());
+    cache.assume(&p, &"n1".into()).unwrap();
+    for version in 2..100 {
+        cache.set_pod(pod("p").version(version).arc(), Writes::default());
+        cache.set_node(node("n1").version(version).arc());
+    }
+    assert_eq!(
+        (on(&cache, "n1"), cache.assumed_pods()),
+        (vec!["p".to_owned()], 1)
+    );
+    assert_eq!(
+        cache.forget("uid-p", &"n2".into()).unwrap_err().to_string(),
+        "pod uid-p(default/p) was assumed on n2 but assigned to n1"
+    );
 }
 
 #[test]

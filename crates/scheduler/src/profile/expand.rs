@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// F-25, edge case 250.
+    /// F-25, F-26, case 250.
     #[test]
     fn multi_point_is_spread_over_the_points() {
         let multi = [("A", 1), ("B", 2), ("C", 3)];

@@ -82,6 +82,80 @@ fn scores(profile: &Profile) -> Vec<(String, i64)> {
         .collect()
 }
 
+/// F-24: a plugin is made once, however many points it takes part in, and only if some point needs it; it is handed
+/// its own arguments, or none.
+#[test]
+fn only_needed_plugins_are_made_and_each_once() {
+    let (send, made) = std::sync::mpsc::sync_channel(20);
+    let mut registry = Registry::default();
+    for name in ["Sort", "Binder", "Both", "Everywhere", "Idle", "Nowhere"] {
+        let send = send.clone();
+        registry
+            .register(name, move |cx| {
+                let _ = send.try_send(format!("{name} {}", cx.args));
+                let all = Extensions::of(Fake(name));
+                Ok(match name {
+                    "Sort" => all.queue_sort().build(),
+                    "Binder" => all.bind().build(),
+                    _ => all.filter().score().build(),
+                })
+            })
+            .unwrap();
+    }
+    let mut spec = ProfileSpec::of_plugins("s", ["Sort", "Binder", "Everywhere", "Idle"]);
+    for point in [Point::Filter, Point::Score] {
+        let set = spec.plugins.point_mut(point);
+        set.enabled = vec![EnabledPlugin::new("Both"), EnabledPlugin::new("Everywhere")];
+        set.disabled = vec!["Idle".to_owned()];
+    }
+    let args = |name: &str, value: i32| PluginConfig {
+        name: name.to_owned(),
+        args: serde_json::json!({"depth": value}),
+    };
+    spec.plugin_config = vec![args("Both", 1), args("Nowhere", 2)];
+    let profiles = Profiles::build(&[spec], &registry, &FeatureGates::default()).unwrap();
+    let mut made: Vec<String> = made.try_iter().collect();
+    made.sort();
+    assert_eq!(
+        made,
+        [
+            "Binder null",
+            "Both {\"depth\":1}",
+            "Everywhere null",
+            "Idle null",
+            "Sort null"
+        ]
+    );
+    let profile = profiles.get("s").unwrap();
+    let filters: Vec<&str> = profile.filter.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(
+        filters,
+        ["Everywhere", "Both"],
+        "F-25: what multiPoint enables goes first"
+    );
+}
+
+/// F-27: the greatest sum of weights that cannot overflow is allowed, and one more is not.
+#[test]
+fn weights_may_be_as_great_as_their_sum_allows() {
+    let with = |weights: [i64; 2]| {
+        let mut spec = ProfileSpec::default();
+        let score = spec.plugins.point_mut(Point::Score);
+        score.disabled = vec!["*".to_owned()];
+        score.enabled = vec![
+            EnabledPlugin::weighted("Extra", weights[0]),
+            EnabledPlugin::weighted("NodeAffinity", weights[1]),
+        ];
+        build(&[spec]).map(|_| ())
+    };
+    const MOST: i64 = i64::MAX / 100;
+    assert_eq!(with([MOST - 1, 1]), Ok(()));
+    let refused = "profiles[0].plugins.score: total score of Score plugins could overflow; lower their weights";
+    assert_eq!(with([MOST, 1]), Err(refused.to_owned()));
+    assert_eq!(with([MOST + 1, 1]), Err(refused.to_owned()));
+}
+
+/// F-24, F-27.
 #[test]
 fn the_default_profile_takes_the_default_plugins_that_are_there() {
     let profiles = build(&[ProfileSpec::default()]).unwrap();
@@ -119,6 +193,7 @@ fn weights_come_from_the_point_then_from_multi_point() {
     );
 }
 
+/// F-26 to F-28, case 253.
 #[test]
 fn what_cannot_be_is_refused_with_the_place_and_the_way_out() {
     let with = |change: &dyn Fn(&mut ProfileSpec)| {
@@ -204,6 +279,22 @@ fn what_cannot_be_is_refused_with_the_place_and_the_way_out() {
                 }),
             ],
             "profiles[1].pluginConfig: different queue sort plugin args for profile \"other\"",
+        ),
+        (
+            vec![with(&|s| {
+                let config = PluginConfig {
+                    name: "NodeAffinity".to_owned(),
+                    args: serde_json::json!({}),
+                };
+                s.plugin_config = vec![config.clone(), config];
+            })],
+            "profiles[0].pluginConfig[1]: repeated config for plugin NodeAffinity; keep one of them",
+        ),
+        (
+            vec![with(&|s| {
+                s.plugins.point_mut(Point::QueueSort).disabled = vec!["*".to_owned()]
+            })],
+            "profiles[0].plugins.queueSort: only one queue sort plugin required for profile with scheduler name \"default-scheduler\", but got 0",
         ),
         (
             vec![ProfileSpec::named("")],

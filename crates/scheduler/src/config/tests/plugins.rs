@@ -116,7 +116,7 @@ fn plugins(plugins: Value) -> Value {
     json!({"profiles": [{"plugins": plugins}]})
 }
 
-/// Edge cases 250 and 251.
+/// F-25, F-27, F-32, cases 250 and 251.
 #[test]
 fn plugins_are_enabled_disabled_reordered_and_weighed() {
     for (situation, sets, expected) in [
@@ -327,7 +327,7 @@ fn all_problems_of_all_profiles_are_listed() {
     );
 }
 
-/// F-26 and F-28; edge cases 250, 251 and 253.
+/// F-25, F-26, F-28, cases 250, 251 and 253.
 #[test]
 fn profiles_that_cannot_be_built_are_refused() {
     let named = |name: &str| json!({"enabled": [{"name": name}]});

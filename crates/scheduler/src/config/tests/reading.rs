@@ -16,6 +16,7 @@ fn what_is_left_out_is_the_default() {
     assert_eq!(config(&empty), nothing_said);
 }
 
+/// F-20, F-30, F-31: every field, and what the core is told of them.
 #[test]
 fn every_field_is_read() {
     let yaml = format!(
@@ -253,6 +254,7 @@ fn text_that_cannot_be_read_is_refused_with_its_place() {
     }
 }
 
+/// F-31, case 257.
 #[test]
 fn fields_are_read_strictly() {
     for (fields, expected) in [

@@ -9,6 +9,7 @@ fn check(cases: &[(Value, &[&str])]) {
     }
 }
 
+/// F-34.
 #[test]
 fn numbers_are_in_their_ranges() {
     check(&[
@@ -51,6 +52,7 @@ fn numbers_are_in_their_ranges() {
     ]);
 }
 
+/// F-34.
 #[test]
 fn leader_election_can_work() {
     let election = |fields: Value| json!({"leaderElection": fields});
@@ -81,6 +83,19 @@ fn leader_election_can_work() {
             ],
         ),
         (
+            election(json!({"leaseDuration": "-1s"})),
+            &[
+                "leaderElection.leaseDuration: Invalid value: \"-1s\": must be greater than zero",
+                "leaderElection.leaseDuration: Invalid value: \"-1s\": must be greater than `RenewDeadline`",
+            ],
+        ),
+        (
+            election(json!({"leaseDuration": "5s", "renewDeadline": "6s"})),
+            &[
+                "leaderElection.leaseDuration: Invalid value: \"5s\": must be greater than `RenewDeadline`",
+            ],
+        ),
+        (
             election(json!({"retryPeriod": "-1s"})),
             &["leaderElection.retryPeriod: Invalid value: \"-1s\": must be greater than zero"],
         ),
@@ -101,7 +116,7 @@ fn leader_election_can_work() {
     ]);
 }
 
-/// Edge case 256: flags go before the file, and are validated with it.
+/// F-34, case 256: flags go before the file, and are validated with it.
 #[test]
 fn flags_go_before_the_file() {
     let registry = Registry::default();
@@ -116,13 +131,17 @@ fn flags_go_before_the_file() {
         loaded.map_err(|e| e.to_string())
     };
     let message = load(&json!({}), |config| {
+        config.leader_election.resource_lock.clear();
+        config.leader_election.resource_namespace.clear();
         config.leader_election.resource_name.clear();
         config.profiles.clear();
     })
     .expect_err("a name is needed");
     assert_eq!(
         message,
-        "F: leaderElection.resourceName: Required value\nF: profiles: Required value"
+        "F: leaderElection.resourceLock: Required value\nF: leaderElection.resourceNamespace: Required value\n\
+         F: leaderElection.resourceName: Required value\nF: leaderElection.resourceLock: Invalid value: \"\": \
+         resourceLock value must be \"leases\"\nF: profiles: Required value"
     );
     let message = load(
         &json!({"leaderElection": {"leaseDuration": "1s"}}),
@@ -140,6 +159,7 @@ fn flags_go_before_the_file() {
     assert!(!message.contains("leaderElection"), "{message}");
 }
 
+/// F-34.
 #[test]
 fn profiles_have_different_names() {
     check(&[
@@ -154,7 +174,7 @@ fn profiles_have_different_names() {
     ]);
 }
 
-/// Edge case 253.
+/// F-34, case 253.
 #[test]
 fn profiles_share_the_order_of_the_queue() {
     let profiles = |first: Value, second: Value| {
@@ -214,7 +234,7 @@ fn profiles_share_the_order_of_the_queue() {
     ]);
 }
 
-/// Edge case 254.
+/// F-34, case 254.
 #[test]
 fn plugins_of_earlier_versions_are_refused() {
     const GONE: &str = "was invalid in version \"kubescheduler.config.k8s.io/v1\" (KubeSchedulerConfiguration is \
@@ -247,7 +267,7 @@ fn plugins_of_earlier_versions_are_refused() {
     }
 }
 
-/// Edge case 254.
+/// F-31, F-34, case 254.
 #[test]
 fn arguments_are_those_of_their_plugin() {
     let config = |config: Value| json!({"profiles": [{"pluginConfig": config}]});
@@ -287,6 +307,7 @@ fn arguments_are_those_of_their_plugin() {
     ]);
 }
 
+/// F-26.
 #[test]
 fn placement_plugins_are_refused() {
     check(&[
@@ -304,7 +325,7 @@ fn placement_plugins_are_refused() {
     ]);
 }
 
-/// Edge case 255.
+/// F-34, case 255.
 #[test]
 fn extenders_get_along() {
     let extenders = |extenders: Value| json!({"extenders": extenders});

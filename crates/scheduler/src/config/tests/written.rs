@@ -34,7 +34,7 @@ fn scalars(path: &str, value: &Value, into: &mut Vec<(String, Value)>) {
     }
 }
 
-/// F-30, F-33 and the default plugins: the configuration of somebody who says nothing, in full.
+/// F-30, F-33, case 258, and the default plugins: the configuration of somebody who says nothing, in full.
 #[test]
 fn the_default_configuration_is_kube_schedulers() {
     let mut expected: Vec<(String, Value)> = [
@@ -192,6 +192,7 @@ fn the_written_text_reads_like_yaml() {
     }
 }
 
+/// F-32, case 258.
 #[test]
 fn plugins_are_written_merged() {
     let config = config(
@@ -232,6 +233,7 @@ fn plugins_are_written_merged() {
     assert_eq!(args[2]["name"], "DefaultPreemption");
 }
 
+/// Case 258.
 #[test]
 fn what_was_written_means_the_same_when_it_is_read() {
     for fields in [
