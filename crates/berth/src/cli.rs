@@ -5,6 +5,7 @@ use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::Faults;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// A Kubernetes scheduler, with a control plane of its own.
@@ -44,7 +45,7 @@ pub(crate) enum Command {
     Conformance(ConformanceArgs),
     /// Run the core in a simulated world and check its invariants
     #[command(
-        after_help = "Example: berth simulate --seeds 100\n         berth simulate --seed 42 --faults calls,failovers"
+        after_help = "Example: berth simulate --seeds 2000 --steps 500\n         berth simulate --seed 42 --faults calls,failovers --tell"
     )]
     Simulate(SimulateArgs),
     /// Measure
@@ -203,12 +204,12 @@ pub(crate) struct ConformanceArgs {
 /// `berth simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArgs {
-    /// Run this one seed (replays a failure)
-    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    /// Run this one seed (replays a failure); with --seeds, so many from this one on
+    #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Run this many seeds, from 0 on
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    pub(crate) seeds: u64,
+    /// Run this many seeds, from 0 on [default: 100, or 1 with --seed]
+    #[arg(long, value_name = "N")]
+    pub(crate) seeds: Option<u64>,
     /// Steps of each run
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) steps: usize,
@@ -218,6 +219,12 @@ pub(crate) struct SimulateArgs {
     /// Decide with this evaluator only; otherwise half of the seeds compare both, half use the plain one
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) evaluator: Option<EvaluatorArg>,
+    /// How many seeds to run at a time [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Tell, on standard error, what happens in the run of --seed: steps, watch events, decisions, calls
+    #[arg(long, requires = "seed", conflicts_with = "seeds")]
+    pub(crate) tell: bool,
     /// How to print the outcome
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,

@@ -2,119 +2,101 @@
 
 use crate::cli::{Output, SimulateArgs};
 use crate::exit::Failure;
-use berth_scheduler::evaluator::EvaluatorKind;
-use berth_simulator::{Script, Shrunk, Subject, Tally, run as play, shrink};
+use berth_simulator::{Campaign, Found, Progress, Subject, Tally, tell};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// How many runs the search for a short script may take.
-const SHRINK_RUNS_MAX: usize = 2_000;
+/// How many seeds are run when nothing is said.
+const SEEDS: u64 = 100;
 
-/// Runs the seeds one after another until one fails.
+/// Runs the seeds until one fails.
 ///
 /// # Errors
 /// When a run shows a violation; the seed and a short script are printed.
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let subject = Subject::in_tree().map_err(Failure::environment)?;
-    let (first, count) = match args.seed {
-        Some(seed) => (seed, 1),
-        None => (0, args.seeds),
-    };
-    let bar = ProgressBar::new(count);
+    let campaign = campaign_of(args);
+    if args.tell {
+        // How it ends is found out again below.
+        let mut listener = |line: &str| eprintln!("{line}");
+        let _ = tell(&subject, &campaign.script(campaign.first), &mut listener);
+    }
+    let bar = ProgressBar::new(campaign.seeds);
     if let Ok(style) = ProgressStyle::with_template("seeds {bar:30} {pos}/{len} {elapsed}") {
         bar.set_style(style);
     }
-    let mut tally = Tally::default();
-    for seed in (first..).take(usize::try_from(count).unwrap_or(usize::MAX)) {
-        let mut script = Script::draw(seed, args.steps, args.faults);
-        if let Some(evaluator) = args.evaluator {
-            script.evaluator = evaluator.into();
-        }
-        match play(&subject, &script) {
-            Ok(of_run) => tally.add(&of_run),
-            Err(failure) => {
-                bar.finish_and_clear();
-                let shrunk = shrink(&subject, &script, &failure, SHRINK_RUNS_MAX);
-                report(args, seed, &failure, &shrunk);
-                return Err(Failure::Check);
-            }
-        }
-        bar.inc(1);
-    }
+    let outcome = campaign.play(&subject, |progress| match progress {
+        Progress::Passed(_) => bar.inc(1),
+        Progress::Slow(seed) => bar.suspend(|| eprintln!("seed {seed} takes very long")),
+        // Should the search for a short script be cut off, this much is known.
+        Progress::Failed(seed, failure) => bar.suspend(|| eprintln!("seed {seed}, {failure}")),
+    });
     bar.finish_and_clear();
-    match args.output {
-        Output::Json => println!(
-            "{}",
-            json!({
-                "seeds": count,
-                "stepsPerSeed": args.steps,
-                "violations": 0,
-                "podsCreated": tally.pods_created,
-                "attempts": tally.attempts,
-                "bindings": tally.bindings,
-                "calls": tally.calls,
-                "faults": tally.faults,
-                "restarts": tally.restarts,
-                "failovers": tally.failovers,
-                "refusedBindings": tally.refused,
-                "volumeWrites": tally.volumes,
-                "preemptions": tally.preemptions,
-            })
-        ),
-        Output::Text => println!(
-            "{count} seeds of {} steps without a violation: {} pods created, {} attempts, {} bindings, {} calls, \
-             {} faults, {} restarts, {} fail-overs, {} refused bindings, {} preemptions",
-            args.steps,
-            tally.pods_created,
-            tally.attempts,
-            tally.bindings,
-            tally.calls,
-            tally.faults,
-            tally.restarts,
-            tally.failovers,
-            tally.refused,
-            tally.preemptions
-        ),
+    match (&outcome, args.output) {
+        (Ok(tally), Output::Text) => println!("{}", in_words(&campaign, tally)),
+        (Ok(tally), Output::Json) => println!("{}", in_json(&campaign, tally)),
+        (Err(found), Output::Text) => println!("{found}"),
+        (Err(found), Output::Json) => println!("{}", failure_in_json(found)),
     }
-    Ok(())
+    outcome.map(|_| ()).map_err(|_| Failure::Check)
 }
 
-fn report(args: &SimulateArgs, seed: u64, failure: &berth_simulator::Failure, shrunk: &Shrunk) {
-    let mut again = format!(
-        "berth simulate --seed {seed} --steps {} --faults {}",
-        args.steps, args.faults
-    );
-    if let Some(evaluator) = args.evaluator {
-        again += &format!(" --evaluator {}", EvaluatorKind::from(evaluator));
+fn campaign_of(args: &SimulateArgs) -> Campaign {
+    let alone = if args.seed.is_some() { 1 } else { SEEDS };
+    Campaign {
+        first: args.seed.unwrap_or(0),
+        seeds: args.seeds.unwrap_or(alone),
+        steps: args.steps,
+        faults: args.faults,
+        evaluator: args.evaluator.map(Into::into),
+        threads: args.threads,
+        ..Campaign::default()
     }
+}
+
+fn in_words(campaign: &Campaign, tally: &Tally) -> String {
+    let numbers = tally.named().into_iter();
+    let numbers: Vec<String> = numbers
+        .map(|(what, _, count)| format!("{count} {what}"))
+        .collect();
+    format!(
+        "{} seeds of {} steps without a violation: {}",
+        campaign.seeds,
+        campaign.steps,
+        numbers.join(", ")
+    )
+}
+
+fn in_json(campaign: &Campaign, tally: &Tally) -> Value {
+    let mut report = json!({
+        "firstSeed": campaign.first,
+        "seeds": campaign.seeds,
+        "stepsPerSeed": campaign.steps,
+        "faults": campaign.faults.to_string(),
+        "violations": 0,
+    });
+    for (_, key, count) in tally.named() {
+        report[key] = json!(count);
+    }
+    report
+}
+
+fn failure_in_json(found: &Found) -> Value {
+    let shrunk = &found.shrunk;
     let script: Vec<String> = shrunk
         .script
         .steps
         .iter()
         .map(ToString::to_string)
         .collect();
-    match args.output {
-        Output::Json => println!(
-            "{}",
-            json!({
-                "violations": 1,
-                "seed": seed,
-                "step": failure.step,
-                "violation": failure.violation.to_string(),
-                "again": again,
-                "setting": shrunk.script.setting(),
-                "shrunk": {"violation": shrunk.failure.violation.to_string(), "steps": script},
-            })
-        ),
-        Output::Text => {
-            println!("seed {seed}, step {}: {}", failure.step, failure.violation);
-            println!("run it again: {again}");
-            println!(
-                "the shortest script found that shows it ({} steps, found in {} runs):",
-                script.len(),
-                shrunk.runs
-            );
-            println!("{shrunk}");
-        }
-    }
+    json!({
+        "violations": 1,
+        "seed": found.seed,
+        "step": found.failure.step,
+        "kind": found.failure.violation.kind(),
+        "violation": found.failure.violation.to_string(),
+        "again": found.command(),
+        "setting": shrunk.script.setting(),
+        "shrunk": {"violation": shrunk.failure.violation.to_string(), "steps": script},
+    })
 }

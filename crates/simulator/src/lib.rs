@@ -8,7 +8,9 @@
 //! checker shares nothing with what it judges but the types of `berth-api`.
 
 mod api;
+mod campaign;
 pub mod checker;
+mod panics;
 pub mod plugins;
 mod rules;
 mod run;
@@ -18,6 +20,7 @@ mod shrink;
 pub mod world;
 
 pub use api::{Api, FaithfulApi};
+pub use campaign::{Campaign, Found, Progress};
 pub use checker::Violation;
 pub use run::{Failure, Listener, Subject, Tally, run, tell};
 pub use script::{Answer, Faults, Script, Step, UnknownFault};

@@ -55,7 +55,7 @@ pub fn shrink(subject: &Subject, script: &Script, failure: &Failure, runs_max: u
             tried.steps.drain(from..to);
             best.runs += 1;
             if let Err(found) = run(subject, &tried)
-                && found.violation.kind() == failure.violation.kind()
+                && found.violation.is_like(&failure.violation)
             {
                 tried.steps.truncate(found.step + 1);
                 best.script = tried;

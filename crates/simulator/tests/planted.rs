@@ -323,6 +323,25 @@ fn a_binding_that_nobody_sends_loses_the_pod() {
 
 // --- preemption ----------------------------------------------------------------------------------------------
 
+/// Evicts the first such pod that is not going already.
+fn evict_the_first(cx: &mut PostFilterContext<'_>, which: impl Fn(&PodInfo) -> bool) {
+    let cluster = cx.dry_run.cluster();
+    let stays = |pod: &PodInfo| {
+        let known = cluster.pods.get(pod.pod.uid());
+        known.is_some_and(|known| !known.is_terminating())
+    };
+    let mut pods = cluster.nodes.iter().flat_map(|node| node.pods());
+    let victim = pods.find(|pod| stays(pod) && which(pod));
+    if let Some(victim) = victim.map(|victim| victim.pod.clone()) {
+        let reason = "PreemptionByScheduler";
+        let condition = ConditionPatch::of(&victim, "DisruptionTarget", "True", reason, "");
+        cx.outbox.call(ApiCall::DeletePod {
+            pod: PodRef::of(&victim),
+            condition,
+        });
+    }
+}
+
 struct Bully;
 
 impl Plugin for Bully {
@@ -339,21 +358,7 @@ impl PostFilter for Bully {
         pod: &PodInfo,
         _: &NodeStatuses,
     ) -> PostFilterResult {
-        let cluster = cx.dry_run.cluster();
-        let victim = cluster.nodes.iter().flat_map(|node| node.pods()).next();
-        if let Some(victim) = victim.map(|victim| victim.pod.clone()) {
-            let condition = ConditionPatch::of(
-                &victim,
-                "DisruptionTarget",
-                "True",
-                "PreemptionByScheduler",
-                "",
-            );
-            cx.outbox.call(ApiCall::DeletePod {
-                pod: PodRef::of(&victim),
-                condition,
-            });
-        }
+        evict_the_first(cx, |_| true);
         PostFilterResult {
             status: Status::unschedulable(format!("no room for {}", pod.pod.name())),
             nominating: Nominating::Keep,
@@ -371,7 +376,7 @@ fn evicting_pods_of_no_less_importance_is_needless() {
     assert!(text.contains("no less important"), "{text}");
 }
 
-/// The in-tree preemption, which is not told that room is being made already.
+/// The in-tree preemption, which does not wait for the pods that it has told to go.
 struct Impatient(Extensions);
 
 impl Plugin for Impatient {
@@ -387,16 +392,14 @@ impl PostFilter for Impatient {
         pod: &PodInfo,
         statuses: &NodeStatuses,
     ) -> PostFilterResult {
-        let mut forgetful = berth_api::Pod::clone(&pod.pod);
-        forgetful.status.nominated_node_name = Str::default();
-        let forgetful = PodInfo::new(Arc::new(forgetful));
-        match &self.0.post_filter {
-            Some(inner) => inner.post_filter(cx, &forgetful, statuses),
-            None => PostFilterResult {
-                status: Status::error("there is no preemption"),
-                nominating: Nominating::Keep,
-            },
+        let Some(inner) = &self.0.post_filter else {
+            panic!("there is no preemption");
+        };
+        let result = inner.post_filter(cx, pod, statuses);
+        if result.status.message().contains("a terminating pod") {
+            evict_the_first(cx, |other| other.pod.priority() < pod.pod.priority());
         }
+        result
     }
 }
 

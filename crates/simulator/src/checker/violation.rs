@@ -89,7 +89,12 @@ pub enum Violation {
     /// The scheduler's own books do not add up.
     Books(String),
     /// The scheduler panicked.
-    Panic(String),
+    Panic {
+        /// What it said.
+        message: String,
+        /// File and line.
+        place: String,
+    },
     /// Things do not come to rest.
     Restless {
         /// What is still going on.
@@ -112,8 +117,18 @@ impl Violation {
             Self::StatusWrong { .. } => "wrong status",
             Self::NominationWrong { .. } => "wrong nomination",
             Self::Books(_) => "books",
-            Self::Panic(_) => "panic",
+            Self::Panic { .. } => "panic",
             Self::Restless { .. } => "no rest",
+        }
+    }
+}
+
+impl Violation {
+    /// Whether both are of one kind, and panics in one place.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Panic { place, .. }, Self::Panic { place: other, .. }) => place == other,
+            _ => self.kind() == other.kind(),
         }
     }
 }
@@ -177,7 +192,8 @@ impl fmt::Display for Violation {
                 f,
                 "pod {pod} is nominated to {says:?} by its status, and {kept:?} is kept free for it"
             ),
-            Self::Books(text) | Self::Panic(text) => f.write_str(text),
+            Self::Books(text) => f.write_str(text),
+            Self::Panic { message, place } => write!(f, "{message} ({place})"),
             Self::Restless { what } => write!(f, "without faults there is still {what}"),
         }
     }

@@ -5,9 +5,11 @@ mod judge;
 mod rest;
 mod schedulers;
 mod surroundings;
+mod tally;
 
 use crate::api::{Api, FaithfulApi};
 use crate::checker::{Foreign, Violation};
+use crate::panics::{Panicked, caught};
 use crate::plugins::{HOLDS, Holds, STAGES, Stages};
 use crate::script::{Script, Step};
 use crate::world::World;
@@ -18,6 +20,8 @@ use berth_scheduler::profile::{EnabledPlugin, ProfileSpec};
 use instance::{Instance, Role, Setup};
 use std::fmt;
 use std::sync::Arc;
+
+pub use tally::Tally;
 
 /// What is judged: the scheduler's plugins and how they are set up, and the API it talks to.
 #[derive(Clone)]
@@ -47,53 +51,6 @@ impl Subject {
             profile,
             api: Arc::new(FaithfulApi),
         })
-    }
-}
-
-/// What a run came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// Pods that were created.
-    pub pods_created: u64,
-    /// Attempts to place a pod.
-    pub attempts: u64,
-    /// Placements that were judged.
-    pub placements: u64,
-    /// Bindings that the API accepted.
-    pub bindings: u64,
-    /// Calls that the scheduler made.
-    pub calls: u64,
-    /// Calls that failed though nothing was wrong with them.
-    pub faults: u64,
-    /// How often the scheduler was restarted.
-    pub restarts: u64,
-    /// How often another scheduler took over.
-    pub failovers: u64,
-    /// Bindings that the API refused because another scheduler had been faster, or the pod had changed.
-    pub refused: u64,
-    /// Claims and volumes that were written.
-    pub volumes: u64,
-    /// Pods that were deleted to make room.
-    pub preemptions: u64,
-    /// Rounds until everything had come to rest.
-    pub rounds_to_rest: u64,
-}
-
-impl Tally {
-    /// Adds another run's.
-    pub fn add(&mut self, other: &Self) {
-        self.pods_created += other.pods_created;
-        self.attempts += other.attempts;
-        self.placements += other.placements;
-        self.bindings += other.bindings;
-        self.calls += other.calls;
-        self.faults += other.faults;
-        self.restarts += other.restarts;
-        self.failovers += other.failovers;
-        self.refused += other.refused;
-        self.volumes += other.volumes;
-        self.preemptions += other.preemptions;
-        self.rounds_to_rest += other.rounds_to_rest;
     }
 }
 
@@ -137,7 +94,7 @@ fn run_with(
     listener: Option<Listener<'_>>,
 ) -> Result<Tally, Failure> {
     let mut step = 0;
-    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let ended = caught(|| {
         let mut run = Run::new(subject, script, listener)?;
         for at in &script.steps {
             run.say(|| format!("--- {at}"));
@@ -150,15 +107,11 @@ fn run_with(
             run.tally.placements += instance.checker.decisions();
         }
         Ok(run.tally)
-    }));
+    });
     let violation = match ended {
         Ok(Ok(tally)) => return Ok(tally),
         Ok(Err(violation)) => violation,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            Violation::Panic(text.unwrap_or_else(|| "without a message".to_owned()))
-        }
+        Err(Panicked { message, place }) => Violation::Panic { message, place },
     };
     Err(Failure { step, violation })
 }

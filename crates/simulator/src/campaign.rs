@@ -1,0 +1,247 @@
+//! Many seeds, on several threads, until one fails. Whatever ends a run badly, its seed is told.
+
+use crate::run::{Failure, Subject, Tally, run};
+use crate::script::{Faults, Script};
+use crate::shrink::{Shrunk, shrink};
+use berth_scheduler::evaluator::EvaluatorKind;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::{Builder, Scope, available_parallelism};
+use std::time::Duration;
+
+/// What takes longer than this is told: a run takes some hundredths of a second.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// Seeds to play, one after another on each thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Campaign {
+    /// The first seed.
+    pub first: u64,
+    /// How many seeds there are.
+    pub seeds: u64,
+    /// The steps of each.
+    pub steps: usize,
+    /// What may fail.
+    pub faults: Faults,
+    /// The evaluator; each seed's own if `None`.
+    pub evaluator: Option<EvaluatorKind>,
+    /// How many runs the search for a short script may take.
+    pub shrink_runs_max: usize,
+    /// How many seeds are played at a time; as many as there are processors if `None`.
+    pub threads: Option<NonZeroUsize>,
+}
+
+impl Default for Campaign {
+    fn default() -> Self {
+        Self {
+            first: 0,
+            seeds: 1,
+            steps: 500,
+            faults: Faults::ALL,
+            evaluator: None,
+            shrink_runs_max: 2_000,
+            threads: None,
+        }
+    }
+}
+
+/// What is told while seeds are played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress<'a> {
+    /// A seed was played without a violation.
+    Passed(u64),
+    /// A seed takes very long; perhaps it never ends.
+    Slow(u64),
+    /// A seed has shown a violation. A short script is looked for next, which takes a while.
+    Failed(u64, &'a Failure),
+}
+
+/// A seed that fails.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The seed.
+    pub seed: u64,
+    /// What it is part of.
+    pub campaign: Campaign,
+    /// What went wrong.
+    pub failure: Failure,
+    /// The shortest script found that shows the same.
+    pub shrunk: Shrunk,
+}
+
+impl Found {
+    /// The command that replays the seed.
+    pub fn command(&self) -> String {
+        let Campaign {
+            steps,
+            faults,
+            evaluator,
+            ..
+        } = &self.campaign;
+        let seed = self.seed;
+        let mut text = format!("berth simulate --seed {seed} --steps {steps} --faults {faults}");
+        if let Some(evaluator) = evaluator {
+            text += &format!(" --evaluator {evaluator}");
+        }
+        text
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}, {}", self.seed, self.failure)?;
+        writeln!(f, "run it again: {}", self.command())?;
+        writeln!(
+            f,
+            "the shortest script found that shows it ({} steps, found in {} runs):",
+            self.shrunk.script.steps.len(),
+            self.shrunk.runs
+        )?;
+        write!(f, "{}", self.shrunk)
+    }
+}
+
+impl Campaign {
+    /// The script of one of the seeds.
+    pub fn script(&self, seed: u64) -> Script {
+        let mut script = Script::draw(seed, self.steps, self.faults);
+        script.evaluator = self.evaluator.unwrap_or(script.evaluator);
+        script
+    }
+
+    /// Plays the seeds, and stops at the first that fails. `told` hears of each, from several threads.
+    ///
+    /// # Errors
+    /// The lowest seed that fails, whatever the number of threads.
+    pub fn play(
+        &self,
+        subject: &Subject,
+        told: impl Fn(Progress<'_>) + Sync,
+    ) -> Result<Tally, Box<Found>> {
+        let threads = self.threads.or_else(|| available_parallelism().ok());
+        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let playing = Playing {
+            campaign: self,
+            subject,
+            told: &told,
+            next: &next,
+            stop: &stop,
+        };
+        let ends: Vec<End> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads.map_or(1, NonZeroUsize::get))
+                .map(|_| scope.spawn(move || playing.work(scope)))
+                .collect();
+            let joined = workers.into_iter().map(|worker| worker.join());
+            joined
+                .map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        let mut tally = Tally::default();
+        let mut failed: Option<(u64, Failure)> = None;
+        for end in ends {
+            tally.add(&end.tally);
+            failed = match (failed, end.failed) {
+                (Some(one), Some(other)) => Some(if one.0 < other.0 { one } else { other }),
+                (one, other) => one.or(other),
+            };
+        }
+        let Some((seed, failure)) = failed else {
+            return Ok(tally);
+        };
+        told(Progress::Failed(seed, &failure));
+        let shrunk = shrink(subject, &self.script(seed), &failure, self.shrink_runs_max);
+        Err(Box::new(Found {
+            seed,
+            campaign: self.clone(),
+            failure,
+            shrunk,
+        }))
+    }
+}
+
+/// What a thread's seeds came to.
+#[derive(Default)]
+struct End {
+    tally: Tally,
+    failed: Option<(u64, Failure)>,
+}
+
+/// What the threads share.
+struct Playing<'a, T> {
+    campaign: &'a Campaign,
+    subject: &'a Subject,
+    told: &'a T,
+    /// How many seeds have been taken.
+    next: &'a AtomicU64,
+    /// Whether one has failed.
+    stop: &'a AtomicBool,
+}
+
+impl<T> Clone for Playing<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Playing<'_, T> {}
+
+impl<'a, T: Fn(Progress<'_>) + Sync> Playing<'a, T> {
+    /// Plays seeds until there are no more, or one has failed. They are taken in order and played to their end, so the
+    /// lowest that fails is among them.
+    fn work<'s>(&self, scope: &'s Scope<'s, '_>) -> End
+    where
+        'a: 's,
+    {
+        let mut end = End::default();
+        while !self.stop.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.campaign.seeds {
+                break;
+            }
+            let seed = self.campaign.first.wrapping_add(number);
+            match self.on_its_own(scope, seed) {
+                Ok(tally) => {
+                    end.tally.add(&tally);
+                    (self.told)(Progress::Passed(seed));
+                }
+                Err(failure) => {
+                    end.failed = Some((seed, failure));
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        end
+    }
+
+    /// On a thread that is named after the seed: what no run survives, like a stack that is too small, names its thread
+    /// at the end.
+    fn on_its_own<'s>(&self, scope: &'s Scope<'s, '_>, seed: u64) -> Result<Tally, Failure>
+    where
+        'a: 's,
+    {
+        let (campaign, subject) = (self.campaign, self.subject);
+        let (sender, ended) = mpsc::sync_channel(1);
+        let play = move || {
+            // Nobody waits any more when the whole campaign is being torn down.
+            let _ = sender.send(run(subject, &campaign.script(seed)));
+        };
+        let thread = Builder::new().name(format!("seed {seed}"));
+        let Ok(thread) = thread.spawn_scoped(scope, play) else {
+            // There are threads enough.
+            return run(subject, &campaign.script(seed));
+        };
+        let outcome = ended.recv_timeout(SLOW);
+        if let Err(mpsc::RecvTimeoutError::Timeout) = outcome {
+            (self.told)(Progress::Slow(seed));
+        }
+        match outcome.or_else(|_| ended.recv()) {
+            Ok(outcome) => outcome,
+            Err(_) => match thread.join() {
+                Ok(()) => unreachable!("seed {seed} was played and nobody heard how it ended"),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a run came to, in numbers.
+
+/// Declares the numbers, each with what it is called by people and by programs.
+macro_rules! tally {
+    ($($(#[$doc:meta])* $field:ident, $words:literal, $key:literal;)*) => {
+        /// What a run came to.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct Tally {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl Tally {
+            /// Adds another run's.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+            }
+
+            /// Each number, in words and as the key of an object, but for what says little to users.
+            pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
+                let all = [$(($words, $key, self.$field)),*];
+                all.into_iter().filter(|(words, _, _)| !words.is_empty()).collect()
+            }
+        }
+    };
+}
+
+tally! {
+    /// Pods that were created.
+    pods_created, "pods created", "podsCreated";
+    /// Attempts to place a pod.
+    attempts, "attempts", "attempts";
+    /// Placements that were judged.
+    placements, "placements", "placements";
+    /// Bindings that the API accepted.
+    bindings, "bindings", "bindings";
+    /// Calls that the scheduler made.
+    calls, "calls", "calls";
+    /// Calls that failed though nothing was wrong with them.
+    faults, "faults", "faults";
+    /// How often the scheduler was restarted.
+    restarts, "restarts", "restarts";
+    /// How often another scheduler took over.
+    failovers, "fail-overs", "failovers";
+    /// Bindings that the API refused because another scheduler had been faster, or the pod had changed.
+    refused, "refused bindings", "refusedBindings";
+    /// Claims and volumes that were written.
+    volumes, "volume writes", "volumeWrites";
+    /// Pods that were deleted to make room.
+    preemptions, "preemptions", "preemptions";
+    /// Rounds until everything had come to rest.
+    rounds_to_rest, "", "";
+}
