@@ -5,7 +5,7 @@
 //! wire is for the edge to say.
 
 use crate::call::PodRef;
-use crate::stage::Job;
+use crate::stage::{Job, Wake};
 use berth_api::{Duration, Pod, Str};
 use std::any::Any;
 use std::fmt;
@@ -56,6 +56,21 @@ impl ExtenderSpec {
                     resources.requests.get(name).is_some() || resources.limits.get(name).is_some()
                 })
             })
+    }
+
+    /// What the wait for its answer has come to.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub fn answer<T: Any>(&self, wake: Wake) -> Result<T, String> {
+        match wake {
+            Wake::Deadline => Err(format!(
+                "no answer from extender {} within {} ms",
+                self.name,
+                self.timeout.as_millis()
+            )),
+            wake => wake.into_value(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! - `victims`: on one node, which pods have to go for the new one to fit;
 //! - `candidates`: on which nodes that is tried, and which of them is chosen;
+//! - `extenders`: what extenders say to that;
 //! - `evict`: how the victims are told to go.
 //!
 //! The cycle does not wait for evictions (feature gate SchedulerAsyncPreemption): the core tells the victims beside it,
@@ -17,6 +18,7 @@
 mod args;
 mod candidates;
 mod evict;
+mod extenders;
 #[cfg(test)]
 mod tests;
 mod victims;
@@ -187,14 +189,12 @@ impl PostFilter for DefaultPreemption {
         }
         match candidates::find(cx.dry_run, &self.args, pod, statuses, cx.now) {
             Err(error) => done(Status::error(format!("{PREFIX}{error}")), Nominating::Keep),
-            Ok(found) => match candidates::choose(found.candidates, cx.now) {
-                Some(candidate) => evict::start(cx, pod, candidate),
-                None => {
-                    let why = found.statuses.histogram(nodes).join(", ");
-                    let text = format!("0/{nodes} nodes are available: {why}.");
-                    done(unschedulable(text), Nominating::Set(Str::default()))
-                }
-            },
+            Ok(found) if found.candidates.is_empty() => {
+                let why = found.statuses.histogram(nodes).join(", ");
+                let text = format!("0/{nodes} nodes are available: {why}.");
+                done(unschedulable(text), Nominating::Set(Str::default()))
+            }
+            Ok(found) => extenders::ask(cx, pod, found.candidates, 0),
         }
     }
 
@@ -205,7 +205,10 @@ impl PostFilter for DefaultPreemption {
         _statuses: &NodeStatuses,
         wake: Wake,
     ) -> PostFilterStep {
-        evict::resume(cx, pod, wake)
+        match extenders::awaited(cx) {
+            Some(asking) => extenders::resume(cx, pod, asking, wake),
+            None => evict::resume(cx, pod, wake),
+        }
     }
 }
 

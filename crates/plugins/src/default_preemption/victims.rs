@@ -27,7 +27,7 @@ pub(super) fn started(pod: &Pod, now: Time) -> Time {
 }
 
 /// The more important first: by priority, then by age.
-fn by_importance(a: &Pod, b: &Pod, now: Time) -> Ordering {
+pub(super) fn by_importance(a: &Pod, b: &Pod, now: Time) -> Ordering {
     let priority = b.priority().cmp(&a.priority());
     priority.then_with(|| started(a, now).cmp(&started(b, now)))
 }

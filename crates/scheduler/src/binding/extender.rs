@@ -2,7 +2,6 @@
 
 use super::Stage;
 use crate::core::{LogLevel, Scheduler, Waiter};
-use crate::extenders::answer;
 use berth_api::Time;
 use berth_framework::Status;
 use berth_framework::extender::job;
@@ -38,7 +37,7 @@ impl Scheduler {
             return;
         };
         let spec = extender.spec();
-        match answer::<()>(spec, wake) {
+        match spec.answer::<()>(wake) {
             Ok(()) => self.bound(id, now),
             Err(error) if spec.ignorable => {
                 let text = format!(

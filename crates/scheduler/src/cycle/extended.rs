@@ -9,7 +9,7 @@ use crate::core::{LogLevel, Scheduler, WaitId, Waiter};
 use crate::evaluator::{
     Diagnosis, Evaluation, Found, Placement, PreFiltered, choose, insert_sorted, unfit,
 };
-use crate::extenders::{Totals, add_scores, answer, narrow};
+use crate::extenders::{Totals, add_scores, narrow};
 use berth_api::{Str, Time};
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, job};
 use berth_framework::stage::{Job, Outbox, Wait, WaitOn, Wake};
@@ -315,8 +315,9 @@ impl Scheduler {
         search.stage = Stage::Filter(at + 1);
         let spec = extender.spec();
         let nodes = &self.cache.cluster().nodes;
-        let said =
-            answer(spec, wake).and_then(|said| narrow(&spec.name, &search.names, said, nodes));
+        let said = spec
+            .answer(wake)
+            .and_then(|said| narrow(&spec.name, &search.names, said, nodes));
         match said {
             Ok(said) => {
                 search.is_narrowed |= said.nodes.len() < search.names.len();
@@ -357,7 +358,7 @@ impl Scheduler {
         };
         asked.retain(|other| *other != at);
         let spec = extender.spec();
-        match answer(spec, wake) {
+        match spec.answer(wake) {
             Ok(given) => add_scores(totals, spec, given),
             Err(error) => {
                 let text = format!(

@@ -6,27 +6,3 @@ mod prioritize;
 
 pub(crate) use filter::narrow;
 pub(crate) use prioritize::{Totals, add_scores};
-
-use berth_framework::extender::ExtenderSpec;
-use berth_framework::stage::Wake;
-use std::any::Any;
-
-/// What an extender has answered.
-///
-/// # Errors
-/// Why there is no answer.
-pub(crate) fn answer<T: Any>(spec: &ExtenderSpec, wake: Wake) -> Result<T, String> {
-    match wake {
-        Wake::Deadline => Err(no_answer(spec)),
-        wake => wake.into_value(),
-    }
-}
-
-/// An extender has kept silent for too long.
-fn no_answer(spec: &ExtenderSpec) -> String {
-    format!(
-        "no answer from extender {} within {} ms",
-        spec.name,
-        spec.timeout.as_millis()
-    )
-}
