@@ -2,7 +2,7 @@
 
 use crate::cli::{CoreArgs, SchedulerArgs};
 use crate::exit::Failure;
-use crate::runner::{RunOptions, Runner};
+use crate::runner::{RunOptions, Runner, Webhooks};
 use crate::{serve, signal};
 use berth_client::{ConnectOptions, connect};
 use berth_framework::FeatureGates;
@@ -23,7 +23,7 @@ fn user_agent() -> String {
 /// # Errors
 /// When something cannot be had at the start, or the core has ended by itself.
 pub(crate) async fn run(args: SchedulerArgs, registry: Registry) -> Result<(), Failure> {
-    let options = options(&args.core, registry)?;
+    let options = options(&args.core, registry).await?;
     let listener = serve::bind(args.metrics).await?;
     // The command line goes before the configuration.
     let named = &options.config.client_connection.kubeconfig;
@@ -47,8 +47,8 @@ pub(crate) async fn run(args: SchedulerArgs, registry: Registry) -> Result<(), F
 /// Reads the options of the core.
 ///
 /// # Errors
-/// Lists every gate that cannot be set as wanted.
-pub(crate) fn options(args: &CoreArgs, registry: Registry) -> Result<RunOptions, Failure> {
+/// Lists everything that cannot be as wanted: gates, the configuration, the certificates of extenders.
+pub(crate) async fn options(args: &CoreArgs, registry: Registry) -> Result<RunOptions, Failure> {
     let features = FeatureGates::parse(&args.feature_gates).map_err(|errors| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Failure::Usage(format!("--feature-gates: {}", errors.join("; ")))
@@ -66,11 +66,13 @@ pub(crate) fn options(args: &CoreArgs, registry: Registry) -> Result<RunOptions,
             config
         }
     };
+    let webhooks = Webhooks::new(&config.extenders, &user_agent()).await?;
     Ok(RunOptions {
         config,
         seed,
         evaluator: args.evaluator.into(),
         registry,
+        webhooks,
     })
 }
 
@@ -86,13 +88,7 @@ fn read_config(
             "failed to read configuration {shown}: {e}; give another file with --config FILE"
         ))
     })?;
-    let config = config::load(&text, &shown, features, registry, |_| {}).map_err(Failure::usage)?;
-    if !config.extenders.is_empty() {
-        return Err(Failure::Usage(format!(
-            "{shown}: extenders: Berth does not call extenders yet; remove them, or write a plugin"
-        )));
-    }
-    Ok(config)
+    config::load(&text, &shown, features, registry, |_| {}).map_err(Failure::usage)
 }
 
 /// A scheduler that runs, with its metrics served.

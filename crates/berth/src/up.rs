@@ -14,7 +14,7 @@ use berth_framework::registry::Registry;
 pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure> {
     // Everything that can be wrong with the input is found before anything is started.
     let documents = manifest::read_all(&args.files)?;
-    let core = scheduler::options(&args.core, registry)?;
+    let core = scheduler::options(&args.core, registry).await?;
     let listener = serve::bind(args.metrics).await?;
     let nodes = args.control_plane.nodes.unwrap_or(NODES_DEFAULT);
     let plane = ControlPlane::start(

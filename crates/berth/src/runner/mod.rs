@@ -3,9 +3,12 @@
 
 mod calls;
 mod core;
+mod extenders;
 #[cfg(test)]
 mod evictions_tests;
 mod feed;
+
+pub(crate) use extenders::Webhooks;
 
 use crate::exit::Failure;
 use berth_client::Transport;
@@ -51,6 +54,8 @@ pub(crate) struct RunOptions {
     pub(crate) evaluator: EvaluatorKind,
     /// The plugins that a profile may name.
     pub(crate) registry: Registry,
+    /// Who takes part beside the plugins.
+    pub(crate) webhooks: Webhooks,
 }
 
 /// A scheduler that runs.
@@ -70,6 +75,7 @@ impl Runner {
         let mut core = SchedulerOptions {
             seed: options.seed,
             evaluator: options.evaluator,
+            extenders: options.webhooks.extenders.clone(),
             stopwatch: Box::new(SinceStart(Instant::now())),
             ..SchedulerOptions::default()
         };
@@ -97,7 +103,7 @@ impl Runner {
             .map_err(|e| {
                 Failure::Environment(format!("failed to start the scheduler's thread: {e}"))
             })?;
-        let watches = feed::start(transport, &inputs);
+        let watches = feed::start(transport, &inputs, &options.webhooks.raw);
         Ok(Self {
             inputs,
             ready,
