@@ -40,7 +40,6 @@ impl Api {
                 ));
             }
             ("", given) => given,
-            (name, "") => name,
             (name, given) if name == given => name,
             _ => {
                 return Err(ApiError::bad_request(

@@ -36,8 +36,11 @@ fn pod(status: Value, more: &Value) -> Value {
     pod
 }
 
+/// API-20, case 24: the phase, unless there is something that says more; what says most comes last.
 #[test]
 fn the_status_of_a_pod_is_what_says_most() {
+    let is_gated =
+        json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
     let init = json!({"spec": {"initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]}});
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}});
     let running = json!({"running": {}});
@@ -57,6 +60,44 @@ fn the_status_of_a_pod_is_what_says_most() {
         (
             "not ready for scheduling",
             json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "NotReadyForScheduling"}]}),
+            json!({}),
+            ["0/2", "Pending", "0"],
+        ),
+        (
+            "gated, with a reason",
+            json!({"phase": "Pending", "reason": "Held", "conditions": is_gated}),
+            json!({}),
+            ["0/2", "SchedulingGated", "0"],
+        ),
+        (
+            "a gate's reason in another condition",
+            json!({"phase": "Pending", "conditions": [{"type": "Ready", "status": "False", "reason": "SchedulingGated"}]}),
+            json!({}),
+            ["0/2", "Pending", "0"],
+        ),
+        (
+            "gated, and deleted",
+            json!({"phase": "Pending", "conditions": is_gated}),
+            deleted.clone(),
+            ["0/2", "Terminating", "0"],
+        ),
+        (
+            "gated it says, and initializing",
+            json!({"phase": "Pending", "conditions": is_gated,
+                "initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "PodInitializing"}}}]}),
+            init.clone(),
+            ["0/3", "Init:0/2", "0"],
+        ),
+        (
+            "gated it says, and a container waits",
+            json!({"phase": "Pending", "conditions": is_gated,
+                "containerStatuses": [{"name": "a", "state": {"waiting": {"reason": "ErrImagePull"}}}]}),
+            json!({}),
+            ["0/2", "ErrImagePull", "0"],
+        ),
+        (
+            "not schedulable",
+            json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}),
             json!({}),
             ["0/2", "Pending", "0"],
         ),

@@ -109,14 +109,24 @@ pub(crate) fn quote(value: &str) -> String {
             c if u32::from(c) < 0x20 || c == '\u{7f}' => {
                 let _ = write!(out, "\\x{:02x}", u32::from(c));
             }
-            c if c.is_control() || (c.is_whitespace() && c != ' ') => {
+            c if is_printable(c) => out.push(c),
+            c if u32::from(c) > 0xffff => {
+                let _ = write!(out, "\\U{:08x}", u32::from(c));
+            }
+            c => {
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
-            c => out.push(c),
         }
     }
     out.push('"');
     out
+}
+
+/// Whether a character can be seen, as Go's `unicode.IsPrint` has it: letters, marks, numbers, punctuation and
+/// symbols, and of the spaces only the ordinary one.
+fn is_printable(c: char) -> bool {
+    // Within a text, Rust escapes all but these (marks only at its beginning).
+    c.is_ascii() || String::from_iter(['a', c]).escape_debug().count() == 2
 }
 
 /// Quotes a string as Go's JSON encoder does: `<`, `>` and `&` are escaped too.

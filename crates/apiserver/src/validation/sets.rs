@@ -2,6 +2,7 @@
 
 use super::errors::{Errors, Path};
 use super::metadata::validate_annotations;
+use super::pod::scheduling::validate_gates;
 use super::pod::spec::validate_template;
 use super::selectors;
 use super::view::{View, child, copy_field, existing, items_mut, set, set_if_absent, set_if_zero};
@@ -94,6 +95,11 @@ impl Strategy for StatefulSetStrategy {
             if spec_of(template).items("containers").is_empty() {
                 errors.required(&at.child("spec").child("containers"), "");
             }
+            validate_gates(
+                &mut errors,
+                spec_of(template).items("schedulingGates"),
+                &at.child("spec").child("schedulingGates"),
+            );
             validate_endless(&mut errors, template, "StatefulSet", &at);
         } else {
             errors.required(&at, "");

@@ -9,6 +9,7 @@ fn binding(name: &str) -> Value {
     })
 }
 
+/// API-19, case 22: what a binding brings. What the pod has besides stays.
 #[tokio::test]
 async fn binding_sets_the_node_and_what_goes_with_it() {
     let cluster = Cluster::start().await;
@@ -17,7 +18,10 @@ async fn binding_sets_the_node_and_what_goes_with_it() {
         "metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z", "other": "o"}},
     });
     cluster.create("/api/v1/nodes", &node).await;
-    cluster.create(PODS, &pod("p")).await;
+    let mut plain = pod("p");
+    plain["metadata"]["labels"] = json!({"from": "pod", "kept": "yes"});
+    plain["metadata"]["annotations"] = json!({"a": "pod", "kept": "yes"});
+    cluster.create(PODS, &plain).await;
     let status = json!({"status": {
         "nominatedNodeName": "m",
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2020-01-01T00:00:00Z"}],
@@ -30,10 +34,13 @@ async fn binding_sets_the_node_and_what_goes_with_it() {
     assert_eq!(reply.status, 201, "{}", reply.text());
     let bound = cluster.get(&format!("{PODS}/p")).await.json();
     assert_eq!(text(&bound, "/spec/nodeName"), "n");
-    assert_eq!(*at(&bound, "/metadata/annotations"), json!({"a": "b"}));
+    assert_eq!(
+        *at(&bound, "/metadata/annotations"),
+        json!({"a": "b", "kept": "yes"})
+    );
     assert_eq!(
         *at(&bound, "/metadata/labels"),
-        json!({"from": "binding", "topology.kubernetes.io/zone": "z"})
+        json!({"from": "binding", "kept": "yes", "topology.kubernetes.io/zone": "z"})
     );
     assert_eq!(*at(&bound, "/status/nominatedNodeName"), Value::Null);
     let condition = at(&bound, "/status/conditions/0");
@@ -46,70 +53,177 @@ async fn binding_sets_the_node_and_what_goes_with_it() {
     assert_eq!(bound["metadata"]["generation"], json!(1));
 }
 
+/// API-17, case 21: whom the server does not bind, in its words, in the order in which it looks.
 #[tokio::test]
 async fn bindings_that_are_refused() {
     let cluster = Cluster::start().await;
+    let gates = json!([{"name": "example.com/g"}]);
+    let mut gated = pod("gated");
+    gated["spec"]["schedulingGates"] = gates.clone();
+    cluster.create(PODS, &gated).await;
     let mut held = pod("deleting");
     held["metadata"]["finalizers"] = json!(["example.com/f"]);
+    held["spec"]["schedulingGates"] = gates;
     cluster.create(PODS, &held).await;
     cluster
         .delete(&format!("{PODS}/deleting"), &Value::Null)
         .await;
     cluster.create(PODS, &pod("p")).await;
+    cluster.create(PODS, &pod("bound")).await;
+    let first = cluster
+        .post(&format!("{PODS}/bound/binding"), &binding("bound"))
+        .await;
+    assert_eq!(first.status, 201, "{}", first.text());
     let with = |change: &dyn Fn(&mut Value)| {
         let mut body = binding("p");
         change(&mut body);
         body
     };
+    let conflict = |name: &str, why: &str| {
+        format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}")
+    };
+    let other_name = "name in URL does not match name in Binding object";
     let cases = [
         (
             "deleting",
             binding("deleting"),
             409,
-            "pod deleting is being deleted, cannot be assigned to a host",
+            conflict(
+                "deleting",
+                "pod deleting is being deleted, cannot be assigned to a host",
+            ),
         ),
         (
-            "p",
-            binding("q"),
-            400,
-            "name in URL does not match name in Binding object",
+            "bound",
+            binding("bound"),
+            409,
+            conflict("bound", "pod bound is already assigned to node \"n\""),
         ),
+        (
+            "gated",
+            binding("gated"),
+            409,
+            conflict("gated", "pod gated has non-empty .spec.schedulingGates"),
+        ),
+        (
+            "gone",
+            binding("gone"),
+            404,
+            "pods \"gone\" not found".to_owned(),
+        ),
+        ("p", binding("q"), 400, other_name.to_owned()),
+        ("p", binding(""), 400, other_name.to_owned()),
         (
             "p",
             with(&|b| b["target"] = json!({})),
             422,
-            "target.name: Required value",
+            "target.name: Required value".to_owned(),
         ),
         (
             "p",
             with(&|b| b["target"]["kind"] = json!("Pod")),
             422,
-            "target.kind",
-        ),
-        (
-            "p",
-            with(&|b| b["metadata"]["resourceVersion"] = json!("1")),
-            409,
-            "ResourceVersion in precondition: 1, ResourceVersion in object meta:",
+            "target.kind: Unsupported value: \"Pod\"".to_owned(),
         ),
         (
             "p",
             with(&|b| b["metadata"]["namespace"] = json!("other")),
             400,
-            "namespace",
+            "the namespace of the provided object does not match the namespace sent on the request"
+                .to_owned(),
         ),
     ];
     for (name, body, status, message) in cases {
         let reply = cluster.post(&format!("{PODS}/{name}/binding"), &body).await;
         assert_eq!(reply.status, status, "{body}: {}", reply.text());
-        assert!(reply.text().contains(message), "{body}: {}", reply.text());
+        let told = text(&reply.json(), "/message").to_owned();
+        assert!(told.contains(&message), "{body}: {told}");
+        if status == 409 {
+            assert_eq!(told, message);
+            assert_eq!(text(&reply.json(), "/reason"), "Conflict");
+            assert_eq!(text(&reply.json(), "/details/kind"), "pods/binding");
+        }
     }
-    let old_style = cluster
-        .post("/api/v1/namespaces/default/bindings", &binding("p"))
-        .await;
-    assert_eq!(old_style.status, 201, "{}", old_style.text());
-    let again = cluster
-        .post(&format!("{PODS}/p/binding"), &binding("p"))
-        .await;
-    assert_eq!(again.status, 409);
+    let free = cluster.get(&format!("{PODS}/p")).await.json();
+    assert_eq!(text(&free, "/spec/nodeName"), "", "nothing was done");
+    let old_style = |name: &str| {
+        let body = binding(name);
+        let cluster = &cluster;
+        async move {
+            cluster
+                .post("/api/v1/namespaces/default/bindings", &body)
+                .await
+        }
+    };
+    assert_eq!(old_style("p").await.status, 201);
+    let again = old_style("p").await;
+    assert_eq!(
+        text(&again.json(), "/message"),
+        conflict("p", "pod p is already assigned to node \"n\"")
+    );
+    assert_eq!(old_style("").await.status, 400);
+}
+
+/// API-18: the identity and the version in a binding are those of the pod that is meant; whether it may be bound at all is
+/// looked at afterwards.
+#[tokio::test]
+async fn a_binding_is_for_one_pod_in_one_version() {
+    let cluster = Cluster::start().await;
+    let mut gated = pod("gated");
+    gated["spec"]["schedulingGates"] = json!([{"name": "g"}]);
+    cluster.create(PODS, &gated).await;
+    let first = cluster.create(PODS, &pod("p")).await;
+    let uid = text(&first, "/metadata/uid").to_owned();
+    let deleted = cluster.delete(&format!("{PODS}/p"), &Value::Null).await;
+    assert_eq!(deleted.status, 200);
+    let second = cluster.create(PODS, &pod("p")).await;
+    let now = text(&second, "/metadata/uid").to_owned();
+    assert_ne!(uid, now);
+    let bind = |name: &str, field: &str, value: &str| {
+        let mut body = binding(name);
+        body["metadata"][field] = json!(value);
+        let path = format!("{PODS}/{name}/binding");
+        let cluster = &cluster;
+        async move { cluster.post(&path, &body).await }
+    };
+    let version = text(&second, "/metadata/resourceVersion").to_owned();
+    for (name, field, value, message) in [
+        (
+            "p",
+            "uid",
+            uid.as_str(),
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {now}"),
+        ),
+        (
+            "p",
+            "resourceVersion",
+            "1",
+            format!(
+                "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: {version}"
+            ),
+        ),
+        (
+            "gated",
+            "uid",
+            uid.as_str(),
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: "),
+        ),
+    ] {
+        let reply = bind(name, field, value).await;
+        assert_eq!(reply.status, 409, "{field}: {}", reply.text());
+        let told = reply.json();
+        assert!(text(&told, "/message").contains(&message), "{told}");
+        assert_eq!(text(&told, "/details/kind"), "pods");
+    }
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    let changed = cluster.merge(&format!("{PODS}/p"), &label).await.json();
+    assert_eq!(bind("p", "resourceVersion", &version).await.status, 409);
+    let version = text(&changed, "/metadata/resourceVersion");
+    assert_eq!(bind("p", "resourceVersion", version).await.status, 201);
+    cluster.create(PODS, &pod("q")).await;
+    let q = cluster.get(&format!("{PODS}/q")).await.json();
+    assert_eq!(
+        bind("q", "uid", text(&q, "/metadata/uid")).await.status,
+        201
+    );
 }

@@ -7,6 +7,7 @@ mod binding;
 mod deletion;
 mod in_process;
 mod lists;
+mod readiness;
 mod server;
 mod watches;
 mod writes;

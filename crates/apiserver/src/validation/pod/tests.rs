@@ -1,3 +1,8 @@
+mod combinations;
+mod gates;
+mod narrowing;
+mod updates;
+
 use super::*;
 use crate::access::gr;
 use serde_json::json;
@@ -23,6 +28,11 @@ fn with_container(fields: Value) -> Value {
 
 fn printed(errors: &[FieldError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
+}
+
+/// The errors of a change of a pod.
+fn errors_of_update(new: &Value, old: &Value) -> Vec<String> {
+    printed(&PodStrategy.validate_update(new, old, Subresource::Main))
 }
 
 /// Creates a pod with this spec and compares the errors.
@@ -375,191 +385,6 @@ fn security_contexts() {
             "spec.securityContext.sysctls[0].name: Invalid value: \"net.a\": may not be specified when 'hostNetwork' is true",
             "spec.securityContext.sysctls[1].name: Invalid value: \"Bad\": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
         ],
-    );
-}
-
-#[test]
-fn gates_are_set_at_creation_and_only_go() {
-    check(
-        json!({"nodeName": "n", "schedulingGates": [{"name": "foo"}, {"name": "foo"}, {"name": "foo"}]}),
-        &[
-            "spec.schedulingGates[1]: Duplicate value: \"foo\"",
-            "spec.schedulingGates[2]: Duplicate value: \"foo\"",
-            "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared",
-        ],
-    );
-    let gates = |names: &[&str]| {
-        let gates: Vec<Value> = names.iter().map(|n| json!({"name": n})).collect();
-        json!({"schedulingGates": gates})
-    };
-    check_update(gates(&["a", "b"]), gates(&["b", "a"]), &[]);
-    check_update(gates(&["a", "b"]), gates(&["b"]), &[]);
-    check_update(gates(&["a", "b"]), json!({}), &[]);
-    check_update(
-        gates(&["a"]),
-        gates(&["b"]),
-        &[
-            "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'b'",
-        ],
-    );
-    check_update(
-        json!({}),
-        gates(&["a"]),
-        &[
-            "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'a'",
-        ],
-    );
-}
-
-#[test]
-fn a_gated_pod_may_only_be_narrowed() {
-    let gated = |mut spec: Value| {
-        spec["schedulingGates"] = json!([{"name": "g"}]);
-        spec
-    };
-    let selector = |s: Value| json!({"nodeSelector": s});
-    check_update(
-        gated(selector(json!({"a": "1"}))),
-        gated(selector(json!({"a": "1", "b": "2"}))),
-        &[],
-    );
-    // The last gate may go in the same request.
-    check_update(gated(json!({})), selector(json!({"a": "1"})), &[]);
-    check_update(json!({}), selector(json!({"a": "1"})), &[FIXED]);
-    check_update(
-        gated(selector(json!({"a": "1"}))),
-        gated(selector(json!({"a": "2"}))),
-        &[
-            "spec.nodeSelector: Invalid value: {\"a\":\"2\"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)",
-        ],
-    );
-    let required = |terms: Value| {
-        gated(json!({"affinity": {"nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}))
-    };
-    let a = json!({"key": "a", "operator": "Exists"});
-    let b = json!({"key": "b", "operator": "In", "values": ["x"]});
-    let fields = json!([{"key": "metadata.name", "operator": "In", "values": ["n"]}]);
-    const TERMS: &str = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
-    let narrowed = "only additions are allowed (no mutations or deletions)";
-    let shown_a = "{\"Key\":\"a\",\"Operator\":\"Exists\",\"Values\":null}";
-    let shown_b = "{\"Key\":\"b\",\"Operator\":\"In\",\"Values\":[\"x\"]}";
-    check_update(
-        gated(json!({})),
-        required(json!([{"matchExpressions": [a]}])),
-        &[],
-    );
-    check_update(
-        required(json!([{"matchExpressions": [a]}])),
-        required(json!([{"matchExpressions": [a, b], "matchFields": fields}])),
-        &[],
-    );
-    check_update(
-        required(json!([{"matchExpressions": [a]}])),
-        required(json!([{"matchExpressions": [b, a]}])),
-        &[&format!(
-            "{TERMS}[0]: Invalid value: {{\"MatchExpressions\":[{shown_b},{shown_a}],\"MatchFields\":null}}: {narrowed}"
-        )],
-    );
-    check_update(
-        required(json!([{"matchExpressions": [a]}])),
-        required(json!([{"matchExpressions": [a]}, {"matchFields": fields}])),
-        &[&format!(
-            "{TERMS}: Invalid value: [{{\"MatchExpressions\":[{shown_a}],\"MatchFields\":null}},{{\"MatchExpressions\":null,\"MatchFields\":[{{\"Key\":\"metadata.name\",\"Operator\":\"In\",\"Values\":[\"n\"]}}]}}]: no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        )],
-    );
-    check_update(
-        required(json!([{"matchExpressions": [a]}])),
-        gated(json!({})),
-        &[&format!(
-            "{TERMS}: Invalid value: null: no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        )],
-    );
-    check_update(
-        required(json!([{}])),
-        required(json!([{"matchExpressions": [a]}])),
-        &[&format!(
-            "{TERMS}[0]: Invalid value: {{\"MatchExpressions\":[{shown_a}],\"MatchFields\":null}}: {narrowed}"
-        )],
-    );
-    check_update(
-        gated(json!({})),
-        gated(
-            json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "zone", "labelSelector": {}}]}}}),
-        ),
-        &[FIXED],
-    );
-}
-
-#[test]
-fn what_may_change_in_any_pod() {
-    let image = |image: &str| with_container(json!({"image": image}));
-    check_update(image("a:1"), image("a:2"), &[]);
-    check_update(
-        image("a:1"),
-        json!({"containers": []}),
-        &[
-            "spec.containers: Required value",
-            "spec.containers: Forbidden: pod updates may not add or remove containers",
-        ],
-    );
-    check_update(json!({}), json!({"activeDeadlineSeconds": 5}), &[]);
-    check_update(
-        json!({"activeDeadlineSeconds": 5}),
-        json!({"activeDeadlineSeconds": 6}),
-        &[
-            "spec.activeDeadlineSeconds: Invalid value: 6: must be less than or equal to previous value",
-        ],
-    );
-    check_update(
-        json!({"activeDeadlineSeconds": 5}),
-        json!({}),
-        &[
-            "spec.activeDeadlineSeconds: Invalid value: \"null\": must not update from a positive integer to nil value",
-        ],
-    );
-    let toleration = |seconds: i64| json!({"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]});
-    check_update(toleration(1), toleration(2), &[]);
-    check_update(json!({}), toleration(1), &[]);
-    check_update(
-        toleration(1),
-        json!({}),
-        &[
-            "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
-        ],
-    );
-    check_update(
-        json!({"terminationGracePeriodSeconds": -1}),
-        json!({"terminationGracePeriodSeconds": 1}),
-        &[],
-    );
-    check_update(
-        json!({}),
-        json!({"terminationGracePeriodSeconds": 1}),
-        &[FIXED],
-    );
-    // Another way to write the same is no change.
-    check_update(
-        with_container(json!({"resources": {"requests": {"cpu": "1"}}})),
-        {
-            let mut spec = with_container(json!({"resources": {"requests": {"cpu": "1000m"}}}));
-            spec["hostNetwork"] = json!(false);
-            spec["nodeSelector"] = json!({});
-            spec
-        },
-        &[],
-    );
-    let errors = PodStrategy.validate_update(
-        &pod(json!({"hostname": "b"})),
-        &pod(json!({"nodeName": "n", "hostname": "a"})),
-        Subresource::Main,
-    );
-    assert!(
-        errors.iter().any(|e| e
-            .detail
-            .ends_with("\n  spec.hostname: \"a\" -> \"b\"\n  spec.nodeName: \"n\" -> unset")),
-        "{errors:?}"
     );
 }
 
