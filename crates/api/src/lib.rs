@@ -5,6 +5,7 @@
 //!
 //! **Architecture invariant:** no I/O, no clock, no randomness. Nothing here panics on input.
 
+pub mod custom;
 mod field_error;
 pub mod go_duration;
 pub mod labels;
@@ -26,6 +27,7 @@ pub mod taint;
 pub mod time;
 pub mod workload;
 
+pub use custom::{CustomKind, CustomObject, NotAResource};
 pub use go_duration::{GoDuration, GoDurationError};
 pub use labels::Labels;
 pub use meta::{ObjectMeta, OwnerReference};

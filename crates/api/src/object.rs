@@ -1,5 +1,6 @@
 //! The kinds that the scheduler follows, and an object of any of them.
 
+use crate::custom::{CustomKind, CustomObject};
 use crate::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
@@ -16,24 +17,28 @@ macro_rules! kinds {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Kind {
             $(#[doc = $doc] $variant,)*
+            /// A kind that only a plugin knows.
+            Custom(CustomKind),
         }
 
         impl Kind {
-            /// Every kind. An API server may lack some of those outside of [`Kind::ESSENTIAL`]; then there are no
-            /// such objects.
+            /// Every kind but those that only plugins know. An API server may lack some of those outside of
+            /// [`Kind::ESSENTIAL`]; then there are no such objects.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// API group (empty for core), version and plural.
             pub fn resource(self) -> (&'static str, &'static str, &'static str) {
                 match self {
                     $(Self::$variant => ($group, $version, $plural),)*
+                    Self::Custom(kind) => (kind.group, kind.version, kind.plural),
                 }
             }
 
-            /// The name in objects, such as `Pod`.
+            /// The name in objects, such as `Pod`; the plural of those that only plugins know.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $kind,)*
+                    Self::Custom(kind) => kind.plural,
                 }
             }
 
@@ -44,6 +49,7 @@ macro_rules! kinds {
             pub fn decode(self, json: &[u8]) -> Result<Object, serde_json::Error> {
                 Ok(match self {
                     $(Self::$variant => Object::$variant(Arc::new(serde_json::from_slice(json)?)),)*
+                    Self::Custom(kind) => Object::Custom(Arc::new(CustomObject::decode(kind, json)?)),
                 })
             }
         }
@@ -52,6 +58,8 @@ macro_rules! kinds {
         #[derive(Debug, Clone, PartialEq)]
         pub enum Object {
             $(#[doc = $doc] $variant(Arc<$variant>),)*
+            /// An object of a kind that only a plugin knows.
+            Custom(Arc<CustomObject>),
         }
 
         impl Object {
@@ -59,6 +67,7 @@ macro_rules! kinds {
             pub fn kind(&self) -> Kind {
                 match self {
                     $(Self::$variant(_) => Kind::$variant,)*
+                    Self::Custom(object) => Kind::Custom(object.kind),
                 }
             }
 
@@ -66,6 +75,15 @@ macro_rules! kinds {
             pub fn metadata(&self) -> &ObjectMeta {
                 match self {
                     $(Self::$variant(object) => &object.metadata,)*
+                    Self::Custom(object) => &object.metadata,
+                }
+            }
+
+            /// The object, if its kind is one that only a plugin knows.
+            pub fn as_custom(&self) -> Option<&Arc<CustomObject>> {
+                match self {
+                    Self::Custom(object) => Some(object),
+                    _ => None,
                 }
             }
 

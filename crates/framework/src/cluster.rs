@@ -2,9 +2,9 @@
 
 use crate::table::NodeTable;
 use berth_api::{
-    CsiDriver, CsiNode, CsiStorageCapacity, DeviceClass, Labels, Namespace, Object,
-    PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet,
-    ReplicationController, Service, StatefulSet, StorageClass, Str, VolumeAttachment,
+    CsiDriver, CsiNode, CsiStorageCapacity, CustomKind, CustomObject, DeviceClass, Labels,
+    Namespace, Object, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget,
+    ReplicaSet, ReplicationController, Service, StatefulSet, StorageClass, Str, VolumeAttachment,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -101,6 +101,8 @@ pub struct Cluster {
     pub volume_attachments: ByName<VolumeAttachment>,
     /// Classes of devices by name.
     pub device_classes: ByName<DeviceClass>,
+    /// Objects of kinds that only plugins know.
+    pub custom: FxHashMap<CustomKind, Namespaced<CustomObject>>,
     /// Pods, by UID, whose victims have not all been told to go yet; see
     /// [`Outbox::start_preemption`](crate::stage::Outbox::start_preemption).
     pub preempting: FxHashSet<Str>,
@@ -132,6 +134,9 @@ macro_rules! stores {
             }
             Object::VolumeAttachment(object) => $by_name!($cluster.volume_attachments, object),
             Object::DeviceClass(object) => $by_name!($cluster.device_classes, object),
+            Object::Custom(object) => {
+                $namespaced!($cluster.custom.entry(object.kind).or_default(), object)
+            }
         }
     };
 }
@@ -252,7 +257,9 @@ mod tests {
     #[test]
     fn every_kind_but_pods_and_nodes_is_kept_here() {
         let mut cluster = Cluster::default();
-        for kind in Kind::ALL {
+        let foos = CustomKind::of("foos.v1.example.com").unwrap();
+        let kinds = || Kind::ALL.iter().copied().chain([Kind::Custom(foos)]);
+        for kind in kinds() {
             let json = br#"{"metadata":{"name":"n","namespace":"s"}}"#;
             let object = kind.decode(json).unwrap();
             let elsewhere = matches!(kind, Kind::Pod | Kind::Node);
@@ -261,12 +268,14 @@ mod tests {
         assert!(cluster.services.get("s", "n").is_some());
         assert_eq!(cluster.services.of_namespace("other").count(), 0);
         assert!(cluster.storage_classes.contains_key("n"));
-        for kind in Kind::ALL {
+        assert!(cluster.custom[&foos].get("s", "n").is_some());
+        for kind in kinds() {
             let json = br#"{"metadata":{"name":"n","namespace":"s"}}"#;
             cluster.unset(&kind.decode(json).unwrap());
         }
         assert!(cluster.services.get("s", "n").is_none());
         assert_eq!(cluster.services.iter().count(), 0);
         assert!(cluster.storage_classes.is_empty());
+        assert_eq!(cluster.custom[&foos].iter().count(), 0);
     }
 }

@@ -27,6 +27,14 @@ const ASSIGNED_POD_ADD: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::ADD);
 const ASSIGNED_POD_DELETE: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::DELETE);
+const ASSIGNED_POD_UPDATE: ClusterEvent =
+    ClusterEvent::new(EventResource::AssignedPod, ActionType::UPDATE);
+const UNSCHEDULABLE_POD_ADD: ClusterEvent =
+    ClusterEvent::new(EventResource::UnschedulablePod, ActionType::ADD);
+const UNSCHEDULABLE_POD_UPDATE: ClusterEvent =
+    ClusterEvent::new(EventResource::UnschedulablePod, ActionType::UPDATE);
+const UNSCHEDULABLE_POD_DELETE: ClusterEvent =
+    ClusterEvent::new(EventResource::UnschedulablePod, ActionType::DELETE);
 const NODE_ADD: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::ADD);
 const NODE_DELETE: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::DELETE);
 
@@ -146,7 +154,7 @@ impl Scheduler {
                 features: &self.features,
             };
             self.queue.add(&cx, pod);
-            self.handled("UnschedulablePodAdd", began);
+            self.handled(&UNSCHEDULABLE_POD_ADD.label(), began);
         }
     }
 
@@ -155,6 +163,7 @@ impl Scheduler {
         let responsible = self.is_responsible(old);
         let was_assumed = self.cache.is_assumed(new.uid());
         let change = self.cache_pod(&new, now);
+        let updating = self.nanos_since(began);
         let preemptors = match new.is_terminating() {
             true => self.seen_going(new.uid()),
             false => Vec::new(),
@@ -163,16 +172,22 @@ impl Scheduler {
             self.put_right(&new, now);
         }
         if old.is_assigned() {
+            let mut is_plain = false;
             for event in pod_update_events(old, &new, &self.features) {
                 let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
-                self.move_all(&event, Some(before), Some(after), None, now);
-                self.handled(&event.label(), began);
+                is_plain |= event == ASSIGNED_POD_UPDATE;
+                self.move_timed(&event, (before, after), updating, now);
+            }
+            if !is_plain {
+                self.handled(&ASSIGNED_POD_UPDATE.label(), began);
             }
         } else if new.is_assigned() {
             // Bound. If the pod is ours, it has left the queue for good.
             if responsible {
+                let leaving = self.stopwatch.nanos();
                 self.queue.delete(old);
                 self.explanations.forget(new.uid());
+                self.handled(&UNSCHEDULABLE_POD_DELETE.label(), leaving);
             }
             let bound = Some(Object::Pod(new.clone()));
             self.move_all(&ASSIGNED_POD_ADD, None, bound, None, now);
@@ -200,7 +215,12 @@ impl Scheduler {
                 self.queue.update(&cx, &before, &change.new);
                 self.nomination_changed(old, &new, now);
             }
-            self.handled("UnschedulablePodUpdate", began);
+            for event in pod_update_events(old, &new, &self.features) {
+                if event != UNSCHEDULABLE_POD_UPDATE {
+                    self.handled(&event.label(), began);
+                }
+            }
+            self.handled(&UNSCHEDULABLE_POD_UPDATE.label(), began);
         }
         for (preemptor, plugin) in preemptors {
             self.let_in(&preemptor, &plugin, now);
@@ -237,6 +257,7 @@ impl Scheduler {
             if let Some(victim) = known.filter(|pod| is_victim(pod)) {
                 self.wake_nominees(&victim, now);
             }
+            self.handled(&ASSIGNED_POD_DELETE.label(), began);
         } else if self.is_responsible(&pod) {
             self.queue.delete(&pod);
             if assumed {
@@ -247,8 +268,8 @@ impl Scheduler {
                 // Promised room counts from the promise on, not only when the API shows it.
                 self.nomination_freed(&nominee, now);
             }
+            self.handled(&UNSCHEDULABLE_POD_DELETE.label(), began);
         }
-        self.handled(&ASSIGNED_POD_DELETE.label(), began);
         for (preemptor, plugin) in preemptors {
             self.let_in(&preemptor, &plugin, now);
         }
@@ -345,10 +366,10 @@ impl Scheduler {
             Some(old) => {
                 let events = node_update_events(&old, &node, &self.features);
                 self.cache.set_node(node.clone());
+                let updating = self.nanos_since(began);
                 for event in events {
-                    let (before, after) = (Object::Node(old.clone()), Object::Node(node.clone()));
-                    self.move_all(&event, Some(before), Some(after), None, now);
-                    self.handled(&event.label(), began);
+                    let change = (Object::Node(old.clone()), Object::Node(node.clone()));
+                    self.move_timed(&event, change, updating, now);
                 }
             }
         }
@@ -436,8 +457,30 @@ impl Scheduler {
         self.move_all(&ASSIGNED_POD_DELETE, old, None, pre_check, now);
     }
 
+    /// Wakes the pods that one of several events of a change may help; its time is that of the change itself, which
+    /// took `updating` nanoseconds, and its own.
+    fn move_timed(
+        &mut self,
+        event: &ClusterEvent,
+        (old, new): (Object, Object),
+        updating: u64,
+        now: Time,
+    ) {
+        let began = self.stopwatch.nanos();
+        self.move_all(event, Some(old), Some(new), None, now);
+        let nanos = updating.saturating_add(self.nanos_since(began));
+        self.observe_handling(&event.label(), nanos);
+    }
+
+    fn nanos_since(&self, began: u64) -> u64 {
+        self.stopwatch.nanos().saturating_sub(began)
+    }
+
     fn handled(&mut self, event: &str, began: u64) {
-        let nanos = self.stopwatch.nanos().saturating_sub(began);
+        self.observe_handling(event, self.nanos_since(began));
+    }
+
+    fn observe_handling(&mut self, event: &str, nanos: u64) {
         self.metrics
             .observe(Metric::EventHandlingDuration, &[event], nanos as f64 / 1e9);
     }

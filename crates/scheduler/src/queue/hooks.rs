@@ -1,12 +1,13 @@
 //! What the profiles contribute to the queue: PreEnqueue plugins, and which events may help pods that a plugin
 //! turned down.
 
-use berth_api::Str;
+use berth_api::{CustomKind, Kind, NotAResource, Str};
 use berth_framework::event::{EventRegistration, WaitsFn};
 use berth_framework::plugin::{PreEnqueue, QueueSort};
 use berth_framework::registry::Extensions;
 use berth_framework::{ActionType, ClusterEvent, EventResource, FeatureGates};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -119,6 +120,19 @@ pub fn default_registrations() -> Vec<EventRegistration> {
     .into_iter()
     .map(|resource| EventRegistration::always(resource, ActionType::ALL))
     .collect()
+}
+
+/// The custom kind that a registration is about, if it is one: no kind that is watched in any case.
+fn custom_kind(registration: &EventRegistration) -> Option<Result<Kind, NotAResource>> {
+    let resource = &registration.event.resource;
+    let EventResource::Other(name) = resource else {
+        return None;
+    };
+    let is_known = |kind: &Kind| EventResource::of_kind(*kind) == *resource;
+    match Kind::ALL.iter().any(is_known) {
+        true => None,
+        false => Some(CustomKind::of(name).map(Kind::Custom)),
+    }
 }
 
 /// Names a profile.
@@ -241,6 +255,27 @@ impl Profiles {
     /// A profile; `None` for pods whose scheduler is not ours.
     pub(super) fn get(&self, id: Option<ProfileId>) -> Option<&Profile> {
         self.profiles.get(id?.0 as usize)
+    }
+
+    /// The custom kinds that some plugin registered for, each once, sorted.
+    pub(super) fn custom_kinds(&self) -> BTreeSet<Kind> {
+        self.registrations()
+            .filter_map(|registration| custom_kind(&registration.on)?.ok())
+            .collect()
+    }
+
+    /// The plugins that registered for something that is no resource, with what that is.
+    pub(super) fn incorrect(&self) -> BTreeSet<(Str, String)> {
+        self.registrations()
+            .filter_map(|registration| {
+                let error = custom_kind(&registration.on)?.err()?;
+                Some((registration.plugin.clone(), error.to_string()))
+            })
+            .collect()
+    }
+
+    fn registrations(&self) -> impl Iterator<Item = &Registration> {
+        self.profiles.iter().flat_map(|p| &p.registrations)
     }
 
     /// Every profile.

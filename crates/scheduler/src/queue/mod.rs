@@ -51,7 +51,7 @@ pub use report::{NOT_READY_FOR_SCHEDULING, PreEnqueueReport, SCHEDULING_GATED};
 use crate::evaluator::{NoStopwatch, Stopwatch};
 use crate::metrics::Sampler;
 use backoff::{Backoff, ORDERING_WINDOW};
-use berth_api::{Duration, Object, Pod, Time};
+use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::call::PodRef;
 use berth_framework::event::Change;
 use berth_framework::plugin::{Context, Nominating, QueueSort, QueuedPod, SortKey};
@@ -65,6 +65,7 @@ use names::Names;
 use notice::Notices;
 use pool::Pool;
 use report::{Remembered, Reports};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -150,13 +151,18 @@ impl SchedulingQueue {
             None => Some(by_timestamp),
         };
         let aligned = config.features.enabled(Feature::SchedulerPopFromBackoffQ);
+        let profiles = Profiles::new(
+            profiles,
+            config.implicit_node_taint_registrations,
+            config.features.enabled(Feature::SchedulerPreQueueingHints),
+        );
+        let mut notices = Notices::default();
+        for (plugin, error) in profiles.incorrect() {
+            notices.push(|| Notice::IncorrectRegistration { plugin, error });
+        }
         Self {
             backoff: Backoff::new(&config),
-            profiles: Profiles::new(
-                profiles,
-                config.implicit_node_taint_registrations,
-                config.features.enabled(Feature::SchedulerPreQueueingHints),
-            ),
+            profiles,
             sort: sort.filter(|_| sort_key.is_none()),
             sort_key,
             entries: Entries::default(),
@@ -168,7 +174,7 @@ impl SchedulingQueue {
             nominator: Nominator::default(),
             metrics: QueueMetrics::default(),
             reports: Reports::default(),
-            notices: Notices::default(),
+            notices,
             arrivals: 0,
             cycle: 0,
             closed: false,
@@ -185,6 +191,11 @@ impl SchedulingQueue {
             sampler: Sampler::default(),
             config,
         }
+    }
+
+    /// The custom kinds whose changes some plugin wants to hear of: those have to be watched besides [`Kind::ALL`].
+    pub fn custom_kinds(&self) -> BTreeSet<Kind> {
+        self.profiles.custom_kinds()
     }
 
     /// Times PreEnqueue and hints with a stopwatch, for the metrics alone.

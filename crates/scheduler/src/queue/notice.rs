@@ -48,6 +48,13 @@ pub enum Notice {
         /// What went wrong.
         error: String,
     },
+    /// A plugin registered for something that is no resource: it will never hear of it.
+    IncorrectRegistration {
+        /// The plugin.
+        plugin: Str,
+        /// What is wrong with the resource.
+        error: String,
+    },
     /// A pod's scheduler has no profile; any event brings it back.
     NoProfile {
         /// The `schedulerName`.
@@ -93,6 +100,10 @@ impl fmt::Display for Notice {
             } => write!(
                 f,
                 "PreQueueingHintFn of {plugin} failed for event {event}, so all pods are asked: {error}"
+            ),
+            Self::IncorrectRegistration { plugin, error } => write!(
+                f,
+                "Incorrect event registration of {plugin}, which will hear of nothing there: {error}"
             ),
             Self::NoProfile {
                 scheduler_name,

@@ -248,7 +248,8 @@ impl Model {
     /// To the active queue, or behind a gate. `was` is where the pod has been.
     fn activate_at(&mut self, cluster: &Cluster, at: usize, was: Option<Place>, label: &str) {
         let from_backoff = matches!(was, Some(Place::Backoff | Place::Error));
-        if !(from_backoff && self.pops_from_backoff) && !self.let_in(at) {
+        let was_asked = from_backoff && self.pops_from_backoff;
+        if !was_asked && !self.let_in(at) {
             return self.shut_out(at, was, label);
         }
         self.known[at].place = Place::Active;
