@@ -431,6 +431,7 @@ mod tests {
             (status(422), CallErrorKind::Refused),
             (status(429), CallErrorKind::Unavailable),
             (status(500), CallErrorKind::Unavailable),
+            (status(502), CallErrorKind::Unavailable),
             (status(503), CallErrorKind::Unavailable),
             (status(403), CallErrorKind::Refused),
             (status(504), CallErrorKind::Timeout),

@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// What the server asks for counts when it is longer, within reason, and is spread like any pause.
+    /// D-19: what the server asks for counts when it is longer, within reason, and is spread like any pause.
     #[test]
     fn a_server_is_left_alone_as_long_as_it_asks() {
         let policy = RetryPolicy::STATUS;
@@ -165,6 +165,7 @@ mod tests {
         }
     }
 
+    /// D-11.
     #[test]
     fn every_lane_gets_a_share_however_few_calls_there_are() {
         for total in [0, 1, 4, 5, 16, 128, 1000] {

@@ -34,7 +34,7 @@ pub(super) fn too_busy(w: &mut World) {
     w.take();
 }
 
-/// D-11, case 166: a burst of status patches never holds up a binding.
+/// D-11, case 166: a burst of status patches never holds up a binding, and no event waits for either.
 #[test]
 fn a_binding_does_not_wait_for_status_patches() {
     let mut w = world([fits()]);
@@ -45,6 +45,7 @@ fn a_binding_does_not_wait_for_status_patches() {
     }
     let limit = DispatcherOptions::default().lanes.status.max;
     assert_eq!(w.calls.len(), limit, "the rest waits");
+    assert_eq!(w.events_text().len(), 100, "events do not");
     w.pod(pod("small").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1");
     let last = w.calls_text().pop();

@@ -123,7 +123,7 @@ fn calls_are_numbered_as_they_come() {
     assert_eq!(desk.send(), ["bind p n1", "bind q n1"]);
 }
 
-/// D-6, D-9, D-14, case 159: from nothing to waiting to on its way; with a newer call to waiting again, else to nothing.
+/// D-6, D-9, D-14, cases 159, 160: from nothing to waiting to on its way; with a newer call to waiting again, else to nothing.
 #[test]
 fn an_object_goes_from_state_to_state() {
     let state = |desk: &Desk| {
@@ -132,9 +132,10 @@ fn an_object_goes_from_state_to_state() {
         (pending, ready, desk.dispatcher.in_flight(Lane::Status))
     };
     let mut desk = desk();
-    assert_eq!(state(&desk), (0, 0, 0));
+    assert_eq!((state(&desk), desk.send()), ((0, 0, 0), vec![]));
     let first = desk.call(says("p", "Unschedulable"));
     assert_eq!(state(&desk), (1, 1, 0), "waits");
+    assert!(desk.dispatcher.has_calls_to_send());
     desk.call(nominate("p", "n1"));
     assert_eq!(state(&desk), (1, 1, 0), "merged: one place in line");
     desk.send();

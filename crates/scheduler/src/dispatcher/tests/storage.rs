@@ -41,7 +41,7 @@ fn give() -> ApiCall {
     ApiCall::UpdateStorage(write.expect("a write"))
 }
 
-/// One call per object: a claim, a volume and a pod are three, whatever their UIDs.
+/// D-3, D-5: one call per object: a claim, a volume and a pod are three, whatever their UIDs.
 #[test]
 fn kinds_do_not_get_in_each_others_way() {
     let mut desk = desk();
@@ -61,7 +61,7 @@ fn kinds_do_not_get_in_each_others_way() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// A burst of status patches never holds up a write that a binding waits for, and the other way round.
+/// D-11: a burst of status patches never holds up a write that a binding waits for, and the other way round.
 #[test]
 fn writes_have_a_lane_of_their_own() {
     let options = DispatcherOptions::for_in_flight(8);
@@ -75,6 +75,7 @@ fn writes_have_a_lane_of_their_own() {
     assert_eq!(desk.dispatcher.in_flight(Lane::Storage), 1);
 }
 
+/// D-14.
 #[test]
 fn failures_that_pass_are_repeated() {
     for (kind, repeated) in [
@@ -95,7 +96,7 @@ fn failures_that_pass_are_repeated() {
     }
 }
 
-/// The first attempt was carried out and its answer lost: the second one is refused for the version that it made.
+/// D-14: the first attempt was carried out and its answer lost: the second one is refused for the version that it made.
 #[test]
 fn a_write_that_was_carried_out_after_all_has_succeeded() {
     for (situation, seen, after, told) in [
@@ -122,7 +123,7 @@ fn a_write_that_was_carried_out_after_all_has_succeeded() {
     }
 }
 
-/// Calls that were not sent: what was wanted is there, the claim is gone, or nobody wants it any more.
+/// D-17, D-25: calls that were not sent: what was wanted is there, the claim is gone, or nobody wants it any more.
 #[test]
 fn what_has_become_needless_is_not_sent() {
     type Act = fn(&mut Desk, &ApiCall);
@@ -161,7 +162,7 @@ fn what_has_become_needless_is_not_sent() {
     }
 }
 
-/// The pod is tried again while its first write is on its way: one result for both. Another node is another write.
+/// D-7: the pod is tried again while its first write is on its way: one result for both. Another node is another write.
 #[test]
 fn equal_writes_share_one_call() {
     let mut desk = desk();
