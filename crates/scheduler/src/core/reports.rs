@@ -42,6 +42,7 @@ impl Scheduler {
             self.show_writes(&pod.uid, now);
         }
         self.eviction_ended(&finished, now);
+        self.io.owed.ended(&finished.call, &finished.result);
         if let Some(pod) = finished.call.pod() {
             self.make_postponed(&pod.uid, now);
         }

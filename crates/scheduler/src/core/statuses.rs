@@ -12,7 +12,7 @@ use super::Scheduler;
 use crate::queue::{NOT_READY_FOR_SCHEDULING, QueuedIn};
 use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::{ConditionPatch, PodRef};
+use berth_framework::call::{CallErrorKind, CallResult, ConditionPatch, PodRef};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,6 +43,25 @@ impl OwedStatuses {
             let due = now + AGAIN_AFTER;
             self.by_pod.insert(uid.clone(), (due, call.clone()));
             self.due.insert((due, uid));
+        }
+    }
+
+    /// A call has ended that was made after the one that is owed, or while that was still on its way: when the API has
+    /// taken what it says of the pod, or shows it already, nothing older is to be said.
+    pub(super) fn ended(&mut self, call: &ApiCall, result: &CallResult) {
+        let says_it = match result {
+            Ok(()) => true,
+            Err(error) => error.kind == CallErrorKind::Skipped,
+        };
+        let overrules = match call {
+            ApiCall::PatchPodStatus { condition, .. } => condition.is_some(),
+            call => is_status(call),
+        };
+        if let Some(pod) = call.pod()
+            && says_it
+            && overrules
+        {
+            self.settle(&pod.uid);
         }
     }
 

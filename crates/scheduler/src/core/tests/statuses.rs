@@ -95,6 +95,26 @@ fn an_owed_status_that_is_not_true_any_more_is_not_written() {
     }
 }
 
+/// D-14: the API gives the first status up when the second waits behind it already.
+#[test]
+fn a_status_that_a_newer_one_has_overtaken_is_not_offered_again() {
+    let mut w = too_big();
+    w.applied(node("n2").allocatable("cpu", "1").object());
+    w.advance(seconds(2));
+    let newer = "0/2 nodes are available: 2 Insufficient cpu.";
+    assert_eq!(w.attempt(), newer);
+    assert_eq!(w.calls_text(), [UNSCHEDULABLE], "the second one waits");
+    while w.calls_text() == [UNSCHEDULABLE] {
+        w.fail(Unavailable);
+        w.advance(seconds(6));
+    }
+    let newer = format!("patch p PodScheduled=False Unschedulable: {newer}");
+    assert_eq!(w.calls_text(), [newer]);
+    w.answer_all();
+    w.advance(seconds(60));
+    assert_eq!(w.calls_text(), NONE);
+}
+
 /// D-22: what was dropped for a binding, or came too late for it, leaves nothing wrong.
 #[test]
 fn a_bound_pod_that_says_it_is_not_scheduled_is_put_right() {
