@@ -1,7 +1,10 @@
 //! The in-tree plugins at work in the scheduling core: what only shows when they meet queue, cache and dispatcher.
 
 mod bad_input;
+mod batching;
 mod defaults;
+mod gates;
 mod preemption;
+mod reasons;
 mod volumes;
 mod world;

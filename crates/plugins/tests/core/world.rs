@@ -28,12 +28,16 @@ impl World {
     }
 
     pub(crate) fn with(features: FeatureGates) -> Self {
+        Self::with_options(|options| options.features = features)
+    }
+
+    pub(crate) fn with_options(change: impl FnOnce(&mut SchedulerOptions)) -> Self {
         let now = Time::from_secs(1_000);
-        let options = SchedulerOptions {
-            features,
+        let mut options = SchedulerOptions {
             seed: 1,
             ..SchedulerOptions::default()
         };
+        change(&mut options);
         let core = Scheduler::new(options, &berth_plugins::in_tree(), now);
         Self {
             core: core.unwrap_or_else(|e| panic!("{e}")),
@@ -225,6 +229,22 @@ impl World {
     pub(crate) fn metric(&self, metric: Metric, labels: &[&str]) -> f64 {
         self.core.metrics().number(metric, labels)
     }
+}
+
+/// A pod with some fields of its spec as JSON has them: affinity, selector, volumes, spread and overhead.
+pub(crate) fn with_spec(pod: PodBuilder, fields: &Value) -> PodBuilder {
+    let object = json!({"metadata": {"name": "x"}, "spec": fields}).to_string();
+    let object = Kind::Pod.decode(object.as_bytes());
+    let object = object.unwrap_or_else(|e| panic!("{fields}: {e}"));
+    pod.with(|pod| {
+        let read = object.as_pod().expect("a pod").spec.clone();
+        pod.spec.affinity.clone_from(&read.affinity);
+        pod.spec.node_selector.clone_from(&read.node_selector);
+        pod.spec.volumes.clone_from(&read.volumes);
+        pod.spec.overhead.clone_from(&read.overhead);
+        let spread = &read.topology_spread_constraints;
+        pod.spec.topology_spread_constraints.clone_from(spread);
+    })
 }
 
 pub(crate) fn is_deletion(call: &ApiCall) -> bool {
