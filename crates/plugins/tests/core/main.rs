@@ -4,6 +4,7 @@ mod bad_input;
 mod batching;
 mod defaults;
 mod gates;
+mod gates;
 mod preemption;
 mod reasons;
 mod volumes;

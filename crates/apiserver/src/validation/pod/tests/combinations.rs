@@ -3,10 +3,13 @@
 use super::updates::{NOT_SPEC, exists, is_node};
 use super::*;
 
+/// Changes the spec of a pod.
+type Apply = fn(&mut Value);
+
 /// A part of a pod: how it is changed, and what is said of that.
 struct Change {
     name: &'static str,
-    apply: fn(&mut Value),
+    apply: Apply,
     /// When the pod was gated: the beginnings of the errors.
     gated: &'static [&'static str],
     /// Whether the spec may not change so, gated or not.
@@ -223,7 +226,8 @@ const OTHERS: &[Change] = &[
     },
 ];
 
-const TOLERATIONS: &[(&str, fn(&mut Value), Option<&str>)] = &[
+/// A name, the change, and the error if there is one.
+const TOLERATIONS: &[(&str, Apply, Option<&str>)] = &[
     ("same", |_| {}, None),
     (
         "appended",
@@ -258,8 +262,8 @@ const TOLERATIONS: &[(&str, fn(&mut Value), Option<&str>)] = &[
     ),
 ];
 
-/// `None` in the end: nothing else is said.
-const DEADLINES: &[(&str, fn(&mut Value), Option<&str>, bool)] = &[
+/// As above, and whether anything else is said.
+const DEADLINES: &[(&str, Apply, Option<&str>, bool)] = &[
     ("same", |_| {}, None, true),
     (
         "sooner",

@@ -1,0 +1,76 @@
+//! Gated pods, as API servers tell of them (API-2, API-15, API-16).
+
+use crate::world::World;
+use berth_framework::ApiCall;
+use berth_framework::testing::{node, pod};
+use berth_scheduler::queue::QueuedIn;
+use serde_json::json;
+
+/// The reasons of PodScheduled that are being written.
+fn reasons(w: &World) -> Vec<String> {
+    let conditions = w.calls.iter().filter_map(|(_, call)| match call {
+        ApiCall::PatchPodStatus {
+            condition: Some(c), ..
+        } if c.kind == "PodScheduled" => Some(format!("{} {}", c.status, c.reason)),
+        _ => None,
+    });
+    conditions.collect()
+}
+
+/// API-2, API-15, API-16: whatever room there is, a gated pod is not tried until its last gate has gone, and nothing is
+/// written about it: the API server has said why. Then the scheduler's word takes the place of that.
+#[test]
+fn a_gated_pod_is_left_alone() {
+    for (cpu, tried, written) in [
+        ("1", "p on n1", vec![]),
+        (
+            "9",
+            "p: 0/1 nodes are available: 1 Insufficient cpu.",
+            vec!["False Unschedulable"],
+        ),
+    ] {
+        let mut w = World::new();
+        w.pod(
+            pod("p")
+                .request("cpu", cpu)
+                .gate("example.com/a")
+                .gate("example.com/b")
+                .condition(
+                    "PodScheduled",
+                    "False",
+                    "SchedulingGated",
+                    "Scheduling is blocked due to non-empty scheduling gates",
+                ),
+        );
+        w.node(node("n1").capacity("2", "1Gi", "10"));
+        w.change("p", |p| p.label("touched", "yes"));
+        w.change("p", |p| p.ungated().gate("example.com/b"));
+        w.advance(600);
+        assert_eq!(w.attempt(), "idle", "{cpu} CPUs");
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{cpu} CPUs");
+        assert_eq!((w.calls.len(), w.events.len()), (0, 0), "{cpu} CPUs");
+        w.change("p", |p| p.ungated());
+        w.advance(10);
+        let text = w.attempt();
+        assert!(text.starts_with(tried), "{text}");
+        assert_eq!(reasons(&w), written, "{cpu} CPUs");
+    }
+}
+
+/// API-16: a cycle that breaks says so.
+#[test]
+fn a_cycle_that_breaks_has_a_reason_of_its_own() {
+    let mut w = World::new();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    let constraints = json!([{
+        "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]},
+    }]);
+    w.pod(pod("p").with(|p| {
+        p.spec.topology_spread_constraints =
+            serde_json::from_value(constraints).expect("constraints");
+    }));
+    let text = w.attempt();
+    assert!(text.starts_with("p: error: "), "{text}");
+    assert_eq!(reasons(&w), ["False SchedulerError"]);
+}
