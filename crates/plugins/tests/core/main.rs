@@ -4,7 +4,6 @@ mod bad_input;
 mod batching;
 mod defaults;
 mod gates;
-mod gates;
 mod preemption;
 mod reasons;
 mod volumes;
