@@ -87,7 +87,7 @@ features! {
     SchedulerPreQueueingHints: Beta, true, Switchable, "An event names the pods it can help (KEP-6132); not in 1.36.";
     NominatedNodeNameForExpectation: Beta, true, Switchable, "The chosen node is announced before a binding that takes time.";
     ClearingNominatedNodeNameAfterBinding: Beta, true, Switchable, "Binding clears the nominated node.";
-    OpportunisticBatching: Beta, true, Switchable, "Equal pods share one evaluation.";
+    OpportunisticBatching: Beta, true, Switchable, "Equal pods share one evaluation; here they do in any case.";
     PodSchedulingReadiness: Stable, true, Locked, "Scheduling gates.";
     GenericWorkload: Alpha, false, Missing, "Workload and PodGroup objects.";
     GangScheduling: Alpha, false, Missing, "All pods of a group or none.";

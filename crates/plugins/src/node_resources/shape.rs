@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// plugins 0.2: at least one point, strictly growing within 0..100, scores 0..10.
+    /// F-35, plugins 0.2: at least one point, strictly growing within 0..100, scores 0..10.
     #[test]
     fn bad_points_are_named() {
         for (points, problem) in [

@@ -142,7 +142,7 @@ mod tests {
         assert!(none.default_constraints.is_empty() && !none.system_defaulted);
     }
 
-    /// plugins 0.2: every rule, by path.
+    /// F-35, plugins 0.2: every rule, by path.
     #[test]
     fn bad_constraints_are_refused() {
         let one = |field: &str, value: Value| {

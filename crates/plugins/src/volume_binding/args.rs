@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// plugins 0.2.
+    /// F-35, plugins 0.2.
     #[test]
     fn the_timeout_is_not_negative_and_there_is_no_shape() {
         for (args, expected) in [
