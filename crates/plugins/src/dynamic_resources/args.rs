@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// plugins 0.2.
+    /// F-35, plugins 0.2.
     #[test]
     fn timeouts_are_read_and_checked() {
         let all = FeatureGates::default();
