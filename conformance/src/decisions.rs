@@ -82,10 +82,13 @@ pub fn replay(reader: impl BufRead, evaluators: Evaluators) -> Report {
 fn check(case: &Case, registry: &Registry, evaluators: Evaluators) -> Result<Outcome, String> {
     let features = FeatureGates::default();
     let pod = cluster::decode_pod(&case.pod)?;
-    if !pod.spec.resource_claims.is_empty() {
+    // Devices are not chosen yet; what is wrong with claims before that is compared.
+    if !pod.spec.resource_claims.is_empty() && case.expect.pre_filter.is_none() {
         return Ok(Outcome::NotYet);
     }
     let mut cluster = cluster::build(&case.objects)?;
+    // The scheduler knows the pods that wait.
+    cluster.pods.insert(pod.uid().clone(), pod.clone());
     let spec = match &case.config {
         None => ProfileSpec::default(),
         Some(config) => config::profile(config, &pod.spec.scheduler_name, registry, features)?,

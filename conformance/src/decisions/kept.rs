@@ -107,6 +107,9 @@ impl<'a> Kept<'a> {
                 kept.place_others(&mut rng);
             }
         }
+        // The scheduler knows the pods that wait.
+        let waiting = pod.pod.clone();
+        kept.cluster.pods.insert(waiting.uid().clone(), waiting);
         Ok(kept)
     }
 

@@ -6,6 +6,7 @@
 //! **Architecture invariant:** no I/O, no clock, no randomness. Nothing here panics on input.
 
 pub mod custom;
+pub mod devices;
 mod field_error;
 pub mod go_duration;
 pub mod labels;
@@ -28,6 +29,7 @@ pub mod time;
 pub mod workload;
 
 pub use custom::{CustomKind, CustomObject, NotAResource};
+pub use devices::{DeviceClass, ResourceClaim, ResourceSlice};
 pub use go_duration::{GoDuration, GoDurationError};
 pub use labels::Labels;
 pub use meta::{ObjectMeta, OwnerReference};
@@ -46,6 +48,4 @@ pub use storage::{
 pub use string::Str;
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use time::{Duration, Time};
-pub use workload::{
-    DeviceClass, PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet,
-};
+pub use workload::{PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet};

@@ -1,12 +1,13 @@
 //! The kinds that the scheduler follows, and an object of any of them.
 
 use crate::custom::{CustomKind, CustomObject};
+use crate::devices::{DeviceClass, ResourceClaim, ResourceSlice};
 use crate::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
 };
 use crate::workload::{
-    DeviceClass, PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet,
+    PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet,
 };
 use crate::{Namespace, Node, ObjectMeta, Pod};
 use std::sync::Arc;
@@ -117,6 +118,8 @@ kinds! {
     CsiStorageCapacity: "storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", as_csi_storage_capacity, "The space of a CSI driver.";
     VolumeAttachment: "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", as_volume_attachment, "An attached volume.";
     DeviceClass: "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", as_device_class, "A class of devices.";
+    ResourceClaim: "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", as_resource_claim, "A claim on devices.";
+    ResourceSlice: "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", as_resource_slice, "Devices of a driver.";
 }
 
 impl Kind {

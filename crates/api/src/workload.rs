@@ -90,22 +90,3 @@ pub struct PodDisruptionBudgetStatus {
     #[serde(deserialize_with = "null_default")]
     pub disrupted_pods: BTreeMap<Str, Option<Time>>,
 }
-
-/// A class of devices; only what turns extended resources into devices.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DeviceClass {
-    /// The name.
-    pub metadata: ObjectMeta,
-    /// What the class stands for.
-    #[serde(deserialize_with = "null_default")]
-    pub spec: DeviceClassSpec,
-}
-
-/// What a class of devices stands for.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DeviceClassSpec {
-    /// The extended resource that devices of the class can stand in for.
-    pub extended_resource_name: Option<Str>,
-}

@@ -1,10 +1,15 @@
 //! The cluster as the scheduler knows it.
 
+mod pods;
+
+pub use pods::{Pods, claim_names};
+
 use crate::table::NodeTable;
 use berth_api::{
     CsiDriver, CsiNode, CsiStorageCapacity, CustomKind, CustomObject, DeviceClass, Labels,
-    Namespace, Object, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget,
-    ReplicaSet, ReplicationController, Service, StatefulSet, StorageClass, Str, VolumeAttachment,
+    Namespace, Object, PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, ReplicaSet,
+    ReplicationController, ResourceClaim, ResourceSlice, Service, StatefulSet, StorageClass, Str,
+    VolumeAttachment,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -74,7 +79,7 @@ pub struct Cluster {
     namespaces_version: u64,
     budgets_version: u64,
     /// Every pod that is known, by UID: the stored object with our unconfirmed writes applied.
-    pub pods: FxHashMap<Str, Arc<Pod>>,
+    pub pods: Pods,
     /// Services.
     pub services: Namespaced<Service>,
     /// Replication controllers.
@@ -101,6 +106,10 @@ pub struct Cluster {
     pub volume_attachments: ByName<VolumeAttachment>,
     /// Classes of devices by name.
     pub device_classes: ByName<DeviceClass>,
+    /// Claims on devices, with our unconfirmed writes applied.
+    pub resource_claims: Namespaced<ResourceClaim>,
+    /// What drivers publish of their devices, by name.
+    pub resource_slices: ByName<ResourceSlice>,
     /// Objects of kinds that only plugins know.
     pub custom: FxHashMap<CustomKind, Namespaced<CustomObject>>,
     /// Pods, by UID, whose victims have not all been told to go yet; see
@@ -134,6 +143,8 @@ macro_rules! stores {
             }
             Object::VolumeAttachment(object) => $by_name!($cluster.volume_attachments, object),
             Object::DeviceClass(object) => $by_name!($cluster.device_classes, object),
+            Object::ResourceClaim(object) => $namespaced!($cluster.resource_claims, object),
+            Object::ResourceSlice(object) => $by_name!($cluster.resource_slices, object),
             Object::Custom(object) => {
                 $namespaced!($cluster.custom.entry(object.kind).or_default(), object)
             }

@@ -162,6 +162,8 @@ impl EventResource {
             Kind::CsiStorageCapacity => Self::CsiStorageCapacity,
             Kind::VolumeAttachment => Self::VolumeAttachment,
             Kind::DeviceClass => Self::DeviceClass,
+            Kind::ResourceClaim => Self::ResourceClaim,
+            Kind::ResourceSlice => Self::ResourceSlice,
             other => {
                 let (group, version, plural) = other.resource();
                 Self::Other(format!("{plural}.{version}.{group}").into())

@@ -1,26 +1,35 @@
-//! Resource claims (DRA): what the plugin answers for pods that have none.
+//! Resource claims (DRA): keeps pods out until their claims are there, and hears of what may help them.
 //!
-//! Claims are not allocated by this version. A pod that has some is turned down on every node with a reason that
-//! says so: binding it without its devices would break it. So it is with an extended resource that a node does not
-//! offer itself and a device class stands for.
+//! ```text
+//! a claim that was not made yet, or that is being deleted  → not queued at all
+//! claims that are there, and not allocated                 → turned down: devices are not chosen here yet
+//! ```
+//!
+//! Claims are not allocated by this version. A pod whose claims are not is turned down on every node with a reason
+//! that says so: binding it without its devices would break it. So it is with an extended resource that a node does
+//! not offer itself and a device class stands for.
 
 mod args;
+mod claims;
+mod classes;
+mod hints;
 
 pub use args::DynamicResourcesArgs;
 
-use crate::change::{is_same_pod, pods};
 use crate::extended_resources::{class_of, may_need_devices};
 use crate::wake::only_the_pod;
 use berth_api::Pod;
 use berth_api::requests::{Options, pod_resources};
-use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeStatuses, Nominating, Plugin,
-    PostFilter, PostFilterContext, PostFilterResult, PreFilter, PreFilterResult, Score,
+    PostFilter, PostFilterContext, PostFilterResult, PreEnqueue, PreFilter, PreFilterResult, Score,
     default_normalize,
 };
-use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::{
+    Cluster, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status,
+};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -40,6 +49,22 @@ pub const DEVICES_NOT_SUPPORTED: &str =
 #[derive(Debug, Default)]
 pub struct DynamicResources;
 
+/// Checks the claims of a pod, if it has some.
+///
+/// # Errors
+/// What is wrong with them, or that they are not supported.
+fn check_claims(cluster: &Cluster, pod: &Pod) -> Result<(), Status> {
+    let claims = claims::resolve(cluster, pod).map_err(Status::unresolvable)?;
+    for claim in claims.iter().filter(|claim| !claim.is_allocated()) {
+        classes::check_requests(cluster, claim)?;
+    }
+    if claims.is_empty() {
+        Ok(())
+    } else {
+        Err(Status::unresolvable(CLAIMS_NOT_SUPPORTED))
+    }
+}
+
 /// Whether the pod requests something that a class of devices may stand for.
 fn needs_classes(cx: &Context<'_>, pod: &Pod) -> bool {
     cx.features.enabled(Feature::DRAExtendedResource)
@@ -53,6 +78,16 @@ impl Plugin for DynamicResources {
     }
 }
 
+impl PreEnqueue for DynamicResources {
+    /// A pod waits until all its claims are there. That says nothing of devices.
+    fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
+        match claims::resolve(cx.cluster, pod) {
+            Ok(_) => Status::success(),
+            Err(why) => Status::unresolvable(why),
+        }
+    }
+}
+
 impl PreFilter for DynamicResources {
     fn pre_filter(
         &self,
@@ -60,8 +95,8 @@ impl PreFilter for DynamicResources {
         _state: &mut CycleState,
         pod: &PodInfo,
     ) -> PreFilterResult {
-        if !pod.pod.spec.resource_claims.is_empty() {
-            return PreFilterResult::Reject(Status::unresolvable(CLAIMS_NOT_SUPPORTED));
+        if let Err(status) = check_claims(cx.cluster, &pod.pod) {
+            return PreFilterResult::Reject(status);
         }
         if needs_classes(cx, &pod.pod) {
             PreFilterResult::AllNodes
@@ -151,16 +186,15 @@ impl EnqueueExtensions for DynamicResources {
             EventRegistration::with_hint(
                 EventResource::Pod,
                 ActionType::UPDATE_POD_GENERATED_RESOURCE_CLAIM,
-                |_, pod, change| {
-                    let (_, new) = pods(&change)?;
-                    Ok(match new {
-                        Some(new) if is_same_pod(new, pod) => Hint::Queue,
-                        _ => Hint::Skip,
-                    })
-                },
+                |cluster, pod, change| hints::after_claims_made(cluster, pod, &change),
             )
             .touching(|_, change| only_the_pod(change)),
-            EventRegistration::always(EventResource::ResourceClaim, add_or_update),
+            EventRegistration::with_hint(
+                EventResource::ResourceClaim,
+                add_or_update,
+                |cluster, pod, change| hints::after_claim_change(cluster, pod, &change),
+            )
+            .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
             EventRegistration::always(EventResource::DeviceClass, add_or_update),
             EventRegistration::always(EventResource::ResourceSlice, add_or_update),
         ]
@@ -170,27 +204,93 @@ impl EnqueueExtensions for DynamicResources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{World, pod_info};
-    use serde_json::json;
+    use crate::testing::{World, pod, pod_info};
+    use berth_api::ResourceClaim;
+    use serde_json::{Value, json};
 
-    /// plugins 8.4 and 8.12: without claims PreFilter says Skip; with claims the pod is turned down.
+    /// A resource claim of this name (also its UID); its namespace is `default` unless the fields say another one.
+    pub(super) fn claim(name: &str, fields: Value) -> ResourceClaim {
+        let mut fields = fields;
+        let metadata = &mut fields["metadata"];
+        metadata["name"] = json!(name);
+        metadata["uid"] = json!(name);
+        if metadata.get("namespace").is_none() {
+            metadata["namespace"] = json!("default");
+        }
+        serde_json::from_value(fields).expect("a claim")
+    }
+
+    /// What a claim says that was made for a pod.
+    pub(super) fn made_for(pod: &str) -> Value {
+        json!({"metadata": {"ownerReferences": [{"kind": "Pod", "uid": pod, "controller": true}]}})
+    }
+
+    /// What a claim says that has its devices.
+    pub(super) fn allocated() -> Value {
+        let device = json!({"request": "r", "driver": "d", "pool": "p", "device": "dev-0"});
+        json!({"status": {"allocation": {"devices": {"results": [device]}}}})
+    }
+
+    /// Q-28: a pod is kept out while its claims are not there, with upstream's words; devices make no difference.
+    #[test]
+    fn a_pod_is_kept_out_until_its_claims_are_there() {
+        let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]});
+        let waiting = pod("p", spec);
+        let world = World::new();
+        for (world, expected) in [
+            (
+                world,
+                Status::unresolvable("could not find ResourceClaim \"default/c\""),
+            ),
+            (World::new().with(claim("c", json!({}))), Status::success()),
+            (
+                World::new().with(claim("c", allocated())),
+                Status::success(),
+            ),
+        ] {
+            let status = DynamicResources.pre_enqueue(&world.context(), &waiting);
+            assert_eq!(status, expected);
+        }
+        let without = pod("p", json!({}));
+        let status = DynamicResources.pre_enqueue(&World::new().context(), &without);
+        assert_eq!(status, Status::success());
+    }
+
+    /// plugins 8.4 and 8.12: without claims PreFilter says Skip; with claims the pod is turned down, and what is wrong
+    /// with them is said before that they are not supported.
     #[test]
     fn only_pods_without_claims_are_let_through() {
-        let world = World::new().node("n", json!({}));
-        let state = &mut CycleState::default();
-        let without = pod_info("p", json!({}));
-        let result = DynamicResources.pre_filter(&world.context(), state, &without);
-        assert!(matches!(result, PreFilterResult::Skip), "{result:?}");
-
-        let with = pod_info(
-            "p",
-            json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}),
-        );
-        let result = DynamicResources.pre_filter(&world.context(), state, &with);
-        let PreFilterResult::Reject(status) = result else {
-            panic!("turned down, not {result:?}");
-        };
-        assert_eq!(status, Status::unresolvable(CLAIMS_NOT_SUPPORTED));
+        let wants = |class: &str| json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": class}}]}}});
+        let class = json!({"metadata": {"name": "gpu"}});
+        let class: berth_api::DeviceClass = serde_json::from_value(class).expect("a class");
+        let world = World::new()
+            .node("n", json!({}))
+            .with(class)
+            .with(claim("c", wants("gpu")))
+            .with(claim("d", wants("tpu")));
+        let named = |name: &str| json!([{"name": "gpu", "resourceClaimName": name}]);
+        let rejected = |why: &'static str| Some(Status::unresolvable(why));
+        for (claims, expected) in [
+            (json!([]), None),
+            (named("c"), rejected(CLAIMS_NOT_SUPPORTED)),
+            (
+                named("d"),
+                rejected("request r: device class tpu does not exist"),
+            ),
+            (
+                named("missing"),
+                rejected("could not find ResourceClaim \"default/missing\""),
+            ),
+        ] {
+            let state = &mut CycleState::default();
+            let pod = pod_info("p", json!({"resourceClaims": claims}));
+            let result = match DynamicResources.pre_filter(&world.context(), state, &pod) {
+                PreFilterResult::Skip => None,
+                PreFilterResult::Reject(status) => Some(status),
+                other => panic!("{claims}: {other:?}"),
+            };
+            assert_eq!(result, expected, "{claims}");
+        }
     }
 
     /// An extended resource that only a class of devices stands for is not there.

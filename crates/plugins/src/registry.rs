@@ -147,6 +147,7 @@ const IN_TREE: &[(&str, Make)] = &[
     (dynamic_resources::NAME, |cx| {
         DynamicResourcesArgs::decode(cx)?;
         Ok(Extensions::of(DynamicResources)
+            .pre_enqueue()
             .pre_filter()
             .filter()
             .post_filter()

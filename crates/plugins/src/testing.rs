@@ -325,6 +325,8 @@ objects!(
     PersistentVolumeClaim,
     ReplicaSet,
     ReplicationController,
+    ResourceClaim,
+    ResourceSlice,
     Service,
     StatefulSet,
     StorageClass,

@@ -76,6 +76,10 @@ fn each_plugin_hears_of_what_may_help_its_pods() {
             "NodeDeclaredFeatures",
             "Node:Add,UpdateNodeDeclaredFeature Pod:*",
         ),
+        (
+            "DynamicResources",
+            "Node:Add,UpdateNodeAllocatable,UpdateNodeLabel Pod:UpdatePodGeneratedResourceClaim resource.k8s.io/ResourceClaim:Add,* resource.k8s.io/DeviceClass:Add,* resource.k8s.io/ResourceSlice:Add,*",
+        ),
         ("DefaultPreemption", "Pod:Delete"),
     ] {
         let heard: Vec<String> = registrations(plugin)

@@ -1,4 +1,5 @@
-//! No pod that a hint or a supplement would queue is missed by the keys, whatever plugin, pod and change.
+//! No pod that a hint or a supplement would queue is missed by the keys and PreQueueingHints, whatever plugin, pod and
+//! change.
 //!
 //! Pods, nodes and everything else are drawn from few names, labels and amounts, so that what they have in common is
 //! common. The seed is printed with a failure.
@@ -6,7 +7,9 @@
 use crate::in_tree;
 use crate::testing::full_pod;
 use berth_api::{Kind, Node, Object, Pod};
-use berth_framework::event::{Change, EventRegistration, HintFn};
+use berth_framework::event::{
+    Change, EventIndex, EventRegistration, HintFn, Narrowed, PreQueueingHintFn,
+};
 use berth_framework::registry::FactoryContext;
 use berth_framework::{Cluster, EventResource, FeatureGates, Hint, PodInfo};
 use fastrand::Rng;
@@ -140,6 +143,18 @@ fn volume(rng: &mut Rng) -> Value {
     volume
 }
 
+/// An entry of `resourceClaims`, with what the status says of it.
+fn resource_claim(rng: &mut Rng) -> (Value, Value) {
+    let name = pick(rng, &["v1", "v2", "gpu"]);
+    match chance(rng, 2) {
+        true => (json!({"name": name, "resourceClaimName": name}), json!({})),
+        false => (
+            json!({"name": name, "resourceClaimTemplateName": "t"}),
+            json!({"name": name, "resourceClaimName": pick(rng, &["v1", "v2", "gpu"])}),
+        ),
+    }
+}
+
 fn toleration(rng: &mut Rng) -> Value {
     json!({
         "key": pick(rng, &["", "gpu", "spot", "node.kubernetes.io/unschedulable"]),
@@ -173,6 +188,8 @@ fn pod(rng: &mut Rng, name: &str) -> Pod {
     if rng.bool() {
         constraints = some(rng, 2, constraint);
     }
+    let claims = some(rng, 2, resource_claim);
+    let (claims, made): (Vec<Value>, Vec<Value>) = claims.into_iter().unzip();
     full_pod(
         name,
         json!({
@@ -192,8 +209,9 @@ fn pod(rng: &mut Rng, name: &str) -> Pod {
                 "topologySpreadConstraints": constraints,
                 "volumes": some(rng, 2, volume),
                 "hostNetwork": rng.bool(), "hostUsers": rng.bool(),
+                "resourceClaims": claims,
             },
-            "status": {"nominatedNodeName": pick(rng, &["", "", "n1"])},
+            "status": {"nominatedNodeName": pick(rng, &["", "", "n1"]), "resourceClaimStatuses": made},
         }),
     )
 }
@@ -233,6 +251,7 @@ fn object(rng: &mut Rng, kind: Kind) -> Object {
             true => json!({"extendedResourceName": "example.com/gpu"}),
             false => json!({}),
         },
+        Kind::ResourceClaim => json!({}),
         Kind::CsiNode => json!({"drivers": some(rng, 1, |rng| json!({
             "name": "d1", "nodeID": "n", "allocatable": {"count": rng.u8(1..3)},
         }))}),
@@ -244,6 +263,18 @@ fn object(rng: &mut Rng, kind: Kind) -> Object {
     }
     if kind == Kind::CsiStorageCapacity {
         object["capacity"] = json!(pick(rng, &["1Gi", "2Gi"]));
+    }
+    if kind == Kind::ResourceClaim {
+        let metadata = &object["metadata"];
+        object["metadata"]["uid"] =
+            json!(format!("{}/{}", metadata["namespace"], metadata["name"]));
+        object["metadata"]["ownerReferences"] =
+            json!([{"uid": pick(rng, &["waiting", "changed"]), "controller": true}]);
+        if rng.bool() {
+            object["status"]["allocation"] = json!({});
+        }
+        object["status"]["reservedFor"] =
+            json!(some(rng, 1, |_| json!({"resource": "pods", "uid": "x"})));
     }
     let text = object.to_string();
     kind.decode(text.as_bytes())
@@ -312,6 +343,7 @@ fn cluster(rng: &mut Rng) -> Cluster {
         Kind::Service,
         Kind::ReplicaSet,
         Kind::DeviceClass,
+        Kind::ResourceClaim,
     ] {
         for _ in 0..rng.usize(0..3) {
             cluster.set(&object(rng, kind));
@@ -352,7 +384,7 @@ fn registrations() -> Vec<(String, EventRegistration)> {
     all
 }
 
-/// narrowing loses nobody; and it narrows.
+/// narrowing loses nobody; and it narrows.
 #[test]
 fn whom_a_hint_would_queue_the_keys_find() {
     let registrations = registrations();
@@ -360,12 +392,14 @@ fn whom_a_hint_would_queue_the_keys_find() {
     let mut by_event: BTreeMap<String, [u32; 2]> = BTreeMap::new();
     for seed in 0..4_000 {
         let rng = &mut Rng::with_seed(seed);
-        let cluster = cluster(rng);
-        let waiting = pod(rng, "waiting");
+        let mut cluster = cluster(rng);
+        let waiting = Arc::new(pod(rng, "waiting"));
+        cluster.pods.insert(waiting.uid().clone(), waiting.clone());
         for (plugin, registration) in &registrations {
-            let Some(index) = &registration.index else {
+            let (index, narrow) = (&registration.index, &registration.pre_queueing_hint);
+            if index.is_none() && narrow.is_none() {
                 continue;
-            };
+            }
             let Some((old, new)) = change(rng, &registration.event.resource, &waiting) else {
                 continue;
             };
@@ -377,7 +411,17 @@ fn whom_a_hint_would_queue_the_keys_find() {
             // A hint that fails queues the pod; a supplement that fails does not.
             let helps = registration.hint.as_ref().map(says) != Some(Ok(Hint::Skip))
                 || registration.supplement.as_ref().map(says) == Some(Ok(Hint::Queue));
-            let finds = index.finds(&cluster, &waiting, change);
+            let found_by_key = |index: &EventIndex| index.finds(&cluster, &waiting, change);
+            let is_named = |narrow: &PreQueueingHintFn| match narrow(&cluster, change) {
+                Ok(Narrowed::Pods(pods)) => {
+                    let own = (waiting.namespace(), waiting.name());
+                    pods.iter()
+                        .any(|(namespace, name)| (namespace, name) == own)
+                }
+                Ok(Narrowed::AllPods) | Err(_) => true,
+            };
+            let finds =
+                index.as_ref().is_none_or(found_by_key) && narrow.as_ref().is_none_or(is_named);
             assert!(
                 finds || !helps,
                 "seed {seed}, {plugin}, {:?}:\nwaiting {waiting:?}\nold {old:?}\nnew {new:?}",

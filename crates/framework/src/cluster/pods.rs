@@ -1,0 +1,210 @@
+//! The pods of the cluster, and which of them use a resource claim.
+//!
+//! An event of a claim has to find its pods without a walk over all of them (KEP-6132). The index is kept up to date
+//! with every pod that is set or taken out, so it is never behind what a hint sees; pods without claims are not in it,
+//! and what it takes goes with the pods.
+
+use berth_api::{Pod, Str};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use std::ops::{Bound, Deref};
+use std::sync::Arc;
+
+/// Pods by UID. Reading is that of a map.
+#[derive(Debug, Default)]
+pub struct Pods {
+    by_uid: FxHashMap<Str, Arc<Pod>>,
+    /// Namespace and name of a claim, and the UID of a pod that uses it.
+    claim_users: BTreeSet<(Str, Str, Str)>,
+}
+
+impl Deref for Pods {
+    type Target = FxHashMap<Str, Arc<Pod>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_uid
+    }
+}
+
+/// The names of the resource claims that a pod uses, in its own namespace: those it names, those that were made for it
+/// from templates, and the one for its extended resources. The same name may come twice.
+pub fn claim_names(pod: &Pod) -> impl Iterator<Item = &Str> {
+    let named = pod.spec.resource_claims.iter();
+    let made = pod.status.resource_claim_statuses.iter();
+    let extended = pod.status.extended_resource_claim_status.iter();
+    named
+        .filter_map(|claim| claim.resource_claim_name.as_ref())
+        .chain(made.filter_map(|claim| claim.resource_claim_name.as_ref()))
+        .chain(extended.map(|claim| &claim.resource_claim_name))
+        .filter(|name| !name.is_empty())
+}
+
+/// Whether both use the same claims, as far as a look at what they share tells.
+fn use_the_same(old: &Pod, new: &Pod) -> bool {
+    old.metadata.namespace == new.metadata.namespace
+        && old.spec.resource_claims == new.spec.resource_claims
+        && old.status.resource_claim_statuses == new.status.resource_claim_statuses
+        && old.status.extended_resource_claim_status == new.status.extended_resource_claim_status
+}
+
+impl Pods {
+    /// Sets a pod under its UID. Returns the one before.
+    pub fn insert(&mut self, uid: Str, pod: Arc<Pod>) -> Option<Arc<Pod>> {
+        let before = self.by_uid.insert(uid.clone(), pod.clone());
+        if before.as_ref().is_some_and(|old| use_the_same(old, &pod)) {
+            return before;
+        }
+        if let Some(old) = &before {
+            self.forget_claims(&uid, old);
+        }
+        for claim in claim_names(&pod) {
+            let entry = (pod.namespace().clone(), claim.clone(), uid.clone());
+            self.claim_users.insert(entry);
+        }
+        before
+    }
+
+    /// Takes a pod out.
+    pub fn remove(&mut self, uid: &str) -> Option<Arc<Pod>> {
+        let (uid, pod) = self.by_uid.remove_entry(uid)?;
+        self.forget_claims(&uid, &pod);
+        Some(pod)
+    }
+
+    fn forget_claims(&mut self, uid: &Str, pod: &Pod) {
+        let claims: SmallVec<[&Str; 4]> = claim_names(pod).collect();
+        for claim in claims {
+            let entry = (pod.namespace().clone(), claim.clone(), uid.clone());
+            self.claim_users.remove(&entry);
+        }
+    }
+
+    /// The pods that use the resource claim, as [`claim_names`] has it; each once.
+    pub fn using_claim(&self, namespace: &Str, claim: &Str) -> impl Iterator<Item = &Arc<Pod>> {
+        let first = (namespace.clone(), claim.clone(), Str::default());
+        let from_first = (Bound::Included(first), Bound::Unbounded);
+        self.claim_users
+            .range(from_first)
+            .take_while(move |(its_namespace, name, _)| its_namespace == namespace && name == claim)
+            .filter_map(|(_, _, uid)| self.by_uid.get(uid))
+    }
+
+    /// How many uses of claims are known.
+    pub fn claim_uses(&self) -> usize {
+        self.claim_users.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, namespace: &str, spec: &str, status: &str) -> Arc<Pod> {
+        let json = format!(
+            r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"uid-{name}"}},
+                "spec":{{"resourceClaims":{spec}}},"status":{status}}}"#
+        );
+        Arc::new(serde_json::from_str(&json).unwrap_or_else(|e| panic!("{json}: {e}")))
+    }
+
+    fn set(pods: &mut Pods, pod: Arc<Pod>) {
+        pods.insert(pod.uid().clone(), pod);
+    }
+
+    fn users(pods: &Pods, namespace: &str, claim: &str) -> Vec<String> {
+        let (namespace, claim) = (Str::new(namespace), Str::new(claim));
+        let users = pods.using_claim(&namespace, &claim);
+        users.map(|pod| pod.name().to_string()).collect()
+    }
+
+    const NAMED: &str = r#"[{"name":"a","resourceClaimName":"shared"}]"#;
+    const MADE: &str = r#"[{"name":"a","resourceClaimTemplateName":"t"}]"#;
+
+    /// Q-96: a claim is found by its name, by the name that was made for the pod, and for extended resources.
+    #[test]
+    fn claims_find_the_pods_that_use_them() {
+        let mut pods = Pods::default();
+        set(&mut pods, pod("named", "ns", NAMED, "{}"));
+        set(&mut pods, pod("elsewhere", "other", NAMED, "{}"));
+        let made = r#"{"resourceClaimStatuses":[{"name":"a","resourceClaimName":"made-1"}]}"#;
+        set(&mut pods, pod("made", "ns", MADE, made));
+        let shares = r#"{"resourceClaimStatuses":[{"name":"a","resourceClaimName":"shared"}]}"#;
+        set(&mut pods, pod("shares", "ns", MADE, shares));
+        let extended = r#"{"extendedResourceClaimStatus":{"resourceClaimName":"ext"}}"#;
+        set(&mut pods, pod("extended", "ns", "null", extended));
+        set(&mut pods, pod("none", "ns", "null", "{}"));
+        for (namespace, claim, expected) in [
+            ("ns", "shared", vec!["named", "shares"]),
+            ("other", "shared", vec!["elsewhere"]),
+            ("ns", "made-1", vec!["made"]),
+            ("ns", "made", vec![]),
+            ("ns", "ext", vec!["extended"]),
+            ("ns", "", vec![]),
+        ] {
+            assert_eq!(
+                users(&pods, namespace, claim),
+                expected,
+                "{namespace}/{claim}"
+            );
+        }
+    }
+
+    /// Q-96: what the index takes follows the pods and goes with them.
+    #[test]
+    fn the_index_follows_the_pods() {
+        let mut pods = Pods::default();
+        set(&mut pods, pod("p", "ns", MADE, "{}"));
+        assert_eq!((pods.len(), pods.claim_uses()), (1, 0));
+        for (status, claim, found) in [
+            (
+                r#"{"resourceClaimStatuses":[{"name":"a","resourceClaimName":"x"}]}"#,
+                "x",
+                1,
+            ),
+            (
+                r#"{"phase":"Pending","resourceClaimStatuses":[{"name":"a","resourceClaimName":"x"}]}"#,
+                "x",
+                1,
+            ),
+            (
+                r#"{"resourceClaimStatuses":[{"name":"a","resourceClaimName":"y"}]}"#,
+                "y",
+                1,
+            ),
+            (r#"{"resourceClaimStatuses":[{"name":"a"}]}"#, "y", 0),
+            (
+                r#"{"resourceClaimStatuses":[{"name":"a","resourceClaimName":"z"}]}"#,
+                "z",
+                1,
+            ),
+        ] {
+            set(&mut pods, pod("p", "ns", MADE, status));
+            assert_eq!(users(&pods, "ns", claim).len(), found, "{status}");
+            assert_eq!(pods.claim_uses(), found, "{status}: and nothing else");
+        }
+        assert!(pods.remove("uid-p").is_some());
+        assert_eq!((pods.len(), pods.claim_uses()), (0, 0));
+        assert!(pods.remove("uid-p").is_none());
+    }
+
+    /// Q-96, case 179: a thousand pods come and go with their claims, and nothing stays behind.
+    #[test]
+    fn a_thousand_pods_leave_nothing_behind() {
+        let mut pods = Pods::default();
+        let name = |n: usize| format!("p{n}");
+        for n in 0..1_000 {
+            let spec = format!(
+                r#"[{{"name":"own","resourceClaimName":"c{n}"}},{{"name":"s","resourceClaimName":"shared"}}]"#
+            );
+            set(&mut pods, pod(&name(n), "ns", &spec, "{}"));
+        }
+        assert_eq!(pods.claim_uses(), 2_000);
+        assert_eq!(users(&pods, "ns", "shared").len(), 1_000);
+        assert_eq!(users(&pods, "ns", "c7"), ["p7"]);
+        for n in 0..1_000 {
+            pods.remove(&format!("uid-p{n}"));
+        }
+        assert_eq!((pods.len(), pods.claim_uses()), (0, 0));
+    }
+}

@@ -1,0 +1,356 @@
+//! Which changes help a pod that waits for its claims, and whom a change of a claim can help at all.
+
+use super::claims::resolve;
+use crate::change::{is_same_pod, pods};
+use berth_api::{Pod, ResourceClaim};
+use berth_framework::Cluster;
+use berth_framework::event::{Change, Hint, Narrowed};
+use std::sync::Arc;
+
+type Claim<'a> = Option<&'a Arc<ResourceClaim>>;
+
+/// The claim before and after the change.
+fn claims<'a>(change: &Change<'a>) -> Result<(Claim<'a>, Claim<'a>), String> {
+    let (old, new) = (
+        change.old.and_then(|old| old.as_resource_claim()),
+        change.new.and_then(|new| new.as_resource_claim()),
+    );
+    if old.is_some() == change.old.is_some() && new.is_some() == change.new.is_some() {
+        return Ok((old, new));
+    }
+    let other = change.new.or(change.old).map(|object| object.kind());
+    Err(format!("expected a resource claim, got {other:?}"))
+}
+
+/// Whether the devices of the claim are free again.
+fn is_deallocation(old: Claim<'_>, new: &ResourceClaim) -> bool {
+    old.is_some_and(|old| old.is_allocated()) && !new.is_allocated()
+}
+
+/// After a claim was made or changed: helps who uses it, once that pod has all its claims; devices that are free
+/// again may help anybody who has.
+pub(super) fn after_claim_change(
+    cluster: &Cluster,
+    pod: &Pod,
+    change: &Change<'_>,
+) -> Result<Hint, String> {
+    let (old, Some(new)) = claims(change)? else {
+        return Ok(Hint::Skip);
+    };
+    let Ok(own) = resolve(cluster, pod) else {
+        return Ok(Hint::Skip);
+    };
+    if is_deallocation(old, new) {
+        return Ok(Hint::Queue);
+    }
+    let is_own = own
+        .iter()
+        .any(|claim| claim.metadata.uid == new.metadata.uid);
+    Ok(match old {
+        _ if !is_own => Hint::Skip,
+        Some(old) if old.status == new.status => Hint::Skip,
+        _ => Hint::Queue,
+    })
+}
+
+/// The pods that a change of a claim can help (KEP-6132): those that use it, or all when devices are free again. That
+/// nobody uses a claim yet is an answer, too: linking it to a pod is a change of that pod.
+pub(super) fn helped_by_claim_change(
+    cluster: &Cluster,
+    change: &Change<'_>,
+) -> Result<Narrowed, String> {
+    let (old, new) = claims(change)?;
+    let Some(claim) = new.or(old) else {
+        return Ok(Narrowed::AllPods);
+    };
+    if new.is_some_and(|new| is_deallocation(old, new)) {
+        return Ok(Narrowed::AllPods);
+    }
+    let meta = &claim.metadata;
+    let users = cluster.pods.using_claim(&meta.namespace, &meta.name);
+    let names = users.map(|pod| (pod.namespace().clone(), pod.name().clone()));
+    Ok(Narrowed::Pods(names.collect()))
+}
+
+/// After the pod's own claims were made for it.
+pub(super) fn after_claims_made(
+    cluster: &Cluster,
+    pod: &Pod,
+    change: &Change<'_>,
+) -> Result<Hint, String> {
+    let (_, new) = pods(change)?;
+    Ok(match new {
+        Some(new) if is_same_pod(new, pod) && resolve(cluster, new).is_ok() => Hint::Queue,
+        _ => Hint::Skip,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DynamicResources;
+    use super::super::tests::{allocated, claim, made_for};
+    use super::*;
+    use crate::testing::{World, add, full_pod, hint, node, update};
+    use berth_framework::{ActionType, EventResource};
+    use serde_json::{Value, json};
+
+    fn reserved(uid: &str) -> Value {
+        let mut fields = allocated();
+        fields["status"]["reservedFor"] = json!([{"resource": "pods", "name": "x", "uid": uid}]);
+        fields
+    }
+
+    fn with(mut fields: Value, pointer: [&str; 2], value: Value) -> Value {
+        let [outer, inner] = pointer;
+        fields[outer][inner] = value;
+        fields
+    }
+
+    /// Q-52, plugins 8.3: what a change of a claim does for a pod that uses `mine` and, in some cases, another one.
+    #[test]
+    fn a_claim_helps_who_uses_it_and_freed_devices_help_all() {
+        let free = || json!({});
+        let finalizer = || with(allocated(), ["metadata", "finalizers"], json!(["f"]));
+        let labelled = || with(free(), ["metadata", "labels"], json!({"a": "b"}));
+        let being_deleted = || {
+            with(
+                allocated(),
+                ["metadata", "deletionTimestamp"],
+                json!("2026-01-01T00:00:00Z"),
+            )
+        };
+        for (situation, other, name, old, new, expected) in [
+            ("its claim is made", None, "mine", None, free(), Hint::Queue),
+            (
+                "another's claim is made",
+                None,
+                "others",
+                None,
+                free(),
+                Hint::Skip,
+            ),
+            (
+                "one of two is made",
+                Some("missing"),
+                "mine",
+                None,
+                free(),
+                Hint::Skip,
+            ),
+            (
+                "the last of two is made",
+                Some("there"),
+                "mine",
+                None,
+                free(),
+                Hint::Queue,
+            ),
+            (
+                "its claim is allocated",
+                None,
+                "mine",
+                Some(free()),
+                allocated(),
+                Hint::Queue,
+            ),
+            (
+                "another's is allocated",
+                None,
+                "others",
+                Some(free()),
+                allocated(),
+                Hint::Skip,
+            ),
+            (
+                "its claim is deallocated",
+                None,
+                "mine",
+                Some(allocated()),
+                free(),
+                Hint::Queue,
+            ),
+            (
+                "another's is deallocated",
+                None,
+                "others",
+                Some(allocated()),
+                free(),
+                Hint::Queue,
+            ),
+            (
+                "one is deallocated, one missing",
+                Some("missing"),
+                "others",
+                Some(allocated()),
+                free(),
+                Hint::Skip,
+            ),
+            (
+                "it is held",
+                None,
+                "mine",
+                Some(allocated()),
+                reserved("x"),
+                Hint::Queue,
+            ),
+            (
+                "its status is as it was",
+                None,
+                "mine",
+                Some(allocated()),
+                finalizer(),
+                Hint::Skip,
+            ),
+            (
+                "its labels change",
+                None,
+                "mine",
+                Some(free()),
+                labelled(),
+                Hint::Skip,
+            ),
+            (
+                "it is being deleted",
+                None,
+                "mine",
+                Some(allocated()),
+                being_deleted(),
+                Hint::Skip,
+            ),
+        ] {
+            let new = claim(name, new);
+            let world = World::new()
+                .with(claim("there", json!({})))
+                .with(new.clone());
+            let mut claims = vec![json!({"name": "a", "resourceClaimName": "mine"})];
+            claims.extend(other.map(|name| json!({"name": "b", "resourceClaimName": name})));
+            let world = if name == "mine" {
+                world
+            } else {
+                world.with(claim("mine", json!({})))
+            };
+            let waiting = full_pod("p", json!({"spec": {"resourceClaims": claims}}));
+            let action = if old.is_some() {
+                ActionType::UPDATE
+            } else {
+                ActionType::ADD
+            };
+            let change = match old {
+                Some(old) => update(claim(name, old), new),
+                None => add(new),
+            };
+            let said = hint(
+                DynamicResources,
+                &world,
+                EventResource::ResourceClaim,
+                action,
+                &waiting,
+                change,
+            );
+            assert_eq!(said, Ok(expected), "{situation}");
+        }
+    }
+
+    /// a change of something else is an error, and errors queue.
+    #[test]
+    fn what_is_no_claim_is_an_error() {
+        let waiting = full_pod("p", json!({}));
+        let change = add(node("n", json!({})));
+        let claims = EventResource::ResourceClaim;
+        let said = hint(
+            DynamicResources,
+            &World::new(),
+            claims,
+            ActionType::ADD,
+            &waiting,
+            change,
+        );
+        assert_eq!(
+            said,
+            Err("expected a resource claim, got Some(Node)".to_owned())
+        );
+    }
+
+    /// Q-61, case 126, plugins 8.3: the pod itself is told of its claims, and is helped once all are there.
+    #[test]
+    fn a_pod_is_helped_when_all_its_claims_have_been_made() {
+        let world = World::new().with(claim("made", made_for("p")));
+        let template = json!({"name": "a", "resourceClaimTemplateName": "t"});
+        let pod = |name: &str, made: Value| {
+            let fields = json!({"spec": {"resourceClaims": [template]}, "status": {"resourceClaimStatuses": made}});
+            full_pod(name, fields)
+        };
+        let link = |claim: &str| json!([{"name": "a", "resourceClaimName": claim}]);
+        for (situation, changed, made, expected) in [
+            ("linked", "p", link("made"), Hint::Queue),
+            ("linked, and not seen yet", "p", link("late"), Hint::Skip),
+            ("none is needed", "p", json!([{"name": "a"}]), Hint::Queue),
+            ("not linked", "p", json!([]), Hint::Skip),
+            ("another pod", "q", json!([{"name": "a"}]), Hint::Skip),
+        ] {
+            let waiting = pod("p", json!([]));
+            let change = update(pod(changed, json!([])), pod(changed, made));
+            let action = ActionType::UPDATE_POD_GENERATED_RESOURCE_CLAIM;
+            let said = hint(
+                DynamicResources,
+                &world,
+                EventResource::Pod,
+                action,
+                &waiting,
+                change,
+            );
+            assert_eq!(said, Ok(expected), "{situation}");
+        }
+    }
+
+    /// Q-96, case 179: freed devices help all pods, any other change those that use the claim.
+    #[test]
+    fn a_change_names_the_pods_that_use_the_claim() {
+        let mut world = World::new();
+        for (name, claim) in [("a", "mine"), ("b", "others"), ("c", "mine")] {
+            let entry = json!({"name": "x", "resourceClaimName": claim});
+            let pod = full_pod(name, json!({"spec": {"resourceClaims": [entry]}}));
+            world.cluster.pods.insert(name.into(), Arc::new(pod));
+        }
+        let named = |names: &[&str]| {
+            let names = names.iter().map(|name| ("default".into(), (*name).into()));
+            Narrowed::Pods(names.collect())
+        };
+        let object =
+            |name: &str, fields| berth_api::Object::ResourceClaim(Arc::new(claim(name, fields)));
+        let is_free = json!({});
+        for (situation, old, new, expected) in [
+            (
+                "made",
+                None,
+                Some(object("mine", is_free.clone())),
+                named(&["a", "c"]),
+            ),
+            (
+                "made, and nobody uses it",
+                None,
+                Some(object("new", is_free.clone())),
+                named(&[]),
+            ),
+            (
+                "allocated",
+                Some(object("others", is_free.clone())),
+                Some(object("others", allocated())),
+                named(&["b"]),
+            ),
+            (
+                "deallocated",
+                Some(object("others", allocated())),
+                Some(object("others", is_free.clone())),
+                Narrowed::AllPods,
+            ),
+        ] {
+            let change = Change {
+                old: old.as_ref(),
+                new: new.as_ref(),
+            };
+            let got = helped_by_claim_change(&world.cluster, &change);
+            assert_eq!(got, Ok(expected), "{situation}");
+        }
+    }
+}
