@@ -1,6 +1,6 @@
 //! The thread that owns the core: takes what comes in, lets it schedule, hands on what goes out.
 
-use super::{Input, calls};
+use super::{Input, calls, feed};
 use berth_api::Kind;
 use berth_client::Transport;
 use berth_client::events::{self, Event, EventPublisher, Regarding};
@@ -35,10 +35,10 @@ pub(super) fn run(scheduler: Scheduler, inputs: mpsc::Receiver<Input>, edge: Edg
     match runtime {
         Ok(runtime) => {
             let core = Core {
+                missing: feed::kinds(&scheduler),
                 scheduler,
                 inputs,
                 edge,
-                missing: Kind::ALL.iter().copied().collect(),
             };
             runtime.block_on(core.run());
         }

@@ -6,7 +6,8 @@ use berth_client::Transport;
 use berth_client::extender::raw::{Raw, RawObjects};
 use berth_client::reflector::{Followed, Update, follow};
 use berth_client::request::Resource;
-use berth_scheduler::ClusterChange;
+use berth_scheduler::{ClusterChange, Scheduler};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -17,13 +18,20 @@ const UPDATES_MAX: usize = 256;
 /// Pods that have run to their end hold nothing and are not followed.
 const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// Starts a watch of every kind.
+/// What is watched: every kind that Berth knows, and the custom ones that plugins registered for.
+pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
+    let custom = scheduler.queue().custom_kinds();
+    Kind::ALL.iter().copied().chain(custom).collect()
+}
+
+/// Starts a watch of each of these kinds.
 pub(super) fn start(
     transport: &Transport,
+    kinds: &BTreeSet<Kind>,
     inputs: &mpsc::Sender<Input>,
     raw: &Arc<RawObjects>,
 ) -> Vec<JoinHandle<()>> {
-    Kind::ALL
+    kinds
         .iter()
         .flat_map(|kind| {
             let (updates, changes) = mpsc::channel(UPDATES_MAX);
@@ -82,5 +90,112 @@ async fn bring(
         if inputs.send(Input::Change(change)).await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_framework::event::EventRegistration;
+    use berth_framework::registry::Registry;
+    use berth_framework::stage::Step;
+    use berth_framework::testing::{fake, node};
+    use berth_framework::{ActionType, EventResource, Status};
+    use berth_scheduler::SchedulerOptions;
+    use berth_scheduler::profile::ProfileSpec;
+
+    /// the kinds that are known are watched, of pods those that are alive, and besides them the custom ones
+    /// that a plugin of some profile registered for. The server may lack all but a few.
+    #[test]
+    fn what_some_plugin_hears_of_is_watched() {
+        let hearing = |name: &str, resource: &'static str| {
+            let filter = fake(name).filter(|_, _, _| Status::success());
+            filter.events(move || {
+                let resources = [resource, "namespaces.v1.", "foos.v1"];
+                resources
+                    .map(|name| EventResource::Other(name.into()))
+                    .map(|resource| EventRegistration::always(resource, ActionType::ADD))
+                    .to_vec()
+            })
+        };
+        let mut registry = Registry::default();
+        for plugin in [
+            fake("Sort").less(|_, _| false),
+            fake("Binder").bind(|_, _, _, _, _| Step::success()),
+            hearing("Foo", "foos.v1.example.com"),
+            hearing("Bar", "bars.v1beta1.example.com"),
+            hearing("Unused", "unused.v1.example.com"),
+        ] {
+            let plugin = plugin.build();
+            let name = plugin.name.clone();
+            let made = registry.register(&name, move |_| Ok(plugin.clone()));
+            made.unwrap();
+        }
+        let profile = |name, plugin| ProfileSpec::of_plugins(name, ["Sort", plugin, "Binder"]);
+        let options = SchedulerOptions {
+            profiles: vec![profile("one", "Foo"), profile("two", "Bar")],
+            ..SchedulerOptions::default()
+        };
+        let scheduler = Scheduler::new(options, &registry, berth_api::Time::EPOCH).unwrap();
+        let watched: Vec<Followed> = kinds(&scheduler).into_iter().map(followed).collect();
+        let resources: Vec<String> = watched
+            .iter()
+            .map(|f| format!("{} {}", f.resource.group, f.resource.plural))
+            .collect();
+        assert_eq!(watched.len(), Kind::ALL.len() + 2);
+        for (resource, is_watched) in [
+            (" pods", true),
+            (" nodes", true),
+            ("storage.k8s.io csinodes", true),
+            ("example.com foos", true),
+            ("example.com bars", true),
+            ("example.com unused", false),
+        ] {
+            let found = resources.iter().any(|r| r == resource);
+            assert_eq!(found, is_watched, "{resource}");
+        }
+        for followed in watched {
+            let plural = followed.resource.plural;
+            let essential = ["pods", "nodes", "namespaces"].contains(&plural);
+            assert_eq!(followed.optional, !essential, "{plural}");
+            let selector = match plural {
+                "pods" => "status.phase!=Succeeded,status.phase!=Failed",
+                _ => "",
+            };
+            assert_eq!(followed.field_selector, selector, "{plural}");
+        }
+    }
+
+    /// what a watch tells comes to the core in that order, as it was told.
+    #[tokio::test]
+    async fn changes_come_in_the_order_of_the_watch() {
+        let (updates, changes) = mpsc::channel(2);
+        let (inputs, mut core) = mpsc::channel(2);
+        let bringing = tokio::spawn(bring(Kind::Node, changes, inputs, Arc::default()));
+        let changed = |version: u64| (node("n").version(version).object(), None);
+        let telling = tokio::spawn(async move {
+            let _ = updates.send(Update::Replaced(vec![changed(1)])).await;
+            for version in 2..50 {
+                let _ = updates.send(Update::Applied(changed(version))).await;
+            }
+            let _ = updates.send(Update::Deleted(changed(50))).await;
+        });
+        let mut told = Vec::new();
+        while let Some(input) = core.recv().await {
+            let Input::Change(change) = input else {
+                continue;
+            };
+            told.push(match &change {
+                ClusterChange::Replaced(Kind::Node, nodes) => format!("list {}", nodes.len()),
+                ClusterChange::Applied(node) => node.metadata().resource_version.to_string(),
+                other => format!("{other:?}").chars().take(7).collect(),
+            });
+        }
+        telling.await.unwrap();
+        bringing.await.unwrap();
+        let mut expected = vec!["list 1".to_owned()];
+        expected.extend((2..50).map(|version: u32| version.to_string()));
+        expected.push("Deleted".to_owned());
+        assert_eq!(told, expected);
     }
 }

@@ -3,9 +3,9 @@
 
 mod calls;
 mod core;
-mod extenders;
 #[cfg(test)]
 mod evictions_tests;
+mod extenders;
 mod feed;
 
 pub(crate) use extenders::Webhooks;
@@ -82,6 +82,7 @@ impl Runner {
         options.config.set_options(&mut core);
         let scheduler =
             Scheduler::new(core, &options.registry, events::now()).map_err(Failure::usage)?;
+        let kinds = feed::kinds(&scheduler);
         let (inputs, queue) = mpsc::channel(INPUTS_MAX);
         let ready = Arc::new(AtomicBool::new(false));
         let publisher = EventPublisher::start(transport.clone(), instance());
@@ -103,7 +104,7 @@ impl Runner {
             .map_err(|e| {
                 Failure::Environment(format!("failed to start the scheduler's thread: {e}"))
             })?;
-        let watches = feed::start(transport, &inputs, &options.webhooks.raw);
+        let watches = feed::start(transport, &kinds, &inputs, &options.webhooks.raw);
         Ok(Self {
             inputs,
             ready,
