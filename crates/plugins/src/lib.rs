@@ -38,7 +38,7 @@ pub mod volume_zone;
 mod volumes;
 mod wake;
 #[cfg(test)]
-mod wake_rules;
+mod wake_rules_tests;
 #[cfg(test)]
 mod wake_tests;
 
