@@ -7,6 +7,7 @@ use crate::evaluator::{Found, Stopwatch, Tally};
 use crate::metrics::{Metric, Snapshot};
 use crate::profile::{Point, Profile};
 use berth_api::{Str, Time};
+use berth_framework::features::Stage;
 use berth_framework::{Code, Feature};
 use smallvec::SmallVec;
 
@@ -74,6 +75,15 @@ impl Scheduler {
             let labels = [plugin, result];
             metrics.set(Metric::PreQueueingHintEvaluations, &labels, calls as f64);
         }
+        for feature in Feature::ALL {
+            let stage = match feature.stage() {
+                Stage::Alpha => "ALPHA",
+                Stage::Beta => "BETA",
+                Stage::Stable => "",
+            };
+            let is_on = f64::from(u8::from(self.features.enabled(*feature)));
+            metrics.set(Metric::FeatureEnabled, &[feature.name(), stage], is_on);
+        }
         let collapses = queue.event_log_collapses_total as f64;
         metrics.set(Metric::EventLogCollapses, &[], collapses);
         for (kind, objects) in [
@@ -85,6 +95,10 @@ impl Scheduler {
         }
         let binding = self.bindings.len() as f64;
         metrics.set(Metric::Goroutines, &["binding"], binding);
+        if !self.io.extenders.is_empty() {
+            let asked = self.prioritizing_extenders() as f64;
+            metrics.set(Metric::Goroutines, &["prioritizing_extender"], asked);
+        }
         for (call_type, calls) in self.io.dispatcher.pending() {
             metrics.set(Metric::PendingAsyncApiCalls, &[call_type], calls as f64);
         }
@@ -95,10 +109,6 @@ impl Scheduler {
     pub fn reset_metrics(&mut self) {
         self.metrics.reset();
         self.queue.reset_durations();
-        if !self.io.extenders.is_empty() {
-            let asked = self.prioritizing_extenders() as f64;
-            metrics.set(Metric::Goroutines, &["prioritizing_extender"], asked);
-        }
     }
 
     /// Books what an evaluation did.

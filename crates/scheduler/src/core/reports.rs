@@ -210,12 +210,19 @@ impl Scheduler {
         self.reporting.insert(id, pod);
     }
 
+    /// Whether the log is to tell what happens all the time, at [`LogLevel::Debug`]. It does not unless asked to: most
+    /// of the lines would be thrown away.
+    pub fn tell_details(&mut self, details: bool) {
+        self.queue.tell_details(details);
+    }
+
     /// Passes what the queue has to say on to the log.
     pub(super) fn pass_on_notices(&mut self) {
         let (notices, dropped) = self.queue.take_notices();
         for notice in notices {
             let level = match notice {
                 Notice::NoProfile { .. } | Notice::EventLogCollapsed { .. } => LogLevel::Warning,
+                Notice::Narrowed { .. } => LogLevel::Debug,
                 _ => LogLevel::Error,
             };
             self.io.log(level, notice.to_string());

@@ -147,6 +147,8 @@ families! {
         "Time that queueing hints took, by plugin, event and answer";
     PreQueueingHintEvaluations: Alpha Counter, "scheduler_pre_queueing_hint_evaluations_total" ["plugin", "result"]
         "Calls of pre-queueing hints, by whether they narrowed the pods";
+    FeatureEnabled: Beta Gauge, "kubernetes_feature_enabled" ["name", "stage"]
+        "Whether a feature gate is on, and how mature it is";
     QueueIncomingPods: Stable Counter, "scheduler_queue_incoming_pods_total" ["queue", "event"]
         "Number of pods added to scheduling queues by event and queue type.";
     EventLogCollapses: Alpha Counter, "scheduler_inflight_event_log_collapses_total" []
@@ -201,7 +203,9 @@ mod tests {
     #[test]
     fn names_are_unique_and_carry_the_prefix() {
         for (i, family) in FAMILIES.iter().enumerate() {
-            assert!(family.name.starts_with("scheduler_"), "{}", family.name);
+            let prefixes = ["scheduler_", "kubernetes_feature_"];
+            let has_one = prefixes.iter().any(|p| family.name.starts_with(p));
+            assert!(has_one, "{}", family.name);
             assert!(
                 FAMILIES[..i].iter().all(|f| f.name != family.name),
                 "{}",

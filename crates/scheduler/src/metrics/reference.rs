@@ -9,6 +9,7 @@ const OURS: [&str; 1] = ["scheduler_inflight_event_log_collapses_total"];
 /// Name, type, sorted labels; of a histogram the first and the last bound as they are written, and how many there are.
 #[rustfmt::skip]
 const REFERENCE: &[(&str, &str, &str, &str)] = &[
+    ("kubernetes_feature_enabled", "gauge", "name stage", ""),
     ("scheduler_async_api_call_execution_duration_seconds", "histogram", "call_type result", "0.001 16.384 15"),
     ("scheduler_async_api_call_execution_total", "counter", "call_type result", ""),
     ("scheduler_batch_attempts_total", "counter", "profile result", ""),

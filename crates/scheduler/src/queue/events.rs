@@ -204,7 +204,14 @@ impl SchedulingQueue {
             };
             let named = on.pre_queueing_hint.as_ref().and_then(|narrow| {
                 let (result, named) = match narrow(cx.cluster, change) {
-                    Ok(Narrowed::Pods(pods)) => (NarrowingResult::Narrowed, Some(pods)),
+                    Ok(Narrowed::Pods(pods)) => {
+                        self.notices.detail(|| Notice::Narrowed {
+                            plugin: plugin.clone(),
+                            event: matched.label.clone(),
+                            pods: pods.len(),
+                        });
+                        (NarrowingResult::Narrowed, Some(pods))
+                    }
                     Ok(Narrowed::AllPods) => (NarrowingResult::AllPods, None),
                     Err(error) => {
                         self.notices.push(|| Notice::PreQueueingHintError {

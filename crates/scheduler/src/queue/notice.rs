@@ -1,5 +1,6 @@
 //! What the queue has to say to whoever reads the log.
 
+use super::SchedulingQueue;
 use berth_api::Str;
 use std::fmt;
 
@@ -47,6 +48,15 @@ pub enum Notice {
         event: Str,
         /// What went wrong.
         error: String,
+    },
+    /// A PreQueueingHint named the pods that an event can help; a detail.
+    Narrowed {
+        /// The plugin.
+        plugin: Str,
+        /// The event.
+        event: Str,
+        /// How many pods it named.
+        pods: usize,
     },
     /// A plugin registered for something that is no resource: it will never hear of it.
     IncorrectRegistration {
@@ -101,6 +111,14 @@ impl fmt::Display for Notice {
                 f,
                 "PreQueueingHintFn of {plugin} failed for event {event}, so all pods are asked: {error}"
             ),
+            Self::Narrowed {
+                plugin,
+                event,
+                pods,
+            } => write!(
+                f,
+                "PreQueueingHint narrowed pod set: plugin {plugin}, event {event}, {pods} pods"
+            ),
             Self::IncorrectRegistration { plugin, error } => write!(
                 f,
                 "Incorrect event registration of {plugin}, which will hear of nothing there: {error}"
@@ -125,6 +143,14 @@ impl fmt::Display for Notice {
 pub(super) struct Notices {
     kept: Vec<Notice>,
     dropped: usize,
+    details: bool,
+}
+
+impl SchedulingQueue {
+    /// Whether notices are given of what happens all the time, for who looks closely.
+    pub fn tell_details(&mut self, details: bool) {
+        self.notices.details = details;
+    }
 }
 
 impl Notices {
@@ -133,6 +159,13 @@ impl Notices {
             self.kept.push(notice());
         } else {
             self.dropped += 1;
+        }
+    }
+
+    /// Of what happens all the time, if anybody wants to know.
+    pub(super) fn detail(&mut self, notice: impl FnOnce() -> Notice) {
+        if self.details {
+            self.push(notice);
         }
     }
 

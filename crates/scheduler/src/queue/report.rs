@@ -6,6 +6,7 @@
 use berth_api::{Pod, Str};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The reason of the condition and the event of a pod that a PreEnqueue plugin keeps out.
@@ -99,6 +100,18 @@ pub(super) struct Rejection<'a> {
     pub(super) follows_attempt: bool,
 }
 
+impl Rejection<'_> {
+    /// What the user is told. Reporting is mandatory, so a plugin that has no words gets some: without any the
+    /// pod's owner could not even see whom to ask.
+    fn words(&self) -> Cow<'_, str> {
+        if self.message.is_empty() {
+            format!("the PreEnqueue plugin {} does not say why", self.plugin).into()
+        } else {
+            self.message.into()
+        }
+    }
+}
+
 impl Remembered {
     /// Whether the pod tells what its last cycle found, as far as the queue knows: then a rejection that only sees
     /// that attempt through has nothing to add.
@@ -130,19 +143,19 @@ impl Reports {
         if rejection.follows_attempt && remembered.leaves_the_verdict(pod, attempts) {
             return;
         }
-        let message = rejection.message;
+        let message = rejection.words();
         let told = match remembered {
             Remembered::Told(told) => Some(&*told),
             Remembered::Nothing => None,
             Remembered::FromPod => message_on(pod),
         };
-        if told.is_some_and(|told| told.as_str() == message) {
+        if told.is_some_and(|told| *told.as_str() == *message) {
             if *remembered == Remembered::FromPod {
-                *remembered = Remembered::Told(Str::new(message));
+                *remembered = Remembered::Told(Str::new(&message));
             }
             return;
         }
-        let message = Str::new(message);
+        let message = Str::new(&message);
         *remembered = Remembered::Told(message.clone());
         self.by_uid.insert(
             pod.uid().clone(),

@@ -24,6 +24,30 @@ fn observed(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> u64 {
     }
 }
 
+/// KEP-6132: whether a feature is on can be seen from outside.
+#[test]
+fn feature_gates_show_in_the_metrics() {
+    let features = FeatureGates::default().with(Feature::SchedulerPreQueueingHints, false);
+    let metrics = World::new([binder()], features).core.metrics();
+    for (name, stage, on) in [
+        ("SchedulerPreQueueingHints", "BETA", 0.0),
+        ("SchedulerPreEnqueuePodStatus", "BETA", 1.0),
+        ("SchedulerQueueingHints", "", 1.0),
+        ("TaintTolerationComparisonOperators", "ALPHA", 0.0),
+    ] {
+        let labels = [name, stage];
+        assert!(
+            metrics.get(Metric::FeatureEnabled, &labels).is_some(),
+            "{name}"
+        );
+        assert_eq!(
+            metrics.number(Metric::FeatureEnabled, &labels),
+            on,
+            "{name}"
+        );
+    }
+}
+
 /// KEP-3521; Q-27: runs of PreEnqueue are observed with the code that they ended with, gated pods are counted, and the
 /// plugin that keeps them out shows among the calls that are timed.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::script::event_of;
 use super::{Setup, setup};
-use crate::queue::PluginEvents;
+use crate::queue::{Notice, PluginEvents};
 use berth_api::Str;
 use berth_framework::event::{EventRegistration, Narrowed};
 use berth_framework::{Feature, Hint};
@@ -64,6 +64,24 @@ fn only_the_named_pods_are_asked() {
         Some(&1),
         "once an event"
     );
+}
+
+/// who looks closely is told of each narrowing; nobody else has the lines made.
+#[test]
+fn details_tell_how_far_pods_were_narrowed() {
+    for (details, helps, told) in [(true, "p0+p1", 1), (true, "all", 0), (false, "p0+p1", 0)] {
+        let mut bench = narrowed_setup().run(&waiting(3, "N"));
+        bench.queue.tell_details(details);
+        bench.event("Node/Add", helps);
+        let expected = Notice::Narrowed {
+            plugin: "N".into(),
+            event: "NodeAdd".into(),
+            pods: 2,
+        };
+        let (notices, dropped) = bench.queue.take_notices();
+        assert_eq!(notices, vec![expected; told], "{details} {helps}");
+        assert_eq!(dropped, 0);
+    }
 }
 
 /// cases 175 to 178: a pod is asked about if any of its plugins wants it, and only those plugins

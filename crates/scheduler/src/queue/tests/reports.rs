@@ -75,6 +75,24 @@ fn a_new_message_is_reported_once() {
     );
 }
 
+/// reporting is mandatory, whatever the status with which a plugin keeps the pod out and whether it has words.
+#[test]
+fn every_rejection_is_reported_in_the_plugins_words() {
+    for (status, message) in [
+        ("shut", "G1 is shut"),
+        ("pending", "G1 waits"),
+        ("broken", "G1 is broken"),
+        ("wörtlich-genau", "wörtlich-genau"),
+        ("", "the PreEnqueue plugin G1 does not say why"),
+    ] {
+        let mut bench = reporting().run(&format!("add a G1={status} => gated: a"));
+        let expected = format!("NotReadyForScheduling: {message}");
+        assert_eq!(reports(&mut bench), expected, "{status:?}");
+        bench.run("activate a => gated: a");
+        assert_eq!(reports(&mut bench), "", "{status:?}: once");
+    }
+}
+
 /// Q-108, case 172: the latest report of a pod replaces those that nobody has taken; a deleted pod has none.
 #[test]
 fn one_report_a_pod_waits_to_be_taken() {
