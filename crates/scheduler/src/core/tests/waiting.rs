@@ -342,7 +342,7 @@ fn updates_of_a_placed_pod_do_not_queue_it() {
 #[test]
 fn a_parked_reserve_looks_at_its_node_again() {
     type Change = fn(&mut World);
-    let cases: [(&str, Change, &str); 5] = [
+    let cases: [(&str, Change, &str); 6] = [
         ("nothing happened", |_| {}, "bind p n1"),
         (
             "somebody else came, there is room",
@@ -368,6 +368,11 @@ fn a_parked_reserve_looks_at_its_node_again() {
             "patch p PodScheduled=False SchedulerError: node \"n1\" is gone",
         ),
         ("the pod is gone", |w| w.deleted("p"), ""),
+        (
+            "somebody else has bound the pod",
+            |w| w.change("p", |p| p.on("n1")),
+            "",
+        ),
     ];
     for (situation, change, call) in cases {
         let reserve = fake("Slow").reserve(|cx, _, _, _, wake| match wake {
@@ -385,9 +390,13 @@ fn a_parked_reserve_looks_at_its_node_again() {
         change(&mut w);
         w.advance(Duration::from_secs(1));
         let calls = w.calls_text();
-        if situation == "the pod is gone" {
+        if call.is_empty() {
             assert_eq!(calls, [""; 0], "{situation}");
-            assert!(!w.on("n1").contains(&"p".to_owned()), "{situation}");
+            let is_bound = situation != "the pod is gone";
+            assert_eq!(w.on("n1").contains(&"p".to_owned()), is_bound);
+            let told = w.logged("ForgetPod failed").len();
+            assert_eq!(told, usize::from(is_bound), "{situation}: {:?}", w.log);
+            assert_eq!(w.place_of("p"), None, "{situation}");
         } else {
             assert_eq!(calls, [call], "{situation}");
         }

@@ -214,8 +214,12 @@ impl Keeper {
             if let Ok(Found::Placed(placement)) = &found
                 && placement.feasible > 1
             {
+                let is_scored = !evaluator.profile.score.is_empty();
                 let tally = &mut evaluator.evaluation.tally;
-                tally.span(Point::Score, Code::Success, nanos);
+                if is_scored {
+                    tally.span(Point::PreScore, Code::Success, 0);
+                    tally.span(Point::Score, Code::Success, nanos);
+                }
             }
             (found, filtered)
         });

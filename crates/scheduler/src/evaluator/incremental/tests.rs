@@ -74,6 +74,8 @@ struct World {
     profile: Profile,
     keeper: Keeper,
     asked: Arc<AtomicUsize>,
+    /// The points that the last decision went through, sorted.
+    points: Vec<Point>,
 }
 
 impl World {
@@ -104,6 +106,7 @@ impl World {
             profile: Profile::build(&spec, &registry, &FeatureGates::default()).unwrap(),
             keeper: Keeper::default(),
             asked,
+            points: Vec::new(),
         };
         for rank in 0..5 {
             world.set_node(rank, None);
@@ -156,6 +159,9 @@ impl World {
             Found::Unfit(error) => error.to_string(),
             Found::NoNodes(status) | Found::Failed(status) => status.message(),
         };
+        let spans = evaluation.tally.spans.iter();
+        self.points = spans.map(|span| span.point).collect();
+        self.points.sort_unstable();
         (said, asked, is_plain)
     }
 }
@@ -205,6 +211,32 @@ fn what_cannot_be_kept_is_decided_plainly() {
     });
     let mut world = World::new(vec![stranger.build()]);
     assert_eq!(world.decide("a", None), ("n3".to_owned(), 0, true));
+}
+
+/// F-7: decisions from kept answers show as runs of the same points as those of the plain evaluator.
+#[test]
+fn kept_decisions_go_through_the_same_points() {
+    let all = [
+        Point::PreFilter,
+        Point::Filter,
+        Point::PreScore,
+        Point::Score,
+    ];
+    let mut world = World::new(Vec::new());
+    for (team, closed, is_plain, points) in [
+        ("a", 0, false, &all[..]),
+        ("odd", 0, true, &all),
+        ("a", 4, false, &all[..2]),
+        ("odd", 4, true, &all[..2]),
+        ("a", 5, false, &all[..2]),
+        ("odd", 5, true, &all[..2]),
+    ] {
+        for rank in 0..closed {
+            world.set_node(rank, Some("closed"));
+        }
+        assert_eq!(world.decide(team, None).2, is_plain);
+        assert_eq!(world.points, points, "{team}, {closed} closed");
+    }
 }
 
 /// A PreFilter of which nothing is known may do as it likes with the state of the cycle; it runs for every pod.
