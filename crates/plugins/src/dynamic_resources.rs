@@ -188,12 +188,16 @@ impl EnqueueExtensions for DynamicResources {
                 ActionType::UPDATE_POD_GENERATED_RESOURCE_CLAIM,
                 |cluster, pod, change| hints::after_claims_made(cluster, pod, &change),
             )
+            .supplemented_by(|_, pod, change| hints::claims_made_tell_more(pod, &change))
             .touching(|_, change| only_the_pod(change)),
             EventRegistration::with_hint(
                 EventResource::ResourceClaim,
                 add_or_update,
                 |cluster, pod, change| hints::after_claim_change(cluster, pod, &change),
             )
+            .supplemented_by(|cluster, pod, change| {
+                hints::claim_change_tells_more(cluster, pod, &change)
+            })
             .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
             EventRegistration::always(EventResource::DeviceClass, add_or_update),
             EventRegistration::always(EventResource::ResourceSlice, add_or_update),

@@ -4,6 +4,7 @@ use super::claims::resolve;
 use crate::change::{is_same_pod, pods};
 use berth_api::{Pod, ResourceClaim};
 use berth_framework::Cluster;
+use berth_framework::cluster::claim_names;
 use berth_framework::event::{Change, Hint, Narrowed};
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub(super) fn after_claim_change(
     let (old, Some(new)) = claims(change)? else {
         return Ok(Hint::Skip);
     };
+    // One that took the name of another is new.
+    let before = old.filter(|old| old.metadata.uid == new.metadata.uid);
     let Ok(own) = resolve(cluster, pod) else {
         return Ok(Hint::Skip);
     };
@@ -46,10 +49,38 @@ pub(super) fn after_claim_change(
     let is_own = own
         .iter()
         .any(|claim| claim.metadata.uid == new.metadata.uid);
-    Ok(match old {
+    Ok(match before {
         _ if !is_own => Hint::Skip,
-        Some(old) if old.status == new.status => Hint::Skip,
+        Some(before) if before.status == new.status => Hint::Skip,
         _ => Hint::Queue,
+    })
+}
+
+/// What is told of a pod that still lacks a claim, after one that it uses was made or changed: what it lacks may be
+/// another one now. kube-scheduler goes on telling what was lacking first.
+pub(super) fn claim_change_tells_more(
+    cluster: &Cluster,
+    pod: &Pod,
+    change: &Change<'_>,
+) -> Result<Hint, String> {
+    let (_, Some(new)) = claims(change)? else {
+        return Ok(Hint::Skip);
+    };
+    let meta = &new.metadata;
+    let is_used =
+        meta.namespace == *pod.namespace() && claim_names(pod).any(|claim| *claim == meta.name);
+    Ok(match is_used && resolve(cluster, pod).is_err() {
+        true => Hint::Queue,
+        false => Hint::Skip,
+    })
+}
+
+/// The same after claims were made for the pod itself.
+pub(super) fn claims_made_tell_more(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+    let (_, new) = pods(change)?;
+    Ok(match new {
+        Some(new) if is_same_pod(new, pod) => Hint::Queue,
+        _ => Hint::Skip,
     })
 }
 

@@ -41,8 +41,7 @@ fn the_default_plugins() {
         (
             "PreEnqueue",
             names!(pre_enqueue),
-            // Pods with claims are for a later version: DynamicResources keeps none out as yet.
-            vec!["SchedulingGates", "DefaultPreemption"],
+            vec!["SchedulingGates", "DynamicResources", "DefaultPreemption"],
         ),
         (
             "PreFilter",

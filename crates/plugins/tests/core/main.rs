@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod batching;
+mod claims;
 mod defaults;
 mod gates;
 mod preemption;

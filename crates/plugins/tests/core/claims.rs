@@ -1,0 +1,220 @@
+//! Pods that wait for their resource claims: kept out, told of, found and let in.
+
+use crate::world::World;
+use berth_api::Kind;
+use berth_framework::ApiCall;
+use berth_framework::testing::{PodBuilder, node, pod};
+use berth_scheduler::metrics::{Metric, Value};
+use berth_scheduler::queue::QueuedIn;
+use serde_json::json;
+
+/// A pod with one claim: by its name, or from a template.
+fn wanting(name: &str, claim: Option<&str>) -> PodBuilder {
+    let entry = match claim {
+        Some(claim) => json!({"name": "gpu", "resourceClaimName": claim}),
+        None => json!({"name": "gpu", "resourceClaimTemplateName": "gpu"}),
+    };
+    pod(name).with(|pod| {
+        let claims = serde_json::from_value(json!([entry]));
+        pod.spec.resource_claims = claims.expect("claims");
+    })
+}
+
+/// The pod's status names a claim that was made for it, or says that none is needed.
+fn linked(pod: PodBuilder, claim: Option<&str>) -> PodBuilder {
+    pod.with(|pod| {
+        let made = json!([{"name": "gpu", "resourceClaimName": claim}]);
+        pod.status.resource_claim_statuses = serde_json::from_value(made).expect("a status");
+    })
+}
+
+/// A claim as the API shows it, made for a pod if one is named.
+fn claim(name: &str, owner: &str) -> serde_json::Value {
+    let owner =
+        json!({"kind": "Pod", "name": owner, "uid": format!("uid-{owner}"), "controller": true});
+    json!({"metadata": {
+        "name": name, "namespace": "default", "uid": format!("uid-{name}"), "ownerReferences": [owner],
+    }})
+}
+
+fn with_devices(mut claim: serde_json::Value) -> serde_json::Value {
+    let device = json!({"request": "r", "driver": "d", "pool": "p", "device": "dev-0"});
+    claim["status"] = json!({"allocation": {"devices": {"results": [device]}}});
+    claim
+}
+
+/// The reasons and messages of PodScheduled that are being written.
+fn written(w: &World) -> Vec<String> {
+    let conditions = w.calls.iter().filter_map(|(_, call)| match call {
+        ApiCall::PatchPodStatus {
+            condition: Some(c), ..
+        } => Some(format!("{}: {}", c.reason, c.message)),
+        _ => None,
+    });
+    conditions.collect()
+}
+
+/// Q-28, Q-101, Q-102, Q-106, case 126: a pod waits for its claim without being tried; after five seconds it says what
+/// for, and what has changed since then; it is let in by the claim itself, or by the link to it.
+#[test]
+fn a_pod_waits_for_its_claims_and_says_so() {
+    let mut w = World::new();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    w.pod(wanting("named", Some("mine")));
+    w.pod(wanting("made", None));
+    assert_eq!(w.attempts(), [""; 0]);
+    for name in ["named", "made"] {
+        assert_eq!(w.place_of(name), Some(QueuedIn::Gated), "{name}");
+    }
+    w.advance(4);
+    assert_eq!((w.calls.len(), w.events.len()), (0, 0), "not yet");
+    w.advance(1);
+    let named = "NotReadyForScheduling: could not find ResourceClaim \"default/mine\"";
+    let made = "NotReadyForScheduling: pod \"default/made\": ResourceClaim not created yet";
+    assert_eq!(written(&w), [named, made]);
+    w.answer_all();
+    let noted = |text: &str| text.replacen(": ", " ", 1);
+    assert_eq!(w.events, [noted(named), noted(made)]);
+
+    // A template's claim helps nobody until the pod is told of it.
+    w.object(Kind::ResourceClaim, claim("made-x7k2p", "made"));
+    assert_eq!(w.place_of("made"), Some(QueuedIn::Gated));
+    w.change("made", |p| linked(p, Some("made-x7k2p")));
+    w.object(Kind::ResourceClaim, claim("mine", ""));
+    let tried = w.attempts();
+    for name in ["named", "made"] {
+        assert!(tried.iter().any(|text| text.starts_with(name)), "{tried:?}");
+    }
+}
+
+/// Q-28: the link to a claim may be seen before the claim.
+#[test]
+fn the_link_may_come_first() {
+    let mut w = World::new();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    w.pod(wanting("p", None));
+    w.change("p", |p| linked(p, Some("p-1")));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+    // The claim of the pod that had the name before.
+    w.object(Kind::ResourceClaim, claim("p-1", "another"));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+    w.advance(5);
+    let why = "NotReadyForScheduling: ResourceClaim default/p-1 was not created for Pod default/p (Pod is not owner)";
+    assert_eq!(written(&w), [why]);
+    let mut own = claim("p-1", "p");
+    own["metadata"]["uid"] = json!("uid-p-2");
+    w.object(Kind::ResourceClaim, own);
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
+}
+
+/// Q-101: what is told is what is lacking now, whatever was lacking first.
+#[test]
+fn the_latest_obstacle_is_told() {
+    let mut w = World::new();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    let claims = json!([
+        {"name": "a", "resourceClaimName": "first"},
+        {"name": "b", "resourceClaimName": "second"},
+    ]);
+    w.pod(pod("p").with(|pod| {
+        pod.spec.resource_claims = serde_json::from_value(claims).expect("claims");
+    }));
+    let missing = |name: &str| {
+        format!("NotReadyForScheduling: could not find ResourceClaim \"default/{name}\"")
+    };
+    w.advance(5);
+    assert_eq!(written(&w), [missing("first")]);
+    w.answer_all();
+    w.object(Kind::ResourceClaim, claim("first", ""));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+    w.advance(5);
+    assert_eq!(written(&w), [missing("second")]);
+    w.answer_all();
+    w.object(Kind::ResourceClaim, claim("second", ""));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
+}
+
+/// Q-102, Q-104: what resolves within five seconds is not written at all.
+#[test]
+fn a_claim_that_comes_soon_costs_no_call() {
+    let mut w = World::new();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    w.pod(wanting("p", None));
+    w.advance(4);
+    // Its template asks for no claim after all.
+    w.change("p", |p| linked(p, None));
+    assert_eq!(w.attempt(), "p on n1");
+    w.advance(60);
+    let calls: Vec<&str> = w.calls.iter().map(|(_, call)| call.call_type()).collect();
+    assert_eq!(calls, ["pod_binding"]);
+    assert_eq!(w.events, [""; 0]);
+}
+
+/// How many hints of DynamicResources were asked about claims.
+fn hints(w: &World) -> u64 {
+    let snapshot = w.core.metrics();
+    let asked = |event: &str, hint: &str| {
+        let labels = ["DynamicResources", event, hint];
+        match snapshot.get(Metric::QueueingHintExecutionDuration, &labels) {
+            Some(Value::Histogram(asked)) => asked.count(),
+            _ => 0,
+        }
+    };
+    let events = ["ResourceClaimAdd", "ResourceClaimUpdate"];
+    let labels = events.map(|event| format!("resource.k8s.io/{event}"));
+    let all = labels.iter();
+    all.map(|event| asked(event, "Queue") + asked(event, "QueueSkip"))
+        .sum()
+}
+
+/// Q-96, Q-97, case 179: of a thousand pods that wait for claims, a change of a claim looks at those that use it, and
+/// freed devices at all; what the index takes goes with the pods.
+#[test]
+fn a_claim_finds_its_pods_among_a_thousand() {
+    let mut w = World::new();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    for n in 0..1_000 {
+        w.pod(wanting(&format!("p{n}"), Some(&format!("c{}", n / 2))));
+    }
+    let narrowed = |w: &World, result| {
+        w.metric(
+            Metric::PreQueueingHintEvaluations,
+            &["DynamicResources", result],
+        )
+    };
+    assert_eq!((hints(&w), narrowed(&w, "narrowed")), (0, 0.0));
+    w.object(Kind::ResourceClaim, claim("unused", ""));
+    assert_eq!((hints(&w), narrowed(&w, "narrowed")), (0, 1.0));
+    w.object(Kind::ResourceClaim, claim("c7", ""));
+    assert_eq!((hints(&w), narrowed(&w, "narrowed")), (2, 2.0));
+    for name in ["p14", "p15"] {
+        assert_eq!(w.place_of(name), Some(QueuedIn::Active), "{name}");
+    }
+    // Devices of somebody else come free: that may help any of those that are still out.
+    w.object(Kind::ResourceClaim, with_devices(claim("unused", "")));
+    assert_eq!((hints(&w), narrowed(&w, "all_pods")), (2, 0.0));
+    w.object(Kind::ResourceClaim, claim("unused", ""));
+    assert_eq!((hints(&w), narrowed(&w, "all_pods")), (2 + 998, 1.0));
+
+    assert_eq!(w.core.cache().cluster().pods.claim_uses(), 1_000);
+    for n in 0..1_000 {
+        w.deleted(&format!("p{n}"));
+    }
+    assert_eq!(w.core.cache().cluster().pods.claim_uses(), 0);
+}
+
+/// Claims that are there and have no devices: the pod is tried, and told why that is in vain.
+#[test]
+fn devices_are_not_chosen_yet() {
+    let mut w = World::new();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    w.object(Kind::ResourceClaim, claim("mine", ""));
+    w.pod(wanting("p", Some("mine")));
+    let tried = w.attempt();
+    let why = berth_plugins::dynamic_resources::CLAIMS_NOT_SUPPORTED;
+    assert!(tried.contains(why), "{tried}");
+    // Its claim was given devices elsewhere: worth another try.
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable));
+    w.object(Kind::ResourceClaim, with_devices(claim("mine", "")));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Backoff));
+}
