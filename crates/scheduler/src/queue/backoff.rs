@@ -99,8 +99,7 @@ mod tests {
         Backoff::new(&config)
     }
 
-    /// edge cases backoff_count_zero, backoff_by_unschedulable_count, max_backoff_zero,
-    /// duration_hits_max, overflow_32bit, overflow_64bit.
+    /// cases 45, 47, 49 and 50.
     #[test]
     fn duration_doubles_up_to_the_maximum() {
         for (unschedulable, errors, seconds) in [
@@ -138,7 +137,7 @@ mod tests {
         );
     }
 
-    /// edge cases window_alignment, window_alignment_gate_off, equal_window_still_backing_off.
+    /// cases 51, 52 and 54.
     #[test]
     fn backoff_ends_with_the_window_after_its_expiry() {
         for (windowed, queued, now, expiry, running) in [

@@ -127,7 +127,7 @@ fn post_filter_adds_its_word_and_nominates() {
     }
 }
 
-/// A nominated pod keeps its room from pods of no higher priority, at once.
+/// a nominated pod keeps its room from pods of no higher priority, at once.
 #[test]
 fn a_nomination_counts_before_it_is_written() {
     let nominate = fake("Preempt").post_filter(|_, pod, _, _| {
@@ -280,7 +280,7 @@ fn reserve_and_permit_failures_take_everything_back() {
     }
 }
 
-/// F-23: pods that a plugin wants tried become active when the binding has gone well, too, and not when it fails.
+/// Q-72, F-23: pods that a plugin wants tried become active when the binding has gone well, too, and not when it fails.
 #[test]
 fn plugins_can_activate_pods_at_the_end_of_a_binding() {
     for (situation, refusal, place) in [
@@ -322,7 +322,7 @@ fn plugins_can_activate_pods_at_the_end_of_a_binding() {
     }
 }
 
-/// F-23: pods that a plugin wants tried become active when the cycle has gone well.
+/// Q-72, F-23: pods that a plugin wants tried become active when the cycle has gone well.
 #[test]
 fn plugins_can_activate_pods() {
     for (situation, fails, place) in [

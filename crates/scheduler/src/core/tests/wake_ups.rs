@@ -1,11 +1,13 @@
-//! What becomes of a pod whose plugin names the wrong pods for an event (KEP-6132).
+//! What happens to pods while they are tried, and to those whose plugin names the wrong pods for an event (KEP-6132).
 
-use super::world::{World, world};
+use super::world::{World, fits, world};
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
-use berth_api::Duration;
+use berth_api::{Duration, Pod};
 use berth_framework::event::{EventRegistration, Narrowed, Touched};
-use berth_framework::testing::{fake, node, pod};
+use berth_framework::plugin::PermitResult;
+use berth_framework::stage::{Step, Wait, WaitOn};
+use berth_framework::testing::{PodBuilder, fake, node, pod};
 use berth_framework::{ActionType, EventResource, Hint, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,5 +72,99 @@ fn a_pod_that_an_event_should_have_named_is_rescued_and_counted() {
         assert_eq!(evaluations, narrowed, "{situation}");
         let rescues = w.metric(Metric::PodScheduledAfterFlush, &[]);
         assert_eq!(rescues, rescued, "{situation}");
+    }
+}
+
+/// for as long as an event may still help a pod, it is in flight: until it is given back, skipped or gone, or
+/// Permit lets it go on. Then nothing is kept for it.
+#[test]
+fn a_flight_lasts_while_events_may_help() {
+    let permit = || {
+        let held = |pod: &Pod| pod.labels().contains_key("held");
+        fake("Permit")
+            .permit(move |_, pod, _| match held(&pod.pod) {
+                true => PermitResult::Wait(Duration::from_secs(60)),
+                false => PermitResult::Done(Status::success()),
+            })
+            .events(Vec::new)
+    };
+    let slow = || {
+        fake("Slow").pre_bind(|cx, _, _, _, wake| match wake {
+            None => Step::Wait(Wait {
+                on: WaitOn::Timer,
+                deadline: cx.now + Duration::from_secs(60),
+            }),
+            Some(_) => Step::success(),
+        })
+    };
+    type Change = fn(&mut World);
+    let cases: [(&str, PodBuilder, Change, usize, Option<QueuedIn>); 8] = [
+        (
+            "fits nowhere",
+            pod("p").request("cpu", "9"),
+            |_| {},
+            0,
+            Some(QueuedIn::Unschedulable),
+        ),
+        ("held back", pod("p").label("held", ""), |_| {}, 1, None),
+        (
+            "held back for too long",
+            pod("p").label("held", ""),
+            |w| {
+                w.advance(Duration::from_secs(61));
+            },
+            0,
+            Some(QueuedIn::Unschedulable),
+        ),
+        (
+            "held back, then gone",
+            pod("p").label("held", ""),
+            |w| w.deleted("p"),
+            0,
+            None,
+        ),
+        ("being prepared", pod("p"), |_| {}, 0, None),
+        (
+            "being prepared, then gone",
+            pod("p"),
+            |w| w.deleted("p"),
+            0,
+            None,
+        ),
+        (
+            "being bound",
+            pod("p"),
+            |w| {
+                w.advance(Duration::from_secs(61));
+            },
+            0,
+            None,
+        ),
+        (
+            "told to go before it was tried",
+            pod("p").deleting(berth_api::Time::EPOCH),
+            |_| {},
+            0,
+            None,
+        ),
+    ];
+    for (situation, p, change, in_flight, place) in cases {
+        let mut w = world([fits(), permit(), slow()]);
+        w.applied(node("n1").capacity("2", "1Gi", "9").object());
+        w.pod(p);
+        w.attempt();
+        w.answer_all();
+        change(&mut w);
+        w.answer_all();
+        assert_eq!(w.core.queue().in_flight_len(), in_flight, "{situation}");
+        assert_eq!(w.place_of("p"), place, "{situation}");
+        w.pod(pod("x").on("n1"));
+        w.deleted("x");
+        let logged = w.core.queue().in_flight_events_len();
+        assert_eq!(
+            logged > 0,
+            in_flight > 0,
+            "{situation}: {logged} events kept"
+        );
     }
 }
