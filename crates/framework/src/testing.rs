@@ -11,10 +11,12 @@
 //!
 //! Builders panic on a quantity that does not parse: it is the test that is wrong.
 
+mod extender;
 mod fake;
 mod objects;
 mod world;
 
+pub use extender::{FakeExtender, extender, finished};
 pub use fake::{FakePlugin, fake};
 pub use objects::{NodeBuilder, PodBuilder, node, pod};
 pub use world::{Recorder, World};

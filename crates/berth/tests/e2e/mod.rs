@@ -339,6 +339,11 @@ pub(crate) struct Api {
 impl Api {
     /// Connects to a cluster.
     pub(crate) fn of(cluster: &Cluster) -> Self {
+        Self::at(cluster.kubeconfig())
+    }
+
+    /// Connects to the cluster of a kubeconfig.
+    pub(crate) fn at(kubeconfig: PathBuf) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -346,7 +351,7 @@ impl Api {
             .expect("a runtime starts");
         let transport = runtime
             .block_on(connect(&ConnectOptions {
-                kubeconfig: Some(cluster.kubeconfig()),
+                kubeconfig: Some(kubeconfig),
                 user_agent: "berth-test".into(),
                 ..ConnectOptions::default()
             }))

@@ -1,7 +1,9 @@
 //! Extenders: webhooks that take part in scheduling, as they are configured.
 
 use super::error::Problems;
+use super::profile::ProfileConfig;
 use super::value::Object;
+use crate::profile::ProfileSpec;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use berth_api::GoDuration;
@@ -100,7 +102,7 @@ impl Extender {
             .map(|at| ExtenderTls::decode(at, problems));
         let http_timeout = at
             .duration("httpTimeout", problems)
-            .filter(|timeout| *timeout != GoDuration::default())
+            .filter(|timeout| timeout.as_nanos() > 0)
             .unwrap_or(HTTP_TIMEOUT);
         let node_cache_capable = at.bool("nodeCacheCapable", problems).unwrap_or(false);
         let managed_resources = at
@@ -223,6 +225,55 @@ fn bytes(at: &mut Object<'_>, field: &'static str, problems: &mut Problems) -> V
         problems.add(at.path(field), format!("must be base64: {error}"));
         Vec::new()
     })
+}
+
+/// The plugin that leaves a resource to an extender that says so.
+const FIT: &str = "NodeResourcesFit";
+
+/// The resources that extenders look after alone.
+fn ignored(extenders: &[Extender]) -> impl Iterator<Item = &str> {
+    let managed = extenders.iter().flat_map(|e| &e.managed_resources);
+    managed
+        .filter(|resource| resource.ignored_by_scheduler)
+        .map(|resource| resource.name.as_str())
+}
+
+/// Lets NodeResourcesFit leave alone, in every profile, what extenders look after alone (F-44).
+pub(super) fn leave_to_extenders(extenders: &[Extender], profiles: &mut [ProfileSpec]) {
+    for name in ignored(extenders) {
+        let configs = profiles.iter_mut().flat_map(|p| &mut p.plugin_config);
+        for fit in configs.filter(|config| config.name == FIT) {
+            let Some(args) = fit.args.as_object_mut() else {
+                continue;
+            };
+            let resources = args.entry("ignoredResources").or_insert(json!([]));
+            if let Some(resources) = resources.as_array_mut()
+                && !resources.iter().any(|known| known == name)
+            {
+                resources.push(name.into());
+            }
+        }
+    }
+}
+
+/// Checks that every profile can leave to extenders what they look after alone.
+pub(super) fn validate_profiles(
+    extenders: &[Extender],
+    profiles: &[ProfileConfig],
+    problems: &mut Problems,
+) {
+    let Some(name) = ignored(extenders).next() else {
+        return;
+    };
+    for (i, profile) in profiles.iter().enumerate() {
+        if !profile.plugin_config.iter().any(|c| c.name == FIT) {
+            problems.add_with_hint(
+                format!("profiles[{i}].pluginConfig"),
+                "couldn't build extenders: can't find NodeResourcesFitArgs in plugin config",
+                format!("enable {FIT}, or leave out ignoredByScheduler of {name}"),
+            );
+        }
+    }
 }
 
 /// Checks the extenders together (F-34).

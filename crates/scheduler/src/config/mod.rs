@@ -229,7 +229,9 @@ impl Config {
 
     /// The profiles as the core takes them, with the arguments of their plugins complete.
     pub fn profile_specs(&self) -> Vec<ProfileSpec> {
-        self.profiles.iter().map(ProfileConfig::spec).collect()
+        let mut specs: Vec<_> = self.profiles.iter().map(ProfileConfig::spec).collect();
+        extender::leave_to_extenders(&self.extenders, &mut specs);
+        specs
     }
 
     /// Sets what the configuration says of the core: profiles, share of nodes, backoffs, calls at once, feature gates.

@@ -2,7 +2,8 @@
 //!
 //! The plugins filter first, then each extender in turn is asked about the nodes that are left; then the plugins score,
 //! and all extenders that score are asked at once. While an answer is awaited the cycle is parked. Events still apply
-//! meanwhile, so when it goes on after the nodes have changed, those that are left are filtered again.
+//! meanwhile, so when it goes on after the nodes have changed, those that are left are filtered again; and when none is
+//! left, those that the plugins had turned down. No node is asked about twice.
 
 use super::{Attempt, CycleResult, ParkedAt};
 use crate::core::{LogLevel, Scheduler, WaitId, Waiter};
@@ -14,11 +15,21 @@ use berth_api::{Str, Time};
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, job};
 use berth_framework::stage::{Job, Outbox, Wait, WaitOn, Wake};
 use berth_framework::{Slot, Status};
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
+
+/// How often the plugins filter all nodes in one search.
+const ROUNDS_MAX: usize = 4;
 
 /// A search that extenders take part in.
 pub(super) struct Search {
     diagnosis: Diagnosis,
+    /// How often the plugins have filtered all nodes.
+    rounds: usize,
+    /// The nodes that the extenders were asked about, beside the nominated one alone.
+    asked: FxHashSet<Str>,
+    /// What they said of nodes.
+    said: Vec<(Str, Status)>,
     /// The nodes that are left.
     slots: Vec<Slot>,
     /// Their names, while an answer about them is awaited.
@@ -31,7 +42,8 @@ pub(super) struct Search {
     /// While the nominated node is tried: the nodes that PreFilter left, for when that one is of no use (C-16).
     promised: Option<PreFiltered>,
     stage: Stage,
-    /// Where the log of changes of the table ended when the cycle was parked.
+    /// Where the log of changes of the table ended when the plugins filtered all nodes, and when the cycle was parked.
+    searched: u64,
     seen: u64,
 }
 
@@ -54,6 +66,9 @@ impl Search {
     fn new(diagnosis: Diagnosis) -> Self {
         Self {
             diagnosis,
+            rounds: 0,
+            asked: FxHashSet::default(),
+            said: Vec::new(),
             slots: Vec::new(),
             names: Arc::default(),
             visited: 0,
@@ -61,6 +76,7 @@ impl Search {
             is_narrowed: false,
             promised: None,
             stage: Stage::Filter(0),
+            searched: 0,
             seen: 0,
         }
     }
@@ -151,16 +167,60 @@ impl Scheduler {
             &mut search.diagnosis,
         );
         self.start_node = start;
-        match feasible {
-            Err(status) => Next::Found(Found::Failed(status)),
-            Ok((slots, visited, excluded)) => {
-                search.slots = slots;
-                search.visited = visited;
-                search.excluded = excluded;
-                search.stage = Stage::Filter(0);
-                self.ask_next_filter(attempt, search, now)
+        let (mut slots, visited, excluded) = match feasible {
+            Err(status) => return Next::Found(Found::Failed(status)),
+            Ok(found) => found,
+        };
+        let nodes = &self.cache.cluster().nodes;
+        search.searched = nodes.changes_end();
+        slots.retain(|slot| {
+            let name = nodes.get(*slot).map(|view| view.name().clone());
+            name.is_some_and(|name| search.asked.insert(name))
+        });
+        search.slots = slots;
+        search.visited = visited;
+        search.excluded = excluded;
+        search.stage = Stage::Filter(0);
+        search.rounds += 1;
+        self.ask_next_filter(attempt, search, now)
+    }
+
+    /// No node is left. If the nodes have changed since the plugins filtered them, they do so again: nobody is to make
+    /// room where there is some.
+    fn search_again(&mut self, attempt: &mut Attempt, mut search: Box<Search>, now: Time) -> Next {
+        let nodes = &self.cache.cluster().nodes;
+        if nodes.changes_end() == search.searched {
+            for (name, status) in std::mem::take(&mut search.said) {
+                if let Some(node) = nodes.slot(&name) {
+                    search.diagnosis.statuses.insert(node, status);
+                }
             }
+            if search.is_narrowed {
+                let plugins = &mut search.diagnosis.unschedulable_plugins;
+                insert_sorted(plugins, &Str::new(EXTENDER));
+            }
+            return Next::Found(unfit(nodes.len(), search.diagnosis));
         }
+        if search.rounds >= ROUNDS_MAX {
+            // This is no verdict on the pod, which is tried again soon.
+            let status = Status::error("the nodes keep changing while extenders are asked");
+            return Next::Found(Found::Failed(status));
+        }
+        Self::forget_evaluation(attempt);
+        match self.evaluator(attempt, now).possible() {
+            Ok((possible, diagnosis)) => {
+                search.diagnosis = diagnosis;
+                self.search_all(attempt, search, possible, now)
+            }
+            Err(found) => Next::Found(found),
+        }
+    }
+
+    /// What the plugins keep about the pod has become old.
+    fn forget_evaluation(attempt: &mut Attempt) {
+        let tally = std::mem::take(&mut attempt.evaluation.tally);
+        attempt.evaluation = Evaluation::default();
+        attempt.evaluation.tally = tally;
     }
 
     /// Asks the next extender that filters about the nodes that are left.
@@ -188,20 +248,20 @@ impl Scheduler {
 
     /// All extenders have filtered, or nothing is left.
     fn filtered(&mut self, attempt: &mut Attempt, mut search: Box<Search>, now: Time) -> Next {
-        if let Some(possible) = search.promised.take() {
-            if search.slots.is_empty() {
+        let promised = search.promised.take();
+        match (search.slots.len(), promised) {
+            (0, Some(possible)) => {
+                // What is said of it when all are asked counts.
                 search.is_narrowed = false;
-                return self.search_all(attempt, search, possible, now);
+                self.search_all(attempt, search, possible, now)
             }
-        } else if search.is_narrowed {
-            let plugins = &mut search.diagnosis.unschedulable_plugins;
-            insert_sorted(plugins, &Str::new(EXTENDER));
+            (0, None) => self.search_again(attempt, search, now),
+            (1, _) => {
+                let only = search.slots.first().copied();
+                self.chosen(search, only)
+            }
+            _ => self.ask_prioritizers(attempt, search, now),
         }
-        if search.slots.len() > 1 {
-            return self.ask_prioritizers(attempt, search, now);
-        }
-        let only = search.slots.first().copied();
-        self.chosen(search, only)
     }
 
     /// The plugins score; then all extenders that score are asked at once.
@@ -314,17 +374,14 @@ impl Scheduler {
         };
         search.stage = Stage::Filter(at + 1);
         let spec = extender.spec();
-        let nodes = &self.cache.cluster().nodes;
         let said = spec
             .answer(wake)
-            .and_then(|said| narrow(&spec.name, &search.names, said, nodes));
+            .and_then(|said| narrow(&spec.name, &search.names, said));
         match said {
             Ok(said) => {
                 search.is_narrowed |= said.nodes.len() < search.names.len();
                 search.names = said.nodes.into();
-                for (node, status) in said.statuses {
-                    search.diagnosis.statuses.insert(node, status);
-                }
+                search.said.extend(said.statuses);
             }
             Err(error) if spec.ignorable => {
                 let text = format!(
@@ -386,6 +443,9 @@ impl Scheduler {
         if let Err(found) = self.look_again(attempt, &mut search, now) {
             return Next::Found(found);
         }
+        if search.slots.is_empty() {
+            return self.filtered(attempt, search, now);
+        }
         let Stage::Prioritize { totals, .. } = &search.stage else {
             return self.ask_next_filter(attempt, search, now);
         };
@@ -418,44 +478,27 @@ impl Scheduler {
             search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
             return Ok(());
         }
-        let tally = std::mem::take(&mut attempt.evaluation.tally);
-        attempt.evaluation = Evaluation::default();
-        attempt.evaluation.tally = tally;
+        Self::forget_evaluation(attempt);
         let mut evaluator = self.evaluator(attempt, now);
         let (possible, _) = evaluator.possible()?;
         search.slots.clear();
-        let mut why_not = None;
         for name in names.iter() {
             let Some(slot) = evaluator.cluster.nodes.slot(name) else {
                 continue;
             };
-            let is_possible = possible
-                .nodes
-                .as_ref()
-                .is_none_or(|nodes| nodes.binary_search(name).is_ok());
-            let status = match is_possible {
-                true => evaluator.filter_node(slot),
-                false => {
-                    Status::unresolvable("node(s) didn't satisfy the PreFilter plugins any more")
-                }
-            };
+            let left = possible.nodes.as_ref();
+            if left.is_some_and(|nodes| nodes.binary_search(name).is_err()) {
+                continue;
+            }
+            let status = evaluator.filter_node(slot);
             if status.is_success() {
                 search.slots.push(slot);
-            } else if status.is_rejected() {
-                why_not = Some(status.message());
-                search.diagnosis.reject(slot, status);
-            } else {
+            } else if !status.is_rejected() {
                 return Err(Found::Failed(status));
             }
         }
         if search.promised.is_some() {
             search.promised = Some(possible);
-        } else if search.slots.is_empty() && !names.is_empty() {
-            // Nobody has asked the other nodes again: this is no verdict on the pod, which is tried again soon.
-            let why_not = why_not.unwrap_or_else(|| "they are gone".to_owned());
-            return Err(Found::Failed(Status::error(format!(
-                "no node that was feasible fits any more: {why_not}"
-            ))));
         }
         Ok(())
     }

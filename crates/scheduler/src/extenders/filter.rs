@@ -1,8 +1,8 @@
 //! Filtering by an extender (F-39).
 
 use berth_api::Str;
+use berth_framework::Status;
 use berth_framework::extender::{EXTENDER, Filtered};
-use berth_framework::{NodeTable, Slot, Status};
 use rustc_hash::FxHashSet;
 
 /// What an extender has left.
@@ -11,19 +11,14 @@ pub(crate) struct Narrowed {
     /// The nodes that stay, in the order in which it was asked about them.
     pub(crate) nodes: Vec<Str>,
     /// What is said of those that do not. Evictions do not help where it says so in any place.
-    pub(crate) statuses: Vec<(Slot, Status)>,
+    pub(crate) statuses: Vec<(Str, Status)>,
 }
 
-/// Takes in an answer about the nodes `asked`. What it says of nodes that do not exist is passed over.
+/// Takes in an answer about the nodes `asked`.
 ///
 /// # Errors
 /// When it names a node that it was not asked about.
-pub(crate) fn narrow(
-    extender: &Str,
-    asked: &[Str],
-    said: Filtered,
-    table: &NodeTable,
-) -> Result<Narrowed, String> {
+pub(crate) fn narrow(extender: &Str, asked: &[Str], said: Filtered) -> Result<Narrowed, String> {
     let known: FxHashSet<&Str> = asked.iter().collect();
     if let Some(stranger) = said.nodes.iter().find(|name| !known.contains(name)) {
         return Err(format!(
@@ -50,7 +45,7 @@ pub(crate) fn narrow(
         .map(|(name, reason)| (name, Status::unschedulable(reason.clone())));
     let statuses = hard
         .chain(soft)
-        .filter_map(|(name, status)| Some((table.slot(name)?, status.by(EXTENDER))));
+        .map(|(name, status)| (name.clone(), status.by(EXTENDER)));
     Ok(Narrowed {
         nodes: nodes.collect(),
         statuses: statuses.collect(),

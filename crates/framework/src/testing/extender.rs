@@ -1,0 +1,161 @@
+//! An extender made of closures, and what becomes of a job that has nothing to wait for.
+
+use crate::call::PodRef;
+use crate::extender::{Answer, ChosenVictims, Extender, ExtenderSpec, Filtered, NodeVictims};
+use crate::stage::{Job, JobResult};
+use berth_api::{Duration, Pod, Str};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+type Said<T> = Result<T, String>;
+type FilterFn = dyn Fn(&Pod, &[Str]) -> Said<Filtered> + Send + Sync;
+type PrioritizeFn = dyn Fn(&Pod, &[Str]) -> Said<Vec<(Str, i64)>> + Send + Sync;
+type BindFn = dyn Fn(&PodRef, &Str) -> Said<()> + Send + Sync;
+type PreemptFn = dyn Fn(&Pod, &[NodeVictims]) -> Said<Vec<ChosenVictims>> + Send + Sync;
+
+/// An extender made of closures: it does what it was given a closure for. Its answers are there as soon as somebody
+/// asks the job.
+pub struct FakeExtender {
+    spec: ExtenderSpec,
+    filter: Arc<FilterFn>,
+    prioritize: Arc<PrioritizeFn>,
+    bind: Arc<BindFn>,
+    preempt: Arc<PreemptFn>,
+}
+
+/// An extender that does nothing yet.
+pub fn extender(name: &str) -> FakeExtender {
+    FakeExtender {
+        spec: ExtenderSpec {
+            name: name.into(),
+            timeout: Duration::from_secs(5),
+            ..ExtenderSpec::default()
+        },
+        filter: Arc::new(|_, _| Err("not asked to filter".to_owned())),
+        prioritize: Arc::new(|_, _| Err("not asked to prioritize".to_owned())),
+        bind: Arc::new(|_, _| Err("not asked to bind".to_owned())),
+        preempt: Arc::new(|_, _| Err("not asked to preempt".to_owned())),
+    }
+}
+
+impl FakeExtender {
+    /// It filters.
+    #[must_use]
+    pub fn filter(
+        mut self,
+        filter: impl Fn(&Pod, &[Str]) -> Said<Filtered> + Send + Sync + 'static,
+    ) -> Self {
+        self.spec.filters = true;
+        self.filter = Arc::new(filter);
+        self
+    }
+
+    /// It filters: these nodes stay.
+    #[must_use]
+    pub fn keeps(self, nodes: &'static [&'static str]) -> Self {
+        self.filter(|_, _| {
+            Ok(Filtered {
+                nodes: nodes.iter().map(|name| Str::from(*name)).collect(),
+                ..Filtered::default()
+            })
+        })
+    }
+
+    /// It scores.
+    #[must_use]
+    pub fn prioritize(
+        mut self,
+        weight: i64,
+        prioritize: impl Fn(&Pod, &[Str]) -> Said<Vec<(Str, i64)>> + Send + Sync + 'static,
+    ) -> Self {
+        self.spec.prioritizes = true;
+        self.spec.weight = weight;
+        self.prioritize = Arc::new(prioritize);
+        self
+    }
+
+    /// It binds.
+    #[must_use]
+    pub fn bind(
+        mut self,
+        bind: impl Fn(&PodRef, &Str) -> Said<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.spec.binds = true;
+        self.bind = Arc::new(bind);
+        self
+    }
+
+    /// It has a say in evictions.
+    #[must_use]
+    pub fn preempt(
+        mut self,
+        preempt: impl Fn(&Pod, &[NodeVictims]) -> Said<Vec<ChosenVictims>> + Send + Sync + 'static,
+    ) -> Self {
+        self.spec.preempts = true;
+        self.preempt = Arc::new(preempt);
+        self
+    }
+
+    /// Scheduling goes on without it when it fails.
+    #[must_use]
+    pub fn ignorable(mut self) -> Self {
+        self.spec.ignorable = true;
+        self
+    }
+
+    /// It looks after a resource.
+    #[must_use]
+    pub fn managing(mut self, resource: &str) -> Self {
+        self.spec.managed_resources.push(resource.into());
+        self
+    }
+
+    /// Its answers may take so long; five seconds otherwise.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.spec.timeout = timeout;
+        self
+    }
+
+    /// As the scheduler takes it.
+    pub fn build(self) -> Arc<dyn Extender> {
+        Arc::new(self)
+    }
+}
+
+impl Extender for FakeExtender {
+    fn spec(&self) -> &ExtenderSpec {
+        &self.spec
+    }
+
+    fn filter(&self, pod: &Arc<Pod>, nodes: &Arc<[Str]>) -> Answer<Filtered> {
+        let (answer, pod, nodes) = (self.filter.clone(), pod.clone(), nodes.clone());
+        Box::pin(async move { answer(&pod, &nodes) })
+    }
+
+    fn prioritize(&self, pod: &Arc<Pod>, nodes: &Arc<[Str]>) -> Answer<Vec<(Str, i64)>> {
+        let (answer, pod, nodes) = (self.prioritize.clone(), pod.clone(), nodes.clone());
+        Box::pin(async move { answer(&pod, &nodes) })
+    }
+
+    fn bind(&self, pod: &PodRef, node: &Str) -> Answer<()> {
+        let (answer, pod, node) = (self.bind.clone(), pod.clone(), node.clone());
+        Box::pin(async move { answer(&pod, &node) })
+    }
+
+    fn preempt(&self, pod: &Arc<Pod>, victims: Vec<NodeVictims>) -> Answer<Vec<ChosenVictims>> {
+        let (answer, pod) = (self.preempt.clone(), pod.clone());
+        Box::pin(async move { answer(&pod, &victims) })
+    }
+}
+
+/// What a job leaves behind that has nothing to wait for.
+///
+/// # Panics
+/// When it does wait.
+pub fn finished(mut job: Job) -> JobResult {
+    match job.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("the job waits for something"),
+    }
+}

@@ -1,0 +1,117 @@
+//! Extenders that bind in place of the Bind plugins (F-42).
+
+use super::*;
+
+/// F-42, C-43, case 211: the first binder that is interested binds, otherwise the plugins do.
+#[test]
+fn an_extender_binds_in_place_of_the_plugins() {
+    let well = |name: &str| extender(name).bind(|_, _| Ok(()));
+    let ill = |name: &str| extender(name).bind(|_, _| Err("the license server is down".into()));
+    let elsewhere = |extender: FakeExtender| extender.managing("example.com/gpu");
+    let scheduled = "Normal Scheduled Successfully assigned default/p to n1";
+    let failed = "Warning FailedScheduling the license server is down";
+    // Who binds: none of these waits for a call, or the plugin's call is there.
+    let cases: Vec<(&str, Vec<FakeExtender>, usize, Option<&str>)> = vec![
+        ("it binds", vec![well("a")], 1, Some(scheduled)),
+        ("it fails", vec![ill("a")], 1, Some(failed)),
+        ("it fails, and may", vec![ill("a").ignorable()], 1, None),
+        (
+            "the next one does",
+            vec![ill("a").ignorable(), well("b").ignorable()],
+            2,
+            Some(scheduled),
+        ),
+        ("it is not interested", vec![elsewhere(well("a"))], 0, None),
+        (
+            "another one is interested",
+            vec![elsewhere(ill("a")), well("b")],
+            1,
+            Some(scheduled),
+        ),
+        (
+            "it does something else",
+            vec![extender("a").keeps(&["n1"])],
+            1,
+            None,
+        ),
+    ];
+    for (situation, extenders, jobs, event) in cases {
+        let mut w = extended(extenders, [fits()]);
+        nodes(&mut w, &["n1"]);
+        w.pod(pod("p"));
+        w.attempt();
+        let mut asked = 0;
+        while !w.jobs.is_empty() {
+            assert_eq!(w.calls_text(), [""; 0], "{situation}: the plugins wait");
+            assert_eq!(w.events_text(), [""; 0], "{situation}");
+            asked += 1;
+            reply(&mut w);
+        }
+        assert_eq!(asked, jobs, "{situation}");
+        let by_plugin = event.is_none();
+        let bind = w.calls_text().contains(&"bind p n1".to_owned());
+        assert_eq!(bind, by_plugin, "{situation}");
+        let profile = "default-scheduler";
+        let booked = |w: &World, code| {
+            let labels = ["Bind", code, profile];
+            let metrics = w.core.metrics();
+            metrics
+                .get(Metric::FrameworkExtensionPointDuration, &labels)
+                .is_some()
+        };
+        w.answer_all();
+        assert_eq!(w.events_text(), [event.unwrap_or(scheduled)], "{situation}");
+        assert_eq!(booked(&w, "Success"), by_plugin, "{situation}");
+        let left = usize::from(event != Some(failed));
+        assert_eq!(w.on("n1").len(), left, "{situation}");
+        assert_eq!(
+            w.place_of("p").is_some(),
+            event == Some(failed),
+            "{situation}"
+        );
+        assert_eq!(w.core.bindings_in_flight(), 0, "{situation}");
+    }
+}
+
+/// F-37, F-42: a binding that is not confirmed in time has failed; should the pod turn up bound, that counts.
+#[test]
+fn a_late_binding_counts_when_the_pod_is_seen_bound() {
+    let binds = extender("http://e").bind(|_, _| Ok(()));
+    let mut w = extended([binds], [fits()]);
+    nodes(&mut w, &["n1"]);
+    w.pod(pod("p"));
+    w.pod(pod("q"));
+    assert_eq!(
+        (w.attempt(), w.attempt()),
+        ("on n1".into(), "on n1".into()),
+        "beside each other"
+    );
+    w.advance(Duration::from_secs(5));
+    assert_eq!(w.core.bindings_in_flight(), 0);
+    let events = w.events_text();
+    let failed = "Warning FailedScheduling no answer from extender http://e within 5000 ms";
+    assert_eq!(events, [failed, failed]);
+    assert_eq!(w.on("n1"), [""; 0]);
+    w.change("p", |p| p.on("n1"));
+    assert_eq!(w.on("n1"), ["p"]);
+    assert_eq!(w.place_of("p"), None);
+    assert_eq!(w.place_of("q"), Some(QueuedIn::ErrorBackoff));
+}
+
+/// F-42: what an extender has bound stays on its node until the API shows it, whatever happens to the pod meanwhile.
+#[test]
+fn a_pod_that_an_extender_has_bound_is_not_tried_again() {
+    let mut w = extended([extender("e").bind(|_, _| Ok(()))], [fits()]);
+    nodes(&mut w, &["n1"]);
+    w.pod(pod("p").request("cpu", "4"));
+    w.attempt();
+    reply_all(&mut w);
+    w.change("p", |p| p.label("a", "b"));
+    w.advance(Duration::from_secs(600));
+    assert_eq!(w.attempt(), "idle");
+    assert_eq!(w.on("n1"), ["p"]);
+    w.pod(pod("q").request("cpu", "1"));
+    assert!(w.attempt().contains("Insufficient cpu"));
+    w.change("p", |p| p.on("n1"));
+    assert_eq!(w.on("n1"), ["p"]);
+}
