@@ -15,6 +15,7 @@ pub(crate) mod object;
 pub(crate) mod pod;
 mod pod_gc;
 mod replicaset;
+mod resource_claim;
 pub(crate) mod runtime;
 mod selector;
 mod service_accounts;
@@ -92,5 +93,6 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
     );
     handle.start(deployment::Deployments, api.clone(), clock.clone());
     handle.start(volumes::Volumes, api.clone(), clock.clone());
+    handle.start(resource_claim::ResourceClaims, api.clone(), clock.clone());
     handle
 }

@@ -94,6 +94,19 @@ pub(crate) const DEPLOYMENT: Kind = Kind {
     kind: "Deployment",
 };
 
+/// Claims on devices.
+pub(crate) const RESOURCE_CLAIM: Kind = Kind {
+    resource: gr("resource.k8s.io", "resourceclaims"),
+    api_version: "resource.k8s.io/v1",
+    kind: "ResourceClaim",
+};
+/// What claims on devices are made from.
+pub(crate) const RESOURCE_CLAIM_TEMPLATE: Kind = Kind {
+    resource: gr("resource.k8s.io", "resourceclaimtemplates"),
+    api_version: "resource.k8s.io/v1",
+    kind: "ResourceClaimTemplate",
+};
+
 /// Namespace and name of an object within its kind; the namespace is empty for cluster-scoped kinds.
 /// Clones share the text.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

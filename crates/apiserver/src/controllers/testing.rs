@@ -46,7 +46,7 @@ const fn kind(
     }
 }
 
-const KINDS: [KindInfo; 12] = [
+const KINDS: [KindInfo; 14] = [
     kind("", "pods", "Pod", true),
     kind("", "nodes", "Node", false),
     kind("", "namespaces", "Namespace", false),
@@ -59,6 +59,13 @@ const KINDS: [KindInfo; 12] = [
     kind("", "persistentvolumes", "PersistentVolume", false),
     kind("", "persistentvolumeclaims", "PersistentVolumeClaim", true),
     kind("storage.k8s.io", "storageclasses", "StorageClass", false),
+    kind("resource.k8s.io", "resourceclaims", "ResourceClaim", true),
+    kind(
+        "resource.k8s.io",
+        "resourceclaimtemplates",
+        "ResourceClaimTemplate",
+        true,
+    ),
 ];
 
 /// An API error with that code.

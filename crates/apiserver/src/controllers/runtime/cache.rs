@@ -6,6 +6,7 @@
 
 use crate::access::{Change, Object};
 use crate::controllers::object::{self, Key};
+use crate::controllers::resource_claim::claims_of;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -25,11 +26,22 @@ pub(crate) enum Index {
     ClaimName,
     /// `spec.volumeName`: the volume of a claim.
     VolumeName,
+    /// The names of the resource claims that a pod uses, in whatever namespace.
+    ResourceClaim,
 }
 
 impl Index {
+    fn values(self, object: &Value) -> impl Iterator<Item = &str> {
+        let (one, many) = match self {
+            Self::ResourceClaim => (None, Some(claims_of(object))),
+            index => (index.value(object), None),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
     fn value(self, object: &Value) -> Option<&str> {
         match self {
+            Self::ResourceClaim => None,
             Self::Controller => object::controller_uid(object),
             Self::Namespace => Some(object::namespace(object)),
             Self::Orphan => object::controller_of(object)
@@ -139,7 +151,7 @@ impl Cache {
             self.unindex(&key, old);
         }
         for (index, entries) in &mut self.indexes {
-            if let Some(value) = index.value(&object) {
+            for value in index.values(&object) {
                 match entries.get_mut(value) {
                     Some(keys) => _ = keys.insert(key.clone()),
                     None => _ = entries.insert(value.to_owned(), BTreeSet::from([key.clone()])),
@@ -203,13 +215,12 @@ impl Cache {
 
     fn unindex(&mut self, key: &Key, object: &Value) {
         for (index, entries) in &mut self.indexes {
-            let Some(value) = index.value(object) else {
-                continue;
-            };
-            if let Some(keys) = entries.get_mut(value) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    entries.remove(value);
+            for value in index.values(object) {
+                if let Some(keys) = entries.get_mut(value) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        entries.remove(value);
+                    }
                 }
             }
         }

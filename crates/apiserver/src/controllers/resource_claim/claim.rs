@@ -1,0 +1,94 @@
+//! One claim: who holds it, and whether it is needed at all.
+
+use super::super::object::{
+    Key, POD, RESOURCE_CLAIM, has_finalizer, is_deleting, items, remove_finalizer, set, uid,
+};
+use super::{Cx, DELETE_PROTECTION, is_done, owning_pod};
+use crate::access::{AccessError, DeleteOptions, Object};
+use serde_json::Value;
+
+pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
+    let Some(claim) = cx.cache(RESOURCE_CLAIM).get(key).cloned() else {
+        return Ok(());
+    };
+    let mut holders = Vec::new();
+    for holder in items(&claim["status"]["reservedFor"]) {
+        if still_holds(cx, key, holder)? {
+            holders.push(holder.clone());
+        }
+    }
+    let claim = let_go(cx, claim, holders)?;
+    if !items(&claim["status"]["reservedFor"]).is_empty() {
+        return Ok(());
+    }
+    // What was made for a pod that has ended is of no use; of one that is gone, the garbage collector knows.
+    if let Some((pod, owner)) = owning_pod(&claim)
+        && let Some(pod) = cx.cache(POD).get(&pod)
+        && uid(pod) == owner
+        && is_done(pod)
+        && !is_deleting(&claim)
+    {
+        cx.delete(RESOURCE_CLAIM.resource, &claim, DeleteOptions::default())?;
+    }
+    Ok(())
+}
+
+/// Whether who holds a claim still needs it. What is no pod is for others to say.
+fn still_holds(cx: &Cx, claim: &Key, holder: &Value) -> Result<bool, AccessError> {
+    let group = holder["apiGroup"].as_str().unwrap_or_default();
+    if !group.is_empty() || holder["resource"] != "pods" {
+        return Ok(true);
+    }
+    let name = holder["name"].as_str().unwrap_or_default();
+    let needs = |pod: &Value| holder["uid"] == uid(pod) && !is_done(pod);
+    if let Some(pod) = cx.cache(POD).get(&Key::new(&claim.namespace, name))
+        && holder["uid"] == uid(pod)
+    {
+        return Ok(needs(pod));
+    }
+    // Perhaps it is newer than what we have seen.
+    match cx.api().get(POD.resource, &claim.namespace, name) {
+        Ok(pod) => Ok(needs(&pod)),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes down who is left. When nobody is, the devices are free again if a scheduler took them, as its finalizer
+/// tells; then that goes, too.
+fn let_go(cx: &mut Cx, claim: Object, holders: Vec<Value>) -> Result<Object, AccessError> {
+    let before = items(&claim["status"]["reservedFor"]).len();
+    let is_protected = has_finalizer(&claim, DELETE_PROTECTION);
+    let is_allocated = claim["status"]["allocation"].is_object();
+    let was_held = holders.len() < before;
+    let frees =
+        holders.is_empty() && is_protected && is_allocated && (was_held || is_deleting(&claim));
+    let mut claim = claim;
+    if was_held || frees {
+        let mut new = (*claim).clone();
+        if holders.is_empty() {
+            remove(&mut new, "reservedFor");
+        } else {
+            set(&mut new, &["status", "reservedFor"], holders.into());
+        }
+        if frees {
+            remove(&mut new, "allocation");
+            remove(&mut new, "devices");
+        }
+        claim = cx.update_status(RESOURCE_CLAIM, new)?;
+    }
+    let is_unused = items(&claim["status"]["reservedFor"]).is_empty()
+        && !claim["status"]["allocation"].is_object();
+    if is_protected && is_unused && (frees || is_deleting(&claim)) {
+        let mut new = (*claim).clone();
+        remove_finalizer(&mut new, DELETE_PROTECTION);
+        claim = cx.update(RESOURCE_CLAIM.resource, new)?;
+    }
+    Ok(claim)
+}
+
+fn remove(claim: &mut Value, field: &str) {
+    if let Some(status) = claim["status"].as_object_mut() {
+        status.remove(field);
+    }
+}

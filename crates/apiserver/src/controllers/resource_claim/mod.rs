@@ -1,0 +1,165 @@
+//! Makes the resource claims of pods from their templates, and lets go of claims that nobody uses any more, as the
+//! controller of the same name in kube-controller-manager does.
+//!
+//! ```text
+//! a pod with a template         → a claim `<pod>-<entry>-…` that it owns, named in its status
+//! such a claim is deleted       → the next one
+//! a pod that got a node without → holds its allocated claims (the scheduler does that for pods it places)
+//!   the scheduler
+//! a pod that has ended or gone  → holds its claims no longer; what was allocated for it is free again
+//! a pod that has ended          → its own claims are deleted; those of a pod that is gone, the garbage collector takes
+//! ```
+//!
+//! Who chooses devices is not this controller.
+
+mod claim;
+mod pod;
+#[cfg(test)]
+mod tests;
+
+use super::object::{
+    Key, Kind, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, controller_of, items,
+};
+use super::object::{name, namespace};
+use super::pod::{is_terminal, node_name};
+use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
+use crate::access::{AccessError, GroupResource};
+use serde_json::Value;
+
+/// The entry of the pod for which a claim was made.
+const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
+/// Set by whoever allocates a claim: it is not to vanish while its devices are taken.
+const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct ResourceClaims;
+
+/// What is worked on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Work {
+    /// A pod may need claims.
+    Pod(Key),
+    /// A claim may be held for nothing.
+    Claim(Key),
+}
+
+type Cx = Context<Work>;
+
+/// Whether the pod does not use its claims, and will not any more.
+fn is_done(pod: &Value) -> bool {
+    is_terminal(pod) || (super::object::is_deleting(pod) && node_name(pod).is_none())
+}
+
+/// The name of the claim that was made for an entry of the pod's spec: `Some(None)` when none was needed, and nothing
+/// while that is open.
+fn made_for<'p>(pod: &'p Value, entry: &str) -> Option<Option<&'p str>> {
+    let mut made = items(&pod["status"]["resourceClaimStatuses"]).iter();
+    let made = made.find(|made| made["name"] == entry)?;
+    Some(made["resourceClaimName"].as_str())
+}
+
+/// The claims that a pod uses, as far as they are known.
+pub(super) fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
+    let entries = items(&pod["spec"]["resourceClaims"]).iter();
+    let extended = pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"].as_str();
+    entries
+        .filter_map(|entry| match entry["resourceClaimName"].as_str() {
+            Some(name) => Some(name),
+            None => made_for(pod, entry["name"].as_str()?)?,
+        })
+        .chain(extended)
+}
+
+/// The pod that a claim was made for: its key and UID.
+fn owning_pod(claim: &Value) -> Option<(Key, &str)> {
+    let owner = controller_of(claim)?;
+    let is_pod = owner["apiVersion"] == POD.api_version && owner["kind"] == POD.kind;
+    let (pod, uid) = (owner["name"].as_str()?, owner["uid"].as_str()?);
+    is_pod.then(|| (Key::new(namespace(claim), pod), uid))
+}
+
+impl ResourceClaims {
+    fn pod_changed(cx: &mut Cx, diff: &Difference) {
+        let uses_claims = |pod: &Value| !items(&pod["spec"]["resourceClaims"]).is_empty();
+        if let Some(pod) = diff.new.as_ref().filter(|pod| uses_claims(pod))
+            && !is_done(pod)
+        {
+            cx.enqueue(Work::Pod(Key::of(pod)));
+            return;
+        }
+        // Gone, or ended: whatever it used may be free.
+        for pod in [&diff.old, &diff.new].into_iter().flatten() {
+            for claim in claims_of(pod) {
+                cx.enqueue(Work::Claim(Key::new(namespace(pod), claim)));
+            }
+        }
+    }
+
+    fn claim_changed(cx: &mut Cx, diff: &Difference) {
+        let Some(claim) = diff.new.as_ref().or(diff.old.as_ref()) else {
+            return;
+        };
+        if diff.new.is_some() {
+            cx.enqueue(Work::Claim(Key::of(claim)));
+        }
+        let users = cx.cache(POD).by(Index::ResourceClaim, name(claim));
+        let users = users.filter(|pod| namespace(pod) == namespace(claim));
+        let mut pods: Vec<Key> = users.map(|pod| Key::of(pod)).collect();
+        pods.extend(owning_pod(claim).map(|(pod, _)| pod));
+        for pod in pods {
+            cx.enqueue(Work::Pod(pod));
+        }
+    }
+
+    /// Pods that could not have claims for want of a template may have them now.
+    fn template_changed(cx: &mut Cx, diff: &Difference) {
+        let Some(template) = &diff.new else { return };
+        let uses = |pod: &Value| {
+            let mut entries = items(&pod["spec"]["resourceClaims"]).iter();
+            entries.any(|entry| entry["resourceClaimTemplateName"] == name(template))
+        };
+        let pods = cx.cache(POD).by(Index::Namespace, namespace(template));
+        let pods: Vec<Key> = pods
+            .filter(|pod| uses(pod))
+            .map(|pod| Key::of(pod))
+            .collect();
+        for pod in pods {
+            cx.enqueue(Work::Pod(pod));
+        }
+    }
+}
+
+impl Controller for ResourceClaims {
+    type Key = Work;
+
+    fn name(&self) -> &'static str {
+        "resource_claim"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![
+            watching(POD, &[Index::ResourceClaim, Index::Namespace]),
+            watching(RESOURCE_CLAIM, &[Index::Controller]),
+            watching(RESOURCE_CLAIM_TEMPLATE, &[]),
+        ]
+    }
+
+    fn observe(&mut self, cx: &mut Cx, kind: GroupResource, diff: &Difference) {
+        let is = |other: Kind| kind == other.resource;
+        if is(POD) {
+            Self::pod_changed(cx, diff);
+        } else if is(RESOURCE_CLAIM) {
+            Self::claim_changed(cx, diff);
+        } else {
+            Self::template_changed(cx, diff);
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Cx, key: &Work) -> Result<(), AccessError> {
+        match key {
+            Work::Pod(key) => pod::sync(cx, key),
+            Work::Claim(key) => claim::sync(cx, key),
+        }
+    }
+}

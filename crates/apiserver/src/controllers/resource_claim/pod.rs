@@ -1,0 +1,217 @@
+//! One pod: the claims that its templates ask for, and those that it holds without the scheduler.
+
+use super::super::object::{
+    Key, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, annotation, controller_reference,
+    controller_uid, is_deleting, items, name, namespace, set, set_annotation, uid,
+};
+use super::super::pod::node_name;
+use super::super::replicaset::is_namespace_terminating;
+use super::super::runtime::{EventType, Index};
+use super::{Cx, POD_CLAIM_NAME, claims_of, is_done, made_for};
+use crate::access::{AccessError, Object};
+use serde_json::{Value, json};
+
+/// How long the part of a generated name before its random end may be, without the hyphen.
+const BASE_MAX: usize = 57;
+
+pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
+    let Some(pod) = cx.cache(POD).get(key).cloned() else {
+        return Ok(());
+    };
+    if is_done(&pod) || is_deleting(&pod) {
+        return Ok(());
+    }
+    let mut made: Vec<(String, String)> = Vec::new();
+    for entry in items(&pod["spec"]["resourceClaims"]) {
+        let entry_name = entry["name"].as_str().unwrap_or_default();
+        match claim_for(cx, &pod, entry, entry_name) {
+            Ok(None) => {}
+            Ok(Some(claim)) => made.push((entry_name.to_owned(), claim)),
+            Err(error) if is_namespace_terminating(&error) => return Ok(()),
+            Err(error) => {
+                let message = format!("PodResourceClaim {entry_name}: {error}");
+                cx.event(
+                    POD,
+                    &pod,
+                    EventType::Warning,
+                    "FailedResourceClaimCreation",
+                    message,
+                );
+                return Err(error);
+            }
+        }
+    }
+    let pod = link(cx, &pod, &made)?;
+    if node_name(&pod).is_some() {
+        hold(cx, &pod)?;
+    }
+    Ok(())
+}
+
+/// The name of a claim that has to be written down for an entry, making the claim if there is none.
+fn claim_for(
+    cx: &mut Cx,
+    pod: &Object,
+    entry: &Value,
+    entry_name: &str,
+) -> Result<Option<String>, AccessError> {
+    let Some(template_name) = entry["resourceClaimTemplateName"].as_str() else {
+        return Ok(None);
+    };
+    match made_for(pod, entry_name) {
+        // Decided that none is needed.
+        Some(None) => return Ok(None),
+        Some(Some(claim)) => {
+            let key = Key::new(namespace(pod), claim);
+            if let Some(claim) = cx.cache(RESOURCE_CLAIM).get(&key) {
+                return match controller_uid(claim) == Some(uid(pod)) {
+                    true => Ok(None),
+                    false => Err(not_owner(pod, claim)),
+                };
+            }
+        }
+        None => {}
+    }
+    // Made earlier, and not written down.
+    let is_unlinked = |claim: &&Object| {
+        annotation(claim, POD_CLAIM_NAME) == Some(entry_name) && !is_deleting(claim)
+    };
+    let unlinked = cx
+        .cache(RESOURCE_CLAIM)
+        .by(Index::Controller, uid(pod))
+        .find(is_unlinked);
+    if let Some(claim) = unlinked {
+        return Ok(Some(name(claim).to_owned()));
+    }
+    let key = Key::new(namespace(pod), template_name);
+    let Some(template) = cx.cache(RESOURCE_CLAIM_TEMPLATE).get(&key) else {
+        return Err(no_template(template_name));
+    };
+    let claim = claim_from(template, pod, entry_name);
+    let claim = cx.create(RESOURCE_CLAIM, claim)?;
+    Ok(Some(name(&claim).to_owned()))
+}
+
+fn not_owner(pod: &Value, claim: &Value) -> AccessError {
+    AccessError {
+        code: 409,
+        reason: "Conflict",
+        message: format!(
+            "ResourceClaim {} was not created for Pod {} (Pod is not owner)",
+            Key::of(claim),
+            Key::of(pod)
+        ),
+    }
+}
+
+fn no_template(template: &str) -> AccessError {
+    AccessError {
+        code: 404,
+        reason: "NotFound",
+        message: format!(
+            "resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
+        ),
+    }
+}
+
+/// `<pod>-<entry>-`, both shortened alike where that is too long: what the server adds must fit.
+fn generate_name(pod: &str, entry: &str) -> String {
+    let full = pod.len() + 1 + entry.len();
+    if full <= BASE_MAX {
+        return format!("{pod}-{entry}-");
+    }
+    let shortened = |text: &str| -> String {
+        let len = text.len() * BASE_MAX / full;
+        text.chars().take(len).collect()
+    };
+    format!("{}-{}-", shortened(pod), shortened(entry))
+}
+
+/// The claim that a template asks for, owned by the pod.
+fn claim_from(template: &Value, pod: &Value, entry: &str) -> Value {
+    let asked = &template["spec"];
+    let mut claim = json!({
+        "apiVersion": RESOURCE_CLAIM.api_version,
+        "kind": RESOURCE_CLAIM.kind,
+        "metadata": {
+            "generateName": generate_name(name(pod), entry),
+            "namespace": namespace(pod),
+            "ownerReferences": [controller_reference(POD, pod)],
+        },
+        "spec": asked["spec"],
+    });
+    for field in ["labels", "annotations"] {
+        if let Some(value) = asked["metadata"][field].as_object() {
+            set(&mut claim, &["metadata", field], value.clone().into());
+        }
+    }
+    set_annotation(&mut claim, POD_CLAIM_NAME, entry);
+    claim
+}
+
+/// Writes down which claims were made.
+fn link(cx: &mut Cx, pod: &Object, made: &[(String, String)]) -> Result<Object, AccessError> {
+    if made.is_empty() {
+        return Ok(pod.clone());
+    }
+    let mut statuses = items(&pod["status"]["resourceClaimStatuses"]).to_vec();
+    for (entry, claim) in made {
+        let status = json!({"name": entry, "resourceClaimName": claim});
+        match statuses.iter_mut().find(|status| status["name"] == **entry) {
+            Some(before) => *before = status,
+            None => statuses.push(status),
+        }
+    }
+    let mut new = (**pod).clone();
+    set(
+        &mut new,
+        &["status", "resourceClaimStatuses"],
+        statuses.into(),
+    );
+    cx.update_status(POD, new)
+}
+
+/// Has a pod hold its claims that are allocated: one that got its node without the scheduler would lose them.
+fn hold(cx: &mut Cx, pod: &Object) -> Result<(), AccessError> {
+    let names: Vec<Key> = claims_of(pod)
+        .map(|claim| Key::new(namespace(pod), claim))
+        .collect();
+    for key in names {
+        let Some(claim) = cx.cache(RESOURCE_CLAIM).get(&key).cloned() else {
+            continue;
+        };
+        let mut holders = items(&claim["status"]["reservedFor"]).to_vec();
+        let holds = holders.iter().any(|holder| holder["uid"] == uid(pod));
+        if holds || !claim["status"]["allocation"].is_object() || is_deleting(&claim) {
+            continue;
+        }
+        holders.push(json!({"resource": "pods", "name": name(pod), "uid": uid(pod)}));
+        let mut new = (*claim).clone();
+        set(&mut new, &["status", "reservedFor"], holders.into());
+        cx.update_status(RESOURCE_CLAIM, new)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_keep_something_of_both() {
+        let long = "p".repeat(100);
+        for (pod, entry, expected) in [
+            ("web-0", "gpu", "web-0-gpu-".to_owned()),
+            (long.as_str(), "gpu", format!("{}-{}-", "p".repeat(54), "g")),
+            (
+                long.as_str(),
+                long.as_str(),
+                format!("{}-{}-", "p".repeat(28), "p".repeat(28)),
+            ),
+        ] {
+            let name = generate_name(pod, entry);
+            assert_eq!(name, expected);
+            assert!(name.len() <= BASE_MAX + 1);
+        }
+    }
+}
