@@ -54,7 +54,8 @@ pub struct DynamicResources;
 /// # Errors
 /// What is wrong with them, or that they are not supported.
 fn check_claims(cluster: &Cluster, pod: &Pod) -> Result<(), Status> {
-    let claims = claims::resolve(cluster, pod).map_err(Status::unresolvable)?;
+    let claims =
+        claims::resolve(cluster, pod).map_err(|lack| Status::unresolvable(lack.to_string()))?;
     for claim in claims.iter().filter(|claim| !claim.is_allocated()) {
         classes::check_requests(cluster, claim)?;
     }
@@ -83,7 +84,10 @@ impl PreEnqueue for DynamicResources {
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
         match claims::resolve(cx.cluster, pod) {
             Ok(_) => Status::success(),
-            Err(why) => Status::unresolvable(why),
+            Err(lack) if cx.features.enabled(Feature::SchedulerPreEnqueuePodStatus) => {
+                Status::unresolvable(lack.for_users())
+            }
+            Err(lack) => Status::unresolvable(lack.to_string()),
         }
     }
 }
@@ -241,11 +245,17 @@ mod tests {
         let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]});
         let waiting = pod("p", spec);
         let world = World::new();
+        // Where nobody is told, upstream's words are for its log.
+        let mut unreported = World::new();
+        let report = Feature::SchedulerPreEnqueuePodStatus;
+        unreported.features = unreported.features.with(report, false);
+        let log = "could not find ResourceClaim \"default/c\"";
         for (world, expected) in [
             (
                 world,
-                Status::unresolvable("could not find ResourceClaim \"default/c\""),
+                Status::unresolvable("Waiting for resource claim \"c\" to be present"),
             ),
+            (unreported, Status::unresolvable(log)),
             (World::new().with(claim("c", json!({}))), Status::success()),
             (
                 World::new().with(claim("c", allocated())),

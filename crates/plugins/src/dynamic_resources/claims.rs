@@ -4,6 +4,7 @@ use berth_api::pod::PodResourceClaim;
 use berth_api::{Pod, ResourceClaim, Str};
 use berth_framework::Cluster;
 use smallvec::SmallVec;
+use std::fmt;
 use std::sync::Arc;
 
 /// The claims of a pod, in the order of its spec.
@@ -16,11 +17,93 @@ struct Reference<'p> {
     is_own: bool,
 }
 
+/// Why a pod does not have one of its claims. It reads as in upstream; see [`Lack::for_users`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lack<'p> {
+    pod: &'p Pod,
+    entry: &'p PodResourceClaim,
+    what: What<'p>,
+}
+
+/// What is the matter with a claim. Names are those of claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What<'p> {
+    /// The pod refers to nothing.
+    NotNamed,
+    /// Nobody has made it from its template.
+    NotMade,
+    /// There is none of that name.
+    NotThere(&'p Str),
+    /// It goes.
+    Going(&'p Str),
+    /// It was made for somebody else.
+    NotOwned(&'p Str),
+}
+
+impl fmt::Display for Lack<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.pod.namespace();
+        match self.what {
+            What::NotNamed => write!(
+                f,
+                "pod {:?}, spec.resourceClaim {:?}: none of the supported fields are set",
+                self.pod.key(),
+                self.entry.name.as_str()
+            ),
+            What::NotMade => {
+                write!(f, "pod {:?}: ResourceClaim not created yet", self.pod.key())
+            }
+            What::NotThere(name) => {
+                let key = format!("{namespace}/{name}");
+                write!(f, "could not find ResourceClaim {key:?}")
+            }
+            What::Going(name) => write!(f, "resourceclaim {:?} is being deleted", name.as_str()),
+            What::NotOwned(name) => write!(
+                f,
+                "ResourceClaim {namespace}/{name} was not created for Pod {} (Pod is not owner)",
+                self.pod.key()
+            ),
+        }
+    }
+}
+
+impl Lack<'_> {
+    /// The same for the pod's status: what the pod's owner waits for (KEP-5501). Upstream's words are for its log.
+    pub(super) fn for_users(&self) -> String {
+        let template = self.entry.resource_claim_template_name.as_ref();
+        let template = template.map(Str::as_str).unwrap_or_default();
+        match self.what {
+            What::NotNamed => format!(
+                "The pod's resource claim {:?} names neither a ResourceClaim nor a ResourceClaimTemplate",
+                self.entry.name.as_str()
+            ),
+            What::NotMade => format!(
+                "Waiting for a resource claim to be created from ResourceClaimTemplate {template:?}"
+            ),
+            What::NotThere(name) => {
+                format!(
+                    "Waiting for resource claim {:?} to be present",
+                    name.as_str()
+                )
+            }
+            What::Going(name) => format!(
+                "Resource claim {:?} is being deleted: waiting for a new one of that name",
+                name.as_str()
+            ),
+            What::NotOwned(name) => format!(
+                "Resource claim {:?} was created for something else: waiting for one that is created for this pod \
+                 from ResourceClaimTemplate {template:?}",
+                name.as_str()
+            ),
+        }
+    }
+}
+
 /// What an entry of a pod refers to; nothing when its template asks for no claim.
 fn reference<'p>(
     pod: &'p Pod,
     entry: &'p PodResourceClaim,
-) -> Result<Option<Reference<'p>>, String> {
+) -> Result<Option<Reference<'p>>, What<'p>> {
     if let Some(name) = &entry.resource_claim_name {
         return Ok(Some(Reference {
             name,
@@ -28,50 +111,29 @@ fn reference<'p>(
         }));
     }
     if entry.resource_claim_template_name.is_none() {
-        return Err(format!(
-            "pod {:?}, spec.resourceClaim {:?}: none of the supported fields are set",
-            pod.key(),
-            entry.name.as_str()
-        ));
+        return Err(What::NotNamed);
     }
     let mut made = pod.status.resource_claim_statuses.iter();
-    match made.find(|made| made.name == entry.name) {
-        None => Err(format!(
-            "pod {:?}: ResourceClaim not created yet",
-            pod.key()
-        )),
-        Some(made) => Ok(made
-            .resource_claim_name
-            .as_ref()
-            .map(|name| Reference { name, is_own: true })),
-    }
+    let made = made.find(|made| made.name == entry.name);
+    let made = made.ok_or(What::NotMade)?;
+    let name = made.resource_claim_name.as_ref();
+    Ok(name.map(|name| Reference { name, is_own: true }))
 }
 
 fn look_up<'c>(
     cluster: &'c Cluster,
     pod: &Pod,
-    reference: &Reference<'_>,
-) -> Result<&'c Arc<ResourceClaim>, String> {
-    let (namespace, name) = (pod.namespace(), reference.name);
-    let Some(claim) = cluster.resource_claims.get(namespace, name) else {
-        return Err(format!(
-            "could not find ResourceClaim {:?}",
-            format!("{namespace}/{name}")
-        ));
-    };
+    reference: &Reference<'c>,
+) -> Result<&'c Arc<ResourceClaim>, What<'c>> {
+    let name = reference.name;
+    let claim = cluster.resource_claims.get(pod.namespace(), name);
+    let claim = claim.ok_or(What::NotThere(name))?;
     if claim.metadata.deletion_timestamp.is_some() {
-        return Err(format!(
-            "resourceclaim {:?} is being deleted",
-            name.as_str()
-        ));
+        return Err(What::Going(name));
     }
     let owner = claim.metadata.controller();
     if reference.is_own && owner.is_none_or(|owner| owner.uid != *pod.uid()) {
-        return Err(format!(
-            "ResourceClaim {} was not created for Pod {} (Pod is not owner)",
-            claim.key(),
-            pod.key()
-        ));
+        return Err(What::NotOwned(name));
     }
     Ok(claim)
 }
@@ -79,12 +141,13 @@ fn look_up<'c>(
 /// The claims of a pod, all of them.
 ///
 /// # Errors
-/// What is wrong with the first that cannot be had, in upstream's words.
-pub(super) fn resolve<'c>(cluster: &'c Cluster, pod: &Pod) -> Result<Claims<'c>, String> {
+/// What is wrong with the first that cannot be had.
+pub(super) fn resolve<'c>(cluster: &'c Cluster, pod: &'c Pod) -> Result<Claims<'c>, Lack<'c>> {
     let mut claims = Claims::new();
     for entry in &pod.spec.resource_claims {
-        if let Some(reference) = reference(pod, entry)? {
-            claims.push(look_up(cluster, pod, &reference)?);
+        let lack = |what| Lack { pod, entry, what };
+        if let Some(reference) = reference(pod, entry).map_err(lack)? {
+            claims.push(look_up(cluster, pod, &reference).map_err(lack)?);
         }
     }
     Ok(claims)
@@ -193,13 +256,57 @@ mod tests {
         ] {
             let fields = json!({"spec": {"resourceClaims": claims}, "status": {"resourceClaimStatuses": made}});
             let pod = full_pod("p", fields);
-            let found = resolve(&world.cluster, &pod);
+            let found = resolve(&world.cluster, &pod).map_err(|lack| lack.to_string());
             let found = found.map(|claims| {
                 let names = claims.iter().map(|claim| claim.metadata.name.to_string());
                 names.collect::<Vec<_>>()
             });
             let expected = expected.map(|names| names.iter().map(ToString::to_string).collect());
             assert_eq!(found, expected, "{situation}");
+        }
+    }
+
+    /// KEP-5501: users read what they wait for, in words that hold as long as they wait for it.
+    #[test]
+    fn users_are_told_what_their_pod_waits_for() {
+        let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let world = World::new()
+            .with(claim("going", going))
+            .with(claim("made-for-q", made_for("q")));
+        let template = json!({"name": "gpu", "resourceClaimTemplateName": "gpus"});
+        let named = |name: &str| json!({"name": "gpu", "resourceClaimName": name});
+        for (entry, made, told) in [
+            (
+                named("mine"),
+                json!([]),
+                "Waiting for resource claim \"mine\" to be present",
+            ),
+            (
+                named("going"),
+                json!([]),
+                "Resource claim \"going\" is being deleted: waiting for a new one of that name",
+            ),
+            (
+                template.clone(),
+                json!([]),
+                "Waiting for a resource claim to be created from ResourceClaimTemplate \"gpus\"",
+            ),
+            (
+                template,
+                json!([{"name": "gpu", "resourceClaimName": "made-for-q"}]),
+                "Resource claim \"made-for-q\" was created for something else: waiting for one that is created for \
+                 this pod from ResourceClaimTemplate \"gpus\"",
+            ),
+            (
+                json!({"name": "gpu"}),
+                json!([]),
+                "The pod's resource claim \"gpu\" names neither a ResourceClaim nor a ResourceClaimTemplate",
+            ),
+        ] {
+            let fields = json!({"spec": {"resourceClaims": [entry]}, "status": {"resourceClaimStatuses": made}});
+            let pod = full_pod("p", fields);
+            let lack = resolve(&world.cluster, &pod).map_err(|lack| lack.for_users());
+            assert_eq!(lack, Err(told.to_owned()));
         }
     }
 }
