@@ -496,6 +496,64 @@ mod tests {
         }
     }
 
+    /// the numbers are kube-scheduler's, as their order decides what is heard.
+    #[test]
+    fn actions_are_bits() {
+        let numbers: Vec<u32> = ActionType::ALL.bits().map(|(bit, _)| bit.0).collect();
+        assert_eq!(
+            numbers,
+            [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
+        );
+        let names: Vec<&str> = ActionType::ALL.bits().map(|(_, name)| name).collect();
+        assert_eq!(
+            names.join(" "),
+            "Add Delete UpdateNodeAllocatable UpdateNodeLabel UpdateNodeTaint UpdateNodeCondition UpdateNodeAnnotation UpdateNodeDeclaredFeature UpdatePodLabel UpdatePodScaleDown UpdatePodToleration UpdatePodSchedulingGatesEliminated UpdatePodGeneratedResourceClaim"
+        );
+        assert_eq!((ActionType::UPDATE.0, ActionType::ALL.0), (8188, 8191));
+        assert_eq!(ActionType::default().0, 0);
+        assert_eq!(ActionType::UPDATE.bits().count(), 11);
+    }
+
+    /// the names of resources, and of which a registration for each hears.
+    #[test]
+    fn resources_have_names() {
+        use EventResource as R;
+        let other = R::Other("foos.v1.example.com".into());
+        for (resource, name) in [
+            (R::Pod, "Pod"),
+            (R::AssignedPod, "AssignedPod"),
+            (R::UnschedulablePod, "UnschedulablePod"),
+            (R::Node, "Node"),
+            (R::PersistentVolume, "PersistentVolume"),
+            (R::PersistentVolumeClaim, "PersistentVolumeClaim"),
+            (R::CsiNode, "storage.k8s.io/CSINode"),
+            (R::CsiDriver, "storage.k8s.io/CSIDriver"),
+            (R::VolumeAttachment, "storage.k8s.io/VolumeAttachment"),
+            (R::CsiStorageCapacity, "storage.k8s.io/CSIStorageCapacity"),
+            (R::StorageClass, "storage.k8s.io/StorageClass"),
+            (R::ResourceClaim, "resource.k8s.io/ResourceClaim"),
+            (R::ResourceSlice, "resource.k8s.io/ResourceSlice"),
+            (R::DeviceClass, "resource.k8s.io/DeviceClass"),
+            (R::Wildcard, "*"),
+            (other.clone(), "foos.v1.example.com"),
+        ] {
+            assert_eq!(resource.as_str(), name);
+            assert!(resource.matches(&resource) && R::Wildcard.matches(&resource));
+            let is_pod = matches!(resource, R::Pod | R::AssignedPod | R::UnschedulablePod);
+            assert_eq!(R::Pod.matches(&resource), is_pod, "{name}");
+        }
+        assert!(!R::AssignedPod.matches(&R::UnschedulablePod));
+        assert_eq!(R::of_kind(Kind::Pod), R::Pod);
+        for kind in Kind::ALL {
+            let known = !matches!(R::of_kind(*kind), R::Other(_));
+            let (group, _, plural) = kind.resource();
+            let name = R::of_kind(*kind);
+            let named = known || name.as_str() == format!("{plural}.v1.{group}");
+            assert!(named, "{kind:?}: {name:?}");
+        }
+    }
+
+    ///
     #[test]
     fn labels_are_those_of_the_metrics() {
         for (event, label) in [

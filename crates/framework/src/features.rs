@@ -322,6 +322,7 @@ mod tests {
             (
                 "SchedulerAsyncAPICalls=false",
                 Some(
+                    //
                     "feature gate SchedulerPreEnqueuePodStatus needs SchedulerAsyncAPICalls: enable SchedulerAsyncAPICalls too, or set SchedulerPreEnqueuePodStatus=false",
                 ),
             ),

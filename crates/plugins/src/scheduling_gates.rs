@@ -73,7 +73,7 @@ mod tests {
     use berth_framework::Code;
     use serde_json::json;
 
-    /// plugins 2.1 and Q-101: the text of 1.36, or the API server's when rejections are written to the pod.
+    /// plugins 2.1: the text of 1.36, or the API server's when rejections are written to the pod.
     #[test]
     fn a_gate_holds_the_pod_back() {
         let gated =
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.1: only the pod's own last gate helps it.
+    /// Q-29, plugins 2.1: only the pod's own last gate helps it.
     #[test]
     fn only_the_pod_itself_is_woken() {
         let waiting = pod("p", json!({"schedulingGates": [{"name": "g"}]}));

@@ -198,7 +198,7 @@ impl Question<'_> {
                 continue;
             };
             let plugin = &registration.plugin;
-            if !info.is_rejected_by(plugin) || !self.is_asked(at, id) {
+            if !info.is_rejected_by(plugin) || !self.is_asked(profile, at, id) {
                 continue;
             }
             let ask = |hint: &HintFn| hint(self.cluster, &info.pod, self.change);
@@ -234,11 +234,22 @@ impl Question<'_> {
         strategy
     }
 
-    /// whether the hint of the `at`-th registration that hears of the event is put to the pod.
-    fn is_asked(&self, at: usize, id: Option<EntryId>) -> bool {
-        match (self.narrowed.get(at), id) {
-            (Some(Asked::Listed(pods)), Some(id)) => pods.binary_search(&id).is_ok(),
-            _ => true,
-        }
+    /// whether the hint of the `at`-th registration that hears of the event is put to the pod: if any registration
+    /// of the same plugin wants it, as what these name is merged.
+    fn is_asked(&self, profile: &Profile, at: usize, id: Option<EntryId>) -> bool {
+        let wants = |asked: &Asked, id: EntryId| match asked {
+            Asked::Listed(pods) => pods.binary_search(&id).is_ok(),
+            Asked::All | Asked::Waiting(_) => true,
+        };
+        let (Some(own), Some(id)) = (self.narrowed.get(at), id) else {
+            return true;
+        };
+        let plugin_of = |at: usize| {
+            let registration = profile.registrations.get(*self.heard.get(at)?)?;
+            Some(&registration.plugin)
+        };
+        let mut all = self.narrowed.iter().enumerate();
+        wants(own, id)
+            || all.any(|(other, asked)| plugin_of(other) == plugin_of(at) && wants(asked, id))
     }
 }

@@ -75,6 +75,25 @@ fn a_pod_that_an_event_should_have_named_is_rescued_and_counted() {
     }
 }
 
+/// a nomination ends when the pod is placed, as the cluster counts it from then on, and when it is deleted.
+#[test]
+fn a_nomination_ends_when_the_pod_is_placed_or_gone() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change); 2] = [
+        ("placed", |w| assert_eq!(w.attempt(), "on n1")),
+        ("gone", |w| w.deleted("p")),
+    ];
+    for (situation, change) in cases {
+        let mut w = world([fits()]);
+        w.applied(node("n1").object());
+        w.pod(pod("p").nominated("n1"));
+        let promised = |w: &World| w.core.queue().nominator().pods_on("n1").len();
+        assert_eq!(promised(&w), 1);
+        change(&mut w);
+        assert_eq!(promised(&w), 0, "{situation}");
+    }
+}
+
 /// for as long as an event may still help a pod, it is in flight: until it is given back, skipped or gone, or
 /// Permit lets it go on. Then nothing is kept for it.
 #[test]

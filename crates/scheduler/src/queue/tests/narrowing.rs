@@ -129,6 +129,46 @@ fn narrowing_is_per_plugin() {
     }
 }
 
+/// Q-92, Q-96a: what the registrations of one plugin name for an event is merged, and each of its hints asked of all of
+/// these; what other plugins name is theirs.
+#[test]
+fn the_names_of_one_plugin_are_merged() {
+    // The hint of the first says no, that of the second yes; the plugin M has both, F the first alone.
+    let two = |second_is_narrow: bool| {
+        let mut setup = setup().plugins(&[]);
+        let mut first = narrowing("M", "Node/Add").registrations;
+        first[0].hint = Some(Arc::new(|_, _, _| Ok(Hint::Skip)));
+        let second = event_of("Node/Add|UpdateNodeLabel");
+        let second =
+            EventRegistration::with_hint(second.resource, second.action, |_, _, _| Ok(Hint::Queue));
+        let second = match second_is_narrow {
+            true => second
+                .narrowed_by(|_, _| Ok(Narrowed::Pods(vec![(Str::new("default"), Str::new("b"))]))),
+            false => second,
+        };
+        setup.profiles[0].events.push(PluginEvents {
+            plugin: "M".into(),
+            registrations: vec![first[0].clone(), second],
+        });
+        setup.profiles[0].events.push(PluginEvents {
+            plugin: "F".into(),
+            registrations: first,
+        });
+        let mut script = String::new();
+        for name in ["a", "b", "c"] {
+            script += &format!("add {name}\npop\nfail {name} M\n");
+        }
+        setup.run(&(script + "add f\npop\nfail f F\n+3000"))
+    };
+    let mut bench = two(true);
+    bench.event("Node/Add", "a+f");
+    assert_eq!(bench.places(), "active: a b; unschedulable: c f");
+    assert_eq!(bench.hints(), "F:QueueSkip=1 M:Queue=2 M:QueueSkip=2");
+    let mut bench = two(false);
+    bench.event("Node/Add", "nobody");
+    assert_eq!(bench.places(), "active: a b c; unschedulable: f");
+}
+
 /// Q-95, case 178: pods in flight are asked when they come back, named or not.
 #[test]
 fn pods_in_flight_are_not_narrowed() {

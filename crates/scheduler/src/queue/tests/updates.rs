@@ -2,7 +2,7 @@
 
 use super::{fields, setup};
 use crate::queue::pod_update_events;
-use berth_api::pod::{ExtendedResourceClaimStatus, PodResourceClaimStatus};
+use berth_api::pod::{ContainerStatus, ExtendedResourceClaimStatus, PodResourceClaimStatus};
 use berth_api::{Pod, Str, Toleration};
 use berth_framework::plugin::Nominating;
 use berth_framework::testing::{PodBuilder, pod};
@@ -135,6 +135,26 @@ fn pod_level_requests_count_with_their_gate() {
         let events = pod_update_events(&old, &new, &features);
         assert_eq!(events[0].label(), label, "gate {on}");
     }
+    // The kubelet has taken away what the pod had been given and asks for no longer.
+    let given = |amount: &str| {
+        let mut pod = pod("a").request("cpu", "1").on("n").build();
+        let requests = berth_framework::testing::pod("x").request("cpu", amount);
+        pod.status.container_statuses = vec![ContainerStatus {
+            name: pod.spec.containers[0].name.clone(),
+            resources: Some(requests.build().spec.containers[0].resources.clone()),
+            ..ContainerStatus::default()
+        }]
+        .into();
+        pod
+    };
+    for (on, label) in [
+        (true, "AssignedPodUpdatePodScaleDown"),
+        (false, "AssignedPodUpdate"),
+    ] {
+        let features = FeatureGates::default().with(Feature::InPlacePodVerticalScaling, on);
+        let events = pod_update_events(&given("2"), &given("1"), &features);
+        assert_eq!(events[0].label(), label, "gate {on}");
+    }
 }
 
 /// Q-62, cases 127, 129 and 130: the new version is there everywhere.
@@ -214,6 +234,31 @@ fn the_first_helpful_part_of_an_update_moves_the_pod() {
         ];
         expected.sort_unstable();
         assert_eq!(bench.incoming(), expected.join(" "), "{helps}");
+    }
+}
+
+/// Q-7: affinity terms that make no sense keep no pod out, neither new nor updated.
+#[test]
+fn a_pod_with_senseless_terms_is_queued() {
+    let json = r#"{"metadata":{"name":"a","namespace":"default","uid":"uid-a"},"spec":{"affinity":{"podAffinity":
+        {"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"","labelSelector":
+        {"matchExpressions":[{"key":"-","operator":"Sometimes","values":[]}]}}]}}}}"#;
+    let senseless: Pod = serde_json::from_str(json).unwrap();
+    let senseless = PodBuilder::of(&senseless)
+        .scheduler("default-scheduler")
+        .arc();
+    for (prepare, places) in [("", "active: a"), ("add a\npop\nerror a", "error: a")] {
+        let mut bench = setup().run(prepare);
+        let old = bench.pods.get("a").cloned();
+        bench.know(senseless.clone());
+        let (queue, cx) = fields!(bench);
+        match old {
+            Some(old) => queue.update(&cx, &old, &senseless),
+            None => queue.add(&cx, senseless.clone()),
+        }
+        queue.add_nominated_pod(&cx, &senseless, &Nominating::Set("n1".into()));
+        assert_eq!(bench.places(), places);
+        assert_eq!(nominated(&bench), "n1: a");
     }
 }
 
