@@ -17,11 +17,13 @@ fn world(gate: bool, evaluator: EvaluatorKind) -> World {
     World::with_options(|options| {
         options.features = FeatureGates::default().with(Feature::OpportunisticBatching, gate);
         options.evaluator = evaluator;
-        let mut first = ProfileSpec::default();
-        first.plugin_config = vec![PluginConfig {
-            name: "PodTopologySpread".to_owned(),
-            args: json!({"defaultingType": "List"}),
-        }];
+        let first = ProfileSpec {
+            plugin_config: vec![PluginConfig {
+                name: "PodTopologySpread".to_owned(),
+                args: json!({"defaultingType": "List"}),
+            }],
+            ..ProfileSpec::default()
+        };
         let mut second = first.clone();
         second.scheduler_name = "second".to_owned();
         options.profiles = vec![first, second];
