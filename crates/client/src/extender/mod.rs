@@ -239,12 +239,10 @@ async fn config(url: &str, options: &ExtenderOptions) -> Result<Config, String> 
         );
     }
     let is_unchecked = tls.insecure || (options.enable_https && !has_ca);
-    let uri: http::Uri = url.parse().map_err(|e| format!("urlPrefix: {e}"))?;
-    let is_plain = match uri.scheme_str() {
-        Some("http") => true,
-        Some("https") => false,
-        _ => return Err("urlPrefix: must begin with http:// or https://".to_owned()),
-    };
+    let is_plain = url.starts_with("http://");
+    if !is_plain && !url.starts_with("https://") {
+        return Err("urlPrefix: must begin with http:// or https://".to_owned());
+    }
     let cluster = Cluster {
         server: Some(url.to_owned()),
         insecure_skip_tls_verify: Some(is_unchecked),
@@ -284,7 +282,7 @@ async fn config(url: &str, options: &ExtenderOptions) -> Result<Config, String> 
         ..Kubeconfig::default()
     };
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.map_err(|e| format!("tlsConfig: {}", chain(&e)))?;
+    let mut config = config.map_err(|e| format!("urlPrefix, tlsConfig: {}", chain(&e)))?;
     if !has_ca && (is_unchecked || is_plain) {
         // Nothing is looked up in the system's store, which a container may not have.
         config.root_cert = Some(Vec::new());

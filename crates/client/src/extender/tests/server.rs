@@ -1,0 +1,108 @@
+//! A small HTTP server that gives one answer to everything.
+
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+
+/// What is answered.
+#[derive(Clone)]
+pub(super) enum Reply {
+    /// A code and a body.
+    Body(u16, String),
+    /// A body that never ends.
+    Endless,
+    /// Nothing.
+    Silence,
+    /// The connection is closed.
+    HangUp,
+}
+
+impl Reply {
+    /// 200 with JSON.
+    pub(super) fn json(value: &Value) -> Self {
+        Self::Body(200, value.to_string())
+    }
+}
+
+/// The server; it ends with the test.
+pub(super) struct Server {
+    pub(super) url: String,
+    pub(super) port: u16,
+    /// Head and body of each request.
+    pub(super) requests: mpsc::Receiver<(String, Value)>,
+}
+
+impl Server {
+    pub(super) async fn start(reply: Reply) -> Self {
+        Self::with(reply, None).await
+    }
+
+    pub(super) async fn with(reply: Reply, tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let (seen, requests) = mpsc::channel(16);
+        let tls = Arc::new(tls);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (seen, reply, tls) = (seen.clone(), reply.clone(), tls.clone());
+                tokio::spawn(async move {
+                    match tls.as_ref() {
+                        None => answer(stream, &reply, &seen).await,
+                        // A client that does not trust us goes away.
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => answer(stream, &reply, &seen).await,
+                            Err(_) => None,
+                        },
+                    }
+                });
+            }
+        });
+        Self {
+            url: format!("{scheme}://127.0.0.1:{port}"),
+            port,
+            requests,
+        }
+    }
+}
+
+async fn answer(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    reply: &Reply,
+    seen: &mpsc::Sender<(String, Value)>,
+) -> Option<()> {
+    loop {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.ok()?);
+        }
+        let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+        let length = head
+            .lines()
+            .find_map(|l| l.strip_prefix("content-length: "));
+        let mut body = vec![0; length?.trim().parse().ok()?];
+        stream.read_exact(&mut body).await.ok()?;
+        let question = serde_json::from_slice(&body).ok()?;
+        seen.send((head, question)).await.ok()?;
+        match reply {
+            Reply::Body(code, body) => {
+                let length = body.len();
+                let head = format!("HTTP/1.1 {code} x\r\ncontent-length: {length}\r\n\r\n");
+                stream.write_all((head + body).as_bytes()).await.ok()?;
+            }
+            Reply::Endless => {
+                let head = "HTTP/1.1 200 x\r\nconnection: close\r\n\r\n";
+                stream.write_all(head.as_bytes()).await.ok()?;
+                loop {
+                    stream.write_all(&[b' '; 4096]).await.ok()?;
+                }
+            }
+            Reply::Silence => std::future::pending().await,
+            Reply::HangUp => return None,
+        }
+        stream.flush().await.ok()?;
+    }
+}
