@@ -143,8 +143,7 @@ fn pod_level_requests_count_with_their_gate() {
             name: pod.spec.containers[0].name.clone(),
             resources: Some(requests.build().spec.containers[0].resources.clone()),
             ..ContainerStatus::default()
-        }]
-        .into();
+        }];
         pod
     };
     for (on, label) in [
