@@ -6,7 +6,7 @@ use crate::string::null_default;
 use crate::{ObjectMeta, Str};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash};
 
 /// A claim on devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -199,9 +199,7 @@ impl Digest {
 
 /// Never zero, which stands for nothing at all.
 fn hash(of: impl Hash) -> u64 {
-    let mut hasher = rustc_hash::FxBuildHasher.build_hasher();
-    of.hash(&mut hasher);
-    hasher.finish().max(1)
+    rustc_hash::FxBuildHasher.hash_one(of).max(1)
 }
 
 impl<'de> Deserialize<'de> for Digest {
