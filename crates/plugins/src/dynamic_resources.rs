@@ -38,8 +38,12 @@ pub const NAME: &str = "DynamicResources";
 /// What PostFilter says of a pod without claims.
 pub const NOTHING_TO_DEALLOCATE: &str = "no new claims to deallocate";
 
-/// Why a pod with claims is turned down.
-pub const CLAIMS_NOT_SUPPORTED: &str = "resource claims are not supported by this version of Berth";
+/// Why a pod is turned down some of whose claims have no devices.
+pub const CLAIMS_NOT_ALLOCATED: &str = "resource claims are not allocated by this version of Berth";
+
+/// Why a pod is turned down whose claims have devices already.
+pub const CLAIMS_NOT_SUPPORTED: &str =
+    "pods with resource claims are not placed by this version of Berth";
 
 /// Why a node without the extended resource itself is turned down.
 pub const DEVICES_NOT_SUPPORTED: &str =
@@ -56,14 +60,16 @@ pub struct DynamicResources;
 fn check_claims(cluster: &Cluster, pod: &Pod) -> Result<(), Status> {
     let claims =
         claims::resolve(cluster, pod).map_err(|lack| Status::unresolvable(lack.to_string()))?;
-    for claim in claims.iter().filter(|claim| !claim.is_allocated()) {
-        classes::check_requests(cluster, claim)?;
+    let mut why = None;
+    for claim in claims {
+        if claim.is_allocated() {
+            why = why.or(Some(CLAIMS_NOT_SUPPORTED));
+        } else {
+            classes::check_requests(cluster, claim)?;
+            why = Some(CLAIMS_NOT_ALLOCATED);
+        }
     }
-    if claims.is_empty() {
-        Ok(())
-    } else {
-        Err(Status::unresolvable(CLAIMS_NOT_SUPPORTED))
-    }
+    why.map_or(Ok(()), |why| Err(Status::unresolvable(why)))
 }
 
 /// Whether the pod requests something that a class of devices may stand for.
@@ -281,12 +287,14 @@ mod tests {
             .node("n", json!({}))
             .with(class)
             .with(claim("c", wants("gpu")))
-            .with(claim("d", wants("tpu")));
+            .with(claim("d", wants("tpu")))
+            .with(claim("taken", allocated()));
         let named = |name: &str| json!([{"name": "gpu", "resourceClaimName": name}]);
         let rejected = |why: &'static str| Some(Status::unresolvable(why));
         for (claims, expected) in [
             (json!([]), None),
-            (named("c"), rejected(CLAIMS_NOT_SUPPORTED)),
+            (named("c"), rejected(CLAIMS_NOT_ALLOCATED)),
+            (named("taken"), rejected(CLAIMS_NOT_SUPPORTED)),
             (
                 named("d"),
                 rejected("request r: device class tpu does not exist"),

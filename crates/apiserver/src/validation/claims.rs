@@ -1,6 +1,7 @@
 //! The rules of ResourceClaims and their templates, as far as structure goes: names, counts, one kind of request.
 //! What selectors say in CEL is not looked at here.
 
+use super::devices::validate_selectors;
 use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
 use super::names;
 use super::normal;
@@ -138,20 +139,7 @@ fn validate_request(errors: &mut Errors, request: &Value, path: &Path) {
     } else {
         errors.each_invalid(&at, class, names::dns_subdomain(class));
     }
-    let selectors = request.items("selectors");
-    if selectors.len() > REQUESTS_MAX {
-        errors.too_many(&path.child("selectors"), selectors.len(), REQUESTS_MAX);
-    }
-    for (i, selector) in selectors.iter().enumerate() {
-        let at = path.child("selectors").index(i).child("cel");
-        match selector.field("cel") {
-            None => errors.required(&at, ""),
-            Some(cel) if cel.text("expression").is_empty() => {
-                errors.required(&at.child("expression"), "");
-            }
-            Some(_) => {}
-        }
-    }
+    validate_selectors(errors, request, path);
     let count = request.int("count");
     match request.text("allocationMode") {
         "All" => {

@@ -7,6 +7,7 @@
 mod amounts;
 mod claims;
 mod config;
+mod devices;
 mod errors;
 mod job;
 pub mod metadata;
@@ -47,6 +48,8 @@ pub fn strategy(kind: GroupResource) -> &'static dyn Strategy {
         ("batch", "jobs") => &job::JobStrategy,
         ("coordination.k8s.io", "leases") => &small::LeaseStrategy,
         ("policy", "poddisruptionbudgets") => &small::DisruptionBudgetStrategy,
+        ("resource.k8s.io", "deviceclasses") => &devices::DeviceClassStrategy,
+        ("resource.k8s.io", "resourceslices") => &devices::ResourceSliceStrategy,
         ("resource.k8s.io", "resourceclaims") => &claims::ResourceClaimStrategy,
         ("resource.k8s.io", "resourceclaimtemplates") => &claims::ResourceClaimTemplateStrategy,
         ("scheduling.k8s.io", "priorityclasses") => &small::PriorityClassStrategy,
@@ -81,6 +84,8 @@ mod tests {
         ("batch", "jobs"),
         ("coordination.k8s.io", "leases"),
         ("policy", "poddisruptionbudgets"),
+        ("resource.k8s.io", "deviceclasses"),
+        ("resource.k8s.io", "resourceslices"),
         ("resource.k8s.io", "resourceclaims"),
         ("resource.k8s.io", "resourceclaimtemplates"),
         ("scheduling.k8s.io", "priorityclasses"),

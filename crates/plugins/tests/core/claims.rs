@@ -4,6 +4,7 @@ use crate::world::World;
 use berth_api::Kind;
 use berth_framework::ApiCall;
 use berth_framework::testing::{PodBuilder, node, pod};
+use berth_plugins::dynamic_resources::{CLAIMS_NOT_ALLOCATED, CLAIMS_NOT_SUPPORTED};
 use berth_scheduler::metrics::{Metric, Value};
 use berth_scheduler::queue::QueuedIn;
 use serde_json::json;
@@ -69,8 +70,8 @@ fn a_pod_waits_for_its_claims_and_says_so() {
     w.advance(4);
     assert_eq!((w.calls.len(), w.events.len()), (0, 0), "not yet");
     w.advance(1);
-    let named = "NotReadyForScheduling: could not find ResourceClaim \"default/mine\"";
-    let made = "NotReadyForScheduling: pod \"default/made\": ResourceClaim not created yet";
+    let named = "NotReadyForScheduling: Waiting for resource claim \"mine\" to be present";
+    let made = "NotReadyForScheduling: Waiting for a resource claim to be created from ResourceClaimTemplate \"gpu\"";
     assert_eq!(written(&w), [named, made]);
     w.answer_all();
     let noted = |text: &str| text.replacen(": ", " ", 1);
@@ -99,7 +100,7 @@ fn the_link_may_come_first() {
     w.object(Kind::ResourceClaim, claim("p-1", "another"));
     assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
     w.advance(5);
-    let why = "NotReadyForScheduling: ResourceClaim default/p-1 was not created for Pod default/p (Pod is not owner)";
+    let why = "NotReadyForScheduling: Resource claim \"p-1\" was created for something else: waiting for one that is created for this pod from ResourceClaimTemplate \"gpu\"";
     assert_eq!(written(&w), [why]);
     let mut own = claim("p-1", "p");
     own["metadata"]["uid"] = json!("uid-p-2");
@@ -120,7 +121,7 @@ fn the_latest_obstacle_is_told() {
         pod.spec.resource_claims = serde_json::from_value(claims).expect("claims");
     }));
     let missing = |name: &str| {
-        format!("NotReadyForScheduling: could not find ResourceClaim \"default/{name}\"")
+        format!("NotReadyForScheduling: Waiting for resource claim \"{name}\" to be present")
     };
     w.advance(5);
     assert_eq!(written(&w), [missing("first")]);
@@ -211,10 +212,12 @@ fn devices_are_not_chosen_yet() {
     w.object(Kind::ResourceClaim, claim("mine", ""));
     w.pod(wanting("p", Some("mine")));
     let tried = w.attempt();
-    let why = berth_plugins::dynamic_resources::CLAIMS_NOT_SUPPORTED;
-    assert!(tried.contains(why), "{tried}");
+    assert!(tried.contains(CLAIMS_NOT_ALLOCATED), "{tried}");
     // Its claim was given devices elsewhere: worth another try.
     assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable));
     w.object(Kind::ResourceClaim, with_devices(claim("mine", "")));
     assert_eq!(w.place_of("p"), Some(QueuedIn::Backoff));
+    w.advance(10);
+    let tried = w.attempt();
+    assert!(tried.contains(CLAIMS_NOT_SUPPORTED), "{tried}");
 }
