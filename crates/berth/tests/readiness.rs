@@ -53,6 +53,11 @@ impl World {
         let config = scratch.file("config.yaml", PROFILES).display().to_string();
         let cluster = Cluster::up("gates", &["--nodes", "2", "--config", &config]);
         let api = Api::of(&cluster);
+        // Labels that are there when it first looks at the nodes are no change of labels.
+        eventually("the scheduler knows the nodes", || {
+            let nodes = cluster.metric("scheduler_cache_size", "type=\"nodes\"");
+            (nodes == 2.0).then_some(())
+        });
         for (node, disk) in [("berth-node-1", "fast"), ("berth-node-2", "slow")] {
             api.label(NODES, "", node, &json!({"disk": disk}));
         }
