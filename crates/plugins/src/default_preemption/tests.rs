@@ -519,6 +519,15 @@ fn budgets_are_spared_where_possible() {
             "n: b",
         ),
         (
+            "a budget without a selector",
+            with_budget(pair(), {
+                let mut none = budget("x", "db", 0, &[]);
+                none.spec.selector = None;
+                none
+            }),
+            "n: b",
+        ),
+        (
             "a budget that does not parse",
             with_budget(pair(), {
                 let mut bad = budget("x", "db", 0, &[]);

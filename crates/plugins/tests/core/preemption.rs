@@ -86,6 +86,42 @@ fn a_preemptor_is_kept_out_until_its_victims_have_been_told() {
     );
 }
 
+/// queue P-21, P-22, case 243: the last victim is seen going before its deletion has been answered. A preemptor that its
+/// gate has kept out meanwhile is let in: at once when it could not hear of that, else as any pod that an event wakes.
+#[test]
+fn a_preemptor_is_let_in_when_its_last_victim_is_seen_going() {
+    type Seen = fn(&mut World);
+    let seen: [(&str, Seen, QueuedIn); 3] = [
+        ("nothing", |_| {}, QueuedIn::Gated),
+        (
+            "terminating",
+            |w| {
+                let now = w.now;
+                w.change("b", |p| p.deleting(now));
+            },
+            QueuedIn::Active,
+        ),
+        ("gone", |w| w.deleted("b"), QueuedIn::Backoff),
+    ];
+    for (situation, seen, place) in seen {
+        let mut w = full(FeatureGates::default());
+        w.pod(vip("vip", "2"));
+        assert!(w.attempt().ends_with(FULL), "{situation}");
+        w.node(node("big").capacity("4", "1Gi", "10").unschedulable(true));
+        w.node(node("big").capacity("4", "1Gi", "10").taint(
+            "k",
+            "v",
+            berth_api::TaintEffect::NoSchedule,
+        ));
+        assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated), "{situation}");
+        w.answer(is_deletion, None, true);
+        assert_eq!(w.deletions(), ["b"], "{situation}");
+        assert_eq!(w.place_of("vip"), Some(QueuedIn::Gated), "{situation}");
+        seen(&mut w);
+        assert_eq!(w.place_of("vip"), Some(place), "{situation}");
+    }
+}
+
 /// Issue 4: a preemptor whose status write is pending never preempts again, whatever has become of the write and of
 /// the deletion, and whatever wakes it.
 #[test]
@@ -229,7 +265,7 @@ fn promised_room_is_kept_from_lower_pods_alone() {
     }
 }
 
-/// queue P-24, edge case 246; plugins 6.5: lower pods lose their promise and are tried again; equal ones keep it.
+/// Q-78, P-24, case 246; plugins 6.5: lower pods lose their promise and are tried again; equal ones keep it.
 #[test]
 fn lower_pods_lose_their_promise() {
     for (priority, keeps) in [(5, false), (10, true)] {

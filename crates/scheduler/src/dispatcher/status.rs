@@ -1,7 +1,7 @@
 //! What a status patch changes: merging two of them, and telling whether one changes anything (D-19, D-27).
 
 use super::writes::Base;
-use crate::queue::NOT_READY_FOR_SCHEDULING;
+use crate::queue::{NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED};
 use berth_api::{Pod, Str};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, PodRef};
@@ -42,6 +42,17 @@ impl StatusChange {
                 nominated_node: nominated_node.clone(),
             }),
             ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } | ApiCall::UpdateStorage(_) => None,
+        }
+    }
+
+    /// Whether the change tells what PreEnqueue plugins say.
+    pub(super) fn is_report(&self) -> bool {
+        match &self.condition {
+            None => false,
+            Some(ConditionChange::Clear) => true,
+            Some(ConditionChange::Set(condition)) => {
+                condition.reason == NOT_READY_FOR_SCHEDULING || condition.reason == SCHEDULING_GATED
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! How objects look, as far as the dispatcher must know: updates, deletions, and what our calls make of them (D-17,
 //! D-25).
 
-use super::object::CallType;
+use super::status::StatusChange;
 use super::{Dispatcher, Writes, skipped, text};
 use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::ApiCall;
@@ -53,14 +53,17 @@ impl Dispatcher {
     }
 
     /// Whether a status patch of the pod is on its way or waits for its turn. One that is only held back by its delay
-    /// does not count.
+    /// does not count, nor does a report of PreEnqueue that is being made or repeated: a later one carries that on.
     pub fn has_prompt_status_patch(&self, uid: &str) -> bool {
         let at = self.objects.find(Kind::Pod, uid);
         let Some(object) = at.and_then(|at| self.objects.get(at)) else {
             return false;
         };
         let mut entries = object.waiting.iter().chain(object.in_flight.as_deref());
-        entries.any(|entry| !entry.delayed && entry.call_type() == CallType::StatusPatch)
+        entries.any(|entry| {
+            let change = StatusChange::of(&entry.call);
+            !entry.delayed && change.is_some_and(|change| !change.is_report())
+        })
     }
 
     /// The pod as it will look once the API shows what we have written or are about to write; the same one when that

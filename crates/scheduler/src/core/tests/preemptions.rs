@@ -157,6 +157,16 @@ fn a_refusal_spares_the_last_victim() {
     }
 }
 
+/// P-20, case 242: a preemptor that an event has sent into backoff meanwhile does not sit that out.
+#[test]
+fn a_refusal_brings_the_preemptor_back_from_backoff() {
+    let mut w = full(&["a", "b"]);
+    w.applied(node("n2").capacity("1", "1Gi", "10").object());
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Backoff));
+    deletion_ends(&mut w, "a", Some(CallErrorKind::Refused));
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Active));
+}
+
 /// P-21, edge case 243: a last victim that is seen going is enough, though its deletion has not been answered.
 #[test]
 fn a_last_victim_seen_going_ends_the_wait() {

@@ -4,6 +4,7 @@ use super::calls::too_busy;
 use super::*;
 use crate::queue::QueuedIn;
 use berth_api::Duration;
+use berth_framework::call::CallErrorKind;
 use berth_framework::event::EventRegistration;
 use berth_framework::testing::{FakePlugin, PodBuilder, fake, node, pod};
 use berth_framework::{ActionType, EventResource, Status};
@@ -232,6 +233,39 @@ fn the_latest_message_is_told_once() {
             "Warning NotReadyForScheduling three"
         ]
     );
+}
+
+/// D-14, D-25: between two attempts of a report the plugin may change its mind. What is repeated is what it says by then;
+/// after an attempt that may have been carried out, that the pod passes.
+#[test]
+fn a_report_that_is_repeated_tells_what_is_true_by_then() {
+    let two = ["patch p PodScheduled=False NotReadyForScheduling: two"];
+    for (situation, change, failure, expected) in [
+        (
+            "another message",
+            (|p| p.label("says", "two")) as fn(PodBuilder) -> PodBuilder,
+            CallErrorKind::Conflict,
+            &two[..],
+        ),
+        ("it passes", open, CallErrorKind::Conflict, &[]),
+        (
+            "it passes and may say so",
+            open,
+            CallErrorKind::Timeout,
+            &["clear p"],
+        ),
+    ] {
+        let mut w = world([telling_gate("Gate")]);
+        w.pod(pod("p").label("says", "one"));
+        w.advance(seconds(5));
+        w.fail(failure);
+        w.change("p", change);
+        w.advance(seconds(10));
+        assert_eq!(w.calls_text(), expected, "{situation}");
+        w.answer_all();
+        w.advance(seconds(60));
+        assert_eq!(w.calls_text(), NONE, "{situation}");
+    }
 }
 
 /// D-27, case 169: a report that was written is taken back 5 s after the pod has passed, unless the binding, which says
