@@ -4,6 +4,7 @@ mod bad_input;
 mod batching;
 mod claims;
 mod defaults;
+mod extenders;
 mod gates;
 mod preemption;
 mod reasons;

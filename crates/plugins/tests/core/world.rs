@@ -2,7 +2,8 @@
 
 use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::call::{CallError, CallErrorKind, CallId};
-use berth_framework::testing::{NodeBuilder, PodBuilder};
+use berth_framework::stage::{Job, JobId};
+use berth_framework::testing::{NodeBuilder, PodBuilder, finished};
 use berth_framework::{ApiCall, FeatureGates};
 use berth_scheduler::metrics::Metric;
 use berth_scheduler::queue::QueuedIn;
@@ -15,6 +16,8 @@ pub(crate) struct World {
     pub(crate) now: Time,
     /// The calls that wait for an answer, oldest first.
     pub(crate) calls: Vec<(CallId, ApiCall)>,
+    /// The jobs that wait for somebody to run them, oldest first.
+    pub(crate) jobs: Vec<(JobId, Job)>,
     /// Reason and note of the events since the last time.
     pub(crate) events: Vec<String>,
     /// The pods as the API stores them.
@@ -43,6 +46,7 @@ impl World {
             core: core.unwrap_or_else(|e| panic!("{e}")),
             now,
             calls: Vec::new(),
+            jobs: Vec::new(),
             events: Vec::new(),
             pods: BTreeMap::new(),
             version: 1,
@@ -52,6 +56,7 @@ impl World {
     fn take(&mut self) {
         let outputs = self.core.take_outputs(self.now);
         self.calls.extend(outputs.calls);
+        self.jobs.extend(outputs.jobs);
         let events = outputs.events.into_iter().map(|e| e.event);
         self.events
             .extend(events.map(|e| format!("{} {}", e.reason, e.note)));
@@ -106,6 +111,13 @@ impl World {
         self.core.tick(self.now);
         self.take();
         self
+    }
+
+    /// Runs the oldest job.
+    pub(crate) fn reply(&mut self) {
+        let (id, job) = self.jobs.remove(0);
+        self.core.job_done(id, finished(job), self.now);
+        self.take();
     }
 
     /// Tries one pod: which, and how it ended, in a word or the message.

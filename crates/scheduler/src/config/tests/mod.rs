@@ -1,6 +1,7 @@
 //! Configurations as users see them: what they come to, and what is said of those that cannot be.
 
 mod arbitrary;
+mod extenders;
 mod plugins;
 mod reading;
 mod validation;

@@ -1,0 +1,307 @@
+//! Extenders have a say in where room is made, and leave resources alone that are theirs (P-14, F-43, F-44).
+
+use crate::world::{World, is_deletion};
+use berth_api::{Duration, Str};
+use berth_framework::ApiCall;
+use berth_framework::extender::{ChosenVictims, Extender, Extenders};
+use berth_framework::testing::{FakeExtender, extender, node, pod};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+/// Two nodes of two CPUs, both taken: by `a` and `b`. Besides, `idle` is on the first.
+fn full(extenders: impl IntoIterator<Item = FakeExtender>) -> World {
+    let extenders: Vec<Arc<dyn Extender>> =
+        extenders.into_iter().map(FakeExtender::build).collect();
+    let mut w = World::with_options(|options| options.extenders = Extenders::new(extenders));
+    for (at, pod_of) in [("n1", "a"), ("n2", "b")] {
+        w.node(node(at).capacity("2", "1Gi", "10"));
+        w.pod(pod(pod_of).request("cpu", "2").on(at));
+    }
+    w.pod(pod("idle").on("n1"));
+    w
+}
+
+fn victims(node: &str, pods: &[&str], violations: usize) -> ChosenVictims {
+    ChosenVictims {
+        node: node.into(),
+        pods: pods
+            .iter()
+            .map(|name| Str::from(format!("uid-{name}")))
+            .collect(),
+        violations,
+    }
+}
+
+/// Tries the pod that wants room, with all answers. Who is told to go, one after another as each deletion is answered,
+/// the nomination, and what is said.
+fn made_room(w: &mut World) -> (Vec<String>, String, String) {
+    w.pod(pod("vip").priority(10).request("cpu", "2"));
+    let began = w.attempt();
+    while !w.jobs.is_empty() {
+        w.reply();
+    }
+    let patch = w.calls.iter().find_map(|(_, call)| match call {
+        ApiCall::PatchPodStatus {
+            pod,
+            condition: Some(condition),
+            nominated_node,
+        } if pod.name == "vip" => Some((
+            nominated_node
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            condition.message.to_string(),
+        )),
+        _ => None,
+    });
+    let (node, message) = patch.unwrap_or_else(|| panic!("{began}"));
+    let mut going = Vec::new();
+    while let Some(next) = w.deletions().into_iter().next() {
+        w.answer(is_deletion, None, false);
+        going.push(next);
+    }
+    (going, node, message)
+}
+
+/// P-14, F-43, case 239: what one extender makes of two candidates.
+#[test]
+fn an_extender_chooses_where_room_is_made_and_who_goes() {
+    type Said = Result<Vec<ChosenVictims>, String>;
+    type Answer = fn() -> Said;
+    // The situation, what it answers, whether it may fail, who goes, what is promised, what is said.
+    type Case = (
+        &'static str,
+        Answer,
+        bool,
+        &'static [&'static str],
+        &'static str,
+        &'static str,
+    );
+    let no_cpu = "0/2 nodes are available: 2 Insufficient cpu.";
+    let none = "no new claims to deallocate, preemption: no candidate node for preemption";
+    let cases: [Case; 14] = [
+        (
+            "it leaves all",
+            || Ok(vec![victims("n1", &["a"], 0), victims("n2", &["b"], 0)]),
+            false,
+            &["a"],
+            "n1",
+            "",
+        ),
+        (
+            "it leaves one",
+            || Ok(vec![victims("n2", &["b"], 0)]),
+            false,
+            &["b"],
+            "n2",
+            "",
+        ),
+        (
+            "it names another victim",
+            || Ok(vec![victims("n1", &["idle"], 0)]),
+            false,
+            &["idle"],
+            "n1",
+            "",
+        ),
+        (
+            "it names two",
+            || Ok(vec![victims("n1", &["idle", "a"], 0)]),
+            false,
+            &["idle", "a"],
+            "n1",
+            "",
+        ),
+        (
+            "it knows of a budget",
+            || Ok(vec![victims("n1", &["a"], 1), victims("n2", &["b"], 0)]),
+            false,
+            &["b"],
+            "n2",
+            "",
+        ),
+        ("it leaves nothing", || Ok(Vec::new()), false, &[], "", none),
+        (
+            "no victims, and it may fail",
+            || Ok(vec![victims("n1", &[], 0), victims("n2", &["b"], 0)]),
+            true,
+            &["b"],
+            "n2",
+            "",
+        ),
+        (
+            "nothing but that",
+            || Ok(vec![victims("n1", &[], 0)]),
+            true,
+            &[],
+            "",
+            none,
+        ),
+        (
+            "no victims",
+            || Ok(vec![victims("n1", &[], 0), victims("n2", &["b"], 0)]),
+            false,
+            &[],
+            "",
+            "preemption: expected at least one victim pod on node \"n1\"",
+        ),
+        (
+            "a pod of another node",
+            || Ok(vec![victims("n1", &["b"], 0)]),
+            false,
+            &[],
+            "",
+            "preemption: extender: http://e claims to preempt pod (UID: uid-b) on node: n1, but the pod is not found \
+             on that node",
+        ),
+        (
+            "a node that there is not",
+            || Ok(vec![victims("n9", &["b"], 0)]),
+            false,
+            &[],
+            "",
+            "preemption: nodeinfo not found for node name \"n9\"",
+        ),
+        (
+            "the same, and it may fail",
+            || Ok(vec![victims("n9", &["b"], 0)]),
+            true,
+            &["a"],
+            "n1",
+            "",
+        ),
+        (
+            "it fails",
+            || Err("out of order".into()),
+            false,
+            &[],
+            "",
+            "preemption: out of order",
+        ),
+        (
+            "it fails, and may",
+            || Err("out of order".into()),
+            true,
+            &["a"],
+            "n1",
+            "",
+        ),
+    ];
+    for (situation, answer, ignorable, going, promised, said) in cases {
+        let says = extender("http://e").preempt(move |_, _| answer());
+        let mut w = full([if ignorable { says.ignorable() } else { says }]);
+        let (deletions, node, message) = made_room(&mut w);
+        assert_eq!(deletions, going, "{situation}");
+        assert_eq!(node, promised, "{situation}");
+        let expected = [no_cpu, said].join(" ");
+        assert_eq!(message, expected.trim_end(), "{situation}");
+    }
+}
+
+/// P-14, F-40, F-44: they are asked one after another, about what is left; who is not interested is not.
+#[test]
+fn extenders_are_asked_in_turn_about_what_is_left() {
+    let (tell, asked) = channel();
+    let asks = |name: &'static str, left: &'static [(&'static str, &'static str)]| {
+        let tell = tell.clone();
+        extender(name).preempt(move |pod, told| {
+            let mut told: Vec<String> = told
+                .iter()
+                .map(|of| {
+                    let pods: Vec<&str> = of.pods.iter().map(|p| p.name().as_str()).collect();
+                    format!("{} {}", of.node, pods.join(" "))
+                })
+                .collect();
+            told.sort();
+            let _ = tell.send(format!("{name} about {}: {}", pod.name(), told.join(", ")));
+            Ok(left
+                .iter()
+                .map(|(node, pod)| victims(node, &[pod], 0))
+                .collect())
+        })
+    };
+    let mut w = full([
+        asks("may fail", &[("n2", "b")]).ignorable(),
+        asks("elsewhere", &[]).managing("example.com/gpu"),
+        asks("first", &[("n1", "idle"), ("n2", "b")]),
+        asks("unasked", &[]).ignorable().managing("example.com/gpu"),
+    ]);
+    let (deletions, node, _) = made_room(&mut w);
+    assert_eq!((deletions, node.as_str()), (vec!["b".to_owned()], "n2"));
+    assert_eq!(
+        asked.try_iter().collect::<Vec<_>>(),
+        [
+            "first about vip: n1 a, n2 b",
+            "may fail about vip: n1 idle, n2 b"
+        ]
+    );
+}
+
+/// P-14: once nothing is left, nobody else is asked.
+#[test]
+fn nobody_is_asked_about_nothing() {
+    let mut w = full([
+        extender("a").preempt(|_, _| Ok(Vec::new())),
+        extender("b").preempt(|_, _| panic!("there is nothing to ask about")),
+    ]);
+    assert_eq!(made_room(&mut w).0, [""; 0]);
+}
+
+/// F-37, P-3, P-14: an extender has its time; a pod that went meanwhile needs no room, and a victim that did need not
+/// go again.
+#[test]
+fn time_goes_on_while_an_extender_thinks_about_evictions() {
+    let agrees = || extender("http://e").preempt(|_, _| Ok(vec![victims("n1", &["a"], 0)]));
+    let vip = || pod("vip").priority(10).request("cpu", "2");
+
+    let mut w = full([agrees().timeout(Duration::from_secs(2))]);
+    w.pod(vip());
+    assert_eq!(w.attempt(), "parked");
+    w.advance(2);
+    let told = w.calls.iter().any(|(_, call)| match call {
+        ApiCall::PatchPodStatus {
+            condition: Some(c), ..
+        } => c
+            .message
+            .ends_with("preemption: no answer from extender http://e within 2000 ms"),
+        _ => false,
+    });
+    assert!(told, "{:?}", w.calls);
+    w.reply();
+    assert_eq!(w.deletions(), [""; 0], "too late");
+
+    let mut w = full([agrees()]);
+    w.pod(vip());
+    assert_eq!(w.attempt(), "parked");
+    w.deleted("vip");
+    w.reply();
+    assert_eq!(w.deletions(), [""; 0], "nobody needs the room");
+
+    let mut w = full([agrees()]);
+    w.pod(vip());
+    assert_eq!(w.attempt(), "parked");
+    w.deleted("a");
+    w.reply();
+    let bound = w.pods["b"].spec.node_name.clone();
+    assert_eq!(bound, "n2");
+    assert!(
+        !w.deletions().contains(&"b".to_owned()),
+        "{:?}",
+        w.deletions()
+    );
+}
+
+/// C-20, F-41: with every plugin at work, an extender that likes one node a lot decides.
+#[test]
+fn an_extender_outweighs_the_plugins() {
+    let likes = extender("e").prioritize(100, |_, _| Ok(vec![("n3".into(), 10)]));
+    let mut w = full([likes]);
+    for name in ["n3", "n4", "n5"] {
+        w.node(node(name).capacity("8", "8Gi", "10"));
+    }
+    w.pod(pod("p").request("cpu", "2"));
+    assert_eq!(w.attempt(), "parked");
+    w.reply();
+    w.answer_all();
+    assert_eq!(w.pods["p"].spec.node_name, "n3");
+}
