@@ -214,6 +214,8 @@ pub trait Outbox {
     }
     /// Has something told by the metrics.
     fn observe(&mut self, _observation: Observation) {}
+    /// Tells the log, for whoever runs the scheduler.
+    fn log(&mut self, _text: String) {}
     /// The extenders, for a plugin that lets them have a say. Asking one is a [job](crate::extender::job).
     fn extenders(&self) -> Extenders {
         Extenders::default()

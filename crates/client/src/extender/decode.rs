@@ -23,6 +23,10 @@ macro_rules! read_in_any_case {
                         f.write_str("an object")
                     }
 
+                    fn visit_unit<E: serde::de::Error>(self) -> Result<$name, E> {
+                        Ok($name::default())
+                    }
+
                     fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<$name, A::Error> {
                         let mut read = $name::default();
                         while let Some(crate::extender::decode::Key(key)) = map.next_key()? {
@@ -36,7 +40,7 @@ macro_rules! read_in_any_case {
                         Ok(read)
                     }
                 }
-                deserializer.deserialize_map(Fields)
+                deserializer.deserialize_any(Fields)
             }
         }
     )*};

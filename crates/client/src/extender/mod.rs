@@ -212,7 +212,13 @@ impl ExtenderClient {
             .body(Body::from(question))
             .map_err(|e| failed(e.to_string()))?;
         let response = self.client.send(request).await;
-        let response = response.map_err(|e| failed(chain(&e)))?;
+        let response = response.map_err(|e| {
+            failed(match &e {
+                // Its own name for what goes wrong below it says nothing.
+                kube::Error::Service(inner) => chain(inner.as_ref()),
+                other => chain(other),
+            })
+        })?;
         let code = response.status();
         if code != http::StatusCode::OK {
             return Err(ExtenderError::Code {

@@ -90,8 +90,10 @@ pub(super) fn resume(
     let left = said.and_then(|said| left(cluster, spec, &candidates, said, cx.now));
     match left {
         Ok(left) => ask(cx, pod, left, at + 1),
-        // Scheduling goes on without it.
-        Err(_) if spec.ignorable => ask(cx, pod, candidates, at + 1),
+        Err(error) if spec.ignorable => {
+            cx.outbox.log(spec.skipped(&error));
+            ask(cx, pod, candidates, at + 1)
+        }
         Err(error) => done(Status::error(format!("{PREFIX}{error}")), Nominating::Keep),
     }
 }

@@ -195,6 +195,41 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
         assert_eq!(node, promised, "{situation}");
         let expected = [no_cpu, said].join(" ");
         assert_eq!(message, expected.trim_end(), "{situation}");
+        let is_skipped = |line: &&String| {
+            line.starts_with(
+                "Skipping extender http://e as it returned error and has ignorable flag set: ",
+            )
+        };
+        let skipped = w.log.iter().filter(is_skipped).count();
+        let is_passed_over = situation.ends_with("may") || situation.ends_with("may fail");
+        assert_eq!(
+            skipped,
+            usize::from(is_passed_over && promised == "n1"),
+            "{situation}"
+        );
+    }
+}
+
+/// P-14: a preemptor that was promised a node keeps the promise when extenders leave no candidate, or fail.
+#[test]
+fn a_promise_outlives_extenders_that_leave_nothing() {
+    for (situation, says) in [
+        (
+            "nothing is left",
+            extender("e").preempt(|_, _| Ok(Vec::new())),
+        ),
+        (
+            "it fails",
+            extender("e").preempt(|_, _| Err("out of order".into())),
+        ),
+    ] {
+        let mut w = full([says]);
+        w.pod(pod("vip").priority(10).request("cpu", "2").nominated("n2"));
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        w.reply();
+        assert!(w.jobs.is_empty(), "{situation}");
+        assert_eq!(w.promised("vip"), "n2", "{situation}");
+        assert_eq!(w.deletions(), [""; 0], "{situation}");
     }
 }
 

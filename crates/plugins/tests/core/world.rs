@@ -20,6 +20,8 @@ pub(crate) struct World {
     pub(crate) jobs: Vec<(JobId, Job)>,
     /// Reason and note of the events since the last time.
     pub(crate) events: Vec<String>,
+    /// What the log has told.
+    pub(crate) log: Vec<String>,
     /// The pods as the API stores them.
     pub(crate) pods: BTreeMap<String, Pod>,
     version: u64,
@@ -48,6 +50,7 @@ impl World {
             calls: Vec::new(),
             jobs: Vec::new(),
             events: Vec::new(),
+            log: Vec::new(),
             pods: BTreeMap::new(),
             version: 1,
         }
@@ -57,6 +60,8 @@ impl World {
         let outputs = self.core.take_outputs(self.now);
         self.calls.extend(outputs.calls);
         self.jobs.extend(outputs.jobs);
+        self.log
+            .extend(outputs.log.into_iter().map(|line| line.message));
         let events = outputs.events.into_iter().map(|e| e.event);
         self.events
             .extend(events.map(|e| format!("{} {}", e.reason, e.note)));

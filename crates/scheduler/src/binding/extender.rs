@@ -40,11 +40,7 @@ impl Scheduler {
         match spec.answer::<()>(wake) {
             Ok(()) => self.bound(id, now),
             Err(error) if spec.ignorable => {
-                let text = format!(
-                    "Skipping extender {} in bind as it returned error and has ignorable flag set: {error}",
-                    spec.name
-                );
-                self.io.log(LogLevel::Info, text);
+                self.io.log(LogLevel::Info, spec.skipped(&error));
                 self.bind_by_extender(id, at + 1, now);
             }
             Err(error) => self.fail_binding(id, Status::error(error), now),

@@ -115,8 +115,8 @@ pub(crate) struct Io {
     pub(crate) called_objects: Vec<ObjectName>,
     /// What is to be assumed of volumes and claims, and not any more, in order.
     pub(crate) assumptions: Vec<Assumption>,
-    /// Pods that plugins want tried at once, as namespace and name.
-    pub(crate) activations: Vec<(Str, Str)>,
+    /// Pods that plugins want tried at once, each with the attempt that asks: a pod's UID, namespace and name.
+    activations: Vec<(Str, (Str, Str))>,
     /// What is to be begun, each with who reports it.
     pub(crate) preemptions: Vec<(Preemption, Str)>,
     pub(crate) observations: Vec<Observation>,
@@ -185,8 +185,17 @@ impl Io {
         Effects {
             io: self,
             reporting_controller,
+            attempt_of: None,
             now,
         }
+    }
+
+    /// The pods that the plugins of an attempt want tried. Other attempts go on at the same time, and have their own.
+    pub(crate) fn take_activations(&mut self, attempt_of: &Str) -> Vec<(Str, Str)> {
+        let taken = self
+            .activations
+            .extract_if(.., |(uid, _)| uid == attempt_of);
+        taken.map(|(_, wanted)| wanted).collect()
     }
 }
 
@@ -203,7 +212,16 @@ impl fmt::Debug for Io {
 pub(crate) struct Effects<'a> {
     io: &'a mut Io,
     reporting_controller: &'a Str,
+    attempt_of: Option<&'a Str>,
     now: Time,
+}
+
+impl<'a> Effects<'a> {
+    /// It asks in an attempt of the pod with that UID: what it wants tried is tried when that has gone well.
+    pub(crate) fn in_attempt_of(mut self, uid: &'a Str) -> Self {
+        self.attempt_of = Some(uid);
+        self
+    }
 }
 
 impl Outbox for Effects<'_> {
@@ -231,7 +249,10 @@ impl Outbox for Effects<'_> {
     }
 
     fn activate(&mut self, namespace: &Str, name: &Str) {
-        self.io.activations.push((namespace.clone(), name.clone()));
+        if let Some(uid) = self.attempt_of {
+            let wanted = (namespace.clone(), name.clone());
+            self.io.activations.push((uid.clone(), wanted));
+        }
     }
 
     fn waiting_pods(&self) -> Vec<WaitingPod> {
@@ -257,6 +278,10 @@ impl Outbox for Effects<'_> {
 
     fn observe(&mut self, observation: Observation) {
         self.io.observations.push(observation);
+    }
+
+    fn log(&mut self, text: String) {
+        self.io.log(LogLevel::Info, text);
     }
 
     fn extenders(&self) -> Extenders {

@@ -384,11 +384,7 @@ impl Scheduler {
                 search.said.extend(said.statuses);
             }
             Err(error) if spec.ignorable => {
-                let text = format!(
-                    "Skipping extender {} as it returned error and has ignorable flag set: {error}",
-                    spec.name
-                );
-                self.io.log(LogLevel::Info, text);
+                self.io.log(LogLevel::Info, spec.skipped(&error));
             }
             // The other nodes are tried then (C-16).
             Err(error) if search.promised.is_some() => {

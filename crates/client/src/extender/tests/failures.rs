@@ -18,6 +18,7 @@ async fn any_other_code_than_200_is_a_failure() {
     }
 }
 
+/// F-38.
 #[tokio::test]
 async fn an_answer_that_makes_no_sense_is_a_failure() {
     for body in [
@@ -38,6 +39,7 @@ async fn an_answer_that_makes_no_sense_is_a_failure() {
     }
 }
 
+/// F-38.
 #[tokio::test]
 async fn an_answer_is_not_read_beyond_its_limit() {
     let nodes = names(&["n1"]);
@@ -87,6 +89,7 @@ async fn who_cannot_be_reached_has_failed() {
         let error = said.expect_err(&url).to_string();
         let text = format!("failed to ask extender at URL {url}/b: ");
         assert!(error.starts_with(&text), "{error}");
+        assert!(!error.contains("ServiceError"), "{error}");
     }
 }
 

@@ -59,8 +59,12 @@ async fn nodes_are_told_by_name_or_whole() {
         let client = client(&server.url).await;
         let scores = client.prioritize("p", &pod(), nodes).await;
         assert_eq!(scores.expect("null is no score"), []);
-        let (_, question) = server.requests.recv().await.expect("a request");
-        assert_eq!(question, expected);
+        let left = client.filter("f", &pod(), nodes).await;
+        assert_eq!(left.expect("null is no node"), FilterAnswer::default());
+        for _ in ["p", "f"] {
+            let (_, question) = server.requests.recv().await.expect("a request");
+            assert_eq!(question, expected);
+        }
     }
 }
 
@@ -131,6 +135,7 @@ async fn an_error_in_the_answer_is_one() {
     for (said, expected) in [
         (json!({}), Ok(())),
         (json!({"Error": ""}), Ok(())),
+        (json!(null), Ok(())),
         (json!({"error": "taken"}), Err("taken".to_owned())),
     ] {
         let mut server = Server::start(Reply::json(&said)).await;

@@ -62,11 +62,17 @@ impl Authority {
     }
 }
 
+/// F-37.
 #[tokio::test]
 async fn a_certificate_is_believed_as_configured() {
     let (known, other) = (Authority::new(), Authority::new());
-    let dir = std::env::temp_dir().join(format!("berth-extender-ca-{}", std::process::id()));
-    std::fs::write(&dir, &known.pem).expect("a temporary file");
+    let file = |what: &str, pem: &str| {
+        let path =
+            std::env::temp_dir().join(format!("berth-extender-{what}-{}", std::process::id()));
+        std::fs::write(&path, pem).expect("a temporary file");
+        path
+    };
+    let ca_file = file("ca", &known.pem);
     let ca = |authority: &Authority| ExtenderTlsOptions {
         ca_data: authority.pem.clone().into_bytes(),
         ..ExtenderTlsOptions::default()
@@ -77,12 +83,19 @@ async fn a_certificate_is_believed_as_configured() {
         key_data: shown_key.serialize_pem().into_bytes(),
         ..ca(&known)
     };
+    let cert_file = file("cert", &shown.pem());
+    let key_file = file("key", &shown_key.serialize_pem());
+    let showing_files = ExtenderTlsOptions {
+        cert_file: cert_file.display().to_string(),
+        key_file: key_file.display().to_string(),
+        ..ca(&known)
+    };
     let named = |tls: ExtenderTlsOptions, name: &str| ExtenderTlsOptions {
         server_name: name.to_owned(),
         ..tls
     };
     let from_file = ExtenderTlsOptions {
-        ca_file: dir.display().to_string(),
+        ca_file: ca_file.display().to_string(),
         ..ExtenderTlsOptions::default()
     };
     let insecure = ExtenderTlsOptions {
@@ -128,6 +141,7 @@ async fn a_certificate_is_believed_as_configured() {
             true,
         ),
         ("we show who we are", ip, true, true, showing, true),
+        ("from files", ip, true, true, showing_files, true),
         ("we do not", ip, true, true, ca(&known), false),
     ] {
         let acceptor = known.acceptor(name, wants_client);
@@ -143,5 +157,7 @@ async fn a_certificate_is_believed_as_configured() {
         let said = client.bind("b", ("ns", "p", "u"), "n1").await;
         assert_eq!(said.is_ok(), works, "{situation}: {said:?}");
     }
-    let _ = std::fs::remove_file(&dir);
+    for path in [ca_file, cert_file, key_file] {
+        let _ = std::fs::remove_file(path);
+    }
 }

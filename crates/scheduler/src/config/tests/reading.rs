@@ -16,7 +16,7 @@ fn what_is_left_out_is_the_default() {
     assert_eq!(config(&empty), nothing_said);
 }
 
-/// F-20, F-30, F-31: every field, and what the core is told of them.
+/// F-20, F-30, F-31, F-37: every field, and what the core is told of them.
 #[test]
 fn every_field_is_read() {
     let yaml = format!(

@@ -251,6 +251,12 @@ fn scores_of_extenders_add_up() {
             "n2",
         ),
         (
+            "one that only filters",
+            vec![extender("f").keeps(ALL)],
+            true,
+            "n1",
+        ),
+        (
             "without plugins that score",
             vec![gives("a", 1, &[("n3", 1)])],
             false,
@@ -270,6 +276,13 @@ fn scores_of_extenders_add_up() {
         w.pod(pod("p"));
         assert_eq!(w.attempt(), "parked", "{situation}");
         assert_eq!(w.jobs.len(), asked, "{situation}: all at once");
+        let asked = match situation {
+            "one that only filters" => {
+                reply(&mut w);
+                0
+            }
+            _ => asked,
+        };
         for left in (0..asked).rev() {
             let running = w.metric(Metric::Goroutines, &["prioritizing_extender"]);
             assert_eq!(running, (left + 1) as f64, "{situation}");
@@ -285,6 +298,14 @@ fn scores_of_extenders_add_up() {
         assert_eq!(
             w.metric(Metric::Goroutines, &["prioritizing_extender"]),
             0.0
+        );
+        let told = w.logged(
+            "Failed to run extender's priority function. No score given by extender broken: out of order",
+        );
+        assert_eq!(
+            told.len(),
+            usize::from(situation == "one is broken"),
+            "{situation}"
         );
     }
 }
