@@ -236,9 +236,13 @@ impl Dispatcher {
         let Some(first) = object.waiting.first() else {
             return;
         };
-        // A repetition of what cannot succeed any more. What was never sent is: the API has the last word.
+        // A repetition of what cannot or must not succeed any more. What was never sent is: the API has the last word.
         if first.attempts > 0 && object.is_hopeless(&first.call) {
-            let error = CallError::new(CallErrorKind::Conflict, text::BOUND_ELSEWHERE);
+            let text = match first.call_type() {
+                CallType::StatusPatch => text::BOUND,
+                _ => text::BOUND_ELSEWHERE,
+            };
+            let error = CallError::new(CallErrorKind::Conflict, text);
             if let Some(entry) = self.take_first(at) {
                 self.end(entry, Err(error), None, now);
             }

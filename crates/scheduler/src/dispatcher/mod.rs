@@ -59,6 +59,7 @@ mod text {
     pub(super) const MERGE_FAILED: &str = "failed to merge API calls";
     pub(super) const GONE: &str = "the object is gone: call skipped";
     pub(super) const CANCELLED: &str = "the call was cancelled: call skipped";
+    pub(super) const BOUND: &str = "the pod has a node by now";
     pub(super) const BOUND_ELSEWHERE: &str = "the pod is bound to another node by now";
     pub(super) const CLOSED: &str = "the dispatcher is closed: call skipped";
 }

@@ -202,24 +202,31 @@ impl Object {
         }
     }
 
-    /// Whether the object shows that a binding cannot be carried out any more: somebody else has bound the pod.
+    /// Whether the object shows that repeating the call would be wrong: the pod has a node, which a binding cannot change
+    /// and a status must not deny.
     pub(super) fn is_hopeless(&self, call: &ApiCall) -> bool {
         match (call, self.stored_pod()) {
             (ApiCall::BindPod { node, .. }, Some(stored)) => {
                 stored.is_assigned() && stored.spec.node_name != *node
+            }
+            (_, Some(stored)) => {
+                StatusChange::of(call).is_some_and(|change| change.cut_to_truth(stored).is_none())
             }
             _ => false,
         }
     }
 
     /// The call as it is to be sent: only what changes something. `None` when nothing does. After an attempt that may
-    /// have been carried out nobody knows what a status patch changes, and all of it is sent.
+    /// have been carried out nobody knows what a status patch changes, and all of it is sent that is true by now.
     pub(super) fn cut(&self, entry: &Entry) -> Option<ApiCall> {
         let call = &entry.call;
         match (StatusChange::of(call), call.pod(), self.stored_pod()) {
-            (Some(change), Some(pod), Some(stored)) if !entry.unclear => {
-                let rest = change.cut_to(&Base::new(stored, self.written.writes()))?;
-                Some(rest.into_call(pod.clone()))
+            (Some(change), Some(pod), Some(stored)) => {
+                let rest = match entry.unclear {
+                    true => change.cut_to_truth(stored),
+                    false => change.cut_to(&Base::new(stored, self.written.writes())),
+                };
+                Some(rest?.into_call(pod.clone()))
             }
             _ => (!self.is_done(call)).then(|| call.clone()),
         }

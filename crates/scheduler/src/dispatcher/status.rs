@@ -151,6 +151,16 @@ impl StatusChange {
         }
         (self.condition.is_some() || self.nominated_node.is_some()).then_some(self)
     }
+
+    /// Leaves only what may still be true: nobody denies that the pod has its node. `None` when nothing is left.
+    pub(super) fn cut_to_truth(mut self, stored: &Pod) -> Option<Self> {
+        if let Some(ConditionChange::Set(new)) = &self.condition
+            && is_out_of_date(new, stored)
+        {
+            self.condition = None;
+        }
+        (self.condition.is_some() || self.nominated_node.is_some()).then_some(self)
+    }
 }
 
 /// Whether the condition denies what has come about meanwhile: the pod has its node, whoever bound it.

@@ -192,6 +192,16 @@ fn calls_about_what_is_gone_are_dropped() {
     desk.answer(away, error(CallErrorKind::Unavailable));
     assert_eq!(desk.end_of(away), "Unavailable", "it is not repeated");
     assert!(desk.dispatcher.is_empty());
+
+    // After a gap a list may show it all the same: who is shown is there.
+    let away = desk.call(bind("p", "n1"));
+    desk.send();
+    desk.dispatcher.forget("uid-p", desk.now);
+    desk.shows(pod("p"));
+    let late = desk.call(delete("p"));
+    assert_eq!(desk.end_of(late), "-");
+    desk.answer(away, error(CallErrorKind::Unavailable));
+    assert_eq!(desk.send(), ["delete p"]);
 }
 
 /// D-26: a delayed call that waits for one on its way keeps its deadline.

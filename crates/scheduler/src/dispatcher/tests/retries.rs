@@ -260,6 +260,54 @@ fn a_binding_that_somebody_else_has_made_is_not_repeated() {
     }
 }
 
+/// D-14, D-19: nobody repeats that a pod has no node once it has one, even if the first attempt may have been carried out.
+/// What else the call was about is repeated.
+#[test]
+fn a_status_that_denies_a_binding_is_not_repeated() {
+    let both = |name: &str| ApiCall::PatchPodStatus {
+        pod: pod_ref(name),
+        condition: Some(condition("Unschedulable", "m")),
+        nominated_node: Some("n2".into()),
+    };
+    for (situation, call, bound_first, repeated) in [
+        (
+            "seen during the pause",
+            says("p", "Unschedulable"),
+            false,
+            &NONE[..],
+        ),
+        (
+            "seen before the server fails",
+            says("p", "Unschedulable"),
+            true,
+            &NONE[..],
+        ),
+        (
+            "with a nomination",
+            both("p"),
+            false,
+            &["patch p on \"n2\""][..],
+        ),
+    ] {
+        let mut desk = desk();
+        let id = desk.call(call);
+        desk.shows(pod("p"));
+        desk.send();
+        let bound = pod("p").version(2).on("n1");
+        if bound_first {
+            desk.shows(bound.clone());
+        }
+        desk.answer(id, error(Unavailable));
+        if !bound_first {
+            desk.shows(bound);
+        }
+        let is_over = repeated.is_empty();
+        assert_eq!(desk.end_of(id) != "-", is_over, "{situation}");
+        desk.advance(60_000);
+        assert_eq!(desk.send(), repeated, "{situation}");
+    }
+}
+
 /// A victim that is gone before it is deleted is as good as deleted; who asked is told all the same.
 #[test]
 fn deleting_what_is_gone_succeeds() {
