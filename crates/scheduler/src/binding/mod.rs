@@ -245,7 +245,9 @@ impl Scheduler {
                     (None, called)
                 }
             };
-            let mut effects = self.io.effects(&profile.name, now);
+            let (pod, node) = (&binding.placed.pod, &binding.placed.node);
+            let effects = self.io.effects(&profile.name, now);
+            let mut effects = effects.in_attempt_of(pod.pod.uid());
             let mut cx = StageContext {
                 now,
                 cluster: self.cache.cluster(),
@@ -253,7 +255,6 @@ impl Scheduler {
                 outbox: &mut effects,
             };
             let state = &mut binding.attempt.evaluation.state;
-            let (pod, node) = (&binding.placed.pod, &binding.placed.node);
             let step = match wake {
                 None => member.plugin.bind(&mut cx, state, pod, node),
                 Some(wake) => member.plugin.resume_bind(&mut cx, state, pod, node, wake),
@@ -319,7 +320,9 @@ impl Scheduler {
         let began = self.moment(now);
         for member in &profile.post_bind {
             let call = self.call_begins(binding.attempt.is_sampled, now);
-            let mut effects = self.io.effects(&profile.name, now);
+            let (pod, node) = (&binding.placed.pod, &binding.placed.node);
+            let effects = self.io.effects(&profile.name, now);
+            let mut effects = effects.in_attempt_of(pod.pod.uid());
             let mut cx = StageContext {
                 now,
                 cluster: self.cache.cluster(),
@@ -327,14 +330,13 @@ impl Scheduler {
                 outbox: &mut effects,
             };
             let state = &mut binding.attempt.evaluation.state;
-            let (pod, node) = (&binding.placed.pod, &binding.placed.node);
             member.plugin.post_bind(&mut cx, state, pod, node);
             let called = (member.name.as_str(), Point::PostBind.as_str());
             self.call_ended(call, called, Code::Success, now);
         }
         let point = Point::PostBind.as_str();
         self.point_ended(point, Code::Success, &profile, (began, now));
-        self.activate_wanted(now);
+        self.activate_wanted(binding.placed.pod.pod.uid(), now);
         // The pod may be seen bound already, with a status that nobody could write to meanwhile.
         let stored = self.cache.stored(binding.placed.pod.pod.uid());
         if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {

@@ -30,7 +30,9 @@ impl Scheduler {
         let mut result = Ok(false);
         for member in &profile.pre_bind {
             let call = self.call_begins(binding.attempt.is_sampled, now);
-            let mut effects = self.io.effects(&profile.name, now);
+            let (pod, node) = (&binding.placed.pod, &binding.placed.node);
+            let effects = self.io.effects(&profile.name, now);
+            let mut effects = effects.in_attempt_of(pod.pod.uid());
             let mut cx = StageContext {
                 now,
                 cluster: self.cache.cluster(),
@@ -38,7 +40,6 @@ impl Scheduler {
                 outbox: &mut effects,
             };
             let state = &mut binding.attempt.evaluation.state;
-            let (pod, node) = (&binding.placed.pod, &binding.placed.node);
             let status = member.plugin.pre_flight(&mut cx, state, pod, node);
             let called = (member.name.as_str(), PRE_FLIGHT);
             self.call_ended(call, called, status.code(), now);
@@ -172,7 +173,9 @@ impl Scheduler {
         };
         let profile = binding.attempt.profile.clone();
         let member = profile.pre_bind.get(at)?;
-        let mut effects = self.io.effects(&profile.name, now);
+        let (pod, node) = (&binding.placed.pod, &binding.placed.node);
+        let effects = self.io.effects(&profile.name, now);
+        let mut effects = effects.in_attempt_of(pod.pod.uid());
         let mut cx = StageContext {
             now,
             cluster: self.cache.cluster(),
@@ -180,7 +183,6 @@ impl Scheduler {
             outbox: &mut effects,
         };
         let state = &mut binding.attempt.evaluation.state;
-        let (pod, node) = (&binding.placed.pod, &binding.placed.node);
         let step = match wake {
             None => member.plugin.pre_bind(&mut cx, state, pod, node),
             Some(wake) => member

@@ -9,7 +9,7 @@
 //! put that right once they start the pod; whoever sees it here does so at once.
 
 use super::Scheduler;
-use crate::queue::{NOT_READY_FOR_SCHEDULING, QueuedIn};
+use crate::queue::{NOT_READY_FOR_SCHEDULING, QueuedIn, SCHEDULING_GATED};
 use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallErrorKind, CallResult, ConditionPatch, PodRef};
@@ -108,11 +108,16 @@ fn is_status(call: &ApiCall) -> bool {
 fn is_report(call: &ApiCall) -> bool {
     match call {
         ApiCall::ClearPreEnqueueStatus { .. } => true,
-        ApiCall::PatchPodStatus { condition, .. } => condition
-            .as_ref()
-            .is_some_and(|c| c.reason == NOT_READY_FOR_SCHEDULING),
+        ApiCall::PatchPodStatus { condition, .. } => {
+            condition.as_ref().is_some_and(is_about_readiness)
+        }
         _ => false,
     }
+}
+
+/// Whether the condition tells that a plugin keeps the pod out.
+fn is_about_readiness(condition: &ConditionPatch) -> bool {
+    [NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED].contains(&condition.reason.as_str())
 }
 
 impl Scheduler {
@@ -156,8 +161,7 @@ impl Scheduler {
             }
             ApiCall::PatchPodStatus { condition, .. } => ApiCall::PatchPodStatus {
                 pod,
-                condition: condition
-                    .filter(|c| c.reason != NOT_READY_FOR_SCHEDULING || is_kept_out),
+                condition: condition.filter(|c| !is_about_readiness(c) || is_kept_out),
                 nominated_node,
             },
             _ => ApiCall::PatchPodStatus {

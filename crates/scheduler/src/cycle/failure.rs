@@ -70,9 +70,9 @@ impl Scheduler {
     /// Handles the failure of an attempt: back into the queue, nomination, event, condition.
     pub(crate) fn fail(&mut self, attempt: Attempt, failure: Failure, now: Time) -> CycleResult {
         self.note_calls(now);
-        self.io.activations.clear();
         let seconds = attempt.seconds(now, &*self.stopwatch);
         let pod = attempt.pod_ref();
+        self.io.take_activations(&pod.uid);
         let Attempt {
             mut info, profile, ..
         } = attempt;

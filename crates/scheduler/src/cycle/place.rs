@@ -55,7 +55,8 @@ impl Scheduler {
             if wake.is_none() {
                 timing.call = self.call_begins(attempt.is_sampled, now);
             }
-            let mut effects = self.io.effects(&profile.name, now);
+            let effects = self.io.effects(&profile.name, now);
+            let mut effects = effects.in_attempt_of(placed.pod.pod.uid());
             let mut cx = StageContext {
                 now,
                 cluster: self.cache.cluster(),
@@ -193,7 +194,8 @@ impl Scheduler {
         let mut failed = None;
         for member in &profile.permit {
             let call = self.call_begins(attempt.is_sampled, now);
-            let mut effects = self.io.effects(&profile.name, now);
+            let effects = self.io.effects(&profile.name, now);
+            let mut effects = effects.in_attempt_of(placed.pod.pod.uid());
             let mut cx = StageContext {
                 now,
                 cluster: self.cache.cluster(),
@@ -231,15 +233,15 @@ impl Scheduler {
         if let Some(status) = failed {
             return Some(self.give_up_placement(attempt, &placed, status, now));
         }
-        self.activate_wanted(now);
+        self.activate_wanted(placed.pod.pod.uid(), now);
         let node = placed.node.clone();
         self.start_binding(attempt, placed, holding, now);
         Some(CycleResult::Placed { node })
     }
 
-    /// Makes the pods active that plugins asked for (F-23).
-    pub(crate) fn activate_wanted(&mut self, now: Time) {
-        let wanted = std::mem::take(&mut self.io.activations);
+    /// An attempt of the pod with that UID has gone well so far: makes the pods active that its plugins asked for (F-23).
+    pub(crate) fn activate_wanted(&mut self, attempt_of: &Str, now: Time) {
+        let wanted = self.io.take_activations(attempt_of);
         if wanted.is_empty() {
             return;
         }
@@ -268,7 +270,8 @@ impl Scheduler {
         let began = self.moment(now);
         for member in profile.reserve.iter().rev() {
             let call = self.call_begins(attempt.is_sampled, now);
-            let mut effects = self.io.effects(&profile.name, now);
+            let effects = self.io.effects(&profile.name, now);
+            let mut effects = effects.in_attempt_of(placed.pod.pod.uid());
             let mut cx = StageContext {
                 now,
                 cluster: self.cache.cluster(),
@@ -283,7 +286,6 @@ impl Scheduler {
             self.call_ended(call, called, Code::Success, now);
         }
         self.point_ended("Unreserve", Code::Success, &profile, (began, now));
-        self.io.activations.clear();
         match self.cache.forget(placed.pod.pod.uid(), &placed.node) {
             Ok(pod) => pod,
             Err(error) => {

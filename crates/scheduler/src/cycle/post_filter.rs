@@ -72,7 +72,8 @@ impl Scheduler {
             if wake.is_none() {
                 timing.call = self.call_begins(attempt.is_sampled, now);
             }
-            let mut effects = self.io.effects(&profile.name, now);
+            let effects = self.io.effects(&profile.name, now);
+            let mut effects = effects.in_attempt_of(attempt.pod.pod.uid());
             let mut evaluator = Evaluator {
                 profile: &profile,
                 features: &self.features,

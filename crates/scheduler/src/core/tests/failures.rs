@@ -322,6 +322,50 @@ fn plugins_can_activate_pods_at_the_end_of_a_binding() {
     }
 }
 
+/// Q-72, F-23: other attempts go on at the same time. What the plugins of one want tried is not tried when another one
+/// has gone well, and not forgotten when another one fails.
+#[test]
+fn what_one_attempt_wants_tried_is_no_business_of_another() {
+    for other_fails in [true, false] {
+        let gang = fake("Gang")
+            .events(Vec::new)
+            .filter(|_, pod, _| match pod.pod.name().as_str() {
+                "sibling" | "misfit" => Status::unschedulable("alone"),
+                _ => Status::success(),
+            })
+            .pre_bind(|cx, _, pod, _, _| {
+                if pod.pod.name() == "p" {
+                    cx.outbox.activate(&"default".into(), &"sibling".into());
+                }
+                Step::success()
+            });
+        let mut w = world([gang]);
+        w.applied(node("n1").object());
+        w.pod(pod("sibling"));
+        w.attempt();
+        w.answer_all();
+        w.pod(pod("p"));
+        assert_eq!(w.attempt(), "on n1");
+        w.pod(pod(if other_fails { "misfit" } else { "fits" }));
+        assert_eq!(w.attempt().starts_with("0/1"), other_fails);
+        let at = w.calls_text().iter().position(|call| call == "bind p n1");
+        let binding = w.calls.remove(at.expect("p is being bound"));
+        w.answer_all();
+        assert_eq!(
+            w.place_of("sibling"),
+            Some(QueuedIn::Unschedulable),
+            "not yet: {other_fails}"
+        );
+        w.calls.push(binding);
+        w.answer_all();
+        assert_eq!(
+            w.place_of("sibling"),
+            Some(QueuedIn::Active),
+            "{other_fails}"
+        );
+    }
+}
+
 /// Q-72, F-23: pods that a plugin wants tried become active when the cycle has gone well.
 #[test]
 fn plugins_can_activate_pods() {

@@ -3,12 +3,26 @@
 use super::*;
 use crate::metrics::{Metric, Value};
 use crate::queue::QueuedIn;
-use berth_api::Duration;
+use berth_api::{Duration, Pod};
 use berth_framework::Status;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
 use berth_framework::stage::{Eviction, Observation, Preemption, Step, Wait, WaitOn};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
+
+fn eviction(victim: &Pod, preemptor: &Pod) -> Eviction {
+    Eviction {
+        condition: ConditionPatch::of(victim, "DisruptionTarget", "True", "Because", ""),
+        event: PodEvent {
+            regarding: PodRef::of(victim),
+            related: Some(PodRef::of(preemptor)),
+            kind: EventKind::Normal,
+            reason: "Preempted",
+            action: "Preempting",
+            note: format!("{} goes", victim.name()),
+        },
+    }
+}
 
 /// Evicts these pods, in this order, for whoever fits nowhere, once.
 fn preempts(victims: &'static [&'static str]) -> FakePlugin {
@@ -23,17 +37,7 @@ fn preempts(victims: &'static [&'static str]) -> FakePlugin {
         let cluster = cx.dry_run.cluster();
         let found = victims.iter().filter_map(|name| {
             let victim = cluster.pods.get(format!("uid-{name}").as_str())?;
-            Some(Eviction {
-                condition: ConditionPatch::of(victim, "DisruptionTarget", "True", "Because", ""),
-                event: PodEvent {
-                    regarding: PodRef::of(victim),
-                    related: Some(PodRef::of(&pod.pod)),
-                    kind: EventKind::Normal,
-                    reason: "Preempted",
-                    action: "Preempting",
-                    note: format!("{name} goes"),
-                },
-            })
+            Some(eviction(victim, &pod.pod))
         });
         let victims: Vec<Eviction> = found.collect();
         cx.outbox
@@ -205,8 +209,8 @@ fn nobody_goes_for_a_preemptor_that_is_gone() {
     assert!(!is_preempting(&w));
 }
 
-/// P-5: a pod that was promised a node waits for whoever goes from there, whatever has turned it down: no event of its
-/// plugins would wake it, and its promise would keep others away for ever.
+/// P-5: a pod that was promised a node waits for less important ones that go from there, whatever has turned it down: no
+/// event of its plugins would wake it, and its promise would keep others away for ever.
 #[test]
 fn who_was_promised_the_node_is_tried_when_a_victim_has_gone() {
     type End = fn(&mut World);
@@ -214,10 +218,11 @@ fn who_was_promised_the_node_is_tried_when_a_victim_has_gone() {
     let stays: End = |w| {
         w.advance(Duration::from_secs(60));
     };
-    for (situation, end, refused, tried) in [
-        ("it is gone", gone, None, true),
-        ("it refuses", gone, Some(CallErrorKind::Refused), true),
-        ("nobody sees it go", stays, None, true),
+    for (situation, priority, end, refused, tried) in [
+        ("it is gone", 5, gone, None, true),
+        ("it refuses", 5, gone, Some(CallErrorKind::Refused), true),
+        ("nobody sees it go", 5, stays, None, true),
+        ("it is as important", 0, gone, None, false),
     ] {
         let no = fake("No")
             .filter(|_, pod, _| match pod.pod.name().as_str() {
@@ -228,7 +233,7 @@ fn who_was_promised_the_node_is_tried_when_a_victim_has_gone() {
         let mut w = world([no, preempts(&["victim"])]);
         w.applied(node("n1").capacity("3", "1Gi", "10").object());
         w.pod(pod("victim").on("n1"));
-        w.pod(pod("nominee").priority(5));
+        w.pod(pod("nominee").priority(priority));
         assert!(w.attempt().starts_with("0/1"), "{situation}");
         assert_eq!(w.place_of("nominee"), Some(QueuedIn::Unschedulable));
         match refused {
@@ -294,6 +299,76 @@ fn a_victim_that_is_not_bound_is_stopped_in_memory() {
         }
         assert!(!is_preempting(&w), "{situation}");
         assert_eq!(w.on("n1"), NONE, "{situation}");
+    }
+}
+
+/// P-17: a victim that somebody else has bound while it was being prepared here runs there, and has to be deleted.
+#[test]
+fn a_victim_that_somebody_else_has_bound_is_deleted() {
+    let prepares = fake("Slow").pre_bind(|cx, _, _, _, _| {
+        Step::Wait(Wait {
+            on: WaitOn::Timer,
+            deadline: cx.now + Duration::from_secs(5),
+        })
+    });
+    let mut w = world([fits(), prepares, preempts(&["b"])]);
+    w.applied(node("n1").capacity("1", "1Gi", "10").object());
+    w.pod(pod("b").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    w.answer_all();
+    w.change("b", |p| p.on("n1"));
+    w.pod(pod("vip").priority(5).request("cpu", "1"));
+    assert!(w.attempt().starts_with("0/1"));
+    assert_eq!(deletions(&w), ["delete b"]);
+}
+
+/// P-21: a preemptor that preempts once more before its first victims have been told counts as preempting until all of
+/// them have been, of both times.
+#[test]
+fn two_preemptions_of_one_pod_end_with_the_later() {
+    for first_ends_first in [true, false] {
+        let again = fake("Again").post_filter(|cx, pod, _, _| {
+            let name = match pod.pod.status.nominated_node_name.is_empty() {
+                true => "uid-a",
+                false => "uid-b",
+            };
+            let victim = cx.dry_run.cluster().pods.get(name).cloned();
+            let victim = victim.expect("one of the victims");
+            cx.outbox.start_preemption(Preemption {
+                preemptor: PodRef::of(&pod.pod),
+                plugin: "Again".into(),
+                victims: vec![eviction(&victim, &pod.pod)],
+            });
+            PostFilterStep::Done(PostFilterResult {
+                status: Status::success(),
+                nominating: Nominating::Set("n1".into()),
+            })
+        });
+        let mut w = world([fits(), again]);
+        w.applied(node("n1").capacity("2", "1Gi", "10").object());
+        w.pod(pod("a").on("n1").request("cpu", "1"));
+        w.pod(pod("b").on("n1").request("cpu", "1"));
+        w.pod(pod("vip").priority(5).request("cpu", "2"));
+        assert!(w.attempt().starts_with("0/1"));
+        w.applied(node("n2").capacity("1", "1Gi", "10").object());
+        w.advance(Duration::from_secs(3));
+        assert!(w.attempt().starts_with("0/2"));
+        let mut names = ["a", "b"];
+        if !first_ends_first {
+            names.reverse();
+        }
+        assert_eq!(deletions(&w).len(), 2);
+        let told = |w: &mut World, name: &str| {
+            let text = format!("delete {name}");
+            let at = w.calls_text().iter().position(|call| *call == text);
+            let (id, _) = w.calls.remove(at.expect("the deletion is on its way"));
+            w.core.complete(id, Ok(()), w.now);
+            w.take();
+        };
+        told(&mut w, names[0]);
+        assert!(is_preempting(&w), "{} has not been told", names[1]);
+        told(&mut w, names[1]);
+        assert!(!is_preempting(&w), "all have been told");
     }
 }
 

@@ -4,10 +4,10 @@ use super::calls::too_busy;
 use super::*;
 use crate::queue::QueuedIn;
 use berth_api::Duration;
-use berth_framework::call::CallErrorKind;
+use berth_framework::call::{CallErrorKind, PodRef};
 use berth_framework::event::EventRegistration;
 use berth_framework::testing::{FakePlugin, PodBuilder, fake, node, pod};
-use berth_framework::{ActionType, EventResource, Status};
+use berth_framework::{ActionType, ApiCall, EventResource, Status};
 
 const NONE: [&str; 0] = [];
 
@@ -31,6 +31,27 @@ fn gate() -> FakePlugin {
                 ActionType::UPDATE_POD_LABEL,
             )]
         })
+}
+
+/// the report becomes a patch after 5 s, and an event once that is written.
+#[test]
+fn what_pre_enqueue_says_is_reported() {
+    let mut w = world([gate()]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+    w.advance(seconds(6));
+    assert_eq!(
+        w.calls_text(),
+        ["patch p PodScheduled=False NotReadyForScheduling: shut"]
+    );
+    assert!(w.events.is_empty(), "not before the status is written");
+    w.answer_all();
+    assert_eq!(w.events_text(), ["Warning NotReadyForScheduling shut"]);
+    w.change("p", |p| p.label("open", "yes"));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
+    w.advance(seconds(6));
+    assert_eq!(w.calls_text(), ["clear p"]);
 }
 
 /// Q-104, case 168: no call at all.
@@ -64,6 +85,41 @@ fn a_report_that_failed_is_made_again() {
     w.change("p", |p| p.label("again", "shut"));
     w.advance(Duration::from_secs(5));
     assert_eq!(w.calls_text(), report);
+}
+
+/// a report that waits becomes part of another patch of the pod, and goes with it at once. When that is
+/// written it is told, when it fails it has failed.
+#[test]
+fn a_report_goes_with_another_patch_of_the_pod() {
+    for fails in [false, true] {
+        let mut w = world([gate()]);
+        w.pod(pod("p"));
+        let nominate = ApiCall::PatchPodStatus {
+            pod: PodRef::of(&w.pods["p"]),
+            condition: None,
+            nominated_node: Some("n1".into()),
+        };
+        w.core.io.call(nominate, Duration::ZERO, w.now);
+        w.advance(Duration::ZERO);
+        let report = "patch p PodScheduled=False NotReadyForScheduling: shut";
+        let both = format!("{report} nominated=\"n1\"");
+        assert_eq!(w.calls_text(), [both]);
+        let told: &[&str] = match fails {
+            true => {
+                w.fail(CallErrorKind::Refused);
+                &[]
+            }
+            false => {
+                w.answer(None);
+                &["Warning NotReadyForScheduling shut"]
+            }
+        };
+        assert_eq!(w.events_text(), told, "fails: {fails}");
+        w.change("p", |p| p.label("still", "shut"));
+        w.advance(seconds(5));
+        let again: &[&str] = if fails { &[report] } else { &[] };
+        assert_eq!(w.calls_text(), again, "fails: {fails}");
+    }
 }
 
 /// KEP-3521, KEP-5501: what a cycle found stands in the status while a plugin only sees that attempt through, so that

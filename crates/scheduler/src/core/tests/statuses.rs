@@ -2,9 +2,10 @@
 
 use super::*;
 use berth_api::Duration;
-use berth_framework::FeatureGates;
 use berth_framework::call::CallErrorKind::{self, Conflict, Refused, Timeout, Unavailable};
-use berth_framework::testing::{node, pod};
+use berth_framework::event::EventRegistration;
+use berth_framework::testing::{fake, node, pod};
+use berth_framework::{ActionType, EventResource, FeatureGates, Status};
 
 const NONE: [&str; 0] = [];
 
@@ -92,6 +93,46 @@ fn an_owed_status_that_is_not_true_any_more_is_not_written() {
         happens(&mut w);
         w.advance(seconds(40));
         assert_eq!(w.calls_text(), NONE, "{what}");
+    }
+}
+
+/// D-14: that its gates keep a pod out is offered again only while they do; and when that is refused for good, it is told
+/// anew at the next rejection.
+#[test]
+fn a_pod_without_its_gates_is_not_said_to_have_them() {
+    for opens in [true, false] {
+        let plugin = |name: &'static str| {
+            fake(name)
+                .pre_enqueue(move |pod| match pod.labels().contains_key(name) {
+                    true => Status::unresolvable(format!("{name} is shut")),
+                    false => Status::success(),
+                })
+                .events(|| {
+                    vec![EventRegistration::always(
+                        EventResource::Pod,
+                        ActionType::UPDATE_POD_LABEL,
+                    )]
+                })
+        };
+        let mut w = world([plugin("SchedulingGates"), plugin("Other")]);
+        w.pod(pod("p").label("SchedulingGates", ""));
+        w.advance(seconds(5));
+        let gated = "patch p PodScheduled=False SchedulingGated: SchedulingGates is shut";
+        assert_eq!(w.calls_text(), [gated]);
+        fail_for_good(&mut w, Unavailable);
+        if opens {
+            w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
+        }
+        w.advance(seconds(40));
+        let calls = w.calls_text();
+        let says_gated = calls.iter().any(|call| call.starts_with(gated));
+        assert_eq!(says_gated, !opens, "opens: {opens}: {calls:?}");
+        if !opens {
+            w.fail(Refused);
+            w.change("p", |p| p.label("again", "shut"));
+            w.advance(seconds(5));
+            assert!(w.calls_text()[0].starts_with(gated), "told anew");
+        }
     }
 }
 

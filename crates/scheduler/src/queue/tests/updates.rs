@@ -66,6 +66,15 @@ fn an_update_amounts_to_events() {
             "UpdatePodToleration",
         ),
         (
+            a().toleration(Toleration::default()).build(),
+            a().toleration(Toleration {
+                key: "k".into(),
+                ..Toleration::default()
+            })
+            .build(),
+            "Update",
+        ),
+        (
             claims(vec![]),
             claims(vec![claim("c", Some("c-1"))]),
             "UpdatePodGeneratedResourceClaim",
