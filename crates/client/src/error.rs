@@ -79,6 +79,11 @@ impl ApiError {
         self.code() == Some(404)
     }
 
+    /// Whether it is not for us to do.
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
     /// Whether the wanted version is too old to watch from.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)

@@ -39,8 +39,32 @@ pub struct Followed {
     pub resource: Resource,
     /// Which of its objects; empty for all.
     pub field_selector: &'static str,
-    /// Whether the server may not have the kind at all: then there are none of it.
-    pub optional: bool,
+    /// What it means when there is nothing to be had.
+    pub need: Need,
+}
+
+/// How much depends on a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// The consumer waits until it can be listed.
+    Essential,
+    /// There are none of it while the server does not have the kind. When the server only does not let us read it, the
+    /// consumer waits.
+    Known,
+    /// There are none of it while the server does not have the kind or does not let us read it. Servers look at
+    /// permissions first, so without them one cannot be told from the other.
+    Readable,
+}
+
+impl Need {
+    /// Whether there are no objects of the kind when listing it fails like this.
+    fn is_met_by_none(self, error: &ApiError) -> bool {
+        match self {
+            Self::Essential => false,
+            Self::Known => error.is_not_found(),
+            Self::Readable => error.is_not_found() || error.is_forbidden(),
+        }
+    }
 }
 
 /// Follows a kind until the consumer hangs up. `decode` turns the JSON of one object into what the consumer
@@ -65,15 +89,25 @@ pub async fn follow<T, D>(
             Some(version) => version.clone(),
             None => match list_all(&transport, followed, &decode).await {
                 Ok((objects, at)) => {
+                    told_missing = false;
+                    told_error.clear();
                     if updates.send(Update::Replaced(objects)).await.is_err() {
                         return;
                     }
                     at
                 }
-                Err(error) if followed.optional && error.is_not_found() => {
-                    // It may come later, with an upgrade of the server: asked again, but seldom.
+                Err(error) if followed.need.is_met_by_none(&error) => {
+                    // It may come later, with an upgrade of the server or a role: asked again, but seldom.
                     if !told_missing {
                         told_missing = true;
+                        if error.is_forbidden() {
+                            tracing::warn!(
+                                kind = followed.resource.plural,
+                                group = followed.resource.group,
+                                %error,
+                                "taken as if there were none; if there are, allow list and watch in a role"
+                            );
+                        }
                         if updates.send(Update::Replaced(Vec::new())).await.is_err() {
                             return;
                         }
@@ -87,7 +121,12 @@ pub async fn follow<T, D>(
                     if error.is_out_of_reach() || told_error == text {
                         tracing::debug!(kind = followed.resource.plural, %error, "failed to list; trying again");
                     } else {
-                        tracing::warn!(kind = followed.resource.plural, %error, "failed to list; trying again");
+                        tracing::warn!(
+                            kind = followed.resource.plural,
+                            group = followed.resource.group,
+                            %error,
+                            "failed to list; trying again"
+                        );
                         told_error = text;
                     }
                     pause.wait().await;
@@ -336,6 +375,7 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+    use tokio::task::JoinHandle;
 
     /// Answers each connection with the next of these codes and bodies, and then no more. Returns the paths asked for.
     async fn serve(listener: TcpListener, answers: Vec<(u16, Value)>) -> Vec<String> {
@@ -374,64 +414,96 @@ mod tests {
         )
     }
 
+    /// Follows pods on a server that gives these answers.
+    async fn following(
+        need: Need,
+        answers: Vec<(u16, Value)>,
+    ) -> (mpsc::Receiver<Update<String>>, JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let kubeconfig = std::env::temp_dir().join(format!("berth-reflector-{}", address.port()));
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "c", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        });
+        std::fs::write(&kubeconfig, config.to_string()).expect("a temporary file");
+        let transport = connect(&ConnectOptions {
+            kubeconfig: Some(kubeconfig.clone()),
+            ..ConnectOptions::default()
+        })
+        .await
+        .expect("a client");
+        let _ = std::fs::remove_file(&kubeconfig);
+        let served = tokio::spawn(serve(listener, answers));
+        let (updates, told) = mpsc::channel(8);
+        let followed = Followed {
+            resource: Resource {
+                group: "",
+                version: "v1",
+                plural: "pods",
+            },
+            field_selector: "",
+            need,
+        };
+        let name = |json: &[u8]| {
+            serde_json::from_slice::<Version>(json).map(|object| object.metadata.name)
+        };
+        tokio::spawn(follow(transport, followed, name, updates));
+        (told, served)
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    async fn next(told: &mut mpsc::Receiver<Update<String>>) -> Option<Update<String>> {
+        timeout(PATIENCE, told.recv())
+            .await
+            .expect("an update in time")
+    }
+
     #[tokio::test]
     async fn a_version_that_the_server_cannot_go_on_from_means_a_new_list() {
         for (code, message) in [
             (410, "too old resource version: 90 (95)"),
             (504, "Too large resource version: 90, current: 7"),
         ] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let kubeconfig =
-                std::env::temp_dir().join(format!("berth-reflector-{}-{code}", std::process::id()));
-            let server = format!("http://{}", listener.local_addr().expect("an address"));
-            let config = json!({
-                "apiVersion": "v1", "kind": "Config", "current-context": "c",
-                "clusters": [{"name": "c", "cluster": {"server": server}}],
-                "users": [{"name": "c", "user": {}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-            });
-            std::fs::write(&kubeconfig, config.to_string()).expect("a temporary file");
-            let transport = connect(&ConnectOptions {
-                kubeconfig: Some(kubeconfig.clone()),
-                ..ConnectOptions::default()
-            })
-            .await
-            .expect("a client");
-            let _ = std::fs::remove_file(&kubeconfig);
             let answers = vec![list("90", "a"), status(code, message), list("7", "b")];
-            let served = tokio::spawn(serve(listener, answers));
-            let (updates, mut told) = mpsc::channel(8);
-            let followed = Followed {
-                resource: Resource {
-                    group: "",
-                    version: "v1",
-                    plural: "pods",
-                },
-                field_selector: "",
-                optional: false,
-            };
-            let name = |json: &[u8]| {
-                serde_json::from_slice::<Version>(json).map(|object| object.metadata.name)
-            };
-            let following = tokio::spawn(follow(transport, followed, name, updates));
-            let patience = Duration::from_secs(20);
+            let (mut told, served) = following(Need::Essential, answers).await;
             for name in ["a", "b"] {
-                let update = timeout(patience, told.recv())
-                    .await
-                    .expect("an update in time");
-                assert_eq!(
-                    update,
-                    Some(Update::Replaced(vec![name.to_owned()])),
-                    "{code}"
-                );
+                let update = next(&mut told).await;
+                let expected = Update::Replaced(vec![name.to_owned()]);
+                assert_eq!(update, Some(expected), "{code}");
             }
-            let asked = timeout(patience, served)
+            let asked = timeout(PATIENCE, served)
                 .await
                 .expect("requests in time")
                 .expect("no panic");
             let watches: Vec<bool> = asked.iter().map(|path| path.contains("watch=")).collect();
             assert_eq!(watches, [false, true, false], "{asked:?}");
-            following.abort();
+        }
+    }
+
+    /// What cannot be listed is taken for nothing only where that does no harm; else it is asked for until it can be.
+    #[tokio::test]
+    async fn what_the_server_does_not_have_or_show_is_nothing_or_waited_for() {
+        for (need, code, is_nothing) in [
+            (Need::Essential, 404, false),
+            (Need::Essential, 403, false),
+            (Need::Known, 404, true),
+            (Need::Known, 403, false),
+            (Need::Readable, 404, true),
+            (Need::Readable, 403, true),
+            (Need::Readable, 500, false),
+        ] {
+            let answers = vec![status(code, "no such luck"), list("7", "a")];
+            let (mut told, _served) = following(need, answers).await;
+            let expected = match is_nothing {
+                true => Vec::new(),
+                false => vec!["a".to_owned()],
+            };
+            let update = next(&mut told).await;
+            assert_eq!(update, Some(Update::Replaced(expected)), "{need:?} {code}");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Input;
 use berth_api::{Kind, Object};
 use berth_client::Transport;
 use berth_client::extender::raw::{Raw, RawObjects};
-use berth_client::reflector::{Followed, Update, follow};
+use berth_client::reflector::{Followed, Need, Update, follow};
 use berth_client::request::Resource;
 use berth_scheduler::{ClusterChange, Scheduler};
 use std::collections::BTreeSet;
@@ -59,7 +59,19 @@ fn followed(kind: Kind) -> Followed {
             plural,
         },
         field_selector: if kind == Kind::Pod { LIVE_PODS } else { "" },
-        optional: !Kind::ESSENTIAL.contains(&kind),
+        need: need(kind),
+    }
+}
+
+/// Roles are often older than the devices of dynamic resource allocation, and know nothing of a plugin's custom
+/// resources. What else cannot be read is not taken for nothing: decisions would be wrong.
+fn need(kind: Kind) -> Need {
+    match kind {
+        Kind::DeviceClass | Kind::ResourceClaim | Kind::ResourceSlice | Kind::Custom(_) => {
+            Need::Readable
+        }
+        kind if Kind::ESSENTIAL.contains(&kind) => Need::Essential,
+        _ => Need::Known,
     }
 }
 
@@ -156,8 +168,12 @@ mod tests {
         }
         for followed in watched {
             let plural = followed.resource.plural;
-            let essential = ["pods", "nodes", "namespaces"].contains(&plural);
-            assert_eq!(followed.optional, !essential, "{plural}");
+            let need = match (followed.resource.group, plural) {
+                ("", "pods" | "nodes" | "namespaces") => Need::Essential,
+                ("resource.k8s.io" | "example.com", _) => Need::Readable,
+                _ => Need::Known,
+            };
+            assert_eq!(followed.need, need, "{plural}");
             let selector = match plural {
                 "pods" => "status.phase!=Succeeded,status.phase!=Failed",
                 _ => "",
