@@ -4,6 +4,7 @@ mod bindings;
 mod calls;
 mod changes;
 mod cycles;
+mod deletions;
 mod extenders;
 mod failures;
 mod framework;

@@ -1,0 +1,120 @@
+//! Who hears of an event, and what hints say of it.
+
+use super::{Answer, Happened, Known, Model};
+use berth_api::{Object, Pod};
+use berth_framework::{ClusterEvent, EventResource};
+
+impl Model {
+    pub(super) fn heard(&self, event: &ClusterEvent) -> bool {
+        let registered = self.profiles.values().flat_map(|profile| &profile.hears);
+        let mut registered = registered.flat_map(|(_, events)| events);
+        is_for_all(event) || registered.any(|(registered, _)| hears(registered, event))
+    }
+
+    /// whether the event reaches a gated pod.
+    pub(super) fn reaches(&self, known: &Known, event: &ClusterEvent) -> bool {
+        let Some(gate) = &known.gate else {
+            return true;
+        };
+        let registered = self.profiles.values().flat_map(|profile| &profile.hears);
+        let mut own = registered.filter(|(plugin, _)| *plugin == gate.as_str());
+        !is_for_all(event) && own.any(|(_, events)| events.iter().any(|(e, _)| hears(e, event)))
+    }
+
+    ///
+    pub(super) fn ask(
+        &mut self,
+        known: &Known,
+        event: &ClusterEvent,
+        old: Option<&Object>,
+        new: Option<&Object>,
+    ) -> Answer {
+        let rejectors = known.rejectors();
+        if rejectors.is_empty() {
+            return Answer::AfterBackoff;
+        }
+        if is_for_all(event) {
+            let other = |new: &Object| new.as_pod().is_none_or(|new| new.uid() != known.pod.uid());
+            return match new.is_some_and(other) {
+                true => Answer::Skip,
+                false => Answer::AfterBackoff,
+            };
+        }
+        let Some(profile) = self.profiles.get(known.pod.spec.scheduler_name.as_str()) else {
+            return Answer::AfterBackoff;
+        };
+        let mut answer = Answer::Skip;
+        for (plugin, events) in &profile.hears {
+            for (_, has_hint) in events.iter().filter(|(e, _)| hears(e, event)) {
+                if !rejectors.contains(*plugin) {
+                    continue;
+                }
+                let said = match has_hint {
+                    true => hint(plugin, &known.pod, old, new),
+                    false => "Queue",
+                };
+                let key = ((*plugin).to_owned(), event.label(), said);
+                *self.hints.entry(key).or_default() += 1;
+                if said == "QueueSkip" {
+                    continue;
+                }
+                if known.pending.contains(*plugin) {
+                    return Answer::AtOnce;
+                }
+                if known.pending.is_empty() {
+                    return Answer::AfterBackoff;
+                }
+                answer = Answer::AfterBackoff;
+            }
+        }
+        answer
+    }
+
+    pub(super) fn note(
+        &mut self,
+        event: &ClusterEvent,
+        old: Option<&Object>,
+        new: Option<&Object>,
+    ) {
+        if !self.in_flight.is_empty() {
+            self.log.push(Happened {
+                event: event.clone(),
+                old: old.cloned(),
+                new: new.cloned(),
+            });
+        }
+    }
+}
+
+fn is_for_all(event: &ClusterEvent) -> bool {
+    event.custom_label.is_some()
+}
+
+///
+fn hears(registered: &ClusterEvent, event: &ClusterEvent) -> bool {
+    let (wanted, got) = (&registered.resource, &event.resource);
+    let is_pod = matches!(
+        got,
+        EventResource::AssignedPod | EventResource::UnschedulablePod
+    );
+    let same = wanted == got
+        || *wanted == EventResource::Wildcard
+        || (*wanted == EventResource::Pod && is_pod);
+    same && registered.action.0 & event.action.0 != 0 && event.action.0 <= registered.action.0
+}
+
+/// What the hints of the scripts' plugins say.
+fn hint(plugin: &str, pod: &Pod, old: Option<&Object>, new: Option<&Object>) -> &'static str {
+    let queue = |queue| if queue { "Queue" } else { "QueueSkip" };
+    if plugin == "SchedulingGates" {
+        let itself = |new: &Object| new.as_pod().is_some_and(|new| new.uid() == pod.uid());
+        return queue(new.is_some_and(itself));
+    }
+    let changed = new.or(old).map(Object::metadata);
+    match changed.and_then(|changed| changed.labels.get("helps")) {
+        Some("error") => "Error",
+        Some("all") => "Queue",
+        Some(helps) => queue(helps.split('+').any(|helped| helped == plugin)),
+        None => "QueueSkip",
+    }
+}
