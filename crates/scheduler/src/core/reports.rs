@@ -152,13 +152,26 @@ impl Scheduler {
     }
 
     /// What a cycle found is written as it is, and at once: a report does not become part of that call, or it would be
-    /// written too early. It is made when the call has ended, and waits no longer for that.
+    /// written too early. It is made when the call has ended, and waits no longer for that. A rejection after the pod has
+    /// passed is a new one.
     fn postpone(&mut self, report: PreEnqueueReport, now: Time) {
         let uid = report.pod().uid().clone();
+        let mut due = now + REPORT_DELAY;
         match self.postponed.entry(uid) {
-            Entry::Occupied(mut earlier) => earlier.get_mut().report = report,
+            Entry::Occupied(mut earlier) => {
+                let is_new = matches!(
+                    (&earlier.get().report, &report),
+                    (
+                        PreEnqueueReport::Passed { .. },
+                        PreEnqueueReport::Rejected { .. }
+                    )
+                );
+                if !is_new {
+                    due = earlier.get().due;
+                }
+                earlier.insert(Postponed { report, due });
+            }
             Entry::Vacant(place) => {
-                let due = now + REPORT_DELAY;
                 place.insert(Postponed { report, due });
             }
         }

@@ -423,6 +423,8 @@ impl SchedulingQueue {
         } else {
             info.consecutive_errors_count = info.consecutive_errors_count.saturating_add(1);
         }
+        // What the attempt found is written over what the pod still carries.
+        info.remembered = Remembered::Nothing;
         self.count_rejectors(&info, 1);
         let strategy = self.strategy_after_flight(cx, &info);
         let id = self.enter(info);

@@ -5,15 +5,16 @@
 //! plain values and shares nothing with the scheduler but the types of `berth-api`.
 
 mod preemption;
+mod reports;
 mod rest;
 mod violation;
 
 pub use rest::{Foreign, Statuses, check_rest};
 pub use violation::Violation;
 
-use crate::rules::{Forbids, Scene, forbids};
+use crate::rules::{Forbids, Scene, forbids, is_ours};
 use crate::world::{Others, WatchEvent};
-use berth_api::{Kind, Node, Object, Pod, Str};
+use berth_api::{Kind, Node, Object, Pod, Str, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -50,6 +51,10 @@ pub struct Checker {
     nominated: BTreeMap<Str, Str>,
     /// UIDs of pods that the scheduler deletes to make room, until it is told so or gives it up.
     victims: BTreeSet<Str>,
+    /// Since when pods are kept out of the queue.
+    kept_out: reports::KeptOutSince,
+    /// What was written into statuses and has not been seen there yet.
+    sent: reports::Sent,
     decisions: u64,
 }
 
@@ -71,12 +76,17 @@ impl Checker {
     // --- what the scheduler is told ------------------------------------------------------------------------
 
     /// The scheduler is told of a change.
-    pub fn told(&mut self, event: &WatchEvent) {
+    pub fn told(&mut self, event: &WatchEvent, now: Time) {
         match event {
-            WatchEvent::Applied(Object::Pod(pod)) => self.told_pod(pod),
+            WatchEvent::Applied(Object::Pod(pod)) => {
+                self.told_pod(pod);
+                self.note_readiness(pod, now);
+            }
             WatchEvent::Deleted(Object::Pod(pod)) => {
                 self.pods.remove(pod.uid());
                 self.placed.remove(pod.uid());
+                self.kept_out.remove(pod.uid());
+                self.sent.remove(pod.uid());
             }
             WatchEvent::Applied(Object::Node(node)) => {
                 self.nodes.insert(node.name().clone(), node.clone());
@@ -86,6 +96,9 @@ impl Checker {
             }
             WatchEvent::Applied(object) => self.others.put(object.clone()),
             WatchEvent::Deleted(object) => self.others.remove(object),
+        }
+        if event.kind() == Kind::Namespace {
+            self.note_all_readiness(now);
         }
     }
 
@@ -100,6 +113,8 @@ impl Checker {
         if let Some(uid) = replaced.map(|other| other.uid().clone()) {
             self.pods.remove(&uid);
             self.placed.remove(&uid);
+            self.kept_out.remove(&uid);
+            self.sent.remove(&uid);
         }
         // From here on the API itself says where the pod is, or that it will never be anywhere.
         if pod.is_assigned() || pod.is_terminal() || pod.is_terminating() {
@@ -109,7 +124,7 @@ impl Checker {
     }
 
     /// The scheduler is told of all objects of a kind that there are.
-    pub fn told_all(&mut self, kind: Kind, objects: Vec<Object>) {
+    pub fn told_all(&mut self, kind: Kind, objects: Vec<Object>, now: Time) {
         match kind {
             Kind::Pod => {
                 self.pods.clear();
@@ -130,13 +145,16 @@ impl Checker {
             }
             kind => self.others.replace(kind, objects),
         }
+        if matches!(kind, Kind::Pod | Kind::Namespace) {
+            self.note_all_readiness(now);
+        }
     }
 
-    /// The pods that wait for a node, as the scheduler was told.
+    /// The pods that wait for a node from the scheduler, as it was told.
     pub fn waiting_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods
             .values()
-            .filter(|pod| !pod.is_assigned() && !pod.is_terminal())
+            .filter(|pod| !pod.is_assigned() && !pod.is_terminal() && is_ours(pod))
     }
 
     // --- what the scheduler does ---------------------------------------------------------------------------
@@ -174,6 +192,9 @@ impl Checker {
                 first: first.clone(),
                 second: node.clone(),
             });
+        }
+        if !is_ours(pod) {
+            return Err(Violation::NotOurs { pod: name });
         }
         if !pod.spec.scheduling_gates.is_empty() {
             return Err(Violation::GateBypassed { pod: name });
@@ -220,9 +241,15 @@ impl Checker {
     /// The scheduler sends a pod to a node.
     ///
     /// # Errors
-    /// When that is not the node that was chosen, or an earlier binding stands or is under way.
-    pub fn bind_sent(&mut self, uid: &str, node: &Str) -> Result<(), Violation> {
+    /// When that is not the node that was chosen, or an earlier binding stands or is under way. When no node was chosen,
+    /// this is the choice.
+    pub fn bind_sent(&mut self, uid: &Str, node: &Str) -> Result<(), Violation> {
         // A pod that the scheduler knows to be gone or bound by now: the API will refuse.
+        let lives =
+            |pod: &Arc<Pod>| !pod.is_assigned() && !pod.is_terminal() && !pod.is_terminating();
+        if !self.placed.contains_key(uid) && self.pods.get(uid).is_some_and(lives) {
+            self.decided(uid, node)?;
+        }
         let Some(placement) = self.placed.get_mut(uid) else {
             return Ok(());
         };
@@ -231,7 +258,7 @@ impl Checker {
                 pod: self
                     .pods
                     .get(uid)
-                    .map_or_else(|| uid.into(), |pod| pod.name().clone()),
+                    .map_or_else(|| uid.clone(), |pod| pod.name().clone()),
                 first: placement.node.clone(),
                 second: node.clone(),
             });

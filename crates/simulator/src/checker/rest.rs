@@ -1,8 +1,7 @@
 //! Judging the world once everything has come to rest.
 
 use super::Violation;
-use crate::rules::{Scene, forbids};
-use crate::shapes::HOLD;
+use crate::rules::{GATED, Scene, forbids, is_kept_out, is_ours, kept_out};
 use crate::world::World;
 use berth_api::{Pod, Str};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,14 +60,15 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
         others: world.others(),
     };
     for pod in living() {
-        check_status(pod, statuses)?;
-        if pod.is_assigned() {
+        check_status(world, pod, statuses)?;
+        if pod.is_assigned() || !is_ours(pod) {
             continue;
         }
         let kept = statuses.kept_free.get(pod.uid()).cloned();
         let (says, kept) = (&pod.status.nominated_node_name, kept.unwrap_or_default());
         // Nothing is kept free for a pod that has always been on hold, whatever its status says.
-        let is_held = pod.labels().contains_key(HOLD) && kept.is_empty();
+        let is_out = is_kept_out(pod, world.others());
+        let is_held = is_out && kept.is_empty();
         if *says != kept && !is_held {
             return Err(Violation::NominationWrong {
                 pod: pod.name().clone(),
@@ -76,27 +76,27 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
                 kept,
             });
         }
-        if pod.spec.scheduling_gates.is_empty() && !pod.labels().contains_key(HOLD) {
+        if !is_out {
             check_place(world, &scene, pod, statuses)?;
         }
     }
     Ok(())
 }
 
-fn check_status(pod: &Pod, statuses: &Statuses) -> Result<(), Violation> {
+fn check_status(world: &World, pod: &Pod, statuses: &Statuses) -> Result<(), Violation> {
     let condition = pod.condition("PodScheduled");
     let says = |status: &str, reason: &str| {
         condition.is_some_and(|c| c.status == status && c.reason == reason)
     };
     let explains = condition.is_some_and(|c| !c.message.is_empty());
-    let wrong = |expected| {
+    let wrong = |expected: &str| {
         Err(Violation::StatusWrong {
             pod: pod.name().clone(),
             condition: condition.map_or_else(
                 || "nothing".to_owned(),
                 |c| format!("{} {} {:?}", c.status, c.reason, c.message.as_str()),
             ),
-            expected,
+            expected: expected.to_owned(),
         })
     };
     if pod.is_assigned() {
@@ -105,10 +105,11 @@ fn check_status(pod: &Pod, statuses: &Statuses) -> Result<(), Violation> {
             _ => wrong("True"),
         };
     }
-    if !pod.spec.scheduling_gates.is_empty() {
-        return match says("False", "SchedulingGated") && explains {
-            true => Ok(()),
-            false => wrong("False SchedulingGated"),
+    if !is_ours(pod) {
+        return match condition {
+            None => Ok(()),
+            _ if says("False", GATED) => Ok(()),
+            _ => wrong("nothing, as its scheduler is not there"),
         };
     }
     if statuses.foreign.conditions.contains(pod.uid()) {
@@ -117,18 +118,22 @@ fn check_status(pod: &Pod, statuses: &Statuses) -> Result<(), Violation> {
             _ => Ok(()),
         };
     }
-    if pod.labels().contains_key(HOLD) {
-        // A pod that a cycle has found unschedulable goes on saying so.
-        let told = ["NotReadyForScheduling", "Unschedulable", "SchedulerError"];
-        let told = told.iter().any(|reason| says("False", reason)) && explains;
-        return match told || !statuses.holds {
+    let why = kept_out(pod, world.others());
+    let Some(first) = why.first() else {
+        return match says("False", "Unschedulable") && explains {
             true => Ok(()),
-            false => wrong("False NotReadyForScheduling"),
+            false => wrong("False Unschedulable with a message"),
         };
-    }
-    match says("False", "Unschedulable") && explains {
+    };
+    // A pod that a cycle has found unschedulable goes on saying so until something happens that might help it.
+    let told = condition.is_some_and(|c| {
+        let is_true = why.iter().any(|why| why.is_told(&c.reason, &c.message));
+        c.status == "False" && is_true
+    });
+    let told = told || says("False", "Unschedulable") && explains;
+    match told || !statuses.holds {
         true => Ok(()),
-        false => wrong("False Unschedulable with a message"),
+        false => wrong(&format!("False {first}")),
     }
 }
 
@@ -147,7 +152,7 @@ fn check_place(
                 && other.uid() != pod.uid()
                 && other.status.nominated_node_name == *node.name()
                 && other.priority() >= pod.priority()
-                && (other.labels().contains_key(HOLD)
+                && (is_kept_out(other, world.others())
                     || other.spec.preemption_policy.as_deref() == Some("Never")
                     || statuses.foreign.nominations.contains(other.uid()))
         });
@@ -172,12 +177,16 @@ mod tests {
     fn judged(status: &str, reason: &str, says: &str, kept: &str, held: bool) -> &'static str {
         let mut world = World::default();
         let shape = PodShape {
-            held,
+            held: held.then_some("review"),
             ..PodShape::default()
         };
         world.create_pod("p", shape.build());
         let uid = world.pods()["p"].uid().clone();
-        let condition = Some(("PodScheduled", status, reason, "why"));
+        let message = match reason {
+            "NotReadyForScheduling" => crate::shapes::words_of_hold("review"),
+            _ => "why".to_owned(),
+        };
+        let condition = Some(("PodScheduled", status, reason, message.as_str()));
         let written = world.patch_status("p", &uid, condition, Some(says));
         assert_eq!(written, Ok(()));
         let kept_free = (!kept.is_empty()).then(|| (uid, kept.into()));

@@ -75,7 +75,7 @@ pub enum Violation {
         /// What the condition says.
         condition: String,
         /// What it should say.
-        expected: &'static str,
+        expected: String,
     },
     /// A pod's status names another node than the one that is kept free for it, though everything has come to rest.
     NominationWrong {
@@ -85,6 +85,20 @@ pub enum Violation {
         says: Str,
         /// The node that the scheduler keeps free; empty for none.
         kept: Str,
+    },
+    /// A pod of another scheduler was given a node or a status.
+    NotOurs {
+        /// The pod.
+        pod: Str,
+    },
+    /// A pod's status is made to say that the pod is kept out of the queue, and that is not so, or need not be said.
+    UntrueReport {
+        /// The pod.
+        pod: Str,
+        /// What the status is made to say.
+        says: String,
+        /// What it should say.
+        expected: String,
     },
     /// The scheduler's own books do not add up.
     Books(String),
@@ -116,6 +130,8 @@ impl Violation {
             Self::Unresolved { .. } => "unresolved",
             Self::StatusWrong { .. } => "wrong status",
             Self::NominationWrong { .. } => "wrong nomination",
+            Self::NotOurs { .. } => "not ours",
+            Self::UntrueReport { .. } => "untrue report",
             Self::Books(_) => "books",
             Self::Panic { .. } => "panic",
             Self::Restless { .. } => "no rest",
@@ -191,6 +207,15 @@ impl fmt::Display for Violation {
             Self::NominationWrong { pod, says, kept } => write!(
                 f,
                 "pod {pod} is nominated to {says:?} by its status, and {kept:?} is kept free for it"
+            ),
+            Self::NotOurs { pod } => write!(f, "pod {pod} is for another scheduler to place"),
+            Self::UntrueReport {
+                pod,
+                says,
+                expected,
+            } => write!(
+                f,
+                "pod {pod} is made to say PodScheduled False {says}, expected {expected}"
             ),
             Self::Books(text) => f.write_str(text),
             Self::Panic { message, place } => write!(f, "{message} ({place})"),

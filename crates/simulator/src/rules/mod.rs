@@ -4,10 +4,13 @@
 
 mod near;
 mod node;
+mod ready;
 mod room;
 #[cfg(test)]
 mod tests;
 mod volumes;
+
+pub(crate) use ready::{GATED, NOT_READY, is_kept_out, is_ours, kept_out};
 
 use crate::world::Others;
 use berth_api::{Node, Pod};

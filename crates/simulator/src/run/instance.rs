@@ -53,7 +53,7 @@ impl Instance {
     /// A scheduler that knows nothing yet.
     pub(super) fn start(setup: &mut Setup<'_>, role: Role, now: Time) -> Result<Self, Violation> {
         let options = SchedulerOptions {
-            profiles: vec![setup.subject.profile.clone()],
+            profiles: setup.subject.profiles.clone(),
             features: setup.features,
             seed: setup.seed.wrapping_add(setup.started),
             evaluator: setup.evaluator,

@@ -36,8 +36,20 @@ impl Run<'_, '_> {
             self.tally.calls += 1;
             self.say(|| format!("scheduler {number} calls: {}", in_short(&call)));
             let instance = &mut self.instances[at];
-            if let ApiCall::BindPod { pod, node } = &call {
-                instance.checker.bind_sent(&pod.uid, node)?;
+            match &call {
+                ApiCall::BindPod { pod, node } => instance.checker.bind_sent(&pod.uid, node)?,
+                ApiCall::PatchPodStatus {
+                    pod,
+                    condition: Some(c),
+                    nominated_node,
+                } if c.kind == "PodScheduled" => {
+                    let (checker, says) = (&mut instance.checker, (&*c.reason, &*c.message));
+                    checker.status_sent(&pod.uid, says, nominated_node.is_some(), now)?;
+                }
+                ApiCall::ClearPreEnqueueStatus { pod, .. } => {
+                    instance.checker.status_cleared(&pod.uid)
+                }
+                _ => {}
             }
             instance.calls.push((id, call));
         }

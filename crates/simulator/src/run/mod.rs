@@ -10,13 +10,14 @@ mod tally;
 use crate::api::{Api, FaithfulApi};
 use crate::checker::{Foreign, Violation};
 use crate::panics::{Panicked, caught};
-use crate::plugins::{HOLDS, Holds, STAGES, Stages};
+use crate::plugins::{CLOSES, Closes, HOLDS, Holds, STAGES, Stages};
 use crate::script::{Script, Step};
+use crate::shapes::SCHEDULERS;
 use crate::world::World;
 use berth_api::Time;
 use berth_framework::call::ApiCall;
 use berth_framework::registry::{AlreadyRegistered, Registry};
-use berth_scheduler::profile::{EnabledPlugin, ProfileSpec};
+use berth_scheduler::profile::{EnabledPlugin, PluginConfig, Point, ProfileSpec};
 use instance::{Instance, Role, Setup};
 use std::fmt;
 use std::sync::Arc;
@@ -28,27 +29,39 @@ pub use tally::Tally;
 pub struct Subject {
     /// The plugins.
     pub registry: Registry,
-    /// The profile.
-    pub profile: ProfileSpec,
+    /// The profiles.
+    pub profiles: Vec<ProfileSpec>,
     /// The API.
     pub api: Arc<dyn Api>,
 }
 
 impl Subject {
-    /// The in-tree plugins in their default profile, with those of the simulator, and a faithful API.
+    /// The in-tree plugins in their default profile, with those of the simulator, and a faithful API. A second profile
+    /// asks its PreEnqueue plugins in another order, and prefers full nodes.
     ///
     /// # Errors
     /// When an in-tree plugin has the name of one of the simulator's.
     pub fn in_tree() -> Result<Self, AlreadyRegistered> {
         let mut registry = berth_plugins::in_tree();
         registry.register(HOLDS, |_| Ok(Holds::extensions()))?;
+        registry.register(CLOSES, |_| Ok(Closes::extensions()))?;
         registry.register(STAGES, |_| Ok(Stages::extensions()))?;
-        let mut profile = ProfileSpec::default();
-        let wanted = &mut profile.plugins.multi_point.enabled;
-        wanted.extend([EnabledPlugin::new(HOLDS), EnabledPlugin::new(STAGES)]);
+        let profile = |name: &str| {
+            let mut profile = ProfileSpec::named(name);
+            let wanted = &mut profile.plugins.multi_point.enabled;
+            wanted.extend([HOLDS, CLOSES, STAGES].map(EnabledPlugin::new));
+            profile
+        };
+        let mut second = profile(SCHEDULERS[1]);
+        let first_asked = &mut second.plugins.point_mut(Point::PreEnqueue).enabled;
+        first_asked.extend([CLOSES, HOLDS, "SchedulingGates"].map(EnabledPlugin::new));
+        second.plugin_config.push(PluginConfig {
+            name: "NodeResourcesFit".to_owned(),
+            args: serde_json::json!({"scoringStrategy": {"type": "MostAllocated"}}),
+        });
         Ok(Self {
             registry,
-            profile,
+            profiles: vec![profile(SCHEDULERS[0]), second],
             api: Arc::new(FaithfulApi),
         })
     }

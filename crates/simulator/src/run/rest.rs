@@ -72,6 +72,7 @@ impl Run<'_, '_> {
         let version = self.world.version();
         // The kubelets let go of what is being deleted, the controllers do their part.
         self.world.reap();
+        self.world.collect_garbage();
         self.world.bind_claims();
         self.tick(LEADER)?;
         for at in self.all() {

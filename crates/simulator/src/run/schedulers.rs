@@ -107,7 +107,7 @@ impl Run<'_, '_> {
         let now = self.now;
         let instance = &mut self.instances[at];
         let number = instance.number;
-        instance.checker.told(event);
+        instance.checker.told(event, now);
         instance.scheduler.apply(change_of(event), now);
         self.say(|| format!("scheduler {number} is told: {event}"));
         self.after_input(at, None)
@@ -117,7 +117,7 @@ impl Run<'_, '_> {
         let now = self.now;
         let instance = &mut self.instances[at];
         let objects = instance.watches.relist(&self.world, kind);
-        instance.checker.told_all(kind, objects.clone());
+        instance.checker.told_all(kind, objects.clone(), now);
         let change = ClusterChange::Replaced(kind, objects);
         instance.scheduler.apply(change, now);
         self.after_input(at, None)
@@ -201,10 +201,13 @@ impl Run<'_, '_> {
         });
         let now = self.now;
         let instance = &mut self.instances[at];
-        if let ApiCall::BindPod { pod, node } = &call {
-            instance
-                .checker
-                .bind_answered(&pod.uid, node, result.is_ok());
+        let (checker, success) = (&mut instance.checker, result.is_ok());
+        match &call {
+            ApiCall::BindPod { pod, node } => checker.bind_answered(&pod.uid, node, success),
+            ApiCall::PatchPodStatus { pod, .. } | ApiCall::ClearPreEnqueueStatus { pod, .. } => {
+                checker.status_answered(&pod.uid, success);
+            }
+            _ => {}
         }
         // A server that is cut short tells no version.
         let answer = match id.0 % 4 {

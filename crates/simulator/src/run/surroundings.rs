@@ -1,8 +1,8 @@
 //! What users, controllers and kubelets do in a run.
 
 use super::Run;
-use crate::script::{Step, node_name, pod_name};
-use crate::shapes::{APP, HOLD, NAMESPACES, SLOW, tolerate};
+use crate::script::{Step, namespace_name, node_name, pod_name};
+use crate::shapes::{APP, CLOSED, HOLD, SLOW, TEAM, tolerate};
 use berth_api::Str;
 
 impl Run<'_, '_> {
@@ -31,8 +31,9 @@ impl Run<'_, '_> {
             }
             Step::RemoveGate(pod, gate) => world.remove_gate(&pod_name(*pod), *gate),
             Step::Tighten(pod, zone) => world.tighten(&pod_name(*pod), zone),
-            Step::Hold(pod, true) => world.label_pod(&pod_name(*pod), HOLD, "yes"),
-            Step::Hold(pod, false) => world.unlabel_pod(&pod_name(*pod), HOLD),
+            Step::Hold(pod, Some(reason)) => world.label_pod(&pod_name(*pod), HOLD, reason),
+            Step::Hold(pod, None) => world.unlabel_pod(&pod_name(*pod), HOLD),
+            Step::Close(at, reason) => world.label_namespace(namespace_name(*at), CLOSED, *reason),
             Step::Slow(pod, Some(slow)) => world.label_pod(&pod_name(*pod), SLOW, slow.as_str()),
             Step::Slow(pod, None) => world.unlabel_pod(&pod_name(*pod), SLOW),
             Step::Relabel(pod, app) => world.label_pod(&pod_name(*pod), APP, app),
@@ -51,7 +52,7 @@ impl Run<'_, '_> {
             Step::DeleteClaim(claim) => world.delete_claim(*claim),
             Step::BindClaims => world.bind_claims(),
             Step::LabelNamespace(at, team) => {
-                world.label_namespace(NAMESPACES[at % NAMESPACES.len()], team);
+                world.label_namespace(namespace_name(*at), TEAM, Some(team));
             }
             Step::SetBudget(budget) => world.set_budget(budget),
             Step::RemoveBudget(app) => world.remove_budget(app),

@@ -3,7 +3,7 @@
 use super::{Answer, Faults, Script, Step, VARIED};
 use crate::shapes::{
     Budget, ClaimShape, NAMESPACES, NodeChange, NodeShape, PodShape, Slow, chance, random_app,
-    random_taint, random_team, random_zone,
+    random_reason, random_taint, random_team, random_zone,
 };
 use crate::world::WATCHED;
 use berth_api::{Duration, Kind};
@@ -94,11 +94,11 @@ impl Drawing {
             return Step::CreateNode(n, NodeShape::random(&mut self.rng));
         }
         let own = 100 + 2 * self.haste;
-        let total = own + 14 + if self.standby { 24 } else { 0 };
+        let total = own + 17 + if self.standby { 24 } else { 0 };
         match self.rng.u32(..total) {
             n if n < own => self.usual(n),
-            n if n < own + 14 => self.surroundings(n - own),
-            n => self.standing_by(n - own - 14),
+            n if n < own + 17 => self.surroundings(n - own),
+            n => self.standing_by(n - own - 17),
         }
     }
 
@@ -113,13 +113,16 @@ impl Drawing {
             18 => {
                 self.pods += 1;
                 let mut shape = self.shape();
-                (shape.gates, shape.held, shape.slow) = (0, false, None);
+                (shape.gates, shape.held, shape.slow) = (0, None, None);
                 // Whoever places pods by hand looks after their claims.
                 shape.claim = None;
                 Step::PlacePod(self.pods, shape, self.node())
             }
             19..27 => Step::RemoveGate(self.pod(), self.rng.usize(..3)),
-            27..30 => Step::Hold(self.pod(), chance(&mut self.rng, 30)),
+            27..30 => {
+                let reason = random_reason(&mut self.rng);
+                Step::Hold(self.pod(), chance(&mut self.rng, 40).then_some(reason))
+            }
             30 => {
                 let slow = Slow::ALL[self.rng.usize(..4)];
                 Step::Slow(self.pod(), chance(&mut self.rng, 40).then_some(slow))
@@ -170,6 +173,11 @@ impl Drawing {
             ),
             11 => Step::SetBudget(Budget::random(&mut self.rng)),
             12 => Step::RemoveBudget(random_app(&mut self.rng)),
+            13..16 => {
+                let at = self.rng.usize(..NAMESPACES.len());
+                let reason = random_reason(&mut self.rng);
+                Step::Close(at, chance(&mut self.rng, 40).then_some(reason))
+            }
             _ => Step::Tighten(self.pod(), random_zone(&mut self.rng)),
         }
     }

@@ -6,7 +6,9 @@ mod faults;
 
 pub use faults::{Faults, UnknownFault};
 
-use crate::shapes::{Budget, ClaimShape, NodeChange, NodeShape, PodShape, Slow, claim_name};
+use crate::shapes::{
+    Budget, ClaimShape, NAMESPACES, NodeChange, NodeShape, PodShape, Slow, claim_name,
+};
 use berth_api::{Duration, Kind};
 use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::evaluator::EvaluatorKind;
@@ -43,8 +45,10 @@ pub enum Step {
     RemoveGate(usize, usize),
     /// A gated pod's choice is narrowed to a zone.
     Tighten(usize, &'static str),
-    /// A pod is kept out by its label, or not any more.
-    Hold(usize, bool),
+    /// A pod is kept out by its label, for this reason, or not any more.
+    Hold(usize, Option<&'static str>),
+    /// A namespace, by its place among all, closes to some pods for this reason, or opens.
+    Close(usize, Option<&'static str>),
     /// A pod is made slow, or not any more.
     Slow(usize, Option<Slow>),
     /// A pod gets another label.
@@ -117,6 +121,11 @@ pub(crate) fn node_name(number: usize) -> String {
     format!("n{number}")
 }
 
+/// The name of a namespace, counted round.
+pub(crate) fn namespace_name(at: usize) -> &'static str {
+    NAMESPACES[at % NAMESPACES.len()]
+}
+
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -144,8 +153,12 @@ impl fmt::Display for Step {
             Self::Tighten(pod, zone) => {
                 write!(f, "narrow pod p{pod} to zone {zone} if it is gated")
             }
-            Self::Hold(pod, true) => write!(f, "hold pod p{pod}"),
-            Self::Hold(pod, false) => write!(f, "stop holding pod p{pod}"),
+            Self::Hold(pod, Some(reason)) => write!(f, "hold pod p{pod} for {reason}"),
+            Self::Hold(pod, None) => write!(f, "stop holding pod p{pod}"),
+            Self::Close(at, Some(reason)) => {
+                write!(f, "close namespace {} for {reason}", namespace_name(*at))
+            }
+            Self::Close(at, None) => write!(f, "open namespace {}", namespace_name(*at)),
             Self::Slow(pod, Some(slow)) => write!(f, "make pod p{pod} slow at {}", slow.as_str()),
             Self::Slow(pod, None) => write!(f, "make pod p{pod} quick"),
             Self::Relabel(pod, app) => write!(f, "label pod p{pod} app={app}"),
@@ -166,8 +179,7 @@ impl fmt::Display for Step {
             }
             Self::BindClaims => f.write_str("the controllers bind claims and volumes"),
             Self::LabelNamespace(at, team) => {
-                let name = crate::shapes::NAMESPACES[at % crate::shapes::NAMESPACES.len()];
-                write!(f, "label namespace {name} team={team}")
+                write!(f, "label namespace {} team={team}", namespace_name(*at))
             }
             Self::SetBudget(budget) => write!(f, "set the budget: {budget}"),
             Self::RemoveBudget(app) => write!(f, "remove the budget of app {app}"),

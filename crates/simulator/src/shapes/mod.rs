@@ -25,8 +25,12 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const APP: &str = "app";
 /// The label by which namespaces are told apart.
 pub const TEAM: &str = "team";
-/// While a pod has this label, the simulator's PreEnqueue plugin keeps it out.
+/// While a pod has this label, a PreEnqueue plugin of the simulator keeps it out; the value says why.
 pub const HOLD: &str = "example.com/hold";
+/// While a namespace has this label, another one keeps out the pods of one application; the value says why.
+pub const CLOSED: &str = "example.com/closed";
+/// The application that closed namespaces do not let in.
+pub const SHUT_OUT: &str = "blue";
 /// What makes the placement of a pod take time; see [`Slow`].
 pub const SLOW: &str = "example.com/slow";
 /// An extended resource.
@@ -37,8 +41,8 @@ pub const DRIVER: &str = "csi.example.com";
 pub const CLASS_LATE: &str = "late";
 /// The class of claims for which a volume is made once their node is chosen.
 pub const CLASS_MADE: &str = "made";
-/// The name of the scheduler of every pod.
-pub const SCHEDULER_NAME: &str = "default-scheduler";
+/// The schedulers that pods name: two profiles of the one that is judged, and one that is not there.
+pub const SCHEDULERS: [&str; 3] = ["default-scheduler", "second-scheduler", "absent-scheduler"];
 /// The namespaces. Names of pods are unique across them.
 pub const NAMESPACES: [&str; 2] = ["default", "guest"];
 
@@ -47,6 +51,17 @@ const APPS: [&str; 3] = ["red", "green", "blue"];
 const TEAMS: [&str; 2] = ["x", "y"];
 const TAINTS: [&str; 2] = ["dedicated", "maintenance"];
 const ADDRESSES: [&str; 3] = ["", "10.0.0.1", "10.0.0.2"];
+const REASONS: [&str; 3] = ["budget", "data", "review"];
+
+/// What the owner of a held pod is told.
+pub fn words_of_hold(reason: &str) -> String {
+    format!("the pod is held until its label {HOLD}={reason} is taken off")
+}
+
+/// What the owners of the pods are told that a namespace does not let in.
+pub fn words_of_closed(namespace: &str, reason: &str) -> String {
+    format!("namespace {namespace} is closed to app {SHUT_OUT} ({reason})")
+}
 
 fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> Option<T> {
     (!of.is_empty()).then(|| of[rng.usize(..of.len())])
@@ -78,6 +93,11 @@ pub(crate) fn random_taint(rng: &mut Rng) -> &'static str {
 /// A zone.
 pub(crate) fn random_zone(rng: &mut Rng) -> &'static str {
     ZONES[rng.usize(..ZONES.len())]
+}
+
+/// Why a pod or a namespace may be held.
+pub(crate) fn random_reason(rng: &mut Rng) -> &'static str {
+    REASONS[rng.usize(..REASONS.len())]
 }
 
 /// A team that a namespace may belong to.

@@ -1,8 +1,8 @@
 //! Pods.
 
 use super::{
-    ADDRESSES, APP, APPS, GPU, HOLD, HOSTNAME, NAMESPACES, SCHEDULER_NAME, SLOW, TAINTS, TEAM,
-    TEAMS, ZONE, bytes, chance, claim_name, count, pick, random_app, random_zone,
+    ADDRESSES, APP, APPS, GPU, HOLD, HOSTNAME, NAMESPACES, SCHEDULERS, SLOW, TAINTS, TEAM, TEAMS,
+    ZONE, bytes, chance, claim_name, count, pick, random_app, random_reason, random_zone,
 };
 use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use berth_api::pod::{
@@ -202,8 +202,10 @@ pub struct PodShape {
     pub apart_from: Option<Near>,
     /// How it is spread.
     pub spread: Option<Spread>,
-    /// Whether the simulator's PreEnqueue plugin keeps it out.
-    pub held: bool,
+    /// Why a PreEnqueue plugin of the simulator keeps it out.
+    pub held: Option<&'static str>,
+    /// Which of [`SCHEDULERS`] it names.
+    pub scheduler: usize,
     /// What makes its placement take time.
     pub slow: Option<Slow>,
 }
@@ -265,8 +267,13 @@ impl PodShape {
             });
         }
         if chance(rng, 10) {
-            shape.held = true;
+            shape.held = Some(random_reason(rng));
         }
+        shape.scheduler = match rng.u32(..100) {
+            0..70 => 0,
+            70..97 => 1,
+            _ => 2,
+        };
         if chance(rng, 16) {
             shape.slow = pick(rng, &Slow::ALL);
         }
@@ -279,7 +286,7 @@ impl PodShape {
         if !self.namespace.is_empty() {
             pod.metadata.namespace = self.namespace.into();
         }
-        pod.spec.scheduler_name = SCHEDULER_NAME.into();
+        pod.spec.scheduler_name = SCHEDULERS[self.scheduler % SCHEDULERS.len()].into();
         pod.spec.priority = Some(self.priority);
         if self.meek {
             pod.spec.preemption_policy = Some("Never".into());
@@ -288,8 +295,8 @@ impl PodShape {
         if let Some(app) = self.app {
             labels.push((APP, app));
         }
-        if self.held {
-            labels.push((HOLD, "yes"));
+        if let Some(reason) = self.held {
+            labels.push((HOLD, reason));
         }
         if let Some(slow) = self.slow {
             labels.push((SLOW, slow.as_str()));
@@ -466,8 +473,11 @@ impl fmt::Display for PodShape {
         if let Some(spread) = self.spread {
             write!(f, ", spreads {spread}")?;
         }
-        if self.held {
-            f.write_str(", held")?;
+        if let Some(reason) = self.held {
+            write!(f, ", held for {reason}")?;
+        }
+        if self.scheduler > 0 {
+            write!(f, ", of {}", SCHEDULERS[self.scheduler % SCHEDULERS.len()])?;
         }
         if let Some(slow) = self.slow {
             write!(f, ", slow at {}", slow.as_str())?;

@@ -1,7 +1,7 @@
 //! Nodes, and everything that is neither pod nor node.
 
 use super::{WatchEvent, World};
-use crate::shapes::{Budget, NAMESPACES, NodeChange, NodeShape, TEAM, namespace, storage_class};
+use crate::shapes::{Budget, NAMESPACES, NodeChange, NodeShape, namespace, storage_class};
 use berth_api::storage::{CsiNode, PersistentVolume, PersistentVolumeClaim, VolumeNodeResources};
 use berth_api::{Kind, Namespace, Node, Object, Str};
 use std::collections::BTreeMap;
@@ -190,11 +190,19 @@ impl World {
 
     // --- namespaces and budgets --------------------------------------------------------------------------
 
-    /// A namespace passes to another team.
-    pub fn label_namespace(&mut self, name: &str, team: &str) {
-        if let Some(old) = self.others.namespace(name) {
+    /// Sets a label of a namespace, or takes it off.
+    pub fn label_namespace(&mut self, name: &str, key: &str, value: Option<&str>) {
+        let Some(old) = self.others.namespace(name) else {
+            return;
+        };
+        let labels = &old.metadata.labels;
+        let labels = match value {
+            Some(value) => labels.with(key, value),
+            None => labels.without(key),
+        };
+        if labels != old.metadata.labels {
             let mut changed = Namespace::clone(old);
-            changed.metadata.labels = changed.metadata.labels.with(TEAM, team);
+            changed.metadata.labels = labels;
             self.change(&mut changed.metadata);
             self.put_other(Object::Namespace(Arc::new(changed)));
         }

@@ -180,6 +180,16 @@ fn a_rejection_after_a_clear_is_reported_though_the_pod_still_carries_it() {
     assert_eq!(reports(&mut bench), "NotReadyForScheduling: G1 is shut");
 }
 
+/// another scheduler has told, before it stopped leading, what a plugin says of a pod that waits to be tried
+/// here. The attempt fails, and its verdict takes the place of that.
+#[test]
+fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_carries_it() {
+    let mut bench = reporting().run("add a => active: a\nupdate a G1=shut => active: a");
+    update_condition(&mut bench, "NotReadyForScheduling", "G1 is shut");
+    bench.run("pop -> a\nerror a => gated: a");
+    assert_eq!(reports(&mut bench), "NotReadyForScheduling: G1 is shut");
+}
+
 /// after a failed write the same message is reported again.
 #[test]
 fn a_failed_report_is_repeated() {

@@ -1,70 +1,14 @@
-//! The simulator's own plugins. They make the scheduler go through what the in-tree plugins rarely do: PreEnqueue
-//! rejections besides gates, parked cycles, waits for permits, timers and jobs.
+//! A plugin that takes its time: at Reserve, Permit and PreBind.
 
-use crate::shapes::{HOLD, SLOW, Slow};
+use super::{STAGES, own_label_change};
+use crate::shapes::{SLOW, Slow};
 use berth_api::{Duration, Pod, Str};
-use berth_framework::event::{EventRegistration, Hint};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Permit, PermitResult, Plugin, PreBind, PreEnqueue, Reserve,
-};
+use berth_framework::event::EventRegistration;
+use berth_framework::plugin::{EnqueueExtensions, Permit, PermitResult, Plugin, PreBind, Reserve};
 use berth_framework::registry::Extensions;
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
-use berth_framework::{ActionType, CycleState, EventResource, FeatureGates, PodInfo, Status};
+use berth_framework::{CycleState, FeatureGates, PodInfo, Status};
 use std::sync::Arc;
-
-/// The name of the plugin that keeps labelled pods out of the queue.
-pub const HOLDS: &str = "SimulatedHolds";
-/// The name of the plugin that takes its time.
-pub const STAGES: &str = "SimulatedStages";
-
-/// Keeps pods with the label [`HOLD`] out of the queue.
-#[derive(Debug, Default)]
-pub struct Holds;
-
-impl Holds {
-    /// The plugin with its extension points.
-    pub fn extensions() -> Extensions {
-        Extensions::of(Self).pre_enqueue().events().build()
-    }
-}
-
-impl Plugin for Holds {
-    fn name(&self) -> &str {
-        HOLDS
-    }
-}
-
-impl PreEnqueue for Holds {
-    fn pre_enqueue(&self, _cx: &Context<'_>, pod: &Pod) -> Status {
-        if pod.labels().contains_key(HOLD) {
-            Status::unresolvable("the pod is on hold")
-        } else {
-            Status::success()
-        }
-    }
-}
-
-impl EnqueueExtensions for Holds {
-    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        vec![own_label_change(|pod| !pod.labels().contains_key(HOLD))]
-    }
-}
-
-/// A change of the pod's own labels, when `helps` likes the outcome.
-fn own_label_change(helps: fn(&Pod) -> bool) -> EventRegistration {
-    EventRegistration::with_hint(
-        EventResource::Pod,
-        ActionType::UPDATE_POD_LABEL,
-        move |_, pod, change| {
-            let own = change.new_pod().filter(|new| new.uid() == pod.uid());
-            Ok(if own.is_some_and(helps) {
-                Hint::Queue
-            } else {
-                Hint::Skip
-            })
-        },
-    )
-}
 
 /// Takes its time over pods with the label [`SLOW`].
 #[derive(Debug, Default)]
@@ -191,6 +135,8 @@ impl PreBind for Stages {
 impl EnqueueExtensions for Stages {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         // A pod that Permit has rejected may pass when it is not slow any more.
-        vec![own_label_change(|pod| !is_slow_at(pod, Slow::Permit))]
+        vec![own_label_change(SLOW, |slow| {
+            slow != Some(Slow::Permit.as_str())
+        })]
     }
 }

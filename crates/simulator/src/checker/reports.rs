@@ -1,0 +1,137 @@
+//! Judging what a scheduler writes into the status of pods that are kept out of the queue (KEP-5501).
+
+use super::{Checker, Violation};
+use crate::rules::{GATED, NOT_READY, is_kept_out, is_ours, kept_out};
+use berth_api::{Duration, Pod, Str, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How long a rejection is kept to oneself.
+const DELAY: Duration = Duration::from_secs(5);
+
+/// Since when pods have been kept out, by UID, as far as the scheduler can know.
+pub(super) type KeptOutSince = BTreeMap<Str, Time>;
+
+/// The conditions that the scheduler has sent and was not shown yet, by UID.
+pub(super) type Sent = BTreeMap<Str, SentStatus>;
+
+/// A condition that was sent.
+#[derive(Debug)]
+pub(super) struct SentStatus {
+    reason: String,
+    message: String,
+    /// Whether the scheduler was told that it is written.
+    is_written: bool,
+}
+
+impl Checker {
+    /// What is known of a pod has changed.
+    pub(super) fn note_readiness(&mut self, pod: &Arc<Pod>, now: Time) {
+        let condition = pod.condition("PodScheduled");
+        let shown = self.sent.get(pod.uid()).is_some_and(|sent| {
+            let shows =
+                condition.is_some_and(|c| *c.reason == *sent.reason && *c.message == *sent.message);
+            let shows = shows || (condition.is_none() && sent.reason.is_empty());
+            sent.is_written && shows
+        });
+        if shown {
+            self.sent.remove(pod.uid());
+        }
+        let waits = !pod.is_assigned() && is_kept_out(pod, &self.others);
+        if waits {
+            self.kept_out.entry(pod.uid().clone()).or_insert(now);
+        } else {
+            self.kept_out.remove(pod.uid());
+        }
+    }
+
+    /// What is known of many pods, or of what they depend on, has changed.
+    pub(super) fn note_all_readiness(&mut self, now: Time) {
+        let pods: Vec<Arc<Pod>> = self.pods.values().cloned().collect();
+        pods.iter().for_each(|pod| self.note_readiness(pod, now));
+        let known = &self.pods;
+        self.kept_out.retain(|uid, _| known.contains_key(uid));
+        self.sent.retain(|uid, _| known.contains_key(uid));
+    }
+
+    /// The scheduler sends a condition of type PodScheduled for a pod.
+    ///
+    /// # Errors
+    /// When the pod is another scheduler's; when it says that the pod is kept out and that is not so, or no longer so,
+    /// or not for this reason, has not been so for long enough, or the pod says so already. A call that nominates the pod
+    /// as well waits for nothing.
+    pub fn status_sent(
+        &mut self,
+        uid: &Str,
+        (reason, message): (&str, &str),
+        nominates: bool,
+        now: Time,
+    ) -> Result<(), Violation> {
+        // What was sent and has not been seen as sent may have been written, and in any order.
+        let is_shown = self.note_sent(uid, reason, message);
+        // The API will refuse what is about a pod that is gone.
+        let Some(pod) = self.pods.get(uid) else {
+            return Ok(());
+        };
+        if !is_ours(pod) {
+            return Err(Violation::NotOurs {
+                pod: pod.name().clone(),
+            });
+        }
+        if reason != NOT_READY && reason != GATED {
+            return Ok(());
+        }
+        let untrue = |expected: String| {
+            Err(Violation::UntrueReport {
+                pod: pod.name().clone(),
+                says: format!("{reason} {message:?}"),
+                expected,
+            })
+        };
+        if pod.is_assigned() {
+            return untrue("nothing, as it has a node".to_owned());
+        }
+        let why = kept_out(pod, &self.others);
+        let Some(first) = why.first() else {
+            return untrue("nothing, as nothing keeps it out".to_owned());
+        };
+        if !why.iter().any(|why| why.is_told(reason, message)) {
+            return untrue(first.to_string());
+        }
+        let condition = pod.condition("PodScheduled");
+        if is_shown && condition.is_some_and(|c| c.reason == reason && c.message == message) {
+            return untrue("nothing, as it says so already".to_owned());
+        }
+        let since = self.kept_out.get(uid).map(|since| now.since(*since));
+        match since {
+            _ if nominates => Ok(()),
+            Some(since) if since >= DELAY => Ok(()),
+            since => untrue(format!(
+                "nothing yet, as it has been kept out for {} ms only",
+                since.map_or(0, |since| since.as_millis())
+            )),
+        }
+    }
+
+    /// The scheduler takes back what it has told of a pod that was kept out.
+    pub fn status_cleared(&mut self, uid: &Str) {
+        self.note_sent(uid, "", "");
+    }
+
+    /// Returns whether everything that was sent before is seen as it was sent.
+    fn note_sent(&mut self, uid: &Str, reason: &str, message: &str) -> bool {
+        let sent = SentStatus {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            is_written: false,
+        };
+        self.sent.insert(uid.clone(), sent).is_none()
+    }
+
+    /// The scheduler is told how the writing of a status went.
+    pub fn status_answered(&mut self, uid: &str, success: bool) {
+        if let Some(sent) = self.sent.get_mut(uid) {
+            sent.is_written = success;
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The simulator's own plugins. They make the scheduler go through what the in-tree plugins rarely do: PreEnqueue
+//! rejections besides gates, parked cycles, waits for permits, timers and jobs.
+
+mod readiness;
+mod stages;
+
+pub use readiness::{Closes, Holds};
+pub use stages::Stages;
+
+use berth_framework::event::{EventRegistration, Hint};
+use berth_framework::{ActionType, EventResource};
+
+/// The name of the plugin that keeps labelled pods out of the queue.
+pub const HOLDS: &str = "SimulatedHolds";
+/// The name of the plugin that keeps pods of closed namespaces out of the queue.
+pub const CLOSES: &str = "SimulatedCloses";
+/// The name of the plugin that takes its time.
+pub const STAGES: &str = "SimulatedStages";
+
+/// A change of one of the pod's own labels, when `helps` likes its new value.
+fn own_label_change(key: &'static str, helps: fn(Option<&str>) -> bool) -> EventRegistration {
+    EventRegistration::with_hint(
+        EventResource::Pod,
+        ActionType::UPDATE_POD_LABEL,
+        move |_, pod, change| {
+            let before = change.old_pod().and_then(|old| old.labels().get(key));
+            let after = change.new_pod().and_then(|new| new.labels().get(key));
+            Ok(if change.is_about(pod) && before != after && helps(after) {
+                Hint::Queue
+            } else {
+                Hint::Skip
+            })
+        },
+    )
+}

@@ -1,0 +1,91 @@
+//! PreEnqueue plugins beside scheduling gates: one that looks at the pod alone, and one that looks at its namespace.
+
+use super::{CLOSES, HOLDS, own_label_change};
+use crate::shapes::{APP, CLOSED, HOLD, SHUT_OUT, words_of_closed, words_of_hold};
+use berth_api::{Kind, Pod};
+use berth_framework::event::{EventRegistration, Hint};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
+use berth_framework::registry::Extensions;
+use berth_framework::{ActionType, EventResource, FeatureGates, Status};
+use std::sync::Arc;
+
+/// Keeps pods with the label [`HOLD`] out of the queue.
+#[derive(Debug, Default)]
+pub struct Holds;
+
+impl Holds {
+    /// The plugin with its extension points.
+    pub fn extensions() -> Extensions {
+        Extensions::of(Self).pre_enqueue().events().build()
+    }
+}
+
+impl Plugin for Holds {
+    fn name(&self) -> &str {
+        HOLDS
+    }
+}
+
+impl PreEnqueue for Holds {
+    fn pre_enqueue(&self, _cx: &Context<'_>, pod: &Pod) -> Status {
+        match pod.labels().get(HOLD) {
+            Some(reason) => Status::unresolvable(words_of_hold(reason)),
+            None => Status::success(),
+        }
+    }
+}
+
+impl EnqueueExtensions for Holds {
+    /// Another reason is to be told as well.
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![own_label_change(HOLD, |_| true)]
+    }
+}
+
+/// Keeps the pods of the application [`SHUT_OUT`] out of the queue while their namespace has the label [`CLOSED`].
+#[derive(Debug, Default)]
+pub struct Closes;
+
+impl Closes {
+    /// The plugin with its extension points.
+    pub fn extensions() -> Extensions {
+        Extensions::of(Self).pre_enqueue().events().build()
+    }
+}
+
+impl Plugin for Closes {
+    fn name(&self) -> &str {
+        CLOSES
+    }
+}
+
+impl PreEnqueue for Closes {
+    fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
+        let namespace = cx.cluster.namespace_labels(pod.namespace());
+        match namespace.get(CLOSED) {
+            Some(reason) if pod.labels().get(APP) == Some(SHUT_OUT) => {
+                Status::unresolvable(words_of_closed(pod.namespace(), reason))
+            }
+            _ => Status::success(),
+        }
+    }
+}
+
+impl EnqueueExtensions for Closes {
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+        vec![
+            own_label_change(APP, |_| true),
+            EventRegistration::with_hint(
+                EventResource::of_kind(Kind::Namespace),
+                ActionType::ADD | ActionType::UPDATE,
+                |_, pod, change| {
+                    let namespace = change.new_namespace().ok_or("expected a namespace")?;
+                    Ok(match namespace.metadata.name == *pod.namespace() {
+                        true => Hint::Queue,
+                        false => Hint::Skip,
+                    })
+                },
+            ),
+        ]
+    }
+}

@@ -1,0 +1,80 @@
+//! Whether a pod is kept out of the queue, and what its owner is to be told.
+
+use crate::shapes::{APP, CLOSED, HOLD, SCHEDULERS, SHUT_OUT, words_of_closed, words_of_hold};
+use crate::world::Others;
+use berth_api::Pod;
+use std::fmt;
+
+/// The reason that the API server gives for a pod with scheduling gates.
+pub(crate) const GATED: &str = "SchedulingGated";
+/// The reason that a scheduler gives for a pod that anything else keeps out.
+pub(crate) const NOT_READY: &str = "NotReadyForScheduling";
+
+/// Something that keeps a pod out of the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptOut {
+    /// The reason of its condition.
+    pub(crate) reason: &'static str,
+    /// The message of its condition.
+    pub(crate) message: String,
+}
+
+impl KeptOut {
+    /// Whether this is what the condition says.
+    pub(crate) fn is_told(&self, reason: &str, message: &str) -> bool {
+        self.reason == reason && self.message == message
+    }
+}
+
+impl fmt::Display for KeptOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.reason, self.message)
+    }
+}
+
+/// Whether the pod is meant for the scheduler that is judged.
+pub(crate) fn is_ours(pod: &Pod) -> bool {
+    SCHEDULERS[..2].contains(&pod.spec.scheduler_name.as_str())
+}
+
+/// Everything that keeps the pod out, in the order in which the plugins are asked; nothing if it is let in.
+///
+/// The first that turned the pod down has its word told until it changes its mind: nobody is asked anew when another one
+/// would turn the pod down as well by now.
+pub(crate) fn kept_out(pod: &Pod, others: &Others) -> Vec<KeptOut> {
+    let mut all = [gated(pod), held(pod), shut_out(pod, others)];
+    if pod.spec.scheduler_name == SCHEDULERS[1] {
+        // The second scheduler asks in another order.
+        all.reverse();
+    }
+    all.into_iter().flatten().collect()
+}
+
+/// Whether anything keeps the pod out.
+pub(crate) fn is_kept_out(pod: &Pod, others: &Others) -> bool {
+    !kept_out(pod, others).is_empty()
+}
+
+fn gated(pod: &Pod) -> Option<KeptOut> {
+    (!pod.spec.scheduling_gates.is_empty()).then(|| KeptOut {
+        reason: GATED,
+        message: "Scheduling is blocked due to non-empty scheduling gates".to_owned(),
+    })
+}
+
+fn held(pod: &Pod) -> Option<KeptOut> {
+    let reason = pod.labels().get(HOLD)?;
+    Some(KeptOut {
+        reason: NOT_READY,
+        message: words_of_hold(reason),
+    })
+}
+
+fn shut_out(pod: &Pod, others: &Others) -> Option<KeptOut> {
+    let namespace = others.namespace(pod.namespace())?;
+    let reason = namespace.metadata.labels.get(CLOSED)?;
+    (pod.labels().get(APP) == Some(SHUT_OUT)).then(|| KeptOut {
+        reason: NOT_READY,
+        message: words_of_closed(pod.namespace(), reason),
+    })
+}
