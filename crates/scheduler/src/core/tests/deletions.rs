@@ -189,3 +189,26 @@ fn a_binding_that_gives_way_to_a_deletion_has_failed() {
         assert_eq!(w.attempt(), expected, "refused: {refused}");
     }
 }
+
+/// P-20: a pod that is to be deleted is not tried meanwhile. Should the deletion be refused, it is tried again, though its
+/// turn came while it seemed to go.
+#[test]
+fn a_pod_that_is_spared_is_tried_again() {
+    for refused in [true, false] {
+        let mut w = world([fits()]);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        let victim = w.pods["p"].clone();
+        let delete = ApiCall::DeletePod {
+            pod: PodRef::of(&victim),
+            condition: ConditionPatch::of(&victim, "DisruptionTarget", "True", "Because", ""),
+        };
+        w.core.io.call(delete, Duration::ZERO, w.now);
+        w.advance(Duration::ZERO);
+        assert_eq!(w.attempt(), "skipped");
+        assert_eq!(w.place_of("p"), None);
+        w.answer(refused.then_some("an admission webhook says no"));
+        let expected = if refused { "on n1" } else { "idle" };
+        assert_eq!(w.attempt(), expected, "refused: {refused}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::LogLevel;
+use crate::metrics::{Metric, Value};
 use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::CallErrorKind;
@@ -480,7 +481,8 @@ fn every_failure_has_its_own_rejectors() {
     }
 }
 
-/// C-48, edge cases 222 to 225. The pod changes while its cycle is parked.
+/// C-46, C-48, C-49, edge cases 222 to 225. The pod changes while its cycle is parked. Whatever has become of it, the
+/// attempt counts, with the time that it took.
 #[test]
 fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
     type Change = fn(&mut World);
@@ -552,6 +554,15 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
             "{situation}: C-49"
         );
         assert_eq!(w.core.queue().in_flight_len(), 0, "{situation}");
+        let metrics = w.core.metrics();
+        let labels = ["unschedulable", "default-scheduler"];
+        let took = metrics.get(Metric::SchedulingAttemptDuration, &labels);
+        let Some(Value::Histogram(took)) = took else {
+            panic!("{situation}: the attempt was timed");
+        };
+        assert_eq!((took.count(), took.sum), (1, 1.0), "{situation}");
+        let counted = metrics.number(Metric::ScheduleAttempts, &labels);
+        assert_eq!(counted, 1.0, "{situation}");
         if situation == "updated" {
             let (_, info) = w.core.queue().get("default", "p").unwrap();
             assert_eq!(info.pod.labels().get("new"), Some("yes"));

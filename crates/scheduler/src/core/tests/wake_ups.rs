@@ -5,7 +5,7 @@ use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Pod};
 use berth_framework::event::{EventRegistration, Narrowed, Touched};
-use berth_framework::plugin::PermitResult;
+use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
 use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{PodBuilder, fake, node, pod};
 use berth_framework::{ActionType, EventResource, Hint, Status};
@@ -185,5 +185,68 @@ fn a_flight_lasts_while_events_may_help() {
             in_flight > 0,
             "{situation}: {logged} events kept"
         );
+    }
+}
+
+/// a nominated pod that gets another node, or fails for good, needs the promised room no more. Pods of no
+/// higher priority that had to respect the promise are tried again at once, not when the API shows that it is over.
+#[test]
+fn who_was_kept_out_by_a_promise_hears_when_it_ends() {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mood {
+        Unfit,
+        Fits,
+        Breaks,
+    }
+    for (mood, outcome) in [
+        (Mood::Unfit, "0/2"),
+        (Mood::Fits, "on n1"),
+        (Mood::Breaks, "error"),
+    ] {
+        let changed = Arc::new(AtomicBool::new(false));
+        let has_changed = changed.clone();
+        // The nominee is kept from n2, and at first from n1; the other pod is kept from n1.
+        let picky = fake("Picky")
+            .filter(move |_, pod, node| {
+                let mood = match has_changed.load(Ordering::Relaxed) {
+                    true => mood,
+                    false => Mood::Unfit,
+                };
+                match (pod.pod.name().as_str(), node.name().as_str(), mood) {
+                    ("nominee", _, Mood::Breaks) => Status::error("oops"),
+                    ("nominee", "n1", Mood::Fits) | ("other", "n2", _) => Status::success(),
+                    _ => Status::unschedulable("no"),
+                }
+            })
+            .post_filter(|_, _, _, _| {
+                PostFilterStep::Done(PostFilterResult {
+                    status: Status::unschedulable("no room to make"),
+                    nominating: Nominating::Keep,
+                })
+            })
+            .events(Vec::new);
+        let mut w = world([fits(), picky]);
+        w.applied(node("n1").capacity("1", "1Gi", "9").object());
+        w.applied(node("n2").capacity("1", "1Gi", "9").object());
+        w.pod(
+            pod("nominee")
+                .priority(5)
+                .nominated("n2")
+                .request("cpu", "1"),
+        );
+        assert!(w.attempt().starts_with("0/2"));
+        w.pod(pod("other").priority(1).request("cpu", "1"));
+        assert!(w.attempt().starts_with("0/2"));
+        w.answer_all();
+        assert_eq!(w.place_of("other"), Some(QueuedIn::Unschedulable));
+        changed.store(true, Ordering::Relaxed);
+        let nominee = w.core.cache().effective("uid-nominee").cloned();
+        w.core.activate(&[nominee.expect("it is there")], w.now);
+        assert!(w.attempt().starts_with(outcome));
+        let place = match mood {
+            Mood::Unfit => QueuedIn::Unschedulable,
+            Mood::Fits | Mood::Breaks => QueuedIn::Backoff,
+        };
+        assert_eq!(w.place_of("other"), Some(place), "{outcome}");
     }
 }

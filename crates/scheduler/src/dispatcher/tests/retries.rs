@@ -308,7 +308,8 @@ fn a_status_that_denies_a_binding_is_not_repeated() {
     }
 }
 
-/// A victim that is gone before it is deleted is as good as deleted; who asked is told all the same.
+/// P-17: a victim that is gone before it is deleted is as good as deleted, also until the watch tells of it; who asked is
+/// told all the same.
 #[test]
 fn deleting_what_is_gone_succeeds() {
     for (answer, done) in [(NotFound, true), (Refused, false)] {
@@ -322,5 +323,7 @@ fn deleting_what_is_gone_succeeds() {
             let kind = finished.result.as_ref().map_err(|e| e.kind);
             assert_eq!(kind, Err(answer));
         }
+        let seen = desk.dispatcher.effective(&pod("p").arc());
+        assert_eq!(seen.is_terminating(), done, "{answer:?}");
     }
 }
