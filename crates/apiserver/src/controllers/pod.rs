@@ -44,6 +44,26 @@ pub(crate) fn available_from(pod: &Value, min_ready_seconds: i32) -> Option<Time
         .ok()
 }
 
+/// The name of the resource claim that was made for an entry of the pod's spec: `Some(None)` when none was needed, and
+/// nothing while that is open.
+pub(crate) fn made_for<'p>(pod: &'p Value, entry: &str) -> Option<Option<&'p str>> {
+    let mut made = items(&pod["status"]["resourceClaimStatuses"]).iter();
+    let made = made.find(|made| made["name"] == entry)?;
+    Some(made["resourceClaimName"].as_str())
+}
+
+/// The names of the resource claims that a pod uses, as far as they are known.
+pub(crate) fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
+    let entries = items(&pod["spec"]["resourceClaims"]).iter();
+    let extended = pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"].as_str();
+    entries
+        .filter_map(|entry| match entry["resourceClaimName"].as_str() {
+            Some(name) => Some(name),
+            None => made_for(pod, entry["name"].as_str()?)?,
+        })
+        .chain(extended)
+}
+
 /// The greatest restart count of its containers.
 pub(crate) fn max_restarts(pod: &Value) -> i64 {
     items(&pod["status"]["containerStatuses"])

@@ -18,10 +18,9 @@ mod pod;
 mod tests;
 
 use super::object::{
-    Key, Kind, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, controller_of, items,
+    Key, Kind, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, controller_of, items, name, namespace,
 };
-use super::object::{name, namespace};
-use super::pod::{is_terminal, node_name};
+use super::pod::{claims_of, is_terminal, node_name};
 use super::runtime::{Context, Controller, Difference, Index, Watch, watching};
 use crate::access::{AccessError, GroupResource};
 use serde_json::Value;
@@ -49,26 +48,6 @@ type Cx = Context<Work>;
 /// Whether the pod does not use its claims, and will not any more.
 fn is_done(pod: &Value) -> bool {
     is_terminal(pod) || (super::object::is_deleting(pod) && node_name(pod).is_none())
-}
-
-/// The name of the claim that was made for an entry of the pod's spec: `Some(None)` when none was needed, and nothing
-/// while that is open.
-fn made_for<'p>(pod: &'p Value, entry: &str) -> Option<Option<&'p str>> {
-    let mut made = items(&pod["status"]["resourceClaimStatuses"]).iter();
-    let made = made.find(|made| made["name"] == entry)?;
-    Some(made["resourceClaimName"].as_str())
-}
-
-/// The claims that a pod uses, as far as they are known.
-pub(super) fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
-    let entries = items(&pod["spec"]["resourceClaims"]).iter();
-    let extended = pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"].as_str();
-    entries
-        .filter_map(|entry| match entry["resourceClaimName"].as_str() {
-            Some(name) => Some(name),
-            None => made_for(pod, entry["name"].as_str()?)?,
-        })
-        .chain(extended)
 }
 
 /// The pod that a claim was made for: its key and UID.

@@ -4,10 +4,10 @@ use super::super::object::{
     Key, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, annotation, controller_reference,
     controller_uid, is_deleting, items, name, namespace, set, set_annotation, uid,
 };
-use super::super::pod::node_name;
+use super::super::pod::{claims_of, made_for, node_name};
 use super::super::replicaset::is_namespace_terminating;
 use super::super::runtime::{EventType, Index};
-use super::{Cx, POD_CLAIM_NAME, claims_of, is_done, made_for};
+use super::{Cx, POD_CLAIM_NAME, is_done};
 use crate::access::{AccessError, Object};
 use serde_json::{Value, json};
 

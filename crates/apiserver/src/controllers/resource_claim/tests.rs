@@ -3,6 +3,7 @@
 use super::super::object::{EVENT, annotation, has_finalizer, set, uid};
 use super::super::runtime::Handle;
 use super::super::testing::{Fake, eventually, pass};
+use super::super::pod::made_for;
 use super::*;
 use crate::access::{Access, DeleteOptions, Object};
 use serde_json::json;

@@ -6,7 +6,7 @@
 
 use crate::access::{Change, Object};
 use crate::controllers::object::{self, Key};
-use crate::controllers::resource_claim::claims_of;
+use crate::controllers::pod::claims_of;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use std::collections::BTreeSet;
