@@ -48,14 +48,15 @@ pub trait Strategy: Send + Sync {
         keep_other_half(new, old, subresource);
     }
 
-    /// Errors of a change, in upstream's order. Metadata is checked generically.
+    /// Errors of a change, in upstream's order: those of a new object, unless the kind has rules of its own. Metadata
+    /// is checked generically.
     fn validate_update(
         &self,
-        _new: &Value,
+        new: &Value,
         _old: &Value,
         _subresource: Subresource,
     ) -> Vec<FieldError> {
-        Vec::new()
+        self.validate(new)
     }
 
     /// Whether deleting this object waits (a pod that a node still runs): the grace period in seconds, or

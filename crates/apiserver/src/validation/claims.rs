@@ -48,9 +48,7 @@ fn validate_spec(errors: &mut Errors, spec: &Value, path: &Path) {
     let path = path.child("devices");
     let requests = devices.items("requests");
     let at = path.child("requests");
-    if requests.len() > REQUESTS_MAX {
-        errors.too_many(&at, requests.len(), REQUESTS_MAX);
-    }
+    errors.check_at_most(&at, requests.len(), REQUESTS_MAX);
     let mut seen = HashSet::new();
     for (i, request) in requests.iter().enumerate() {
         let at = at.index(i);
@@ -70,9 +68,7 @@ fn validate_spec(errors: &mut Errors, spec: &Value, path: &Path) {
             (Some(exactly), []) => validate_request(errors, exactly, &at.child("exactly")),
             (None, alternatives) => {
                 let at = at.child("firstAvailable");
-                if alternatives.len() > ALTERNATIVES_MAX {
-                    errors.too_many(&at, alternatives.len(), ALTERNATIVES_MAX);
-                }
+                errors.check_at_most(&at, alternatives.len(), ALTERNATIVES_MAX);
                 let mut seen = HashSet::new();
                 for (i, alternative) in alternatives.iter().enumerate() {
                     validate_request_name(errors, alternative, &mut seen, &at.index(i));
@@ -96,9 +92,7 @@ fn validate_spec(errors: &mut Errors, spec: &Value, path: &Path) {
     for list in ["constraints", "config"] {
         let at = path.child(list);
         let entries = devices.items(list);
-        if entries.len() > REQUESTS_MAX {
-            errors.too_many(&at, entries.len(), REQUESTS_MAX);
-        }
+        errors.check_at_most(&at, entries.len(), REQUESTS_MAX);
         for (i, entry) in entries.iter().enumerate() {
             for (j, name) in entry.strings("requests").iter().enumerate() {
                 if !known.contains(*name) {
@@ -121,11 +115,7 @@ fn validate_request_name<'a>(
 ) {
     let name = request.text("name");
     let at = path.child("name");
-    if name.is_empty() {
-        errors.required(&at, "");
-    } else {
-        errors.each_invalid(&at, name, names::dns_label(name));
-    }
+    errors.check_name(&at, name, names::dns_label);
     if !seen.insert(name) {
         errors.duplicate(path, name);
     }
@@ -134,11 +124,7 @@ fn validate_request_name<'a>(
 fn validate_request(errors: &mut Errors, request: &Value, path: &Path) {
     let class = request.text("deviceClassName");
     let at = path.child("deviceClassName");
-    if class.is_empty() {
-        errors.required(&at, "");
-    } else {
-        errors.each_invalid(&at, class, names::dns_subdomain(class));
-    }
+    errors.check_name(&at, class, names::dns_subdomain);
     validate_selectors(errors, request, path);
     let count = request.int("count");
     match request.text("allocationMode") {
@@ -201,9 +187,7 @@ impl Strategy for ResourceClaimStrategy {
         let after = new.field("status").unwrap_or(&empty);
         let holders = after.items("reservedFor");
         let at = path.child("reservedFor");
-        if holders.len() > CONSUMERS_MAX {
-            errors.too_many(&at, holders.len(), CONSUMERS_MAX);
-        }
+        errors.check_at_most(&at, holders.len(), CONSUMERS_MAX);
         let mut seen = HashSet::new();
         for (i, holder) in holders.iter().enumerate() {
             for field in ["resource", "name", "uid"] {

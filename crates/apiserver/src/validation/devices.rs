@@ -24,9 +24,7 @@ const POOL_NAME_MAX: usize = 253;
 pub(super) fn validate_selectors(errors: &mut Errors, of: &Value, path: &Path) {
     let selectors = of.items("selectors");
     let path = path.child("selectors");
-    if selectors.len() > LIST_MAX {
-        errors.too_many(&path, selectors.len(), LIST_MAX);
-    }
+    errors.check_at_most(&path, selectors.len(), LIST_MAX);
     for (i, selector) in selectors.iter().enumerate() {
         let at = path.index(i).child("cel");
         match selector.field("cel") {
@@ -65,9 +63,7 @@ impl Strategy for DeviceClassStrategy {
         let (spec, path) = (spec_of(object), Path::new("spec"));
         validate_selectors(&mut errors, spec, &path);
         let (config, at) = (spec.items("config"), path.child("config"));
-        if config.len() > LIST_MAX {
-            errors.too_many(&at, config.len(), LIST_MAX);
-        }
+        errors.check_at_most(&at, config.len(), LIST_MAX);
         for (i, entry) in config.iter().enumerate() {
             let at = at.index(i).child("opaque");
             match entry.field("opaque") {
@@ -78,15 +74,6 @@ impl Strategy for DeviceClassStrategy {
             }
         }
         errors.into_vec()
-    }
-
-    fn validate_update(
-        &self,
-        new: &Value,
-        _old: &Value,
-        _subresource: Subresource,
-    ) -> Vec<FieldError> {
-        self.validate(new)
     }
 }
 
@@ -161,18 +148,12 @@ fn validate_pool(errors: &mut Errors, pool: &Value, path: &Path) {
 fn validate_devices(errors: &mut Errors, spec: &Value, path: &Path) {
     let devices = spec.items("devices");
     let path = path.child("devices");
-    if devices.len() > DEVICES_MAX {
-        errors.too_many(&path, devices.len(), DEVICES_MAX);
-    }
+    errors.check_at_most(&path, devices.len(), DEVICES_MAX);
     let mut seen = HashSet::new();
     for (i, device) in devices.iter().enumerate() {
         let path = path.index(i);
         let (name, at) = (device.text("name"), path.child("name"));
-        if name.is_empty() {
-            errors.required(&at, "");
-        } else {
-            errors.each_invalid(&at, name, names::dns_label(name));
-        }
+        errors.check_name(&at, name, names::dns_label);
         if !seen.insert(name) {
             errors.duplicate(&at, name);
         }

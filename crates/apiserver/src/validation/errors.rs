@@ -281,8 +281,25 @@ impl Errors {
         self.push(ErrorType::TooLong, path, None, detail);
     }
 
-    /// The list has more than `items_max` entries.
-    pub(crate) fn too_many(&mut self, path: &Path, items: usize, items_max: usize) {
+    /// A name that has to be there, and that `check` finds nothing wrong with.
+    pub(crate) fn check_name(
+        &mut self,
+        path: &Path,
+        name: &str,
+        check: impl FnOnce(&str) -> Vec<String>,
+    ) {
+        if name.is_empty() {
+            self.required(path, "");
+        } else {
+            self.each_invalid(path, name, check(name));
+        }
+    }
+
+    /// The list may have no more than `items_max` entries.
+    pub(crate) fn check_at_most(&mut self, path: &Path, items: usize, items_max: usize) {
+        if items <= items_max {
+            return;
+        }
         let unit = if items_max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {items_max} {unit}");
         let shown = Shown(items.to_string());
@@ -351,7 +368,8 @@ mod tests {
             .key("k")
             .child("name");
         errors.not_supported(&path, "x", &["a", "b"]);
-        errors.too_many(&path, 3, 1);
+        errors.check_at_most(&path, 3, 1);
+        errors.check_at_most(&path, 1, 1);
         errors.required(&Path::new(""), "");
         let printed: Vec<String> = errors.into_vec().iter().map(ToString::to_string).collect();
         assert_eq!(

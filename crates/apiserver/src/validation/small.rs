@@ -114,15 +114,6 @@ impl Strategy for LeaseStrategy {
         }
         errors.into_vec()
     }
-
-    fn validate_update(
-        &self,
-        new: &Value,
-        _old: &Value,
-        _subresource: Subresource,
-    ) -> Vec<FieldError> {
-        self.validate(new)
-    }
 }
 
 /// The strategy of PriorityClasses.
@@ -327,15 +318,6 @@ impl Strategy for EventStrategy {
             errors.invalid(&Path::new("type"), "", format!("has invalid value: {kind}"));
         }
         errors.into_vec()
-    }
-
-    fn validate_update(
-        &self,
-        new: &Value,
-        _old: &Value,
-        _subresource: Subresource,
-    ) -> Vec<FieldError> {
-        self.validate(new)
     }
 }
 

@@ -303,9 +303,7 @@ fn validate_restart_policy(errors: &mut Errors, container: &Value, path: &Path) 
         Some(other) => errors.not_supported(&policy_path, other, RESTART_POLICIES),
     }
     let path = path.child("restartPolicyRules");
-    if rules.len() > 20 {
-        errors.too_many(&path, rules.len(), 20);
-    }
+    errors.check_at_most(&path, rules.len(), 20);
     for (i, rule) in rules.iter().enumerate() {
         let path = path.index(i);
         match rule.text("action") {
@@ -324,8 +322,6 @@ fn validate_restart_policy(errors: &mut Errors, container: &Value, path: &Path) 
             other => errors.not_supported(&path.child("operator"), other, &["In", "NotIn"]),
         }
         let values = codes.items("values").len();
-        if values > 255 {
-            errors.too_many(&path.child("values"), values, 255);
-        }
+        errors.check_at_most(&path.child("values"), values, 255);
     }
 }

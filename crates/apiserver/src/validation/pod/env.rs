@@ -64,11 +64,7 @@ pub(crate) fn validate_env(errors: &mut Errors, vars: &[Value], path: &Path) {
     for (i, var) in vars.iter().enumerate() {
         let path = path.index(i);
         let name = var.text("name");
-        if name.is_empty() {
-            errors.required(&path.child("name"), "");
-        } else {
-            errors.each_invalid(&path.child("name"), name, names::env_var_name(name));
-        }
+        errors.check_name(&path.child("name"), name, names::env_var_name);
         if let Some(from) = var.field("valueFrom") {
             validate_value_from(errors, var, from, &path.child("valueFrom"));
         }
@@ -92,11 +88,7 @@ fn validate_value_from(errors: &mut Errors, var: &Value, from: &Value, path: &Pa
             let name = reference.text("name");
             errors.each_invalid(&path.child("name"), name, names::dns_subdomain(name));
             let key = reference.text("key");
-            if key.is_empty() {
-                errors.required(&path.child("key"), "");
-            } else {
-                errors.each_invalid(&path.child("key"), key, names::config_key(key));
-            }
+            errors.check_name(&path.child("key"), key, names::config_key);
         }
     }
     if let Some(reference) = from.field("fileKeyRef") {
@@ -144,11 +136,7 @@ pub(crate) fn validate_env_from(errors: &mut Errors, sources: &[Value], path: &P
                 given += 1;
                 let path = entry.child(kind).child("name");
                 let name = reference.text("name");
-                if name.is_empty() {
-                    errors.required(&path, "");
-                } else {
-                    errors.each_invalid(&path, name, names::dns_subdomain(name));
-                }
+                errors.check_name(&path, name, names::dns_subdomain);
             }
         }
         if given == 0 {

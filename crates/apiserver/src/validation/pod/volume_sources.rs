@@ -100,11 +100,7 @@ pub(crate) fn validate(
             if let Some(secret) = value.field("nodePublishSecretRef") {
                 let name = secret.text("name");
                 let at = at.child("nodePublishSecretRef").child("name");
-                if name.is_empty() {
-                    errors.required(&at, "");
-                } else {
-                    errors.each_invalid(&at, name, names::dns_subdomain(name));
-                }
+                errors.check_name(&at, name, names::dns_subdomain);
             }
         }
         "image" => {

@@ -78,11 +78,7 @@ pub(crate) fn validate<'a>(
         let name = volume.text("name");
         let mut own = Errors::new();
         validate_source(&mut own, volume, name, pod_name, &path);
-        if name.is_empty() {
-            own.required(&name_path, "");
-        } else {
-            own.each_invalid(&name_path, name, names::dns_label(name));
-        }
+        own.check_name(&name_path, name, names::dns_label);
         if sound.contains_key(name) {
             own.duplicate(&name_path, name);
         }
