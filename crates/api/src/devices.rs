@@ -32,14 +32,6 @@ impl ResourceClaim {
     pub fn is_allocated(&self) -> bool {
         self.status.allocation.is_some()
     }
-
-    /// Whether the claim is held for the pod (or whatever else) with this UID.
-    pub fn is_reserved_for(&self, uid: &str) -> bool {
-        self.status
-            .reserved_for
-            .iter()
-            .any(|holder| holder.uid == *uid)
-    }
 }
 
 /// What is wanted of devices.
@@ -86,7 +78,8 @@ pub struct RequestedDevices {
     pub device_class_name: Str,
 }
 
-/// What has become of a claim. Two are equal exactly when nothing in them differs, what is not read included.
+/// What has become of a claim. Two that are alike are equal. Two that differ, be it in what is not read, are not, unless
+/// the digests of the two happen to be the same, which is as good as never by chance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimStatus {
@@ -99,55 +92,16 @@ pub struct ResourceClaimStatus {
     pub devices: Digest,
 }
 
-/// How many may hold a claim at a time; the API refuses more.
-pub const RESERVED_FOR_MAX: usize = 256;
-
 /// The devices of a claim, and from where they can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllocationResult {
     /// The devices.
-    #[serde(deserialize_with = "null_default")]
-    pub devices: AllocatedDevices,
+    pub devices: Digest,
     /// The nodes on which the devices can be used; absent for all.
     pub node_selector: Option<NodeSelector>,
     /// When they were set aside.
     pub allocation_timestamp: Digest,
-}
-
-/// The devices of a claim.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AllocatedDevices {
-    /// Whether some device has to be made ready before a pod is bound that uses it.
-    pub have_binding_conditions: bool,
-    /// Everything that is said of them.
-    pub digest: Digest,
-}
-
-impl<'de> Deserialize<'de> for AllocatedDevices {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase", default)]
-        struct Devices {
-            #[serde(deserialize_with = "null_default")]
-            results: Vec<Device>,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase", default)]
-        struct Device {
-            #[serde(deserialize_with = "null_default")]
-            binding_conditions: Vec<Str>,
-        }
-        let raw = Value::deserialize(deserializer)?;
-        let digest = Digest::of(&raw);
-        let devices: Option<Devices> =
-            serde_json::from_value(raw).map_err(serde::de::Error::custom)?;
-        let mut results = devices.unwrap_or_default().results.into_iter();
-        Ok(Self {
-            have_binding_conditions: results.any(|device| !device.binding_conditions.is_empty()),
-            digest,
-        })
-    }
 }
 
 /// Who holds a claim.
@@ -168,8 +122,9 @@ pub struct ConsumerReference {
     pub uid: Str,
 }
 
-/// Stands for a part of an object of which no more is asked than whether it has changed. What is absent, null or an
-/// empty list or object is the same; so are objects whose fields stand in another order.
+/// Stands for a part of an object of which no more is asked than whether it has changed: a hash of 64 bits, so that equal
+/// parts have equal digests, and others different ones but for a rare accident. What is absent, null or an empty list or
+/// object is the same; so are objects whose fields stand in another order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Digest(u64);
 
@@ -291,21 +246,19 @@ mod tests {
 
     #[test]
     fn what_a_claim_says_of_its_holders_and_devices_is_read() {
-        let conditions = json!({"devices": {"results": [{"device": "a"}, {"device": "b", "bindingConditions": ["x"]}]}});
-        for (allocation, waits) in [
-            (json!({}), false),
-            (json!({"devices": {"results": [{"device": "a"}]}}), false),
-            (conditions, true),
+        for (allocation, is_allocated) in [
+            (Value::Null, false),
+            (json!({}), true),
+            (json!({"devices": {"results": [{"device": "a"}]}}), true),
         ] {
             let json = json!({"status": {
                 "allocation": allocation,
                 "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
             }});
             let claim: ResourceClaim = serde_json::from_value(json).expect("a claim");
-            assert!(claim.is_allocated());
-            assert!(claim.is_reserved_for("u") && !claim.is_reserved_for("v"));
-            let allocation = claim.status.allocation.expect("an allocation");
-            assert_eq!(allocation.devices.have_binding_conditions, waits);
+            assert_eq!(claim.is_allocated(), is_allocated, "{allocation}");
+            let holder = &claim.status.reserved_for[0];
+            assert_eq!((holder.name.as_str(), holder.uid.as_str()), ("p", "u"));
         }
     }
 }
