@@ -55,6 +55,14 @@ fn the_cheapest_node_is_chosen() {
             "b: z",
         ),
         (
+            "fewest victims, though the other one adds nothing",
+            two(
+                vec![plain("x", 5, 2), plain("y", i32::MIN, 2)],
+                vec![plain("z", 5, 4)],
+            ),
+            "b: z",
+        ),
+        (
             "latest start",
             two(
                 vec![started_at("x", 1, 4, 1)],

@@ -61,6 +61,20 @@ fn who_may_not_preempt() {
             Nominating::Set("n".into()),
         ),
         (
+            "its victim has been told, and does not go yet",
+            pod(
+                "victim",
+                1,
+                4,
+                json!({"status": {"conditions": [
+                    {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+                ]}}),
+            ),
+            nominated(4),
+            "n: victim",
+            Nominating::Set("n".into()),
+        ),
+        (
             "one that is as important is going",
             going_as(10, "True", "PreemptionByScheduler"),
             nominated(4),

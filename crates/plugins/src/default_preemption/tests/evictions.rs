@@ -124,8 +124,8 @@ fn attempts_and_victims_are_counted() {
     }
 }
 
-/// P-19: without the gate every eviction is waited for, one that fails ends it, and what is said of a victim is said
-/// when it goes.
+/// P-12, P-19: without the gate every eviction is waited for, the more important victim first; one that fails ends it,
+/// and what is said of a victim is said when it goes.
 #[test]
 fn without_the_gate_evictions_are_waited_for() {
     let failed = |kind: CallErrorKind| Wake::Call(Err(CallError::new(kind, "no")));
@@ -172,10 +172,49 @@ fn without_the_gate_evictions_are_waited_for() {
                 assert_eq!(result.nominating, Nominating::Keep);
             }
         }
-        assert_eq!(outbox.calls.len(), 2);
+        let told_to_go = outbox.calls.iter().map(|call| call.object().name);
+        assert_eq!(told_to_go.collect::<Vec<_>>(), ["b", "a"]);
         assert_eq!(outbox.events.len(), told);
         assert_eq!(outbox.preemptions.len(), 0);
     }
+}
+
+/// P-3: without the gate, a preemptor that goes while it waits for one eviction needs no other.
+#[test]
+fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
+    let mut world = world(vec![("n", vec![plain("a", 1, 2), plain("b", 2, 2)])]);
+    world.features = world
+        .features
+        .with(Feature::SchedulerAsyncPreemption, false);
+    let pod = PodInfo::new(Arc::new(plain("p", 10, 4)));
+    world.cluster.pods.insert("p".into(), pod.pod.clone());
+    let (now, features) = (world.now, world.features);
+    let mut trial = Trial::new(&mut world, &pod);
+    let before = trial.statuses();
+    let mut outbox = Recorder::default();
+    let plugin = DefaultPreemption::default();
+    let mut cx = PostFilterContext {
+        now,
+        features: &features,
+        outbox: &mut outbox,
+        dry_run: &mut trial,
+    };
+    let step = plugin.start_post_filter(&mut cx, &pod, &before);
+    assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
+    trial.world.cluster.pods.remove("p");
+    let mut cx = PostFilterContext {
+        now,
+        features: &features,
+        outbox: &mut outbox,
+        dry_run: &mut trial,
+    };
+    let step = plugin.resume_post_filter(&mut cx, &pod, &before, Wake::Call(Ok(())));
+    let PostFilterStep::Done(result) = step else {
+        panic!("it is over: {step:?}");
+    };
+    assert_eq!(result.status.message(), "preemption: pod \"p\" not found");
+    assert_eq!(result.nominating, Nominating::Keep);
+    assert_eq!((outbox.calls.len(), outbox.events.len()), (1, 1));
 }
 
 /// P-19, P-24, case 241: without the gate, too, one that goes already is not told again, all victims are counted, and

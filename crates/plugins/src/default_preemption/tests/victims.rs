@@ -63,6 +63,12 @@ fn as_few_and_as_unimportant_pods_as_possible_go() {
             "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.",
         ),
         (
+            "equal priority beside a lower one",
+            vec![plain("a", 10, 2), plain("b", 1, 2)],
+            4,
+            "preemption: 0/1 nodes are available: 1 Insufficient cpu.",
+        ),
+        (
             "not enough",
             vec![plain("low", 1, 1), plain("high", 20, 3)],
             2,
@@ -171,7 +177,10 @@ fn budgets_are_spared_where_possible() {
         (
             "pods without labels have no budget",
             with_budget(
-                world(vec![("n", vec![plain("a", 5, 2), plain("b", 1, 2)])]),
+                world(vec![(
+                    "n",
+                    vec![labelled("a", 5, 2, "web"), plain("b", 1, 2)],
+                )]),
                 {
                     let mut absent = budget("x", "db", 0, &[]);
                     let lacks =
