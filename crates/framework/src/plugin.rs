@@ -218,6 +218,14 @@ pub trait DryRun {
     /// Remembers what was found out about a node: something that depends on the pod's shape, the node, its pods and
     /// the promises of it, and the disruption budgets. May be forgotten at any time. Not while something is supposed.
     fn remember(&mut self, _node: Slot, _value: Box<dyn Any + Send + Sync>) {}
+    /// The cluster has changed while the cycle was parked: PreFilter runs anew, and what plugins kept until then is
+    /// gone. Returns a node that turns out to have room for the pod as things stand, among those for which `may` holds.
+    ///
+    /// # Errors
+    /// PreFilter turns the pod down on every node now, or something broke.
+    fn look_again(&mut self, _may: &dyn Fn(Slot) -> bool) -> Result<Option<Slot>, Status> {
+        Ok(None)
+    }
     /// The pods that were promised a node and are not on it yet.
     fn nominated_to(&self, _node: Slot) -> Vec<Arc<PodInfo>> {
         Vec::new()

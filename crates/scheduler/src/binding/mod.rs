@@ -7,6 +7,7 @@ mod extender;
 mod permits;
 mod pre_bind;
 
+pub(crate) use extender::Binders;
 pub(crate) use permits::{Holding, PERMIT_WAIT_MAX, Permits};
 
 use crate::core::{LogLevel, Moment, Scheduler, WaitId, Waiter};
@@ -44,6 +45,11 @@ enum Stage {
         groups: Vec<SmallVec<[usize; 2]>>,
         /// Those of the present group that wait.
         running: SmallVec<[Running; 2]>,
+    },
+    /// An extender is to bind the pod when it is this binding's turn.
+    Turn {
+        /// Its place.
+        at: usize,
     },
     /// An extender binds the pod.
     Extender {
@@ -201,8 +207,15 @@ impl Scheduler {
         };
         // From here on nobody can stop it (C-42).
         self.io.permits.release(binding.placed.pod.pod.uid());
-        binding.stage_began = Moment::new(now, &*self.stopwatch);
         self.bind_by_extender(id, 0, now);
+    }
+
+    /// No extender binds the pod: the Bind plugins do.
+    fn bind_by_plugins(&mut self, id: u64, now: Time) {
+        if let Some(binding) = self.bindings.get_mut(&id) {
+            binding.stage_began = Moment::new(now, &*self.stopwatch);
+            self.run_bind(id, 0, None, now);
+        }
     }
 
     /// The wait of the Bind plugin, or of the extender that binds, has ended.
@@ -387,7 +400,7 @@ impl Scheduler {
                     self.waits.end(running.wait);
                 }
             }
-            Stage::Extender { .. } | Stage::Bind { .. } => {}
+            Stage::Turn { .. } | Stage::Extender { .. } | Stage::Bind { .. } => {}
         }
         Some(binding)
     }

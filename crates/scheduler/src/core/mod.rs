@@ -31,7 +31,7 @@ pub(crate) use numbers::{Moment, Timing};
 pub(crate) use preemptions::Preemptions;
 pub(crate) use waits::{WaitId, Waiter, Waits};
 
-use crate::binding::Binding;
+use crate::binding::{Binders, Binding};
 use crate::cache::Cache;
 use crate::cycle::{Outcome, Parked, Returning};
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
@@ -123,6 +123,8 @@ pub struct Scheduler {
     pub(crate) bindings: FxHashMap<u64, Box<Binding>>,
     pub(crate) binding_of: FxHashMap<Str, u64>,
     pub(crate) next_binding: u64,
+    /// The bindings that extenders carry out.
+    pub(crate) binders: Binders,
     /// Pods that return to the queue when their status is written (gate SchedulerAsyncAPICalls off).
     pub(crate) returning: FxHashMap<CallId, Returning>,
     /// Calls whose failure has to be told to the queue (KEP-5501).
@@ -185,6 +187,7 @@ impl Scheduler {
             bindings: FxHashMap::default(),
             binding_of: FxHashMap::default(),
             next_binding: 0,
+            binders: Binders::new(options.dispatcher.in_flight_max),
             returning: FxHashMap::default(),
             reporting: FxHashMap::default(),
             postponed: FxHashMap::default(),
@@ -282,7 +285,12 @@ impl Scheduler {
 
     /// Whether [`Scheduler::schedule_one`] would try a pod now.
     pub fn has_pod_to_try(&self) -> bool {
-        self.parked.is_none() && !self.io.dispatcher.is_saturated() && self.queue.is_poppable()
+        self.parked.is_none() && !self.is_saturated() && self.queue.is_poppable()
+    }
+
+    /// Whether so much is on its way that no pod is tried: its calls would be refused, its binding would have to wait.
+    pub(crate) fn is_saturated(&self) -> bool {
+        self.io.dispatcher.is_saturated() || self.binders.is_saturated()
     }
 
     // --- to look at ----------------------------------------------------------------------------------------
@@ -335,6 +343,7 @@ impl Scheduler {
         self.cache.check()?;
         self.queue.check()?;
         self.preemptions.check()?;
+        self.check_binders()?;
         if self.bindings.len() != self.binding_of.len() {
             return Err(format!(
                 "{} bindings, {} pods that are being bound",

@@ -3,13 +3,12 @@
 //! The plugins filter first, then each extender in turn is asked about the nodes that are left; then the plugins score,
 //! and all extenders that score are asked at once. While an answer is awaited the cycle is parked. Events still apply
 //! meanwhile, so when it goes on after the nodes have changed, those that are left are filtered again; and when none is
-//! left, those that the plugins had turned down. No node is asked about twice.
+//! left, those that the plugins had turned down. No extender is asked again about a node that one of them has turned
+//! down.
 
 use super::{Attempt, CycleResult, ParkedAt};
 use crate::core::{LogLevel, Scheduler, WaitId, Waiter};
-use crate::evaluator::{
-    Diagnosis, Evaluation, Found, Placement, PreFiltered, choose, insert_sorted, unfit,
-};
+use crate::evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_sorted, unfit};
 use crate::extenders::{Totals, add_scores, narrow};
 use berth_api::{Str, Time};
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, job};
@@ -26,8 +25,8 @@ pub(super) struct Search {
     diagnosis: Diagnosis,
     /// How often the plugins have filtered all nodes.
     rounds: usize,
-    /// The nodes that the extenders were asked about, beside the nominated one alone.
-    asked: FxHashSet<Str>,
+    /// The nodes that an extender has turned down, when asked about all.
+    turned_down: FxHashSet<Str>,
     /// What they said of nodes.
     said: Vec<(Str, Status)>,
     /// The nodes that are left.
@@ -67,7 +66,7 @@ impl Search {
         Self {
             diagnosis,
             rounds: 0,
-            asked: FxHashSet::default(),
+            turned_down: FxHashSet::default(),
             said: Vec::new(),
             slots: Vec::new(),
             names: Arc::default(),
@@ -175,7 +174,7 @@ impl Scheduler {
         search.searched = nodes.changes_end();
         slots.retain(|slot| {
             let name = nodes.get(*slot).map(|view| view.name().clone());
-            name.is_some_and(|name| search.asked.insert(name))
+            name.is_some_and(|name| !search.turned_down.contains(&name))
         });
         search.slots = slots;
         search.visited = visited;
@@ -206,7 +205,7 @@ impl Scheduler {
             let status = Status::error("the nodes keep changing while extenders are asked");
             return Next::Found(Found::Failed(status));
         }
-        Self::forget_evaluation(attempt);
+        attempt.evaluation.begin_anew();
         match self.evaluator(attempt, now).possible() {
             Ok((possible, diagnosis)) => {
                 search.diagnosis = diagnosis;
@@ -214,13 +213,6 @@ impl Scheduler {
             }
             Err(found) => Next::Found(found),
         }
-    }
-
-    /// What the plugins keep about the pod has become old.
-    fn forget_evaluation(attempt: &mut Attempt) {
-        let tally = std::mem::take(&mut attempt.evaluation.tally);
-        attempt.evaluation = Evaluation::default();
-        attempt.evaluation.tally = tally;
     }
 
     /// Asks the next extender that filters about the nodes that are left.
@@ -357,6 +349,9 @@ impl Scheduler {
         wake: Wake,
         now: Time,
     ) {
+        if self.drops_deleting(&attempt) {
+            return;
+        }
         let next = match self.take_filtered(&mut search, wake) {
             Ok(()) => self.resumed(&mut attempt, search, now),
             Err(status) => Next::Found(Found::Failed(status)),
@@ -380,6 +375,11 @@ impl Scheduler {
         match said {
             Ok(said) => {
                 search.is_narrowed |= said.nodes.len() < search.names.len();
+                if search.promised.is_none() {
+                    let left: FxHashSet<&Str> = said.nodes.iter().collect();
+                    let gone = search.names.iter().filter(|name| !left.contains(name));
+                    search.turned_down.extend(gone.cloned());
+                }
                 search.names = said.nodes.into();
                 search.said.extend(said.statuses);
             }
@@ -389,8 +389,7 @@ impl Scheduler {
             // The other nodes are tried then (C-16).
             Err(error) if search.promised.is_some() => {
                 search.names = Arc::default();
-                let text = format!("Evaluation failed on nominated node: {error}");
-                self.io.log(LogLevel::Error, text);
+                self.log_broken_nomination(&error);
             }
             Err(error) => return Err(Status::error(error)),
         }
@@ -428,6 +427,9 @@ impl Scheduler {
             return;
         };
         let mut attempt = parked.attempt;
+        if self.drops_deleting(&attempt) {
+            return;
+        }
         if let ParkedAt::Search(search) = parked.at {
             let next = self.resumed(&mut attempt, search, now);
             self.search_on(attempt, next, now);
@@ -456,7 +458,8 @@ impl Scheduler {
     }
 
     /// Finds the nodes by their names. When any node has changed since the cycle was parked, all of them are filtered
-    /// again.
+    /// again. One on which a filter breaks now is left out: should none be left, all nodes are filtered anew, and there
+    /// it counts.
     fn look_again(
         &mut self,
         attempt: &mut Attempt,
@@ -464,7 +467,7 @@ impl Scheduler {
         now: Time,
     ) -> Result<(), Found> {
         let stored = self.cache.stored(attempt.pod.pod.uid());
-        if stored.is_none_or(|pod| pod.is_terminating() || pod.is_assigned()) {
+        if stored.is_none_or(|pod| pod.is_assigned()) {
             let status = Status::error("the pod is gone, or was bound by somebody else");
             return Err(Found::Failed(status));
         }
@@ -474,9 +477,10 @@ impl Scheduler {
             search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
             return Ok(());
         }
-        Self::forget_evaluation(attempt);
+        attempt.evaluation.begin_anew();
         let mut evaluator = self.evaluator(attempt, now);
         let (possible, _) = evaluator.possible()?;
+        let mut broken = Vec::new();
         search.slots.clear();
         for name in names.iter() {
             let Some(slot) = evaluator.cluster.nodes.slot(name) else {
@@ -490,13 +494,23 @@ impl Scheduler {
             if status.is_success() {
                 search.slots.push(slot);
             } else if !status.is_rejected() {
-                return Err(Found::Failed(status));
+                broken.push(status);
             }
         }
         if search.promised.is_some() {
             search.promised = Some(possible);
+            for status in broken {
+                self.log_broken_nomination(&status.message());
+            }
+        } else {
+            search.excluded.extend(broken);
         }
         Ok(())
+    }
+
+    fn log_broken_nomination(&mut self, error: &str) {
+        let text = format!("Evaluation failed on nominated node: {error}");
+        self.io.log(LogLevel::Error, text);
     }
 
     /// How many extenders are giving scores at the moment.

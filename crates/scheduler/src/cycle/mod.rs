@@ -17,7 +17,7 @@ use crate::evaluator::{
 use crate::metrics::Metric;
 use crate::profile::Profile;
 use crate::queue::QueuedPodInfo;
-use berth_api::{Str, Time};
+use berth_api::{Pod, Str, Time};
 use berth_framework::call::{EventKind, PodEvent, PodRef};
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, Wake};
@@ -148,9 +148,10 @@ impl Scheduler {
         if let Some(parked) = &self.parked {
             return Outcome::Parked(parked.wait.clone());
         }
-        // While calls pile up, no pod is tried: its calls would be refused.
-        let saturated = self.io.dispatcher.is_saturated();
-        let Some(info) = (!saturated).then(|| self.queue.pop(now)).flatten() else {
+        let Some(info) = (!self.is_saturated())
+            .then(|| self.queue.pop(now))
+            .flatten()
+        else {
             return Outcome::Idle {
                 next_wake: self.next_wake(now),
             };
@@ -191,9 +192,7 @@ impl Scheduler {
             return None;
         };
         if pod.is_terminating() {
-            self.queue.done(&uid);
-            let note = format!("skip schedule deleting pod: {}", pod.key());
-            self.failed_scheduling_event(&PodRef::of(&pod), &profile, &note);
+            self.drop_deleting(&pod, &profile);
             return None;
         }
         // A pod that is still being bound, though it is not counted any more, comes back by itself if that fails.
@@ -210,6 +209,30 @@ impl Scheduler {
             is_sampled: self.sampler.choose(),
             was_parked: false,
         })
+    }
+
+    fn drop_deleting(&mut self, pod: &Pod, profile: &Profile) {
+        self.queue.done(pod.uid());
+        let note = format!("skip schedule deleting pod: {}", pod.key());
+        self.failed_scheduling_event(&PodRef::of(pod), profile, &note);
+    }
+
+    /// The pod of an attempt, if it began to go while the cycle was parked.
+    fn deleting(&self, attempt: &Attempt) -> Option<Arc<Pod>> {
+        let pod = self.cache.effective(attempt.pod.pod.uid());
+        let deleting = pod.filter(|pod| attempt.was_parked && pod.is_terminating());
+        deleting.cloned()
+    }
+
+    /// Drops the attempt if its pod began to go while the cycle was parked, as if it had done so before (C-5).
+    fn drops_deleting(&mut self, attempt: &Attempt) -> bool {
+        let Some(pod) = self.deleting(attempt) else {
+            return false;
+        };
+        self.book(&attempt.evaluation.tally, &attempt.profile);
+        self.io.take_activations(pod.uid());
+        self.drop_deleting(&pod, &attempt.profile);
+        true
     }
 
     /// Finds a node and goes on with it. `None` when the cycle was parked.

@@ -111,6 +111,11 @@ impl Scheduler {
         resumed: Resumed,
         now: Time,
     ) {
+        if self.deleting(&attempt).is_some() {
+            self.take_back_placement(&mut attempt, &placed, now);
+            self.drops_deleting(&attempt);
+            return;
+        }
         if let Some(mut status) = self.no_longer_fits(&mut attempt, &placed, generation, now) {
             if status.is_rejected() {
                 // Nobody has asked the other nodes: this is no verdict on the pod, which is tried again soon.
@@ -137,7 +142,7 @@ impl Scheduler {
     ) -> Option<Status> {
         let uid = placed.pod.pod.uid();
         let stored = self.cache.stored(uid);
-        if !self.cache.is_assumed(uid) || stored.is_none_or(|pod| pod.is_terminating()) {
+        if !self.cache.is_assumed(uid) || stored.is_none() {
             return Some(Status::error(
                 "the pod is gone, or was bound by somebody else",
             ));
@@ -301,6 +306,14 @@ impl Scheduler {
         }
     }
 
+    fn take_back_placement(&mut self, attempt: &mut Attempt, placed: &Placed, now: Time) {
+        let freed = self.undo_placement(attempt, placed, now);
+        // Whoever was told no while the cycle was parked may have been told so because of this pod.
+        if let Some(pod) = freed.filter(|_| attempt.was_parked) {
+            self.placement_freed(&pod, None, now);
+        }
+    }
+
     /// A stage of the cycle turned the placed pod down, or broke (C-36 to C-38).
     fn give_up_placement(
         &mut self,
@@ -309,11 +322,7 @@ impl Scheduler {
         status: Status,
         now: Time,
     ) -> CycleResult {
-        let freed = self.undo_placement(&mut attempt, placed, now);
-        // Whoever was told no while the cycle was parked may have been told so because of this pod.
-        if let Some(pod) = freed.filter(|_| attempt.was_parked) {
-            self.placement_freed(&pod, None, now);
-        }
+        self.take_back_placement(&mut attempt, placed, now);
         let failure = self.failure_of_stage(placed, &status);
         self.fail(attempt, failure, now)
     }

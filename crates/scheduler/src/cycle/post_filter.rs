@@ -128,6 +128,9 @@ impl Scheduler {
         self.keeper.take_back(&mut attempt.evaluation);
         self.book(&attempt.evaluation.tally, &profile);
         *attempt.evaluation.tally = Tally::default();
+        if self.drops_deleting(&attempt) {
+            return Some(CycleResult::Skipped);
+        }
         if status.code() == Code::Error {
             let pod = attempt.pod.pod.key();
             let text = format!(

@@ -118,6 +118,27 @@ impl DryRun for Evaluator<'_> {
         }
     }
 
+    fn look_again(&mut self, may: &dyn Fn(Slot) -> bool) -> Result<Option<Slot>, Status> {
+        self.evaluation.begin_anew();
+        let possible = self.pre_filter().map_err(|(status, _)| status)?;
+        let nodes = self.cluster.nodes.in_order();
+        for node in nodes.iter().copied() {
+            let is_possible = match (&possible.nodes, self.cluster.nodes.get(node)) {
+                (_, None) => false,
+                (None, Some(_)) => true,
+                (Some(names), Some(view)) => names.binary_search(view.name()).is_ok(),
+            };
+            if !is_possible || !may(node) {
+                continue;
+            }
+            // Where a filter breaks is no room.
+            if self.filter_node(node).is_success() {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    }
+
     fn nominated_to(&self, node: Slot) -> Vec<Arc<PodInfo>> {
         let mut pods = Vec::new();
         if let Some(view) = self.cluster.nodes.get(node) {

@@ -97,6 +97,17 @@ pub struct Evaluation {
     broken: Option<Status>,
 }
 
+impl Evaluation {
+    /// What the plugins keep has become old: all of it is forgotten, except what is counted for the metrics.
+    pub(crate) fn begin_anew(&mut self) {
+        let tally = std::mem::take(&mut self.tally);
+        *self = Self {
+            tally,
+            ..Self::default()
+        };
+    }
+}
+
 impl std::fmt::Debug for Evaluation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Evaluation").finish_non_exhaustive()

@@ -1,6 +1,10 @@
 //! Extenders that bind in place of the Bind plugins (F-42).
 
 use super::*;
+use crate::SchedulerOptions;
+use crate::dispatcher::DispatcherOptions;
+use crate::metrics::Value;
+use berth_framework::plugin::PermitResult;
 
 /// F-42, C-43, case 211: the first binder that is interested binds, otherwise the plugins do.
 #[test]
@@ -118,4 +122,87 @@ fn a_pod_that_an_extender_has_bound_is_not_tried_again() {
     assert!(w.attempt().contains("Insufficient cpu"));
     w.change("p", |p| p.on("n1"));
     assert_eq!(w.on("n1"), ["p"]);
+}
+
+/// F-42: so many bindings by extenders at once as calls may be on their way. The others wait for their turn, with their
+/// whole time before them, and no further pod is tried meanwhile.
+#[test]
+fn so_many_extenders_bind_at_once() {
+    let binds = || extender("http://e").bind(|_, _| Ok(()));
+    let few = |w: &mut SchedulerOptions, extender: FakeExtender| {
+        w.dispatcher = DispatcherOptions::for_in_flight(4);
+        w.extenders = Extenders::new([extender.build()]);
+    };
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+
+    let mut w = World::with([fits(), binder()], |options| few(options, binds()));
+    nodes(&mut w, &["n1"]);
+    for name in names {
+        w.pod(pod(name));
+    }
+    for _ in 0..4 {
+        assert_eq!(w.attempt(), "on n1");
+    }
+    assert!(!w.core.has_pod_to_try());
+    assert_eq!(w.attempt(), "idle");
+    assert_eq!(
+        w.core.next_wake(w.now),
+        Some(w.now + Duration::from_secs(5))
+    );
+    reply(&mut w);
+    assert!(w.core.has_pod_to_try());
+    assert_eq!((w.attempt(), w.attempt()), ("on n1".into(), "idle".into()));
+
+    // A plugin has held all of them back, and lets them go at the same moment.
+    let holds = fake("Holds").permit(|_, _, _| PermitResult::Wait(Duration::from_secs(60)));
+    let plugins = || [fits(), binder(), fake("Flat").score(|_, _, _| Ok(0))];
+    let mut w = World::with(plugins().into_iter().chain([holds]), |options| {
+        few(options, binds());
+    });
+    nodes(&mut w, &["n1"]);
+    for name in names {
+        w.pod(pod(name));
+        assert_eq!(w.attempt(), "on n1");
+    }
+    for name in names {
+        w.core.io.permits.allow(&format!("uid-{name}"), "Holds");
+    }
+    w.advance(Duration::ZERO);
+    assert_eq!(w.jobs.len(), 4);
+    reply(&mut w);
+    assert_eq!(w.jobs.len(), 4, "one after another");
+    w.advance(Duration::from_secs(4));
+    assert_eq!(w.core.bindings_in_flight(), 8);
+    w.advance(Duration::from_secs(1));
+    assert_eq!(w.core.bindings_in_flight(), 4, "four were late");
+    w.jobs.drain(..4);
+    assert_eq!(w.jobs.len(), 4);
+    w.advance(Duration::from_secs(4));
+    reply_all(&mut w);
+    assert_eq!(w.core.bindings_in_flight(), 0);
+    let events = w.events_text();
+    let count = |start: &str| events.iter().filter(|e| e.starts_with(start)).count();
+    assert_eq!(count("Normal Scheduled"), 5);
+    assert_eq!(count("Warning FailedScheduling no answer from extender"), 4);
+    assert!(w.core.has_pod_to_try() || w.core.queue().in_flight_len() == 0);
+}
+
+/// F-7, F-42: the time that an extender took is not the Bind plugins'.
+#[test]
+fn the_bind_plugins_are_not_blamed_for_the_extender() {
+    let late = extender("e").bind(|_, _| Ok(())).ignorable();
+    let mut w = extended([late], [fits()]);
+    nodes(&mut w, &["n1"]);
+    w.pod(pod("p"));
+    w.attempt();
+    w.advance(Duration::from_secs(5));
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    w.advance(Duration::from_secs(1));
+    w.answer_all();
+    let labels = ["Bind", "Success", "default-scheduler"];
+    let metrics = w.core.metrics();
+    match metrics.get(Metric::FrameworkExtensionPointDuration, &labels) {
+        Some(Value::Histogram(took)) => assert_eq!((took.count(), took.sum), (1, 1.0)),
+        other => panic!("{other:?}"),
+    }
 }

@@ -292,3 +292,182 @@ fn a_search_comes_to_an_end() {
     );
     assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
 }
+
+/// C-5: a pod that begins to go while its cycle waits is dropped as if it had done so before: nothing is written, and
+/// no attempt counts.
+#[test]
+fn a_pod_that_is_being_deleted_is_dropped() {
+    let wait = |cx_now| Wait {
+        on: WaitOn::Timer,
+        deadline: cx_now + Duration::from_secs(1),
+    };
+    for situation in ["filtering", "scoring", "making room", "reserving"] {
+        let extender = match situation {
+            "filtering" => Some(extender("e").keeps(ALL)),
+            "scoring" => Some(extender("e").prioritize(1, |_, _| Ok(Vec::new()))),
+            _ => None,
+        };
+        let makes_room = fake("MakesRoom").post_filter(move |cx, _, _, wake| match wake {
+            None => PostFilterStep::Wait(wait(cx.now)),
+            Some(_) => PostFilterStep::Done(PostFilterResult {
+                status: Status::success(),
+                nominating: Nominating::Set("n1".into()),
+            }),
+        });
+        let reserves = fake("Reserves").reserve(move |cx, _, _, _, wake| match wake {
+            None if situation == "reserving" => Step::Wait(wait(cx.now)),
+            _ => Step::success(),
+        });
+        let flat = fake("Flat").score(|_, _, _| Ok(0));
+        let mut w = extended(extender, [fits(), flat, makes_room, reserves]);
+        nodes(&mut w, ALL);
+        let cpu = if situation == "making room" { "5" } else { "1" };
+        w.pod(pod("p").request("cpu", cpu));
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        let now = w.now;
+        w.change("p", |p| p.deleting(now));
+        reply_all(&mut w);
+        w.advance(Duration::from_secs(1));
+        assert_eq!(w.calls_text(), [""; 0], "{situation}");
+        assert_eq!(
+            w.events_text(),
+            ["Warning FailedScheduling skip schedule deleting pod: default/p"],
+            "{situation}"
+        );
+        for result in ["scheduled", "unschedulable", "error"] {
+            let labels = [result, "default-scheduler"];
+            assert_eq!(w.metric(Metric::ScheduleAttempts, &labels), 0.0);
+        }
+        assert_eq!(w.place_of("p"), None, "{situation}");
+        assert_eq!(w.core.queue().in_flight_len(), 0, "{situation}");
+        assert!(ALL.iter().all(|n| w.on(n).is_empty()), "{situation}");
+    }
+}
+
+/// C-14, F-39: a node that extenders have left, and that was full for a moment, is not lost: they are asked about it again.
+/// One that they turned down is not.
+#[test]
+fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
+    let (tell, asked) = channel();
+    let not_n2 = extender("not n2").filter(move |_, nodes| {
+        let _ = tell.send(nodes.join(" "));
+        Ok(Filtered {
+            nodes: nodes.iter().filter(|n| **n != "n2").cloned().collect(),
+            ..Filtered::default()
+        })
+    });
+    let mut w = extended([not_n2], [fits()]);
+    nodes(&mut w, &["n1", "n2"]);
+    let x = |on: &str| pod("x").request("cpu", "4").on(on);
+    let y = |on: &str| pod("y").request("cpu", "4").on(on);
+    w.pod(x("n2"));
+    w.pod(pod("p").request("cpu", "2"));
+    assert_eq!(w.attempt(), "parked");
+    w.pod(y("n1"));
+    w.deleted("x");
+    reply(&mut w);
+    w.deleted("y");
+    reply(&mut w);
+    reply(&mut w);
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    assert_eq!(told(&asked), ["n1", "n2", "n1"]);
+}
+
+/// C-16, C-23: a filter that breaks when nodes are looked at again costs the node, not the attempt, as long as there
+/// are others.
+#[test]
+fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
+    let bind = |node: &str| format!("bind p {node}");
+    let broken =
+        "patch p PodScheduled=False SchedulerError: running \"Brittle\" filter plugin: oops";
+    let on_promised =
+        "Evaluation failed on nominated node: running \"Brittle\" filter plugin: oops";
+    let left_out = "a node was left out: running \"Brittle\" filter plugin: oops";
+    // The situation, the promise, which nodes the extender leaves, how often the filter breaks, what comes of it, what
+    // the log tells, and what was asked.
+    type Case = (
+        &'static str,
+        &'static str,
+        &'static [&'static str],
+        usize,
+        String,
+        Option<&'static str>,
+        &'static [&'static str],
+    );
+    let cases: [Case; 4] = [
+        (
+            "the promised node",
+            "n2",
+            &["n2", "n3"],
+            1,
+            bind("n"),
+            Some(on_promised),
+            &["n2", "n1 n2 n3"],
+        ),
+        (
+            "one of several",
+            "",
+            &["n2", "n3"],
+            1,
+            bind("n3"),
+            Some(left_out),
+            &["n1 n2 n3"],
+        ),
+        (
+            "the only one, for a moment",
+            "",
+            &["n2"],
+            1,
+            bind("n2"),
+            None,
+            &["n1 n2 n3", "n2"],
+        ),
+        (
+            "the only one, for good",
+            "",
+            &["n2"],
+            usize::MAX,
+            broken.into(),
+            None,
+            &["n1 n2 n3"],
+        ),
+    ];
+    for (situation, promised, left, times, expected, logged, asked) in cases {
+        let breaks = Arc::new(AtomicUsize::new(0));
+        let left_to_break = breaks.clone();
+        let brittle = fake("Brittle").filter(move |_, _, node| {
+            let breaks = |n: usize| n.checked_sub(1);
+            let (order, n2) = (Ordering::Relaxed, node.name() == "n2");
+            match n2 && left_to_break.fetch_update(order, order, breaks).is_ok() {
+                true => Status::error("oops"),
+                false => Status::success(),
+            }
+        });
+        let (tell, questions) = channel();
+        let leaves = extender("e").filter(move |_, nodes| {
+            let mut names: Vec<&str> = nodes.iter().map(Str::as_str).collect();
+            names.sort_unstable();
+            let _ = tell.send(names.join(" "));
+            let kept = nodes.iter().filter(|n| left.contains(&n.as_str()));
+            Ok(Filtered {
+                nodes: kept.cloned().collect(),
+                ..Filtered::default()
+            })
+        });
+        let flat = fake("Flat").score(|_, _, _| Ok(0));
+        let mut w = extended([leaves], [fits(), brittle, flat]);
+        nodes(&mut w, ALL);
+        w.pod(pod("p").request("cpu", "2").nominated(promised));
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        breaks.store(times, Ordering::Relaxed);
+        w.pod(pod("x").request("cpu", "1").on("n1"));
+        reply_all(&mut w);
+        let calls = w.calls_text();
+        assert!(calls[0].starts_with(&expected), "{situation}: {calls:?}");
+        for line in [on_promised, left_out] {
+            let times = usize::from(logged == Some(line));
+            assert_eq!(w.logged(line).len(), times, "{situation}: {line}");
+        }
+        assert_eq!(told(&questions), asked, "{situation}");
+    }
+}
