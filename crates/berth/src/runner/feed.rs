@@ -9,7 +9,7 @@ use berth_client::request::Resource;
 use berth_scheduler::{ClusterChange, Scheduler};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// How many changes of one kind may be on their way.
@@ -24,6 +24,10 @@ pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
     Kind::ALL.iter().copied().chain(custom).collect()
 }
 
+/// How many kinds other than pods have not been listed yet. Pods are shown to the core when that is none: what is said of
+/// them depends on all the rest, and users are told when it lasts for five seconds.
+type Unlisted = watch::Sender<usize>;
+
 /// Starts a watch of each of these kinds.
 pub(super) fn start(
     transport: &Transport,
@@ -31,6 +35,8 @@ pub(super) fn start(
     inputs: &mpsc::Sender<Input>,
     raw: &Arc<RawObjects>,
 ) -> Vec<JoinHandle<()>> {
+    let others = kinds.iter().filter(|kind| **kind != Kind::Pod).count();
+    let unlisted = Unlisted::new(others);
     kinds
         .iter()
         .flat_map(|kind| {
@@ -44,7 +50,13 @@ pub(super) fn start(
             };
             [
                 tokio::spawn(follow(transport.clone(), followed, decode, updates)),
-                tokio::spawn(bring(kind, changes, inputs.clone(), raw.clone())),
+                tokio::spawn(bring(
+                    kind,
+                    changes,
+                    inputs.clone(),
+                    raw.clone(),
+                    unlisted.clone(),
+                )),
             ]
         })
         .collect()
@@ -81,8 +93,17 @@ async fn bring(
     mut updates: mpsc::Receiver<Update<(Object, Option<Raw>)>>,
     inputs: mpsc::Sender<Input>,
     raw: Arc<RawObjects>,
+    unlisted: Unlisted,
 ) {
+    let mut is_first = true;
     while let Some(update) = updates.recv().await {
+        if is_first && kind == Kind::Pod {
+            let mut left = unlisted.subscribe();
+            tokio::select! {
+                _ = left.wait_for(|left| *left == 0) => {}
+                () = inputs.closed() => return,
+            }
+        }
         let change = match update {
             Update::Replaced(objects) => {
                 let told = objects.iter().map(|(object, raw)| (object, raw.as_ref()));
@@ -102,6 +123,10 @@ async fn bring(
         if inputs.send(Input::Change(change)).await.is_err() {
             return;
         }
+        if is_first && kind != Kind::Pod {
+            unlisted.send_modify(|left| *left = left.saturating_sub(1));
+        }
+        is_first = false;
     }
 }
 
@@ -187,7 +212,13 @@ mod tests {
     async fn changes_come_in_the_order_of_the_watch() {
         let (updates, changes) = mpsc::channel(2);
         let (inputs, mut core) = mpsc::channel(2);
-        let bringing = tokio::spawn(bring(Kind::Node, changes, inputs, Arc::default()));
+        let bringing = tokio::spawn(bring(
+            Kind::Node,
+            changes,
+            inputs,
+            Arc::default(),
+            Unlisted::new(1),
+        ));
         let changed = |version: u64| (node("n").version(version).object(), None);
         let telling = tokio::spawn(async move {
             let _ = updates.send(Update::Replaced(vec![changed(1)])).await;
@@ -213,5 +244,51 @@ mod tests {
         expected.extend((2..50).map(|version: u32| version.to_string()));
         expected.push("Deleted".to_owned());
         assert_eq!(told, expected);
+    }
+
+    /// a scheduler that starts hears of pods last, however late the other kinds are, so that nothing untrue is told
+    /// of a pod that waits for something that is there. A core that is gone is not waited for.
+    #[tokio::test]
+    async fn pods_come_when_everything_else_has_been_listed() {
+        let start = |kind: Kind, inputs: &mpsc::Sender<Input>, unlisted: &Unlisted| {
+            let (updates, changes) = mpsc::channel(2);
+            let bringing = bring(
+                kind,
+                changes,
+                inputs.clone(),
+                Arc::default(),
+                unlisted.clone(),
+            );
+            (updates, tokio::spawn(bringing))
+        };
+        let unlisted = Unlisted::new(2);
+        let (inputs, mut core) = mpsc::channel(8);
+        let started = [Kind::Pod, Kind::Node, Kind::ResourceClaim]
+            .map(|kind| start(kind, &inputs, &unlisted));
+        for (updates, _) in &started {
+            updates
+                .send(Update::Replaced(Vec::new()))
+                .await
+                .expect("a feed");
+            // Whoever may go on does.
+            tokio::task::yield_now().await;
+        }
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            match core.recv().await {
+                Some(Input::Change(ClusterChange::Replaced(kind, _))) => told.push(kind),
+                _ => panic!("expected a list after {told:?}"),
+            }
+        }
+        assert_eq!(told, [Kind::Node, Kind::ResourceClaim, Kind::Pod]);
+
+        let (inputs, core) = mpsc::channel(8);
+        let (updates, bringing) = start(Kind::Pod, &inputs, &Unlisted::new(1));
+        updates
+            .send(Update::Replaced(Vec::new()))
+            .await
+            .expect("a feed");
+        drop(core);
+        bringing.await.expect("an end");
     }
 }
