@@ -43,6 +43,11 @@ pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError
             reason: format!("not an address: {e}"),
         })?;
     }
+    over(config, options.user_agent.clone())
+}
+
+/// Sets up the connection that is configured.
+pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, ConnectError> {
     // Watches are long: their own limit is the timeoutSeconds of the request. Every other request has a deadline
     // in the transport.
     config.read_timeout = None;
@@ -54,7 +59,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError
         server: server.clone(),
         reason: chain(&e),
     })?;
-    Ok(Transport::new(client, server, options.user_agent.clone()))
+    Ok(Transport::new(client, server, user_agent))
 }
 
 #[cfg(test)]

@@ -371,35 +371,8 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConnectOptions, connect};
+    use crate::testing::{Scripted, status};
     use serde_json::{Value, json};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-    use tokio::task::JoinHandle;
-
-    /// Answers each connection with the next of these codes and bodies, and then no more. Returns the paths asked for.
-    async fn serve(listener: TcpListener, answers: Vec<(u16, Value)>) -> Vec<String> {
-        let mut asked = Vec::new();
-        for (code, body) in answers {
-            let (mut stream, _) = listener.accept().await.expect("a connection");
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.expect("a request"));
-            }
-            let head = String::from_utf8_lossy(&head).into_owned();
-            asked.push(head.split(' ').nth(1).unwrap_or_default().to_owned());
-            let body = body.to_string();
-            let answer = format!(
-                "HTTP/1.1 {code} x\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            stream
-                .write_all(answer.as_bytes())
-                .await
-                .expect("a client that listens");
-        }
-        asked
-    }
 
     fn list(version: &str, name: &str) -> (u16, Value) {
         let items = [json!({"metadata": {"name": name}})];
@@ -407,36 +380,12 @@ mod tests {
         (200, list)
     }
 
-    fn status(code: u16, message: &str) -> (u16, Value) {
-        (
-            code,
-            json!({"kind": "Status", "code": code, "message": message}),
-        )
-    }
-
     /// Follows pods on a server that gives these answers.
     async fn following(
         need: Need,
         answers: Vec<(u16, Value)>,
-    ) -> (mpsc::Receiver<Update<String>>, JoinHandle<Vec<String>>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        let kubeconfig = std::env::temp_dir().join(format!("berth-reflector-{}", address.port()));
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
-            "users": [{"name": "c", "user": {}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-        });
-        std::fs::write(&kubeconfig, config.to_string()).expect("a temporary file");
-        let transport = connect(&ConnectOptions {
-            kubeconfig: Some(kubeconfig.clone()),
-            ..ConnectOptions::default()
-        })
-        .await
-        .expect("a client");
-        let _ = std::fs::remove_file(&kubeconfig);
-        let served = tokio::spawn(serve(listener, answers));
+    ) -> (mpsc::Receiver<Update<String>>, Scripted) {
+        let server = Scripted::start(answers).await;
         let (updates, told) = mpsc::channel(8);
         let followed = Followed {
             resource: Resource {
@@ -450,8 +399,8 @@ mod tests {
         let name = |json: &[u8]| {
             serde_json::from_slice::<Version>(json).map(|object| object.metadata.name)
         };
-        tokio::spawn(follow(transport, followed, name, updates));
-        (told, served)
+        tokio::spawn(follow(server.client(), followed, name, updates));
+        (told, server)
     }
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -469,18 +418,20 @@ mod tests {
             (504, "Too large resource version: 90, current: 7"),
         ] {
             let answers = vec![list("90", "a"), status(code, message), list("7", "b")];
-            let (mut told, served) = following(Need::Essential, answers).await;
+            let (mut told, mut server) = following(Need::Essential, answers).await;
             for name in ["a", "b"] {
                 let update = next(&mut told).await;
                 let expected = Update::Replaced(vec![name.to_owned()]);
                 assert_eq!(update, Some(expected), "{code}");
             }
-            let asked = timeout(PATIENCE, served)
+            let mut watches = Vec::new();
+            while let Some(request) = timeout(PATIENCE, server.asked.recv())
                 .await
-                .expect("requests in time")
-                .expect("no panic");
-            let watches: Vec<bool> = asked.iter().map(|path| path.contains("watch=")).collect();
-            assert_eq!(watches, [false, true, false], "{asked:?}");
+                .expect("an end in time")
+            {
+                watches.push(request.line().contains("watch="));
+            }
+            assert_eq!(watches, [false, true, false], "{code}");
         }
     }
 
@@ -497,7 +448,7 @@ mod tests {
             (Need::Readable, 500, false),
         ] {
             let answers = vec![status(code, "no such luck"), list("7", "a")];
-            let (mut told, _served) = following(need, answers).await;
+            let (mut told, _server) = following(need, answers).await;
             let expected = match is_nothing {
                 true => Vec::new(),
                 false => vec!["a".to_owned()],

@@ -161,8 +161,8 @@ impl ExtenderClient {
     }
 
     /// Reads answers of no more than so many bytes.
-    #[must_use]
-    pub fn with_answer_bytes_max(mut self, bytes: usize) -> Self {
+    #[cfg(test)]
+    fn with_answer_bytes_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_max = bytes;
         self
     }

@@ -119,7 +119,8 @@ impl RawObjects {
     }
 
     /// How many pods and nodes are kept.
-    pub fn counts(&self) -> (usize, usize) {
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> (usize, usize) {
         (locked(&self.pods).len(), locked(&self.nodes).len())
     }
 }

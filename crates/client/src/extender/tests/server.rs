@@ -1,8 +1,9 @@
 //! A small HTTP server that gives one answer to everything.
 
+use crate::testing::{self, Request};
 use serde_json::Value;
 use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -75,23 +76,13 @@ async fn answer(
     seen: &mpsc::Sender<(String, Value)>,
 ) -> Option<()> {
     loop {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.ok()?);
-        }
-        let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
-        let length = head
-            .lines()
-            .find_map(|l| l.strip_prefix("content-length: "));
-        let mut body = vec![0; length?.trim().parse().ok()?];
-        stream.read_exact(&mut body).await.ok()?;
-        let question = serde_json::from_slice(&body).ok()?;
+        let request = Request::read(&mut stream).await?;
+        let question = serde_json::from_slice(&request.body).ok()?;
+        let head = request.head.to_ascii_lowercase();
         seen.send((head, question)).await.ok()?;
         match reply {
             Reply::Body(code, body) => {
-                let length = body.len();
-                let head = format!("HTTP/1.1 {code} x\r\ncontent-length: {length}\r\n\r\n");
-                stream.write_all((head + body).as_bytes()).await.ok()?;
+                testing::answer(&mut stream, *code, body, true).await.ok()?;
             }
             Reply::Endless => {
                 let head = "HTTP/1.1 200 x\r\nconnection: close\r\n\r\n";
@@ -103,6 +94,5 @@ async fn answer(
             Reply::Silence => std::future::pending().await,
             Reply::HangUp => return None,
         }
-        stream.flush().await.ok()?;
     }
 }
