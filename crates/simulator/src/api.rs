@@ -5,6 +5,7 @@ use crate::world::{Refusal, World};
 use berth_api::{Kind, Object, Time};
 use berth_framework::call::{ApiCall, CallAnswer, CallError, CallErrorKind, CallResult, PodRef};
 use berth_framework::storage::StorageWrite;
+use berth_scheduler::ClusterChange;
 
 /// Carries out calls. Tests put a faulty one in its place.
 pub trait Api: Send + Sync {
@@ -13,6 +14,11 @@ pub trait Api: Send + Sync {
     /// # Errors
     /// What the API server says against it.
     fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal>;
+
+    /// What a scheduler hears of a change that its watch delivers: just that. The checker is told the truth all the same.
+    fn tell(&self, change: ClusterChange) -> Vec<ClusterChange> {
+        vec![change]
+    }
 }
 
 /// An API that does what it says.

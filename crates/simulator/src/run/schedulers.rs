@@ -108,7 +108,9 @@ impl Run<'_, '_> {
         let instance = &mut self.instances[at];
         let number = instance.number;
         instance.checker.told(event, now);
-        instance.scheduler.apply(change_of(event), now);
+        for change in self.subject.api.tell(change_of(event)) {
+            instance.scheduler.apply(change, now);
+        }
         self.say(|| format!("scheduler {number} is told: {event}"));
         self.after_input(at, None)
     }
@@ -119,7 +121,9 @@ impl Run<'_, '_> {
         let objects = instance.watches.relist(&self.world, kind);
         instance.checker.told_all(kind, objects.clone(), now);
         let change = ClusterChange::Replaced(kind, objects);
-        instance.scheduler.apply(change, now);
+        for change in self.subject.api.tell(change) {
+            instance.scheduler.apply(change, now);
+        }
         self.after_input(at, None)
     }
 

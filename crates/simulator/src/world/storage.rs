@@ -64,7 +64,7 @@ impl World {
     }
 
     /// The controllers do all that they have to: volumes that were given to claims are bound to them, and volumes are
-    /// made for claims whose node is chosen.
+    /// made for claims whose node is chosen. When that node is gone, another one is to be chosen.
     pub fn bind_claims(&mut self) {
         let claims: Vec<Arc<PersistentVolumeClaim>> = self
             .others
@@ -80,13 +80,24 @@ impl World {
                 Some(volume) => Some(volume),
                 None => self.make_volume(&claim),
             };
+            let mut changed = PersistentVolumeClaim::clone(&claim);
             if let Some(volume) = volume {
-                let mut bound = PersistentVolumeClaim::clone(&claim);
-                bind_claim(&mut bound, &volume);
-                self.change(&mut bound.metadata);
-                self.put_other(Object::PersistentVolumeClaim(Arc::new(bound)));
+                bind_claim(&mut changed, &volume);
+            } else if self.has_lost_its_node(&claim) {
+                let annotations = &mut changed.metadata.annotations;
+                *annotations = annotations.without(SELECTED_NODE_ANNOTATION);
+            } else {
+                continue;
             }
+            self.change(&mut changed.metadata);
+            self.put_other(Object::PersistentVolumeClaim(Arc::new(changed)));
         }
+    }
+
+    /// Whether the node that was chosen for a claim is gone.
+    fn has_lost_its_node(&self, claim: &PersistentVolumeClaim) -> bool {
+        let node = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION);
+        node.is_some_and(|node| !self.nodes.contains_key(node))
     }
 
     /// The volume that was given to a claim.
@@ -223,15 +234,41 @@ mod tests {
             "it has another version by now"
         );
 
+        select(&mut world, "n0");
+        world.bind_claims();
+        assert_eq!([1, 2, 3].map(|n| is_bound(&world, n)), [true, true, true]);
+    }
+
+    /// Chooses a node for claim c3.
+    fn select(world: &mut World, node: &str) {
         let made = world.others().claim(NAMESPACES[0], "c3").cloned();
         let mut selected = PersistentVolumeClaim::clone(&made.expect("it is there"));
         let version = selected.metadata.resource_version.clone();
         let annotations = &mut selected.metadata.annotations;
-        *annotations = annotations.with(SELECTED_NODE_ANNOTATION, "n0");
+        *annotations = annotations.with(SELECTED_NODE_ANNOTATION, node);
         let selected = Object::PersistentVolumeClaim(Arc::new(selected));
         assert_eq!(world.update_storage(selected, &version), Ok(()));
+    }
+
+    #[test]
+    fn a_claim_whose_node_goes_before_its_volume_is_made_gets_another_one() {
+        let mut world = World::furnished();
+        world.create_claim(3, &claim(Some(CLASS_MADE)));
+        select(&mut world, "n0");
         world.bind_claims();
-        assert_eq!([1, 2, 3].map(|n| is_bound(&world, n)), [true, true, true]);
+        let selected = |world: &World| {
+            let claim = world.others().claim(NAMESPACES[0], "c3")?;
+            claim
+                .metadata
+                .annotations
+                .get(SELECTED_NODE_ANNOTATION)
+                .map(str::to_owned)
+        };
+        assert_eq!((is_bound(&world, 3), selected(&world)), (false, None));
+        world.create_node("n0", &NodeShape::default());
+        select(&mut world, "n0");
+        world.bind_claims();
+        assert!(is_bound(&world, 3));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Planted bugs: the checker must see each of them, and the shortest script must still show it. The bugs are put in from
 //! outside, as plugins and as an API, never in the product.
 
+mod hearing;
+mod reports;
+
 use berth_api::{Str, Time};
 use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
 use berth_framework::event::{EventRegistration, Hint};
@@ -154,6 +157,65 @@ fn a_filter_that_ignores_requests_overcommits() {
     let shrunk = found(&subject, Faults::NONE, &["overcommit"]);
     let text = shrunk.failure.violation.to_string();
     assert!(text.contains("one too many on node"), "{text}");
+}
+
+/// The in-tree filter of resources, which does not mind when there is too little of this one alone.
+struct Lenient {
+    inner: Extensions,
+    minds_not: &'static str,
+}
+
+impl Plugin for Lenient {
+    fn name(&self) -> &str {
+        "NodeResourcesFit"
+    }
+}
+
+impl Filter for Lenient {
+    fn filter(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        let Some(inner) = &self.inner.filter else {
+            panic!("there is no filter");
+        };
+        let status = inner.filter(cx, state, pod, node);
+        match status.message() == self.minds_not {
+            true => Status::success(),
+            false => status,
+        }
+    }
+}
+
+#[test]
+fn each_resource_is_counted() {
+    for (minds_not, resource) in [
+        ("Insufficient cpu", "cpu"),
+        ("Insufficient memory", "memory"),
+        ("Insufficient example.com/gpu", "example.com/gpu"),
+        ("Too many pods", "pods"),
+    ] {
+        let subject = with("NodeResourcesFit", move |inner| {
+            let lenient = Extensions::of(Lenient {
+                inner: inner.clone(),
+                minds_not,
+            })
+            .filter()
+            .build();
+            Extensions {
+                filter: lenient.filter,
+                keep: None,
+                domains: None,
+                ..inner
+            }
+        });
+        let shrunk = found(&subject, Faults::NONE, &["overcommit"]);
+        let text = shrunk.failure.violation.to_string();
+        assert!(text.contains(resource), "{resource}: {text}");
+    }
 }
 
 #[test]
@@ -568,4 +630,76 @@ fn a_status_that_is_not_written_is_wrong() {
 #[test]
 fn a_pod_that_is_not_bound_in_spite_of_the_answer_is_unresolved() {
     found(&with_api(LyingApi), Faults::NONE, &["unresolved"]);
+}
+
+/// An API that says that nominations are taken back and takes none back.
+struct LoyalApi;
+
+impl Api for LoyalApi {
+    fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
+        let mut call = call.clone();
+        if let ApiCall::PatchPodStatus { nominated_node, .. } = &mut call
+            && nominated_node.as_deref() == Some("")
+        {
+            *nominated_node = None;
+        }
+        FaithfulApi.carry_out(world, &call, now)
+    }
+}
+
+#[test]
+fn a_nomination_that_is_not_taken_back_is_wrong() {
+    let shrunk = found(&with_api(LoyalApi), Faults::NONE, &["wrong nomination"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(text.contains("and \"\" is kept free for it"), "{text}");
+}
+
+/// An API that refuses every binding.
+struct StubbornApi;
+
+impl Api for StubbornApi {
+    fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
+        match call {
+            ApiCall::BindPod { .. } => Err(Refusal::Conflict),
+            call => FaithfulApi.carry_out(world, call, now),
+        }
+    }
+}
+
+#[test]
+fn trying_without_end_is_no_rest() {
+    found(&with_api(StubbornApi), Faults::NONE, &["no rest"]);
+}
+
+// --- panics --------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_panic_is_seen_with_its_place() {
+    struct Nervous;
+    impl Plugin for Nervous {
+        fn name(&self) -> &str {
+            "NodeUnschedulable"
+        }
+    }
+    impl Filter for Nervous {
+        fn filter(
+            &self,
+            _: &Context<'_>,
+            _: &CycleState,
+            pod: &PodInfo,
+            _: NodeView<'_>,
+        ) -> Status {
+            assert!(pod.pod.priority() < 100, "so important");
+            Status::success()
+        }
+    }
+    let subject = with("NodeUnschedulable", |_| {
+        Extensions::of(Nervous).filter().build()
+    });
+    let shrunk = found(&subject, Faults::NONE, &["panic"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(
+        text.contains("so important") && text.contains("main.rs:"),
+        "{text}"
+    );
 }

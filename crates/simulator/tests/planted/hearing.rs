@@ -1,0 +1,105 @@
+//! Schedulers that do not hear what is: what they believe is wrong then, and what they do about it is seen.
+
+use super::{found, with_api};
+use berth_api::{Kind, Object, Pod, Time};
+use berth_framework::call::ApiCall;
+use berth_scheduler::ClusterChange;
+use berth_simulator::shapes::{HOLD, SCHEDULERS};
+use berth_simulator::world::{Refusal, World};
+use berth_simulator::{Api, FaithfulApi, Faults};
+use std::sync::Arc;
+
+/// An API that tells of each pod what becomes of it here.
+pub(crate) struct Rumours<F>(pub(crate) F);
+
+impl<F: Fn(&Pod) -> Vec<Pod> + Send + Sync> Api for Rumours<F> {
+    fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal> {
+        FaithfulApi.carry_out(world, call, now)
+    }
+
+    fn tell(&self, change: ClusterChange) -> Vec<ClusterChange> {
+        let told = |object: Object| -> Vec<Object> {
+            match &object {
+                Object::Pod(pod) => {
+                    let pods = (self.0)(pod).into_iter();
+                    pods.map(|pod| Object::Pod(Arc::new(pod))).collect()
+                }
+                _ => vec![object],
+            }
+        };
+        match change {
+            ClusterChange::Applied(object) => told(object)
+                .into_iter()
+                .map(ClusterChange::Applied)
+                .collect(),
+            ClusterChange::Deleted(object) => told(object)
+                .into_iter()
+                .map(ClusterChange::Deleted)
+                .collect(),
+            ClusterChange::Replaced(Kind::Pod, objects) => {
+                let objects = objects.into_iter().flat_map(told).collect();
+                vec![ClusterChange::Replaced(Kind::Pod, objects)]
+            }
+            change => vec![change],
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_the_queue_has_not_is_seen() {
+    let deaf = |pod: &Pod| match pod.name().ends_with('3') {
+        true => Vec::new(),
+        false => vec![pod.clone()],
+    };
+    let shrunk = found(&with_api(Rumours(deaf)), Faults::NONE, &["books"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(
+        text.contains("neither queued nor in flight nor placed"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_pod_that_the_queue_has_twice_is_seen() {
+    let twins = |pod: &Pod| {
+        let mut twin = pod.clone();
+        twin.metadata.name = format!("{}-twin", pod.name()).into();
+        vec![pod.clone(), twin]
+    };
+    let shrunk = found(&with_api(Rumours(twins)), Faults::NONE, &["books"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(text.contains("and elsewhere"), "{text}");
+}
+
+/// Pods of the scheduler that is not there, if they are held or not, look like pods of ours.
+fn usurping(held: bool) -> impl Fn(&Pod) -> Vec<Pod> {
+    move |pod| {
+        let mut pod = pod.clone();
+        let is_absent = pod.spec.scheduler_name == SCHEDULERS[2];
+        if is_absent && pod.labels().contains_key(HOLD) == held {
+            pod.spec.scheduler_name = SCHEDULERS[0].into();
+        }
+        vec![pod]
+    }
+}
+
+#[test]
+fn a_pod_of_another_scheduler_is_not_ours_to_bind_and_not_ours_to_report() {
+    for held in [false, true] {
+        let subject = with_api(Rumours(usurping(held)));
+        let shrunk = found(&subject, Faults::NONE, &["not ours"]);
+        let text = shrunk.failure.violation.to_string();
+        assert!(text.contains("is for another scheduler to place"), "{text}");
+        let creates_held = shrunk
+            .script
+            .steps
+            .iter()
+            .any(|step| step.to_string().contains("held for"));
+        let holds = shrunk
+            .script
+            .steps
+            .iter()
+            .any(|step| step.to_string().starts_with("hold pod"));
+        assert_eq!(creates_held || holds, held, "{shrunk}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Reports of pods that are kept out (KEP-5501) which are too early, untrue, or told before.
+
+use super::hearing::Rumours;
+use super::{found, with, with_api};
+use berth_api::Pod;
+use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
+use berth_framework::plugin::{NodeStatuses, Nominating, PostFilter};
+use berth_framework::plugin::{Plugin, PostFilterContext, PostFilterResult};
+use berth_framework::registry::Extensions;
+use berth_framework::{PodInfo, Status};
+use berth_simulator::Faults;
+use berth_simulator::shapes::{APP, HOLD, SCHEDULERS, SHUT_OUT, words_of_hold};
+
+/// Tells what it has to say of every pod without a node, whenever another one finds none.
+struct Gossip(fn(&Pod) -> Option<String>);
+
+impl Plugin for Gossip {
+    fn name(&self) -> &str {
+        "DefaultPreemption"
+    }
+}
+
+impl PostFilter for Gossip {
+    fn post_filter(
+        &self,
+        cx: &mut PostFilterContext<'_>,
+        pod: &PodInfo,
+        _: &NodeStatuses,
+    ) -> PostFilterResult {
+        let mut pods: Vec<_> = cx.dry_run.cluster().pods.values().cloned().collect();
+        pods.sort_by(|a, b| a.uid().cmp(b.uid()));
+        pods.retain(|other| !other.is_assigned() && other.uid() != pod.pod.uid());
+        for other in pods {
+            if let Some(message) = (self.0)(&other) {
+                let reason = "NotReadyForScheduling";
+                let condition =
+                    ConditionPatch::of(&other, "PodScheduled", "False", reason, &message);
+                cx.outbox.call(ApiCall::PatchPodStatus {
+                    pod: PodRef::of(&other),
+                    condition: Some(condition),
+                    nominated_node: None,
+                });
+            }
+        }
+        PostFilterResult {
+            status: Status::unschedulable("no room"),
+            nominating: Nominating::Keep,
+        }
+    }
+}
+
+fn is_ours(pod: &Pod) -> bool {
+    pod.spec.scheduler_name == SCHEDULERS[0] && pod.spec.scheduling_gates.is_empty()
+}
+
+#[test]
+fn untrue_reports_are_seen() {
+    let at_once = |pod: &Pod| {
+        pod.labels()
+            .get(HOLD)
+            .filter(|_| is_ours(pod))
+            .map(words_of_hold)
+    };
+    let in_other_words = |pod: &Pod| {
+        let held = pod.labels().get(HOLD).filter(|_| is_ours(pod));
+        held.map(|_| "I do not like it".to_owned())
+    };
+    let of_pods_that_pass = |pod: &Pod| {
+        let is_held = pod.labels().contains_key(HOLD) || pod.labels().get(APP) == Some(SHUT_OUT);
+        (is_ours(pod) && !is_held).then(|| words_of_hold("review"))
+    };
+    for (says, expected) in [
+        (
+            at_once as fn(&Pod) -> Option<String>,
+            "expected nothing yet, as it has been kept out for",
+        ),
+        (
+            in_other_words,
+            "expected NotReadyForScheduling \"the pod is held",
+        ),
+        (
+            of_pods_that_pass,
+            "expected nothing, as nothing keeps it out",
+        ),
+    ] {
+        let subject = with("DefaultPreemption", move |_| {
+            Extensions::of(Gossip(says)).post_filter().build()
+        });
+        let shrunk = found(&subject, Faults::NONE, &["untrue report"]);
+        let text = shrunk.failure.violation.to_string();
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+/// A scheduler that is not shown what its pods say tells it again after a restart.
+#[test]
+fn telling_again_what_a_pod_says_already_is_seen() {
+    let silent = |pod: &Pod| {
+        let mut pod = pod.clone();
+        pod.status
+            .conditions
+            .retain(|c| c.reason != "NotReadyForScheduling");
+        vec![pod]
+    };
+    let faults = Faults {
+        restarts: true,
+        ..Faults::NONE
+    };
+    let shrunk = found(&with_api(Rumours(silent)), faults, &["untrue report"]);
+    let text = shrunk.failure.violation.to_string();
+    assert!(
+        text.contains("expected nothing, as it says so already"),
+        "{text}"
+    );
+}
