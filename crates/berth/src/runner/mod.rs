@@ -12,7 +12,7 @@ pub(crate) use extenders::Webhooks;
 
 use crate::exit::Failure;
 use berth_client::Transport;
-use berth_client::events::{self, EventPublisher};
+use berth_client::events::{self, EventPublisher, Publishing};
 use berth_framework::registry::Registry;
 use berth_framework::{call::CallAnswer, call::CallId, stage::JobId, stage::JobResult};
 use berth_scheduler::config::Config;
@@ -28,6 +28,8 @@ use tokio::task::JoinHandle;
 const INPUTS_MAX: usize = 8 * 1024;
 /// How long anybody waits for the core to answer a question.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long events that are not published yet may hold up the end.
+const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What comes into the core.
 enum Input {
@@ -63,6 +65,7 @@ pub(crate) struct Runner {
     inputs: mpsc::Sender<Input>,
     ready: Arc<AtomicBool>,
     watches: Vec<JoinHandle<()>>,
+    publishing: Publishing,
     ended: oneshot::Receiver<()>,
 }
 
@@ -85,7 +88,7 @@ impl Runner {
         let kinds = feed::kinds(&scheduler);
         let (inputs, queue) = mpsc::channel(INPUTS_MAX);
         let ready = Arc::new(AtomicBool::new(false));
-        let publisher = EventPublisher::start(transport.clone(), instance());
+        let (publisher, publishing) = EventPublisher::start(transport.clone(), instance());
         let edge = core::Edge {
             transport: transport.clone(),
             publisher,
@@ -109,6 +112,7 @@ impl Runner {
             inputs,
             ready,
             watches,
+            publishing,
             ended,
         })
     }
@@ -126,13 +130,15 @@ impl Runner {
         let _ = (&mut self.ended).await;
     }
 
-    /// Stops. Calls under way are not waited for: whoever schedules next finds out what became of them.
+    /// Stops. Calls under way are not waited for: whoever schedules next finds out what became of them. Nobody would
+    /// find out about an event, so those that wait have a moment to be published.
     pub(crate) async fn stop(self) {
         for watch in &self.watches {
             watch.abort();
         }
         let _ = self.inputs.send(Input::Stop).await;
         let _ = self.ended.await;
+        self.publishing.finish(EVENTS_PATIENCE).await;
     }
 }
 

@@ -1,0 +1,159 @@
+//! Publishes events: what happened to an object, for people.
+//!
+//! The same thing happening again becomes a series on the first event, not another event. Publishing never holds
+//! anybody up: up to [`WAITING_MAX`] events wait to be published, up to [`REQUESTS_MAX`] requests are on their way at
+//! once, and what is told of one object is told in the order in which it happened. A request that may succeed later is
+//! sent again, for up to [`RETRY_BUDGET`]. What is lost all the same is counted, and the log tells how much that is.
+
+mod publish;
+mod send;
+mod series;
+#[cfg(test)]
+mod tests;
+
+use crate::Transport;
+use berth_api::{Str, Time};
+use publish::{Losses, Waiting};
+use send::Api;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// How many events may wait to be published, those on their way included. Further ones are dropped and counted.
+pub const WAITING_MAX: usize = 65_536;
+/// How many requests may be on their way at once.
+pub const REQUESTS_MAX: usize = 16;
+/// For how long a request is sent again that might succeed later.
+pub const RETRY_BUDGET: Duration = Duration::from_secs(120);
+/// The longest note the API takes, in bytes.
+const NOTE_BYTES_MAX: usize = 1024;
+
+/// Something that happened to an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// What it happened to.
+    pub regarding: Regarding,
+    /// `Normal` or `Warning`.
+    pub kind: &'static str,
+    /// Why, for programs, such as `FailedScheduling`.
+    pub reason: Str,
+    /// What was being done, such as `Scheduling`.
+    pub action: Str,
+    /// What happened, for people.
+    pub note: String,
+    /// Who says so, such as `default-scheduler`.
+    pub reporting_controller: Str,
+}
+
+/// The object that an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Regarding {
+    /// Such as `v1`.
+    pub api_version: &'static str,
+    /// Such as `Pod`.
+    pub kind: &'static str,
+    /// The namespace; empty for cluster-scoped objects.
+    pub namespace: Str,
+    /// The name.
+    pub name: Str,
+    /// The identity.
+    pub uid: Str,
+}
+
+/// Where events are handed in. Cloning shares it.
+#[derive(Clone)]
+pub struct EventPublisher {
+    queue: mpsc::Sender<Waiting>,
+    places: Arc<Semaphore>,
+    losses: Arc<Losses>,
+}
+
+impl EventPublisher {
+    /// Starts publishing, within the current runtime. `instance` tells this process from others of its kind.
+    pub fn start(transport: Transport, instance: String) -> (Self, Publishing) {
+        Self::start_with(transport, instance, WAITING_MAX)
+    }
+
+    fn start_with(api: impl Api, instance: String, waiting_max: usize) -> (Self, Publishing) {
+        let (queue, waiting) = mpsc::channel(waiting_max);
+        let places = Arc::new(Semaphore::new(waiting_max));
+        let losses = Arc::new(Losses::default());
+        let task = publish::run(api, instance, waiting, Arc::clone(&losses));
+        let publishing = Publishing {
+            task: tokio::spawn(task),
+            waiting_max,
+            places: Arc::clone(&places),
+            losses: Arc::clone(&losses),
+        };
+        let publisher = Self {
+            queue,
+            places,
+            losses,
+        };
+        (publisher, publishing)
+    }
+
+    /// Hands in an event. Returns at once.
+    pub fn publish(&self, mut event: Event, now: Time) {
+        // Who has a place in the queue keeps it until the event is published: so there is always room in the channel.
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return self.losses.dropped();
+        };
+        truncate(&mut event.note);
+        let waiting = Waiting {
+            event,
+            at: now,
+            place,
+        };
+        if self.queue.try_send(waiting).is_err() {
+            self.losses.dropped();
+        }
+    }
+}
+
+/// The publishing itself. It ends when all [`EventPublisher`]s are gone and what they handed in is published.
+pub struct Publishing {
+    task: JoinHandle<()>,
+    waiting_max: usize,
+    places: Arc<Semaphore>,
+    losses: Arc<Losses>,
+}
+
+impl Publishing {
+    /// Waits for the end, but not for longer than this. What is not published by then is lost, and the log tells.
+    pub async fn finish(mut self, patience: Duration) {
+        if timeout(patience, &mut self.task).await.is_err() {
+            self.task.abort();
+            let left = self.waiting_max - self.places.available_permits();
+            self.losses.tell();
+            tracing::warn!(
+                count = left,
+                "events were not published: there was no time left when it was to stop"
+            );
+        }
+    }
+}
+
+/// Cuts a note to what the API takes.
+fn truncate(note: &mut String) {
+    const CUT: &str = " ...";
+    if note.len() > NOTE_BYTES_MAX {
+        let mut end = NOTE_BYTES_MAX - CUT.len();
+        while !note.is_char_boundary(end) {
+            end -= 1;
+        }
+        note.truncate(end);
+        note.push_str(CUT);
+        note.shrink_to_fit();
+    }
+}
+
+/// The time by this machine's clock.
+pub fn now() -> Time {
+    let nanos = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX));
+    Time::from_nanos(nanos)
+}
