@@ -1,0 +1,180 @@
+//! Publishes what was handed in: several requests at a time, one at a time for each object.
+
+use super::send::{Api, Ended, Job, deliver};
+use super::series::Correlator;
+use super::{Event, REQUESTS_MAX, Regarding};
+use crate::ApiError;
+use berth_api::Time;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Instant, interval_at};
+
+/// What was lost is told this often.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// An event that waits to be published.
+pub(super) struct Waiting {
+    pub(super) event: Event,
+    pub(super) at: Time,
+    pub(super) place: OwnedSemaphorePermit,
+}
+
+/// Publishes until nobody can hand in anything more and everything is published.
+pub(super) async fn run(
+    api: impl Api,
+    instance: String,
+    mut queue: mpsc::Receiver<Waiting>,
+    losses: Arc<Losses>,
+) {
+    let mut correlator = Correlator::default();
+    let mut lanes = Lanes::default();
+    let mut sending = FuturesUnordered::new();
+    let mut jitter = fastrand::Rng::with_seed(seed(&instance));
+    let mut telling = interval_at(Instant::now() + TELL_EVERY, TELL_EVERY);
+    let mut is_open = true;
+    while is_open || !sending.is_empty() {
+        let next = tokio::select! {
+            Some(Ended { event, result }) = sending.next() => {
+                if let Err(error) = result {
+                    losses.failed(&event, &error);
+                }
+                lanes.leave(&event.regarding)
+            }
+            waiting = queue.recv(), if is_open && sending.len() < REQUESTS_MAX => match waiting {
+                Some(Waiting { event, at, place }) => correlator
+                    .take(&event, at)
+                    .and_then(|write| lanes.enter(Job { event, at, write, _place: place })),
+                None => {
+                    is_open = false;
+                    None
+                }
+            },
+            _ = telling.tick() => {
+                losses.tell();
+                None
+            }
+        };
+        if let Some(job) = next {
+            sending.push(deliver(&api, &instance, job, jitter.fork()));
+        }
+    }
+    losses.tell();
+}
+
+/// Processes that fail together are not to come back together.
+fn seed(instance: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    instance.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The objects about which something is being sent, each with what waits behind that. How many events wait in all is
+/// limited where they are handed in.
+#[derive(Default)]
+struct Lanes {
+    lanes: HashMap<Regarding, VecDeque<Job>>,
+}
+
+impl Lanes {
+    /// Returns the job when it may be sent now; otherwise it waits behind others of its object.
+    fn enter(&mut self, job: Job) -> Option<Job> {
+        if let Some(lane) = self.lanes.get_mut(&job.event.regarding) {
+            lane.push_back(job);
+            return None;
+        }
+        let regarding = job.event.regarding.clone();
+        self.lanes.insert(regarding, VecDeque::new());
+        Some(job)
+    }
+
+    /// What was being sent about the object has ended. Returns what comes next.
+    fn leave(&mut self, regarding: &Regarding) -> Option<Job> {
+        let next = self.lanes.get_mut(regarding).and_then(VecDeque::pop_front);
+        if next.is_none() {
+            self.lanes.remove(regarding);
+        }
+        next
+    }
+}
+
+/// Counts the events that nobody will see, until that is told.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// There was no place for them.
+    dropped: u64,
+    /// They were not taken.
+    failed: u64,
+    /// The last of those that were not taken.
+    last: Option<LastFailed>,
+}
+
+#[derive(Debug)]
+struct LastFailed {
+    reason: String,
+    object: String,
+    error: String,
+}
+
+impl Losses {
+    /// There was no place for an event.
+    pub(super) fn dropped(&self) {
+        self.with(|counts| counts.dropped += 1);
+    }
+
+    /// An event was not taken.
+    pub(super) fn failed(&self, event: &Event, error: &ApiError) {
+        let regarding = &event.regarding;
+        let last = LastFailed {
+            reason: event.reason.to_string(),
+            object: format!("{}/{}", regarding.namespace, regarding.name),
+            error: error.to_string(),
+        };
+        self.with(|counts| {
+            counts.failed += 1;
+            counts.last = Some(last);
+        });
+    }
+
+    /// Says what was lost since that was said last.
+    pub(super) fn tell(&self) {
+        let Counts {
+            dropped,
+            failed,
+            last,
+        } = self.with(std::mem::take);
+        if dropped > 0 {
+            tracing::warn!(
+                count = dropped,
+                "events were dropped: too many waited to be published"
+            );
+        }
+        if let Some(LastFailed {
+            reason,
+            object,
+            error,
+        }) = last
+        {
+            tracing::warn!(
+                count = failed,
+                last.reason = reason,
+                last.object = object,
+                last.error = error,
+                "failed to publish events"
+            );
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Counts) -> T) -> T {
+        act(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,129 @@
+//! Sends one event, again where that may help.
+
+use super::series::Write;
+use super::{Event, RETRY_BUDGET};
+use crate::request::{self, ApiRequest, EVENTS};
+use crate::{ApiError, Transport};
+use berth_api::Time;
+use serde_json::json;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep};
+
+/// The first and the longest pause before another try. A server that asks for a longer one gets it.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+
+/// Where requests go.
+pub(super) trait Api: Send + Sync + 'static {
+    /// Sends a request whose answer does not matter beyond success.
+    fn send(&self, request: &ApiRequest) -> impl Future<Output = Result<(), ApiError>> + Send;
+}
+
+impl Api for Transport {
+    async fn send(&self, request: &ApiRequest) -> Result<(), ApiError> {
+        self.execute(request).await
+    }
+}
+
+/// What is to be sent.
+pub(super) struct Job {
+    pub(super) event: Event,
+    pub(super) at: Time,
+    pub(super) write: Write,
+    /// The place in the queue, given back when the job is over.
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+/// How a job has ended.
+pub(super) struct Ended {
+    pub(super) event: Event,
+    pub(super) result: Result<(), ApiError>,
+}
+
+/// Sends what is to be sent, until it is there, is refused, or has taken too long.
+pub(super) async fn deliver(
+    api: &impl Api,
+    instance: &str,
+    mut job: Job,
+    mut jitter: fastrand::Rng,
+) -> Ended {
+    let began = Instant::now();
+    let mut pause = PAUSES.0;
+    let mut is_repeated = false;
+    let result = loop {
+        let Err(error) = api.send(&request(&job, instance)).await else {
+            break Ok(());
+        };
+        match &mut job.write {
+            // The event has expired meanwhile, or was never there: begin again.
+            Write::Grow { name, .. } if error.is_not_found() => {
+                job.write = Write::Create(std::mem::take(name));
+                continue;
+            }
+            // An earlier try has come through; only its answer has not.
+            Write::Create(_) if is_repeated && error.code() == Some(409) => break Ok(()),
+            _ if !error.is_retryable() => break Err(error),
+            _ => {}
+        }
+        let asked = match &error {
+            ApiError::Status {
+                retry_after_seconds: Some(seconds),
+                ..
+            } => Duration::from_secs(*seconds),
+            _ => Duration::ZERO,
+        };
+        let wait = pause.max(asked).mul_f64(1.0 + jitter.f64() / 2.0);
+        if began.elapsed().saturating_add(wait) > RETRY_BUDGET {
+            break Err(error);
+        }
+        sleep(wait).await;
+        pause = (pause * 2).min(PAUSES.1);
+        is_repeated = true;
+    };
+    Ended {
+        event: job.event,
+        result,
+    }
+}
+
+fn request(job: &Job, instance: &str) -> ApiRequest {
+    let event = &job.event;
+    let namespace = if event.regarding.namespace.is_empty() {
+        "default"
+    } else {
+        &event.regarding.namespace
+    };
+    match &job.write {
+        Write::Create(name) => {
+            let body = json!({
+                "apiVersion": "events.k8s.io/v1",
+                "kind": "Event",
+                "metadata": {"name": name, "namespace": namespace},
+                "eventTime": job.at.rfc3339_micros(),
+                "reportingController": event.reporting_controller,
+                "reportingInstance": instance,
+                "action": event.action,
+                "reason": event.reason,
+                "regarding": {
+                    "apiVersion": event.regarding.api_version,
+                    "kind": event.regarding.kind,
+                    "namespace": event.regarding.namespace,
+                    "name": event.regarding.name,
+                    "uid": event.regarding.uid,
+                },
+                "note": event.note,
+                "type": event.kind,
+            });
+            request::create(EVENTS, namespace, &body)
+        }
+        Write::Grow { name, count, note } => {
+            let mut patch = json!({
+                "series": {"count": count, "lastObservedTime": job.at.rfc3339_micros()},
+            });
+            if *note {
+                patch["note"] = event.note.as_str().into();
+            }
+            request::merge_patch(EVENTS, namespace, name, &patch)
+        }
+    }
+}
