@@ -66,6 +66,24 @@ impl DefaultPreemption {
     pub fn new(args: DefaultPreemptionArgs) -> Self {
         Self { args }
     }
+
+    fn wanted<'a>(&'a self, pod: &'a PodInfo, statuses: &'a NodeStatuses) -> Wanted<'a> {
+        Wanted {
+            args: &self.args,
+            pod,
+            statuses,
+        }
+    }
+}
+
+/// What room is looked for.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    args: &'a DefaultPreemptionArgs,
+    /// For whom.
+    pod: &'a PodInfo,
+    /// Why it fits nowhere.
+    statuses: &'a NodeStatuses,
 }
 
 impl Plugin for DefaultPreemption {
@@ -91,6 +109,26 @@ fn not_found(pod: &Pod) -> Status {
 fn as_known<'a>(cluster: &'a Cluster, counted: &'a PodInfo) -> &'a Pod {
     let known = cluster.pods.get(counted.pod.uid());
     known.unwrap_or(&counted.pod)
+}
+
+/// Looks for nodes where room can be made, and asks the extenders about them; the `round`th time in this attempt.
+fn make_room(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>, round: usize) -> PostFilterStep {
+    let nodes = cx.dry_run.cluster().nodes.len();
+    if nodes == 0 {
+        return done(
+            Status::error(format!("{PREFIX}no nodes available")),
+            Nominating::Keep,
+        );
+    }
+    match candidates::find(cx.dry_run, wanted, cx.now) {
+        Err(error) => done(Status::error(format!("{PREFIX}{error}")), Nominating::Keep),
+        Ok(found) if found.candidates.is_empty() => {
+            let why = found.statuses.histogram(nodes).join(", ");
+            let text = format!("0/{nodes} nodes are available: {why}.");
+            done(unschedulable(text), Nominating::Set(Str::default()))
+        }
+        Ok(found) => extenders::begin(cx, wanted, found.candidates, round),
+    }
 }
 
 /// Whether the pod is on its way out because room was made.
@@ -180,33 +218,18 @@ impl PostFilter for DefaultPreemption {
         if let Some(reason) = not_eligible(cx.dry_run, known, statuses) {
             return done(unschedulable(reason), Nominating::Keep);
         }
-        let nodes = cx.dry_run.cluster().nodes.len();
-        if nodes == 0 {
-            return done(
-                Status::error(format!("{PREFIX}no nodes available")),
-                Nominating::Keep,
-            );
-        }
-        match candidates::find(cx.dry_run, &self.args, pod, statuses, cx.now) {
-            Err(error) => done(Status::error(format!("{PREFIX}{error}")), Nominating::Keep),
-            Ok(found) if found.candidates.is_empty() => {
-                let why = found.statuses.histogram(nodes).join(", ");
-                let text = format!("0/{nodes} nodes are available: {why}.");
-                done(unschedulable(text), Nominating::Set(Str::default()))
-            }
-            Ok(found) => extenders::ask(cx, pod, found.candidates, 0),
-        }
+        make_room(cx, self.wanted(pod, statuses), 1)
     }
 
     fn resume_post_filter(
         &self,
         cx: &mut PostFilterContext<'_>,
         pod: &PodInfo,
-        _statuses: &NodeStatuses,
+        statuses: &NodeStatuses,
         wake: Wake,
     ) -> PostFilterStep {
         match extenders::awaited(cx) {
-            Some(asking) => extenders::resume(cx, pod, asking, wake),
+            Some(asking) => extenders::resume(cx, self.wanted(pod, statuses), asking, wake),
             None => evict::resume(cx, pod, wake),
         }
     }

@@ -1,8 +1,7 @@
 //! On which nodes room can be made, and which of them is chosen.
 
-use super::args::DefaultPreemptionArgs;
 use super::victims::{Victims, select, started};
-use super::{REASON_NO_VICTIMS, REASON_NOT_HELPFUL};
+use super::{REASON_NO_VICTIMS, REASON_NOT_HELPFUL, Wanted};
 use berth_api::{Str, Time};
 use berth_framework::plugin::{DryRun, KeptStatuses, NodeStatuses};
 use berth_framework::{Code, PodInfo, Slot, Status};
@@ -17,6 +16,8 @@ pub(super) struct Candidate {
     pub(super) node: Slot,
     pub(super) name: Str,
     pub(super) victims: Victims,
+    /// Whether an extender has chosen other victims than it was told of.
+    pub(super) by_extender: bool,
 }
 
 /// What the search has come to.
@@ -41,11 +42,14 @@ fn offset(pod: &PodInfo, nodes: usize, now: Time) -> usize {
 /// What broke, when there is no candidate.
 pub(super) fn find(
     dry_run: &mut dyn DryRun,
-    args: &DefaultPreemptionArgs,
-    pod: &PodInfo,
-    statuses: &NodeStatuses,
+    wanted: Wanted<'_>,
     now: Time,
 ) -> Result<Found, String> {
+    let Wanted {
+        args,
+        pod,
+        statuses,
+    } = wanted;
     let table = &dry_run.cluster().nodes;
     // Nobody is less important: no node has to be looked at.
     let lowest = table.lowest_priority().unwrap_or(i32::MAX);
@@ -59,14 +63,14 @@ pub(super) fn find(
     let potential: Vec<Slot> = nodes
         .filter(|slot| statuses.get(*slot).code() == Code::Unschedulable)
         .collect();
-    let wanted = args.candidates(potential.len());
+    let enough = args.candidates(potential.len());
     let start = offset(pod, potential.len(), now);
     let mut why_not = NodeStatuses::new();
     why_not.absent = Status::unresolvable(REASON_NOT_HELPFUL);
     let (mut within, mut violating) = (Vec::new(), Vec::new());
     let mut errors = Vec::new();
     for node in potential[start..].iter().chain(&potential[..start]) {
-        if !within.is_empty() && within.len() + violating.len() >= wanted {
+        if !within.is_empty() && within.len() + violating.len() >= enough {
             break;
         }
         match selected(dry_run, pod, *node, now) {
@@ -81,7 +85,7 @@ pub(super) fn find(
                 } else {
                     &mut violating
                 };
-                if list.len() < wanted {
+                if list.len() < enough {
                     list.push((*node, victims));
                 }
             }
@@ -102,6 +106,7 @@ pub(super) fn find(
             node,
             name,
             victims,
+            by_extender: false,
         })
     });
     Ok(Found {
@@ -203,9 +208,11 @@ impl Cost {
     }
 }
 
-/// The candidate that costs least; of several the first by name, so that a run can be repeated.
-pub(super) fn choose(candidates: Vec<Candidate>, now: Time) -> Option<Candidate> {
-    candidates
-        .into_iter()
-        .min_by_key(|candidate| (Cost::of(&candidate.victims, now), candidate.name.clone()))
+/// Takes out the candidate that costs least; of several the first by name, so that a run can be repeated.
+pub(super) fn choose(candidates: &mut Vec<Candidate>, now: Time) -> Option<Candidate> {
+    let costs = candidates
+        .iter()
+        .map(|candidate| (Cost::of(&candidate.victims, now), &candidate.name));
+    let (best, _) = costs.enumerate().min_by(|(_, a), (_, b)| a.cmp(b))?;
+    Some(candidates.swap_remove(best))
 }

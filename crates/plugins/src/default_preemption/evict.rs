@@ -9,15 +9,14 @@ use berth_api::{Duration, Pod, Str};
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
 use berth_framework::stage::{Eviction, Observation, Preemption, Wait, WaitOn, Wake};
-use berth_framework::{ApiCall, Feature, PodInfo, Slot, Status};
+use berth_framework::{ApiCall, Feature, PodInfo, Status};
 
 /// How long one eviction is waited for. The dispatcher ends every call sooner, so this only bounds the wait.
 const EVICTION_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Evictions one by one: what is still to be done.
 struct Evictions {
-    node: Slot,
-    name: Str,
+    node: Str,
     /// The one that is waited for.
     current: Option<Eviction>,
     /// The next one last.
@@ -51,7 +50,11 @@ fn eviction(preemptor: &Pod, victim: &Pod, node: &Str) -> Eviction {
 }
 
 /// Takes back what was promised to pods of lower priority (P-24).
-fn clear_nominations(cx: &mut PostFilterContext<'_>, preemptor: &Pod, node: Slot) {
+fn clear_nominations(cx: &mut PostFilterContext<'_>, preemptor: &Pod, node: &str) {
+    // The cycle may have waited, and the node be gone.
+    let Some(node) = cx.dry_run.cluster().nodes.slot(node) else {
+        return;
+    };
     for other in cx.dry_run.nominated_to(node) {
         if other.pod.priority() < preemptor.priority() {
             cx.outbox.call(ApiCall::PatchPodStatus {
@@ -69,11 +72,7 @@ pub(super) fn start(
     pod: &PodInfo,
     candidate: Candidate,
 ) -> PostFilterStep {
-    let Candidate {
-        node,
-        name,
-        victims,
-    } = candidate;
+    let Candidate { name, victims, .. } = candidate;
     let chosen = Observation::PreemptionVictims(victims.pods.len());
     // Those that go already need not be told again.
     let mut live = Vec::with_capacity(victims.pods.len());
@@ -87,8 +86,7 @@ pub(super) fn start(
         cx.outbox.observe(chosen);
         live.reverse();
         let evictions = Evictions {
-            node,
-            name,
+            node: name,
             current: None,
             left: live,
         };
@@ -96,7 +94,7 @@ pub(super) fn start(
     }
     if !live.is_empty() {
         cx.outbox.observe(chosen);
-        clear_nominations(cx, &pod.pod, node);
+        clear_nominations(cx, &pod.pod, &name);
         cx.outbox.start_preemption(Preemption {
             preemptor: PodRef::of(&pod.pod),
             plugin: NAME.into(),
@@ -122,8 +120,8 @@ fn next(cx: &mut PostFilterContext<'_>, pod: &PodInfo, mut evictions: Evictions)
             deadline: cx.now + EVICTION_WAIT_MAX,
         });
     }
-    clear_nominations(cx, &pod.pod, evictions.node);
-    done(Status::success(), Nominating::Set(evictions.name))
+    clear_nominations(cx, &pod.pod, &evictions.node);
+    done(Status::success(), Nominating::Set(evictions.node))
 }
 
 /// Goes on when an eviction has ended.

@@ -1,10 +1,12 @@
 //! Extenders have a say in where room is made, and leave resources alone that are theirs (P-14, F-43, F-44).
 
-use crate::world::{World, is_deletion};
+use crate::world::{World, is_deletion, is_status_of};
 use berth_api::{Duration, Str};
-use berth_framework::ApiCall;
-use berth_framework::extender::{ChosenVictims, Extender, Extenders};
+use berth_framework::extender::{ChosenVictims, Extender, Extenders, NodeVictims};
 use berth_framework::testing::{FakeExtender, extender, node, pod};
+use berth_framework::{ApiCall, Feature, FeatureGates};
+use berth_scheduler::ClusterChange;
+use berth_scheduler::queue::QueuedIn;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
@@ -37,6 +39,11 @@ fn victims(node: &str, pods: &[&str], violations: usize) -> ChosenVictims {
 fn made_room(w: &mut World) -> (Vec<String>, String, String) {
     w.pod(pod("vip").priority(10).request("cpu", "2"));
     let began = w.attempt();
+    answered(w, &began)
+}
+
+/// The same, of an attempt that has begun.
+fn answered(w: &mut World, began: &str) -> (Vec<String>, String, String) {
     while !w.jobs.is_empty() {
         w.reply();
     }
@@ -195,11 +202,7 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
         assert_eq!(node, promised, "{situation}");
         let expected = [no_cpu, said].join(" ");
         assert_eq!(message, expected.trim_end(), "{situation}");
-        let is_skipped = |line: &&String| {
-            line.starts_with(
-                "Skipping extender http://e as it returned error and has ignorable flag set: ",
-            )
-        };
+        let is_skipped = |line: &&String| line.starts_with("Going on without extender http://e: ");
         let skipped = w.log.iter().filter(is_skipped).count();
         let is_passed_over = situation.ends_with("may") || situation.ends_with("may fail");
         assert_eq!(
@@ -282,8 +285,8 @@ fn nobody_is_asked_about_nothing() {
     assert_eq!(made_room(&mut w).0, [""; 0]);
 }
 
-/// F-37, P-3, P-14: an extender has its time; a pod that went meanwhile needs no room, and a victim that did need not
-/// go again.
+/// F-37, P-3, P-14: an extender has its time; a pod that went meanwhile needs no room, and nobody goes for room that is
+/// there.
 #[test]
 fn time_goes_on_while_an_extender_thinks_about_evictions() {
     let agrees = || extender("http://e").preempt(|_, _| Ok(vec![victims("n1", &["a"], 0)]));
@@ -317,13 +320,263 @@ fn time_goes_on_while_an_extender_thinks_about_evictions() {
     assert_eq!(w.attempt(), "parked");
     w.deleted("a");
     w.reply();
-    let bound = w.pods["b"].spec.node_name.clone();
-    assert_eq!(bound, "n2");
-    assert!(
-        !w.deletions().contains(&"b".to_owned()),
-        "{:?}",
-        w.deletions()
+    assert_eq!(w.deletions(), [""; 0], "there is room now");
+    assert_eq!(w.promised("vip"), "n1");
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Backoff));
+    w.advance(1);
+    assert_eq!(w.attempt(), "vip on n1");
+}
+
+fn node_gone(w: &mut World, name: &str) {
+    let gone = ClusterChange::Deleted(node(name).object());
+    w.core.apply(gone, w.now);
+    w.advance(0);
+}
+
+/// P-14: what happens while an extender thinks counts when it has answered: nobody goes for room that is there, or for
+/// room that would not be enough any more, and no pod is told to go that has gone.
+#[test]
+fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
+    let vip = || pod("vip").priority(10).request("cpu", "2");
+    let important = |name: &str, cpu: &str| pod(name).priority(20).request("cpu", cpu);
+    let room = "there is room on node \"n2\" by now";
+    type Said = fn(&[NodeVictims]) -> Result<Vec<ChosenVictims>, String>;
+    type Change<'a> = &'a dyn Fn(&mut World);
+    // The extenders leave what they were told, or only one node, or fail and may.
+    let agrees: Said = |told| {
+        let same = |of: &NodeVictims| ChosenVictims {
+            node: of.node.clone(),
+            pods: of.pods.iter().map(|pod| pod.uid().clone()).collect(),
+            violations: of.violations,
+        };
+        Ok(told.iter().map(same).collect())
+    };
+    let first: Said = |told| {
+        let first = told.iter().min_by_key(|of| of.node.clone());
+        let first = first.expect("there is one");
+        let pods: Vec<&str> = first.pods.iter().map(|pod| pod.name().as_str()).collect();
+        Ok(vec![victims(&first.node, &pods, 0)])
+    };
+    let fails: Said = |_| Err("out of order".into());
+    let chooses: Said = |_| Ok(vec![victims("n1", &["idle"], 0)]);
+    // The situation, what the extender says, what happens meanwhile, who goes, what is promised, what is said, how often
+    // the extender is asked.
+    type Case<'a> = (
+        &'a str,
+        Said,
+        Change<'a>,
+        &'a [&'a str],
+        &'a str,
+        &'a str,
+        usize,
     );
+    let cases: [Case<'_>; 9] = [
+        (
+            "there is room elsewhere",
+            first,
+            &|w| w.deleted("b"),
+            &[],
+            "n2",
+            room,
+            1,
+        ),
+        (
+            "the same, though it fails",
+            fails,
+            &|w| w.deleted("b"),
+            &[],
+            "n2",
+            room,
+            1,
+        ),
+        (
+            "the victim has gone, and others have its place",
+            first,
+            &|w| {
+                w.deleted("a");
+                w.pod(pod("c").request("cpu", "1").on("n1"));
+                w.pod(pod("d").request("cpu", "1").on("n1"));
+            },
+            &["c", "d"],
+            "n1",
+            "",
+            2,
+        ),
+        (
+            "what is left is not enough",
+            agrees,
+            &|w| {
+                w.pod(important("x", "1").on("n1"));
+            },
+            &["b"],
+            "n2",
+            "",
+            1,
+        ),
+        (
+            "the only one that it left is not enough",
+            first,
+            &|w| {
+                w.pod(important("x", "1").on("n1"));
+            },
+            &["b"],
+            "n2",
+            "",
+            2,
+        ),
+        (
+            "it fails, the node is gone, and another has its place",
+            fails,
+            &|w| {
+                w.deleted("a");
+                w.deleted("idle");
+                node_gone(w, "n1");
+                w.node(node("n3").capacity("2", "1Gi", "10"));
+                w.pod(important("x", "2").on("n3"));
+                w.pod(pod("low").request("cpu", "2").nominated("n3"));
+            },
+            &["b"],
+            "n2",
+            "",
+            1,
+        ),
+        (
+            "the node that it left is gone",
+            agrees,
+            &|w| {
+                w.deleted("a");
+                w.deleted("idle");
+                node_gone(w, "n1");
+            },
+            &["b"],
+            "n2",
+            "",
+            1,
+        ),
+        (
+            "it has its own reasons",
+            chooses,
+            &|w| {
+                w.pod(important("x", "1").on("n2"));
+            },
+            &["idle"],
+            "n1",
+            "",
+            1,
+        ),
+        (
+            "its own choice has gone",
+            chooses,
+            &|w| {
+                w.deleted("idle");
+            },
+            &[],
+            "",
+            "extender: http://e claims to preempt pod (UID: uid-idle) on node: n1, but the pod is not found on that node",
+            1,
+        ),
+    ];
+    for (situation, says, change, going, promised, said, times) in cases {
+        let (tell, asked) = channel();
+        let extender = extender("http://e").preempt(move |_, told| {
+            let _ = tell.send(());
+            says(told)
+        });
+        let may_fail = situation.contains("it fails");
+        let mut w = full([if may_fail {
+            extender.ignorable()
+        } else {
+            extender
+        }]);
+        w.pod(vip());
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        change(&mut w);
+        let (deletions, node, message) = answered(&mut w, "parked");
+        assert_eq!(deletions, going, "{situation}");
+        assert_eq!(node, promised, "{situation}");
+        assert!(message.ends_with(said), "{situation}: {message}");
+        assert_eq!(asked.try_iter().count(), times, "{situation}");
+        let others = w.calls.iter().any(|(_, call)| is_status_of("low")(call));
+        assert!(
+            !others,
+            "{situation}: nobody loses a promise of another node"
+        );
+    }
+}
+
+/// P-14: of the victims that an extender agreed to, only those go that are still needed.
+#[test]
+fn victims_that_are_not_needed_any_more_stay() {
+    let agrees = extender("e").preempt(|_, _| Ok(vec![victims("n1", &["a", "b"], 0)]));
+    let agrees: Arc<dyn Extender> = agrees.build();
+    let mut w = World::with_options(|options| options.extenders = Extenders::new([agrees]));
+    w.node(node("n1").capacity("3", "1Gi", "10"));
+    for (name, priority) in [("a", 1), ("b", 0), ("c", 20)] {
+        w.pod(pod(name).priority(priority).request("cpu", "1").on("n1"));
+    }
+    w.pod(pod("vip").priority(10).request("cpu", "2"));
+    assert_eq!(w.attempt(), "parked");
+    w.deleted("c");
+    w.reply();
+    assert_eq!(w.deletions(), ["b"]);
+    assert_eq!(w.promised("vip"), "n1");
+}
+
+/// P-14: candidates that do not last are looked for so many times.
+#[test]
+fn the_search_for_candidates_comes_to_an_end() {
+    let (tell, asked) = channel();
+    let first = extender("e").preempt(move |_, told| {
+        let first = told.iter().min_by_key(|of| of.node.clone());
+        let first = first.expect("there is one");
+        let _ = tell.send(first.node.clone());
+        let pods: Vec<&str> = first.pods.iter().map(|pod| pod.name().as_str()).collect();
+        Ok(vec![victims(&first.node, &pods, 0)])
+    });
+    let mut w = full([first]);
+    for at in ["n3", "n4", "n5", "n6"] {
+        w.node(node(at).capacity("2", "1Gi", "10"));
+        w.pod(pod(&format!("on-{at}")).request("cpu", "2").on(at));
+    }
+    w.pod(pod("vip").priority(10).request("cpu", "2"));
+    assert_eq!(w.attempt(), "parked");
+    let mut at = 0;
+    while !w.jobs.is_empty() {
+        at += 1;
+        let important = pod(&format!("x{at}")).priority(20).request("cpu", "1");
+        w.pod(important.on(&format!("n{at}")));
+        w.reply();
+    }
+    assert_eq!(
+        asked.try_iter().collect::<Vec<_>>(),
+        ["n1", "n2", "n3", "n4"]
+    );
+    let (going, _, message) = answered(&mut w, "");
+    assert_eq!(going, [""; 0]);
+    let end = "preemption: the nodes keep changing while extenders are asked";
+    assert!(message.ends_with(end), "{message}");
+}
+
+/// P-24: without SchedulerAsyncPreemption the cycle waits for its victims; should their node be gone then, the promises
+/// of the one that has its place stay.
+#[test]
+fn the_place_of_a_node_is_not_the_node() {
+    let features = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
+    let mut w = World::with(features);
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    w.pod(pod("a").request("cpu", "2").on("n1"));
+    w.pod(pod("vip").priority(10).request("cpu", "2"));
+    assert_eq!(w.attempt(), "parked");
+    let (id, _) = w.calls.remove(0);
+    w.deleted("a");
+    node_gone(&mut w, "n1");
+    w.node(node("n3").capacity("2", "1Gi", "10"));
+    w.pod(pod("x").priority(20).request("cpu", "2").on("n3"));
+    w.pod(pod("low").request("cpu", "2").nominated("n3"));
+    w.core.complete(id, Ok(()), w.now);
+    w.advance(0);
+    let others = w.calls.iter().any(|(_, call)| is_status_of("low")(call));
+    assert!(!others, "{:?}", w.calls);
 }
 
 /// C-20, F-41: with every plugin at work, an extender that likes one node a lot decides.
