@@ -284,6 +284,8 @@ mod tests {
                 "{situation}"
             );
             assert!(act(&mut permits), "{situation}");
+            let seen = permits.held().len();
+            assert_eq!(seen, usize::from(verdict.is_none()), "{situation}");
             assert_eq!(message(&mut permits).as_deref(), verdict, "{situation}");
             assert_eq!(permits.is_held("uid-p"), verdict.is_none(), "{situation}");
         }

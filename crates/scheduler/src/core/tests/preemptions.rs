@@ -322,11 +322,11 @@ fn a_victim_that_somebody_else_has_bound_is_deleted() {
     assert_eq!(deletions(&w), ["delete b"]);
 }
 
-/// P-21: a preemptor that preempts once more before its first victims have been told counts as preempting until all of
-/// them have been, of both times.
+/// P-21: a preemptor that preempts once more before its first victims have been told, or seen going, counts as preempting
+/// until all of them have been, of both times.
 #[test]
 fn two_preemptions_of_one_pod_end_with_the_later() {
-    for first_ends_first in [true, false] {
+    for (first_ends_first, is_seen) in [(true, false), (false, false), (true, true)] {
         let again = fake("Again").post_filter(|cx, pod, _, _| {
             let name = match pod.pod.status.nominated_node_name.is_empty() {
                 true => "uid-a",
@@ -365,6 +365,11 @@ fn two_preemptions_of_one_pod_end_with_the_later() {
             w.core.complete(id, Ok(()), w.now);
             w.take();
         };
+        if is_seen {
+            // Before its deletion is answered.
+            w.deleted(names[0]);
+            assert!(is_preempting(&w), "{} is not seen going", names[1]);
+        }
         told(&mut w, names[0]);
         assert!(is_preempting(&w), "{} has not been told", names[1]);
         told(&mut w, names[1]);

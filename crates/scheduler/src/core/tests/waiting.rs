@@ -1,10 +1,12 @@
 //! Pods that wait: held back by Permit, parked in Reserve (F-14, F-15, C-40, C-41).
 
 use super::*;
+use crate::ClusterChange;
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
-use berth_api::Duration;
+use berth_api::{Duration, Kind};
 use berth_framework::Status;
+use berth_framework::call::ObjectName;
 use berth_framework::plugin::PermitResult;
 use berth_framework::stage::{Step, Wait, WaitOn, Wake};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
@@ -401,5 +403,77 @@ fn a_parked_reserve_looks_at_its_node_again() {
             assert_eq!(calls, [call], "{situation}");
         }
         assert_eq!(w.core.queue().in_flight_len(), 0, "{situation}");
+    }
+}
+
+/// F-17: a PreBind plugin that waits for objects is woken by whatever watches tell of one of them, or by its deadline, and
+/// by nothing else.
+#[test]
+fn who_waits_for_objects_hears_of_them_alone() {
+    type Change = fn(&mut World);
+    let full = |name: &str| node(name).capacity("0", "1Gi", "9");
+    let changes: [(&str, Change, bool); 5] = [
+        (
+            "another one",
+            |w| {
+                w.applied(node("n3").capacity("0", "1Gi", "9").object());
+            },
+            false,
+        ),
+        (
+            "changed",
+            |w| {
+                w.applied(node("n2").version(2).label("a", "b").object());
+            },
+            true,
+        ),
+        (
+            "gone",
+            |w| {
+                let gone = node("n2").object();
+                w.core.apply(ClusterChange::Deleted(gone), w.now);
+                w.take();
+            },
+            true,
+        ),
+        (
+            "not listed after a gap",
+            |w| {
+                let listed = vec![node("n1").capacity("1", "1Gi", "9").object()];
+                let all = ClusterChange::Replaced(Kind::Node, listed);
+                w.core.apply(all, w.now);
+                w.take();
+            },
+            true,
+        ),
+        (
+            "nothing happened in time",
+            |w| {
+                w.advance(Duration::from_secs(60));
+            },
+            true,
+        ),
+    ];
+    for (situation, change, goes_on) in changes {
+        let waits = fake("Waits").pre_bind(|cx, _, _, _, wake| match wake {
+            None => Step::Wait(Wait {
+                on: WaitOn::Objects(
+                    ["n9", "n2"]
+                        .map(|name| ObjectName::new(Kind::Node, &"".into(), &name.into()))
+                        .to_vec(),
+                ),
+                deadline: cx.now + Duration::from_secs(60),
+            }),
+            Some(_) => Step::success(),
+        });
+        let mut w = world([fits(), waits]);
+        w.applied(node("n1").capacity("1", "1Gi", "9").object());
+        w.applied(full("n2").object());
+        w.pod(pod("p").request("cpu", "1"));
+        assert_eq!(w.attempt(), "on n1", "{situation}");
+        w.answer_all();
+        change(&mut w);
+        let is_bound = w.calls_text() == ["bind p n1"];
+        assert_eq!(is_bound, goes_on, "{situation}: {:?}", w.calls_text());
     }
 }

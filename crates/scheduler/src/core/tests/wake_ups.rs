@@ -237,6 +237,8 @@ fn who_was_kept_out_by_a_promise_hears_when_it_ends() {
         assert!(w.attempt().starts_with("0/2"));
         w.pod(pod("other").priority(1).request("cpu", "1"));
         assert!(w.attempt().starts_with("0/2"));
+        w.pod(pod("above").priority(9).request("cpu", "2"));
+        assert!(w.attempt().starts_with("0/2"));
         w.answer_all();
         assert_eq!(w.place_of("other"), Some(QueuedIn::Unschedulable));
         changed.store(true, Ordering::Relaxed);
@@ -248,5 +250,7 @@ fn who_was_kept_out_by_a_promise_hears_when_it_ends() {
             Mood::Fits | Mood::Breaks => QueuedIn::Backoff,
         };
         assert_eq!(w.place_of("other"), Some(place), "{outcome}");
+        let above = w.place_of("above");
+        assert_eq!(above, Some(QueuedIn::Unschedulable), "{outcome}");
     }
 }

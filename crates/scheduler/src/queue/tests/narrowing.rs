@@ -185,7 +185,9 @@ fn narrowing_opens_no_gate() {
     setup.profiles[0].events.push(narrowing("N", "Node/Add"));
     let mut bench = setup.run("add a\npop\nupdate a G1=shut\nfail a N\nactivate a => gated: a");
     assert_eq!(bench.event("Node/Add", "a").examined, 0);
-    bench.run("update a G1=open\n+3000\nevent Node/UpdateNodeAnnotation => active: a");
+    bench.run("add b\npop -> b\nfail b N => unschedulable: b; gated: a");
+    assert_eq!(bench.event("Node/Add", "a+b").examined, 1, "b alone");
+    bench.run("delete b\nupdate a G1=open\n+3000\nevent Node/UpdateNodeAnnotation => active: a");
     // Gated by a narrowing plugin: only its list reaches the pod.
     let mut setup = self::setup().plugins(&[]);
     setup.profiles[0].events.push(narrowing("G1", "Node/Add"));
