@@ -1,5 +1,6 @@
 //! What plugins can count on: the order in which they are asked, what they are given, and what is theirs alone.
 
+use super::world::everywhere;
 use super::*;
 use crate::profile::ProfileSpec;
 use crate::queue::QueuedIn;
@@ -33,26 +34,20 @@ impl Diary {
 
     /// A plugin that writes down each time that it is asked, but for the passes over nodes of pods that it dislikes.
     fn plugin(&self, name: &'static str) -> FakePlugin {
-        let note = |what: &'static str| {
-            let send = self.send.clone();
-            move || {
-                let _ = send.try_send(format!("{what}:{name}"));
-            }
+        let send = self.send.clone();
+        let asked = move |point: &'static str| {
+            let _ = send.try_send(format!("{point}:{name}"));
         };
-        let (pre_enqueue, pre_filter, filter) =
-            (note("enqueue"), note("prefilter"), note("filter"));
-        let (post_filter, pre_score, score) = (note("postfilter"), note("prescore"), note("score"));
-        let (normalize, reserve, unreserve) = (note("normalize"), note("reserve"), note("undo"));
-        let (permit, pre_flight, pre_bind) = (note("permit"), note("preflight"), note("prebind"));
-        let (bind, post_bind) = (note("bind"), note("postbind"));
-        fake(name)
+        let note = |point| {
+            let asked = asked.clone();
+            move || asked(point)
+        };
+        let (enqueue, filter, post_filter) = (note("enqueue"), note("filter"), note("postfilter"));
+        let (permit, bind) = (note("permit"), note("bind"));
+        everywhere(name, asked.clone())
             .pre_enqueue(move |_| {
-                pre_enqueue();
+                enqueue();
                 Status::success()
-            })
-            .pre_filter(move |_, _, _| {
-                pre_filter();
-                PreFilterResult::AllNodes
             })
             .filter(move |_, pod, _| {
                 filter();
@@ -68,37 +63,12 @@ impl Diary {
                     nominating: Nominating::Keep,
                 })
             })
-            .pre_score(move |_, _, _| {
-                pre_score();
-                Status::success()
-            })
-            .score(move |_, _, _| {
-                score();
-                Ok(0)
-            })
-            .normalize(move |_| {
-                normalize();
-                Status::success()
-            })
-            .reserve(move |_, _, _, _, _| {
-                reserve();
-                Step::success()
-            })
-            .unreserve(move |_, _| unreserve())
             .permit(move |_, pod, _| {
                 permit();
                 PermitResult::Done(match pod.pod.name().as_str() {
                     "refused" if name == "A" => Status::unschedulable("no"),
                     _ => Status::success(),
                 })
-            })
-            .pre_flight(move |_, _| {
-                pre_flight();
-                Status::success()
-            })
-            .pre_bind(move |_, _, _, _, _| {
-                pre_bind();
-                Step::success()
             })
             .bind(move |_, _, _, _, _| {
                 bind();
@@ -107,7 +77,6 @@ impl Diary {
                     _ => Status::skip(),
                 })
             })
-            .post_bind(move |_, _, _| post_bind())
     }
 }
 
@@ -135,7 +104,7 @@ fn plugins_are_asked_in_the_configured_order() {
         ),
         (
             "refused",
-            format!("{searched} permit:B permit:A undo:C undo:A undo:B"),
+            format!("{searched} permit:B permit:A unreserve:C unreserve:A unreserve:B"),
         ),
         (
             "unfit",

@@ -1,5 +1,6 @@
 //! What is measured of cycles and plugins (spec section 7), with a stopwatch that goes when it is told to.
 
+use super::world::everywhere;
 use super::*;
 use crate::LogLevel;
 use crate::evaluator::EvaluatorKind;
@@ -131,71 +132,35 @@ fn millis(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> (u64, u64) {
     }
 }
 
-/// A plugin that takes part everywhere from PreFilter to PostBind, and takes another time at each point.
-fn everywhere(watch: &HandWatch) -> FakePlugin {
-    let go = |millis| {
-        let watch = watch.clone();
-        move || watch.go(millis)
+/// A plugin that takes another time at each point.
+fn thorough(watch: &HandWatch) -> FakePlugin {
+    let (watch, at_permit) = (watch.clone(), watch.clone());
+    let takes = move |point| {
+        watch.go(match point {
+            "prefilter" => 1,
+            "addpod" => 2,
+            "removepod" => 3,
+            "filter" => 5,
+            "prescore" => 7,
+            "score" => 11,
+            "normalize" => 13,
+            "reserve" => 17,
+            "unreserve" => 19,
+            "preflight" => 29,
+            "prebind" => 31,
+            "bind" => 37,
+            "postbind" => 41,
+            other => panic!("nobody says how long {other} takes"),
+        });
     };
-    let (pre_filter, add, remove, filter) = (go(1), go(2), go(3), go(5));
-    let (pre_score, score, normalize) = (go(7), go(11), go(13));
-    let (reserve, unreserve, permit) = (go(17), go(19), go(23));
-    let (pre_flight, pre_bind, bind, post_bind) = (go(29), go(31), go(37), go(41));
-    fake("All")
-        .pre_filter(move |_, _, _| {
-            pre_filter();
-            PreFilterResult::AllNodes
-        })
-        .add_pod(move |_, _, _| {
-            add();
-            Status::success()
-        })
-        .remove_pod(move |_, _, _| {
-            remove();
-            Status::success()
-        })
-        .filter(move |_, _, _| {
-            filter();
-            Status::success()
-        })
-        .pre_score(move |_, _, _| {
-            pre_score();
-            Status::success()
-        })
-        .score(move |_, _, _| {
-            score();
-            Ok(1)
-        })
-        .normalize(move |_| {
-            normalize();
-            Status::success()
-        })
-        .reserve(move |_, _, _, _, _| {
-            reserve();
-            Step::success()
-        })
-        .unreserve(move |_, _| unreserve())
-        .permit(move |_, pod, _| {
-            permit();
-            match pod.pod.name().as_str() {
-                "refused" => PermitResult::Done(Status::unschedulable("no")),
-                "held" => PermitResult::Wait(Duration::from_secs(9)),
-                _ => PermitResult::Done(Status::success()),
-            }
-        })
-        .pre_flight(move |_, _| {
-            pre_flight();
-            Status::success()
-        })
-        .pre_bind(move |_, _, _, _, _| {
-            pre_bind();
-            Step::success()
-        })
-        .bind(move |_, _, _, _, _| {
-            bind();
-            Step::success()
-        })
-        .post_bind(move |_, _, _| post_bind())
+    everywhere("All", takes).permit(move |_, pod, _| {
+        at_permit.go(23);
+        match pod.pod.name().as_str() {
+            "refused" => PermitResult::Done(Status::unschedulable("no")),
+            "held" => PermitResult::Wait(Duration::from_secs(9)),
+            _ => PermitResult::Done(Status::success()),
+        }
+    })
 }
 
 /// F-7, M-1: every point and every call of a plugin shows with its code and its time: nominated pods that come and go,
@@ -228,7 +193,7 @@ fn every_point_and_every_call_is_timed() {
     let held: &[Row] = &[("Permit", "Wait", (23, 1), (23, 1))];
     for (name, rows) in [("p", placed), ("refused", refused), ("held", held)] {
         let watch = HandWatch::default();
-        let mut w = World::with([everywhere(&watch)], |options| {
+        let mut w = World::with([thorough(&watch)], |options| {
             options.stopwatch = Box::new(watch.clone());
         });
         for name in ["n1", "n2"] {

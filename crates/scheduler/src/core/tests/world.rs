@@ -8,6 +8,7 @@ use crate::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
 use berth_api::{Duration, Object, Pod, Time};
 use berth_framework::call::{CallError, CallErrorKind, CallId};
 use berth_framework::event::EventRegistration;
+use berth_framework::plugin::{PermitResult, PreFilterResult};
 use berth_framework::registry::Registry;
 use berth_framework::stage::{Job, JobId, Step, Wait, WaitOn, Wake};
 use berth_framework::testing::{FakePlugin, PodBuilder, fake};
@@ -44,6 +45,62 @@ impl Stopwatch for HandWatch {
     fn nanos(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// A plugin that takes part from PreFilter to PostBind, but for PostFilter, has nothing against anything, and says where
+/// it is asked.
+pub(super) fn everywhere(
+    name: &str,
+    asked: impl Fn(&'static str) + Send + Sync + 'static,
+) -> FakePlugin {
+    let asked = Arc::new(asked);
+    let at = |point: &'static str| {
+        let asked = asked.clone();
+        move || asked(point)
+    };
+    let passes = |point: &'static str| {
+        let asked = at(point);
+        move || {
+            asked();
+            Status::success()
+        }
+    };
+    let (pre_filter, add, remove) = (at("prefilter"), passes("addpod"), passes("removepod"));
+    let (filter, pre_score) = (passes("filter"), passes("prescore"));
+    let (score, normalize) = (at("score"), passes("normalize"));
+    let (reserve, unreserve, permit) = (at("reserve"), at("unreserve"), passes("permit"));
+    let (pre_flight, pre_bind) = (passes("preflight"), at("prebind"));
+    let (bind, post_bind) = (at("bind"), at("postbind"));
+    fake(name)
+        .pre_filter(move |_, _, _| {
+            pre_filter();
+            PreFilterResult::AllNodes
+        })
+        .add_pod(move |_, _, _| add())
+        .remove_pod(move |_, _, _| remove())
+        .filter(move |_, _, _| filter())
+        .pre_score(move |_, _, _| pre_score())
+        .score(move |_, _, _| {
+            score();
+            Ok(0)
+        })
+        .normalize(move |_| normalize())
+        .reserve(move |_, _, _, _, _| {
+            reserve();
+            Step::success()
+        })
+        .unreserve(move |_, _| unreserve())
+        .permit(move |_, _, _| PermitResult::Done(permit()))
+        .pre_flight(move |_, _| pre_flight())
+        .pre_bind(move |_, _, _, _, _| {
+            pre_bind();
+            Step::success()
+        })
+        .bind(move |_, _, _, _, _| {
+            bind();
+            Step::success()
+        })
+        .post_bind(move |_, _, _| post_bind())
 }
 
 /// A Bind plugin that makes one call and waits for it.
