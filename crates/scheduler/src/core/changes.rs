@@ -196,7 +196,7 @@ impl Scheduler {
                 self.assumed_pod_moved(&assumed, &new, now);
             }
         } else if responsible {
-            if was_assumed {
+            let events = if was_assumed {
                 if new.is_terminating() && !old.is_terminating() {
                     self.assumed_pod_deleted(&new, now);
                 } else {
@@ -205,6 +205,7 @@ impl Scheduler {
                         self.assumed_pod_moved(&assumed, &change.new, now);
                     }
                 }
+                pod_update_events(old, &new, &self.features)
             } else {
                 let before = change.old.unwrap_or_else(|| old.clone());
                 let cx = Context {
@@ -212,13 +213,15 @@ impl Scheduler {
                     cluster: self.cache.cluster(),
                     features: &self.features,
                 };
-                self.queue.update(&cx, &before, &change.new);
+                let events = self.queue.update(&cx, &before, &change.new);
                 self.nomination_changed(old, &new, now);
-            }
-            for event in pod_update_events(old, &new, &self.features) {
-                if event != UNSCHEDULABLE_POD_UPDATE {
-                    self.handled(&event.label(), began);
-                }
+                events
+            };
+            for event in events
+                .iter()
+                .filter(|event| **event != UNSCHEDULABLE_POD_UPDATE)
+            {
+                self.handled(&event.label(), began);
             }
             self.handled(&UNSCHEDULABLE_POD_UPDATE.label(), began);
         }

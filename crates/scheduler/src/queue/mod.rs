@@ -234,39 +234,44 @@ impl SchedulingQueue {
     }
 
     /// A changed pod without a node, whatever it waits for. A pod that the queue has never seen is added.
-    pub fn update(&mut self, cx: &Context<'_>, old: &Arc<Pod>, new: &Arc<Pod>) {
+    ///
+    /// Returns the events that the update amounts to.
+    pub fn update(&mut self, cx: &Context<'_>, old: &Arc<Pod>, new: &Arc<Pod>) -> PodEvents {
+        let events = pod_update_events(old, new, &self.config.features);
         if self.in_flight.contains(new.uid()) {
-            for event in pod_update_events(old, new, &self.config.features) {
-                let (old, new) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+            let (old, new) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+            for event in &events {
                 self.log(
-                    &event,
+                    event,
                     Change {
                         old: Some(&old),
                         new: Some(&new),
                     },
                 );
             }
-            return;
+            return events;
         }
         let Some(id) = self.id_of(new.namespace(), new.name()) else {
             let id = self.enter(QueuedPodInfo::new(new.clone(), cx.now));
             self.move_to_active(cx, id, label::POD_UPDATE, false);
-            return;
+            return events;
         };
         let place = self.detach(id);
         let profile = self.profiles.by_name(&new.spec.scheduler_name);
         let Some((entry, place)) = self.entries.get_mut(id).zip(place) else {
-            return;
+            return events;
         };
         if entry.info.pod.uid() != new.uid() {
             // Nobody has told the user anything of this one.
             self.reports.forget(entry.info.pod.uid());
             entry.info.remembered = Remembered::default();
         }
-        for (pod, change) in [(&entry.info.pod, -1), (new, 1)] {
-            for plugin in entry.info.rejectors() {
-                let profile = &pod.spec.scheduler_name;
-                self.metrics.unschedulable(plugin, profile, change);
+        let (before, after) = (&entry.info.pod.spec, &new.spec);
+        if before.scheduler_name != after.scheduler_name {
+            for (profile, change) in [(&before.scheduler_name, -1), (&after.scheduler_name, 1)] {
+                for plugin in entry.info.rejectors() {
+                    self.metrics.unschedulable(plugin, profile, change);
+                }
             }
         }
         entry.info.pod = new.clone();
@@ -278,8 +283,9 @@ impl SchedulingQueue {
             self.nominator.update(cx.cluster, old, new);
         }
         if place.is_unschedulable_pool() {
-            self.reconsider_updated(cx, id, old, new);
+            self.reconsider_updated(cx, id, (old, new), &events);
         }
+        events
     }
 
     /// Q-62, step 4: an update may itself be what the pod waits for. Its events are put to the pod one after the other
@@ -288,13 +294,13 @@ impl SchedulingQueue {
         &mut self,
         cx: &Context<'_>,
         id: EntryId,
-        old: &Arc<Pod>,
-        new: &Arc<Pod>,
+        (old, new): (&Arc<Pod>, &Arc<Pod>),
+        events: &[ClusterEvent],
     ) {
         let mut waits = true;
         let (old_object, new_object) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
-        for event in pod_update_events(old, new, &self.config.features) {
-            let matched = self.profiles.matched(&event);
+        for event in events {
+            let matched = self.profiles.matched(event);
             let Some(entry) = self.entries.get(id) else {
                 return;
             };

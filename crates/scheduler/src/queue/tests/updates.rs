@@ -261,7 +261,7 @@ fn a_pod_with_senseless_terms_is_queued() {
         bench.know(senseless.clone());
         let (queue, cx) = fields!(bench);
         match old {
-            Some(old) => queue.update(&cx, &old, &senseless),
+            Some(old) => drop(queue.update(&cx, &old, &senseless)),
             None => queue.add(&cx, senseless.clone()),
         }
         queue.add_nominated_pod(&cx, &senseless, &Nominating::Set("n1".into()));
