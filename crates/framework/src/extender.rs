@@ -60,10 +60,7 @@ impl ExtenderSpec {
 
     /// What the log tells when scheduling goes on without its answer.
     pub fn skipped(&self, error: &str) -> String {
-        format!(
-            "Skipping extender {} as it returned error and has ignorable flag set: {error}",
-            self.name
-        )
+        format!("Going on without extender {}: {error}", self.name)
     }
 
     /// What the wait for its answer has come to.

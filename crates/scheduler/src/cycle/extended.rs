@@ -413,10 +413,7 @@ impl Scheduler {
         match spec.answer(wake) {
             Ok(given) => add_scores(totals, spec, given),
             Err(error) => {
-                let text = format!(
-                    "Failed to run extender's priority function. No score given by extender {}: {error}",
-                    spec.name
-                );
+                let text = format!("Nodes get no scores from extender {}: {error}", spec.name);
                 self.io.log(LogLevel::Debug, text);
             }
         }
@@ -509,7 +506,7 @@ impl Scheduler {
     }
 
     fn log_broken_nomination(&mut self, error: &str) {
-        let text = format!("Evaluation failed on nominated node: {error}");
+        let text = format!("The promised node could not be tried: {error}");
         self.io.log(LogLevel::Error, text);
     }
 

@@ -126,7 +126,7 @@ impl Scheduler {
             }
             Found::Gone | Found::Bound => {
                 let why = match found {
-                    Found::Gone => "Pod doesn't exist in informer cache",
+                    Found::Gone => "Pod is gone and not tried again",
                     _ => "Pod has been assigned to node. Abort adding it back to queue.",
                 };
                 self.io.log(LogLevel::Info, format!("{why} ({pod})"));

@@ -316,8 +316,7 @@ impl Scheduler {
             return;
         }
         let (pod, node) = (pod.key(), node.as_str());
-        let text =
-            format!("Evaluation failed on nominated node {node:?} of pod {pod}: no such node");
+        let text = format!("Node {node:?}, which was promised to pod {pod}, is not there");
         self.io.log(LogLevel::Error, text);
     }
 

@@ -539,7 +539,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
         assert_eq!(w.calls.len(), patches, "{situation}: {:?}", w.calls_text());
         assert_eq!(!w.events_text().is_empty(), event, "{situation}");
         let why = match situation {
-            "deleted" => "Pod doesn't exist in informer cache (default/p)",
+            "deleted" => "Pod is gone and not tried again (default/p)",
             "bound by somebody" => {
                 "Pod has been assigned to node. Abort adding it back to queue. (default/p)"
             }

@@ -381,7 +381,7 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
     let broken =
         "patch p PodScheduled=False SchedulerError: running \"Brittle\" filter plugin: oops";
     let on_promised =
-        "Evaluation failed on nominated node: running \"Brittle\" filter plugin: oops";
+        "The promised node could not be tried: running \"Brittle\" filter plugin: oops";
     let left_out = "a node was left out: running \"Brittle\" filter plugin: oops";
     // The situation, the promise, which nodes the extender leaves, how often the filter breaks, what comes of it, what
     // the log tells, and what was asked.
