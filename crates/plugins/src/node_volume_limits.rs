@@ -349,6 +349,10 @@ impl EnqueueExtensions for NodeVolumeLimits {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
             EventRegistration::always(EventResource::CsiNode, ActionType::ADD),
+            // A node may come after its CSINode, or have none and so no limits.
+            EventRegistration::supplementary(EventResource::Node, ActionType::ADD, |_, _, _| {
+                Ok(Hint::Queue)
+            }),
             EventRegistration::with_hint(
                 EventResource::CsiNode,
                 ActionType::UPDATE,

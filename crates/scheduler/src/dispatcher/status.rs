@@ -50,9 +50,7 @@ impl StatusChange {
         match &self.condition {
             None => false,
             Some(ConditionChange::Clear) => true,
-            Some(ConditionChange::Set(condition)) => {
-                condition.reason == NOT_READY_FOR_SCHEDULING || condition.reason == SCHEDULING_GATED
-            }
+            Some(ConditionChange::Set(condition)) => is_report(condition),
         }
     }
 
@@ -92,9 +90,7 @@ impl StatusChange {
                     old.kind, new.kind
                 ));
             }
-            (Some(ConditionChange::Clear), Some(ConditionChange::Set(old)))
-                if old.reason != NOT_READY_FOR_SCHEDULING =>
-            {
+            (Some(ConditionChange::Clear), Some(ConditionChange::Set(old))) if !is_report(&old) => {
                 // Clearing takes back a rejection by PreEnqueue, not what a cycle had to say.
                 Some(ConditionChange::Set(old))
             }
@@ -161,6 +157,11 @@ impl StatusChange {
         }
         (self.condition.is_some() || self.nominated_node.is_some()).then_some(self)
     }
+}
+
+/// Whether the condition tells what PreEnqueue plugins say.
+fn is_report(condition: &ConditionPatch) -> bool {
+    [NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED].contains(&condition.reason.as_str())
 }
 
 /// Whether the condition denies what has come about meanwhile: the pod has its node, whoever bound it.
@@ -248,6 +249,12 @@ mod tests {
                 change(not_ready(), Some("n1")),
                 change(clear(), None),
                 change(clear(), Some("n1")),
+            ),
+            (
+                "and so it is after one of gates",
+                change(Some(set(SCHEDULING_GATED)), None),
+                change(clear(), None),
+                change(clear(), None),
             ),
             (
                 "clear does not take back what a cycle said",

@@ -274,6 +274,10 @@ impl SchedulingQueue {
                 }
             }
         }
+        let features = &self.config.features;
+        if features.enabled(Feature::SchedulerPreEnqueuePodStatus) {
+            self.reports.shown(&mut entry.info, new);
+        }
         entry.info.pod = new.clone();
         entry.profile = profile;
         // The nominated node of a pod that has always been behind its gates means nothing yet.
@@ -502,6 +506,7 @@ impl SchedulingQueue {
         if let Some(id) = self.id_of(&pod.namespace, &pod.name)
             && let Some(entry) = self.entries.get_mut(id)
             && *entry.info.pod.uid() == pod.uid
+            && matches!(entry.info.remembered, Remembered::Told(_))
         {
             entry.info.remembered = Remembered::FromPod;
         }

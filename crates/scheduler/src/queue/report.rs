@@ -3,6 +3,7 @@
 //! The queue decides *whether* there is something new to tell; writing it, after a delay and merged with other
 //! writes, is the dispatcher's.
 
+use super::entry::QueuedPodInfo;
 use berth_api::{Pod, Str};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -150,9 +151,6 @@ impl Reports {
             Remembered::FromPod => message_on(pod),
         };
         if told.is_some_and(|told| *told.as_str() == *message) {
-            if *remembered == Remembered::FromPod {
-                *remembered = Remembered::Told(Str::new(&message));
-            }
             return;
         }
         let message = Str::new(&message);
@@ -168,14 +166,12 @@ impl Reports {
     }
 
     /// Every plugin lets the pod in. A pod that carries only the API server's word about its gates has nothing of
-    /// ours to clear.
+    /// ours to clear, unless a report of ours is on its way.
     pub(super) fn passed(&mut self, remembered: &mut Remembered, pod: &Arc<Pod>) {
         let clear = match remembered {
             Remembered::Nothing => return,
             Remembered::FromPod => carries_not_ready(pod),
-            Remembered::Told(told) => {
-                carries_not_ready(pod) || message_on(pod).is_none_or(|carried| carried != told)
-            }
+            Remembered::Told(_) => true,
         };
         if !clear {
             *remembered = Remembered::FromPod;
@@ -186,6 +182,37 @@ impl Reports {
             pod.uid().clone(),
             PreEnqueueReport::Passed { pod: pod.clone() },
         );
+    }
+
+    /// A pod that is kept out shows what another scheduler, which led before, said of it: it is told anew what keeps it
+    /// out here. Should that be an older word of ours, the dispatcher knows that the newer one is on its way.
+    pub(super) fn shown(&mut self, info: &mut QueuedPodInfo, new: &Arc<Pod>) {
+        let Some(plugin) = info
+            .gating_plugin
+            .as_ref()
+            .filter(|_| info.pod.uid() == new.uid())
+        else {
+            return;
+        };
+        let (was, is) = (message_on(&info.pod), message_on(new));
+        let told = match &info.remembered {
+            Remembered::Told(told) => Some(told),
+            Remembered::Nothing => None,
+            Remembered::FromPod => was,
+        };
+        let Some(message) = told
+            .filter(|told| was != is && is.is_some_and(|is| is != *told))
+            .cloned()
+        else {
+            return;
+        };
+        let report = PreEnqueueReport::Rejected {
+            pod: new.clone(),
+            plugin: plugin.clone(),
+            message: message.clone(),
+        };
+        info.remembered = Remembered::Told(message);
+        self.by_uid.insert(new.uid().clone(), report);
     }
 
     /// The pod is gone: nothing is left to tell.

@@ -9,6 +9,11 @@ use std::sync::Arc;
 /// How long a rejection is kept to oneself.
 const DELAY: Duration = Duration::from_secs(5);
 
+/// What preemption says of a pod that it keeps out while the pods are being told to stop that make room for it. Only the
+/// scheduler knows for how long.
+const MAKES_ROOM: &str =
+    "Waiting until the pods of lower priority that make room for this pod have been told to stop";
+
 /// Since when pods have been kept out, by UID, as far as the scheduler can know.
 pub(super) type KeptOutSince = BTreeMap<Str, Time>;
 
@@ -90,6 +95,9 @@ impl Checker {
         };
         if pod.is_assigned() {
             return untrue("nothing, as it has a node".to_owned());
+        }
+        if message == MAKES_ROOM {
+            return Ok(());
         }
         let why = kept_out(pod, &self.others);
         let Some(first) = why.first() else {

@@ -130,6 +130,15 @@ fn scheduling_gates_repeat_what_the_api_server_said() {
         reports(&mut bench),
         format!("SchedulingGated: {MESSAGE_OF_GATES}")
     );
+    // That may still be on its way when the gates are gone, whatever the pod shows by then.
+    update_condition(&mut bench, "SchedulingGated", MESSAGE_OF_GATES);
+    let old = bench.pods["a"].clone();
+    let new = PodBuilder::of(&old).ungated().arc();
+    bench.know(new.clone());
+    let (queue, cx) = fields!(bench);
+    queue.update(&cx, &old, &new);
+    assert_eq!(bench.places(), "active: a");
+    assert_eq!(reports(&mut bench), "clear");
 }
 
 /// Q-103, case 173: what the pod carries is not written again, unless its reason is another one.
@@ -188,6 +197,31 @@ fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_carries_it() {
     update_condition(&mut bench, "NotReadyForScheduling", "G1 is shut");
     bench.run("pop -> a\nerror a => gated: a");
     assert_eq!(reports(&mut bench), "NotReadyForScheduling: G1 is shut");
+}
+
+/// a scheduler that led before has said something else of a pod that is kept out. What is true is told anew, once.
+#[test]
+fn what_another_scheduler_said_of_a_pod_that_is_kept_out_is_put_right() {
+    let ours = "NotReadyForScheduling: G1 is shut";
+    for (carried, told) in [("", ours), ("G1 is shut", "")] {
+        let mut bench = reporting().build();
+        match carried {
+            "" => drop(bench.run("add a G1=shut")),
+            carried => add_with_condition(&mut bench, "G1=shut", "NotReadyForScheduling", carried),
+        }
+        assert_eq!(reports(&mut bench), told);
+        for (reason, message, expected) in [
+            ("NotReadyForScheduling", "G1 is shut", ""),
+            ("NotReadyForScheduling", "G0 is shut", ours),
+            ("NotReadyForScheduling", "G0 is shut", ""),
+            ("NotReadyForScheduling", "G1 is shut", ""),
+            ("Unschedulable", "no room", ""),
+        ] {
+            update_condition(&mut bench, reason, message);
+            let what = format!("{carried:?}: {reason} {message}");
+            assert_eq!(reports(&mut bench), expected, "{what}");
+        }
+    }
 }
 
 /// after a failed write the same message is reported again.
