@@ -3,11 +3,12 @@
 //! ```text
 //! a claim that was not made yet, or that is being deleted  → not queued at all
 //! claims that are there, and not allocated                 → turned down: devices are not chosen here yet
+//! claims that are there, and all allocated                 → turned down: nobody would hold them for the pod
 //! ```
 //!
-//! Claims are not allocated by this version. A pod whose claims are not is turned down on every node with a reason
-//! that says so: binding it without its devices would break it. So it is with an extended resource that a node does
-//! not offer itself and a device class stands for.
+//! This version neither allocates claims nor holds them for a pod. So a pod with claims is turned down on every node
+//! with a reason that says which of both it lacks: binding it without its devices would break it. So it is with an
+//! extended resource that a node does not offer itself and a device class stands for.
 
 mod args;
 mod claims;
@@ -117,7 +118,8 @@ impl PreFilter for DynamicResources {
 }
 
 impl Filter for DynamicResources {
-    /// Only asked for pods without claims, as PreFilter turns the others down.
+    /// Only asked for pods without claims that request what a class of devices may stand for: PreFilter turns pods with
+    /// claims down, and skips all others.
     fn filter(
         &self,
         cx: &Context<'_>,
@@ -218,20 +220,13 @@ impl EnqueueExtensions for DynamicResources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{World, pod, pod_info};
+    use crate::testing::{World, namespaced, pod, pod_info};
     use berth_api::ResourceClaim;
     use serde_json::{Value, json};
 
     /// A resource claim of this name (also its UID); its namespace is `default` unless the fields say another one.
     pub(super) fn claim(name: &str, fields: Value) -> ResourceClaim {
-        let mut fields = fields;
-        let metadata = &mut fields["metadata"];
-        metadata["name"] = json!(name);
-        metadata["uid"] = json!(name);
-        if metadata.get("namespace").is_none() {
-            metadata["namespace"] = json!("default");
-        }
-        serde_json::from_value(fields).expect("a claim")
+        namespaced(name, fields)
     }
 
     /// What a claim says that was made for a pod.

@@ -52,14 +52,18 @@ pub(crate) fn pod(name: &str, spec: Value) -> Pod {
 
 /// A pod of this name (also its UID); `fields` may have `metadata`, `spec` and `status`.
 pub(crate) fn full_pod(name: &str, fields: Value) -> Pod {
+    namespaced(name, fields)
+}
+
+/// An object of this name (also its UID); its namespace is `default` unless the fields say another one.
+pub(crate) fn namespaced<T: serde::de::DeserializeOwned>(name: &str, fields: Value) -> T {
     let mut fields = fields;
     let metadata = &mut fields["metadata"];
-    metadata["name"] = json!(name);
     metadata["uid"] = json!(name);
     if metadata.get("namespace").is_none() {
         metadata["namespace"] = json!("default");
     }
-    serde_json::from_value(fields).expect("a pod")
+    named(name, fields)
 }
 
 fn named<T: serde::de::DeserializeOwned>(name: &str, fields: Value) -> T {
@@ -70,10 +74,7 @@ fn named<T: serde::de::DeserializeOwned>(name: &str, fields: Value) -> T {
 
 /// A claim of this name (also its UID) in the namespace `default`.
 pub(crate) fn claim(name: &str, fields: Value) -> berth_api::PersistentVolumeClaim {
-    let mut fields = fields;
-    fields["metadata"]["namespace"] = json!("default");
-    fields["metadata"]["uid"] = json!(name);
-    named(name, fields)
+    namespaced(name, fields)
 }
 
 /// A volume of this name.
