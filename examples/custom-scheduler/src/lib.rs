@@ -18,7 +18,7 @@ use berth_framework::registry::AlreadyRegistered;
 /// When Berth has a plugin of such a name.
 pub fn command() -> Result<Berth, AlreadyRegistered> {
     Berth::new()
+        .with_plugin(node_admission::NAME, node_admission::make)?
         .with_plugin(rack_aware::NAME, rack_aware::make)?
-        .with_plugin(hold::NAME, hold::make)?
-        .with_plugin(node_admission::NAME, node_admission::make)
+        .with_plugin(hold::NAME, hold::make)
 }

@@ -1,20 +1,34 @@
-//! Holds `docs/adding-a-plugin.md` to the example: what it shows as code is code of the example, word for word.
+//! Holds `docs/adding-a-plugin.md` to the example: what it shows as code is code of the example, word for word, and what
+//! it shows under the name of a file is the whole of it.
 
 // A test reads files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Fenced blocks of these languages are quoted from files with these endings.
 const QUOTED: [(&str, &str); 3] = [("rust", "rs"), ("toml", "toml"), ("yaml", "yaml")];
 /// Blocks that are nobody's code: commands for a terminal.
 const FREE: [&str; 1] = ["sh"];
+/// The files that the page goes through, where they are in the example, and the word by which one knows the lines of a
+/// plugin that the page leaves out.
+const FILES: [(&str, &str, Option<&str>); 6] = [
+    ("Cargo.toml", "outside.toml", None),
+    ("config.yaml", "config.yaml", Some("NodeAdmission")),
+    ("src/hold.rs", "src/hold.rs", None),
+    ("src/lib.rs", "src/lib.rs", Some("node_admission")),
+    ("src/main.rs", "src/main.rs", None),
+    ("src/rack_aware.rs", "src/rack_aware.rs", None),
+];
 
 /// A fenced block.
 struct Block {
     /// The line on which it begins.
     line: usize,
     language: String,
+    /// The file that it is a part of; empty for an excerpt.
+    file: String,
     text: Vec<String>,
 }
 
@@ -28,15 +42,18 @@ fn blocks(page: &str) -> Vec<Block> {
     let mut open: Option<Block> = None;
     for (at, line) in page.lines().enumerate() {
         match (line.strip_prefix("```"), &mut open) {
-            (Some(language), None) => {
+            (Some(info), None) => {
+                let (language, title) = info.split_once(' ').unwrap_or((info, ""));
+                let file = title.strip_prefix("title=").unwrap_or_default();
                 open = Some(Block {
                     line: at + 1,
-                    language: language.trim().to_owned(),
+                    language: language.to_owned(),
+                    file: file.trim_matches('"').to_owned(),
                     text: Vec::new(),
                 });
             }
             (Some(_), Some(_)) => blocks.extend(open.take()),
-            (None, Some(block)) => block.text.push(line.trim().to_owned()),
+            (None, Some(block)) => block.text.push(line.to_owned()),
             (None, None) => {}
         }
     }
@@ -44,17 +61,29 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
+fn example() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn page() -> Vec<Block> {
+    blocks(&read(&example().join("../../docs/adding-a-plugin.md")))
+}
+
 /// The files of the example, sources and all.
 fn sources() -> Vec<(PathBuf, Vec<String>)> {
-    let mut open = vec![PathBuf::from(env!("CARGO_MANIFEST_DIR"))];
+    let mut open = vec![example()];
     let mut files = Vec::new();
     while let Some(path) = open.pop() {
         if path.is_dir() {
             let entries = std::fs::read_dir(&path).expect("the example can be listed");
             open.extend(entries.filter_map(Result::ok).map(|entry| entry.path()));
         } else {
-            let text = std::fs::read_to_string(&path).expect("the example is text");
-            files.push((path, lines(&text)));
+            let text = lines(&read(&path));
+            files.push((path, text));
         }
     }
     files
@@ -62,12 +91,11 @@ fn sources() -> Vec<(PathBuf, Vec<String>)> {
 
 #[test]
 fn what_the_documentation_shows_is_in_the_example() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/adding-a-plugin.md");
-    let page = std::fs::read_to_string(page).expect("the page is there");
     let sources = sources();
     let mut quoted = 0;
-    for block in blocks(&page) {
-        if FREE.contains(&block.language.as_str()) {
+    for block in page() {
+        let is_free = FREE.contains(&block.language.as_str());
+        if is_free || !block.file.is_empty() {
             continue;
         }
         let ending = QUOTED
@@ -76,26 +104,70 @@ fn what_the_documentation_shows_is_in_the_example() {
         let Some((_, ending)) = ending else {
             panic!("line {}: no language {:?} here", block.line, block.language);
         };
-        assert!(
-            !block.text.is_empty(),
-            "line {}: an empty block",
-            block.line
-        );
+        let text = lines(&block.text.join("\n"));
+        assert!(!text.is_empty(), "line {}: an empty block", block.line);
         let found = sources
             .iter()
             .filter(|(path, _)| path.extension().is_some_and(|e| e == *ending))
-            .any(|(_, lines)| {
-                lines
-                    .windows(block.text.len())
-                    .any(|part| part == block.text)
-            });
+            .any(|(_, lines)| lines.windows(text.len()).any(|part| part == text));
         assert!(
             found,
             "docs/adding-a-plugin.md:{}: this is not in examples/custom-scheduler (any more):\n{}",
             block.line,
-            block.text.join("\n")
+            text.join("\n")
         );
         quoted += 1;
     }
-    assert!(quoted > 10, "only {quoted} quotations were found");
+    assert!(quoted > 5, "only {quoted} quotations were found");
+}
+
+/// Whoever copies the page has the example, without its tests and without NodeAdmission.
+#[test]
+fn the_files_that_the_documentation_goes_through_are_whole() {
+    let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for block in page() {
+        if !block.file.is_empty() {
+            shown.entry(block.file).or_default().extend(block.text);
+        }
+    }
+    let not_blank = |line: &&str| !line.trim().is_empty();
+    for (file, source, left_out) in FILES {
+        let text = read(&example().join(source));
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = code
+            .lines()
+            .filter(|line| left_out.is_none_or(|word| !line.contains(word)))
+            // What a manifest says of itself.
+            .filter(|line| !(source == "outside.toml" && line.starts_with('#')));
+        let code: Vec<&str> = code.filter(not_blank).collect();
+        let on_page = shown.remove(file).unwrap_or_default();
+        let on_page: Vec<&str> = on_page
+            .iter()
+            .map(String::as_str)
+            .filter(not_blank)
+            .collect();
+        let differs = (0..code.len().max(on_page.len())).find(|i| code.get(*i) != on_page.get(*i));
+        if let Some(i) = differs {
+            panic!(
+                "{file} on the page differs from examples/custom-scheduler/{source}:\npage:    {:?}\nexample: {:?}",
+                on_page.get(i),
+                code.get(i)
+            );
+        }
+    }
+    let others: Vec<&String> = shown.keys().collect();
+    assert!(others.is_empty(), "no such files: {others:?}");
+}
+
+/// The paths in the manifest of a crate beside this repository are those of the crates here.
+#[test]
+fn the_manifest_of_a_crate_elsewhere_names_crates_of_this_repository() {
+    let manifest = read(&example().join("outside.toml"));
+    let paths = manifest.split("path = \"../berth/").skip(1);
+    let paths: Vec<&str> = paths.filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(paths.len(), 4, "{paths:?}");
+    for path in paths {
+        let crate_manifest = example().join("../..").join(path).join("Cargo.toml");
+        assert!(crate_manifest.is_file(), "{path} is no crate");
+    }
 }
