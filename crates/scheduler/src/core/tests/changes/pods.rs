@@ -230,30 +230,43 @@ fn managed_fields_are_not_kept() {
 }
 
 /// Q-81, case 185: what changes of a pod that Permit holds back is kept for it, and counts should it be turned down after
-/// all.
+/// all; also what is a change to no other pod.
 #[test]
 fn a_change_of_a_pod_that_is_held_back_is_not_lost() {
-    for (changes, place) in [(true, QueuedIn::Backoff), (false, QueuedIn::Unschedulable)] {
-        let labels = || {
-            vec![EventRegistration::always(
-                EventResource::Pod,
-                ActionType::UPDATE_POD_LABEL,
-            )]
-        };
+    type Change = fn(&mut World);
+    let changes: [(&str, Change, QueuedIn); 3] = [
+        ("nothing", |_| {}, QueuedIn::Unschedulable),
+        (
+            "a label",
+            |w| w.change("p", |p| p.label("a", "b")),
+            QueuedIn::Backoff,
+        ),
+        (
+            "an annotation, say",
+            |w| w.change("p", |p| p),
+            QueuedIn::Backoff,
+        ),
+    ];
+    for (what, change, place) in changes {
         let hold = fake("Hold")
             .permit(|_, _, _| PermitResult::Wait(Duration::from_secs(5)))
-            .events(labels);
+            .events(|| {
+                vec![EventRegistration::always(
+                    EventResource::Pod,
+                    ActionType::UPDATE,
+                )]
+            });
         let mut w = world([hold]);
         w.applied(node("n1").object());
         w.pod(pod("p"));
         assert_eq!(w.attempt(), "on n1");
-        w.answer_all();
-        if changes {
-            w.change("p", |p| p.label("a", "b"));
-        }
+        let (id, _) = w.calls.remove(0);
+        w.core.complete(id, Ok(()), w.now);
+        w.take();
+        change(&mut w);
         assert_eq!((w.on("n1").len(), w.place_of("p")), (1, None));
         w.advance(Duration::from_secs(5));
-        assert_eq!(w.place_of("p"), Some(place), "changes: {changes}");
+        assert_eq!(w.place_of("p"), Some(place), "{what}");
     }
 }
 
