@@ -3,7 +3,9 @@
 use berth_api::{Duration, Kind, TaintEffect};
 use berth_framework::FeatureGates;
 use berth_scheduler::evaluator::EvaluatorKind;
-use berth_simulator::shapes::{Near, NodeChange, NodeShape, PodShape, Slow};
+use berth_simulator::shapes::{
+    Access, ClaimShape, Near, NodeChange, NodeShape, PodShape, Reach, SHUT_OUT, Slow,
+};
 use berth_simulator::{Answer, Script, Step, Subject, run};
 
 fn node(cpu_milli: i64) -> NodeShape {
@@ -33,6 +35,15 @@ fn app(app: &'static str) -> PodShape {
     PodShape {
         app: Some(app),
         ..pod(100)
+    }
+}
+
+/// A pod of the second scheduler, which asks about the namespace before the gates.
+fn shut_out(gates: usize) -> PodShape {
+    PodShape {
+        scheduler: 1,
+        gates,
+        ..app(SHUT_OUT)
     }
 }
 
@@ -75,7 +86,7 @@ fn two_schedulers() -> Scripts {
     use Step::{Answer as Answered, CreateNode, CreatePod, Deliver, FailOver, Relist, Schedule};
     let other = |step| Step::Other(Box::new(step));
     let everywhere = |kind| [Deliver(kind, 9), other(Deliver(kind, 9))];
-    let scripts: [(&str, Vec<Step>); 3] = [
+    let scripts: [(&str, Vec<Step>); 4] = [
         (
             "a binding that another scheduler has made leaves a true status",
             [
@@ -113,6 +124,21 @@ fn two_schedulers() -> Scripts {
             ]
             .concat(),
         ),
+        (
+            "what a scheduler that led before has said of a pod with gates is put right",
+            [
+                vec![Step::Close(0, Some("review"))],
+                everywhere(Kind::Namespace).to_vec(),
+                vec![CreatePod(1, shut_out(1)), Deliver(Kind::Pod, 9)],
+                vec![Step::Advance(Duration::from_secs(5))],
+                vec![
+                    Answered(0, 1, Answer::Honest),
+                    Step::Close(0, None),
+                    FailOver,
+                ],
+            ]
+            .concat(),
+        ),
     ];
     scripts.into()
 }
@@ -126,7 +152,7 @@ fn one_scheduler() -> Scripts {
     let nodes = |n| Deliver(Kind::Node, n);
     let millis = Duration::from_millis;
     let honest = |n| Answered(0, n, Answer::Honest);
-    let scripts: [(&str, Vec<Step>); 8] = [
+    let scripts: [(&str, Vec<Step>); 11] = [
         (
             "a pod that was bound and deleted between two lists keeps no place",
             vec![
@@ -247,6 +273,79 @@ fn one_scheduler() -> Scripts {
                 DeletePod(1),
                 DeletePod(2),
                 pods(9),
+            ],
+        ),
+        (
+            "a report about gates that go before it is sent is taken back",
+            vec![
+                Step::Close(0, Some("review")),
+                Deliver(Kind::Namespace, 9),
+                CreatePod(1, shut_out(1)),
+                pods(1),
+                Advance(millis(5000)),
+                Step::Close(0, None),
+                Deliver(Kind::Namespace, 9),
+                Step::RemoveGate(1, 0),
+                pods(1),
+                Advance(millis(11_000)),
+            ],
+        ),
+        (
+            "a pod that has passed and is kept out again is told of after five seconds",
+            vec![
+                Step::Close(0, Some("review")),
+                CreatePod(1, shut_out(0)),
+                pods(1),
+                Deliver(Kind::Namespace, 9),
+                Schedule(1),
+                Advance(millis(11_000)),
+                Step::Close(0, None),
+                CreateNode(
+                    0,
+                    NodeShape {
+                        cordoned: true,
+                        ..node(4000)
+                    },
+                ),
+                nodes(1),
+                Deliver(Kind::Namespace, 9),
+                Step::Close(0, Some("data")),
+                Schedule(1),
+                Advance(millis(4000)),
+            ],
+        ),
+        (
+            "a node without limits helps whom volume limits turned down",
+            vec![
+                CreateNode(
+                    0,
+                    NodeShape {
+                        attachable: Some(0),
+                        ..node(4000)
+                    },
+                ),
+                Step::CreateClaim(
+                    1,
+                    ClaimShape {
+                        access: Access::OneNode,
+                        reach: Reach::Everywhere,
+                        class: None,
+                    },
+                ),
+                Relist(Kind::PersistentVolume),
+                Relist(Kind::PersistentVolumeClaim),
+                Relist(Kind::CsiNode),
+                nodes(1),
+                CreatePod(
+                    1,
+                    PodShape {
+                        claim: Some(1),
+                        ..pod(100)
+                    },
+                ),
+                pods(1),
+                CreateNode(1, node(4000)),
+                Schedule(1),
             ],
         ),
         (
