@@ -206,7 +206,7 @@ fn what_another_scheduler_said_of_a_pod_that_is_kept_out_is_put_right() {
     for (carried, told) in [("", ours), ("G1 is shut", "")] {
         let mut bench = reporting().build();
         match carried {
-            "" => drop(bench.run("add a G1=shut")),
+            "" => bench.run("add a G1=shut"),
             carried => add_with_condition(&mut bench, "G1=shut", "NotReadyForScheduling", carried),
         }
         assert_eq!(reports(&mut bench), told);
