@@ -275,6 +275,15 @@ fn extenders_are_asked_in_turn_about_what_is_left() {
     );
 }
 
+/// F-43: whom an extender names go as victims do, the least important last, in whatever order it named them.
+#[test]
+fn the_least_important_goes_last() {
+    let names = extender("e").preempt(|_, _| Ok(vec![victims("n1", &["a", "more"], 0)]));
+    let mut w = full([names]);
+    w.pod(pod("more").priority(5).on("n1"));
+    assert_eq!(made_room(&mut w).0, ["more", "a"]);
+}
+
 /// P-14: once nothing is left, nobody else is asked.
 #[test]
 fn nobody_is_asked_about_nothing() {
@@ -370,7 +379,7 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
         &'a str,
         usize,
     );
-    let cases: [Case<'_>; 9] = [
+    let cases: [Case<'_>; 10] = [
         (
             "there is room elsewhere",
             first,
@@ -465,6 +474,18 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
             1,
         ),
         (
+            "it has its own reasons, and one of those that it chose has gone",
+            |_| Ok(vec![victims("n1", &["idle", "a"], 0)]),
+            &|w| {
+                w.deleted("a");
+                w.pod(important("x", "2").on("n1"));
+            },
+            &["idle"],
+            "n1",
+            "",
+            1,
+        ),
+        (
             "its own choice has gone",
             chooses,
             &|w| {
@@ -502,6 +523,30 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
             "{situation}: nobody loses a promise of another node"
         );
     }
+}
+
+/// P-14: what has gone is nothing to ask the next extender about.
+#[test]
+fn the_next_extender_is_not_told_of_what_has_gone() {
+    let (tell, asked) = channel();
+    let leaves_all = |name: &str| {
+        let tell = tell.clone();
+        extender(name).preempt(move |_, told| {
+            let mut nodes: Vec<&str> = told.iter().map(|of| of.node.as_str()).collect();
+            nodes.sort_unstable();
+            let _ = tell.send(nodes.join(" "));
+            Ok(vec![victims("n1", &["a"], 0), victims("n2", &["b"], 0)])
+        })
+    };
+    let mut w = full([leaves_all("e"), leaves_all("f").ignorable()]);
+    w.pod(pod("vip").priority(10).request("cpu", "2"));
+    assert_eq!(w.attempt(), "parked");
+    w.deleted("a");
+    w.deleted("idle");
+    node_gone(&mut w, "n1");
+    let (going, node, _) = answered(&mut w, "parked");
+    assert_eq!((going, node.as_str()), (vec!["b".to_owned()], "n2"));
+    assert_eq!(asked.try_iter().collect::<Vec<_>>(), ["n1 n2", "n2"]);
 }
 
 /// P-14: of the victims that an extender agreed to, only those go that are still needed.
