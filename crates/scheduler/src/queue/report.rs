@@ -69,7 +69,9 @@ pub(super) enum Remembered {
     FromPod,
     /// Nothing, whatever the pod still carries: clearing it is on its way.
     Nothing,
-    /// This message.
+    /// This message, which the pod carries already.
+    Carried(Str),
+    /// This message, by a report.
     Told(Str),
 }
 
@@ -118,7 +120,7 @@ impl Remembered {
     /// that attempt through has nothing to add.
     fn leaves_the_verdict(&self, pod: &Pod, attempts: u32) -> bool {
         let tells_not_ready = match self {
-            Self::Told(_) => true,
+            Self::Told(_) | Self::Carried(_) => true,
             Self::Nothing => false,
             Self::FromPod => carries_not_ready(pod),
         };
@@ -146,11 +148,14 @@ impl Reports {
         }
         let message = rejection.words();
         let told = match remembered {
-            Remembered::Told(told) => Some(&*told),
+            Remembered::Told(told) | Remembered::Carried(told) => Some(&*told),
             Remembered::Nothing => None,
             Remembered::FromPod => message_on(pod),
         };
         if told.is_some_and(|told| *told.as_str() == *message) {
+            if *remembered == Remembered::FromPod {
+                *remembered = Remembered::Carried(Str::new(&message));
+            }
             return;
         }
         let message = Str::new(&message);
@@ -170,7 +175,7 @@ impl Reports {
     pub(super) fn passed(&mut self, remembered: &mut Remembered, pod: &Arc<Pod>) {
         let clear = match remembered {
             Remembered::Nothing => return,
-            Remembered::FromPod => carries_not_ready(pod),
+            Remembered::FromPod | Remembered::Carried(_) => carries_not_ready(pod),
             Remembered::Told(_) => true,
         };
         if !clear {
@@ -196,9 +201,8 @@ impl Reports {
         };
         let (was, is) = (message_on(&info.pod), message_on(new));
         let told = match &info.remembered {
-            Remembered::Told(told) => Some(told),
-            Remembered::Nothing => None,
-            Remembered::FromPod => was,
+            Remembered::Told(told) | Remembered::Carried(told) => Some(told),
+            Remembered::Nothing | Remembered::FromPod => None,
         };
         let Some(message) = told
             .filter(|told| was != is && is.is_some_and(|is| is != *told))

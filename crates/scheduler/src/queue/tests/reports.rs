@@ -240,6 +240,12 @@ fn a_failed_report_is_repeated() {
     bench.queue.pre_enqueue_report_failed(&pod);
     bench.run("activate a");
     assert_eq!(reports(&mut bench), "NotReadyForScheduling: G1 is shut");
+    // What the pod shows after a write that failed is not taken for what is true.
+    update_condition(&mut bench, "NotReadyForScheduling", "older");
+    reports(&mut bench);
+    bench.queue.pre_enqueue_report_failed(&pod);
+    update_condition(&mut bench, "NotReadyForScheduling", "G1 is shut");
+    assert_eq!(reports(&mut bench), "");
 }
 
 /// without the gate nothing is reported, and nothing cleared.
