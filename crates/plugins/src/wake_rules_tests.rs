@@ -27,7 +27,7 @@ fn registrations_with(plugin: &str, args: &Value) -> Vec<EventRegistration> {
 }
 
 /// the registrations, as `Resource:Action,Action`. Those on kinds that kube-scheduler's plugins do not hear of
-/// are supplements.
+/// are supplements, and so is a new node for volume limits.
 #[test]
 fn each_plugin_hears_of_what_may_help_its_pods() {
     const POD_UPDATE: &str = "UpdateNodeAllocatable,UpdateNodeLabel,UpdateNodeTaint,UpdateNodeCondition,UpdateNodeAnnotation,UpdateNodeDeclaredFeature,UpdatePodLabel,UpdatePodScaleDown,UpdatePodToleration,UpdatePodSchedulingGatesEliminated,UpdatePodGeneratedResourceClaim";
@@ -54,7 +54,7 @@ fn each_plugin_hears_of_what_may_help_its_pods() {
         ),
         (
             "NodeVolumeLimits",
-            "storage.k8s.io/CSINode:Add storage.k8s.io/CSINode:* Pod:Delete PersistentVolumeClaim:Add storage.k8s.io/VolumeAttachment:Delete",
+            "storage.k8s.io/CSINode:Add Node:Add storage.k8s.io/CSINode:* Pod:Delete PersistentVolumeClaim:Add storage.k8s.io/VolumeAttachment:Delete",
         ),
         (
             "VolumeBinding",
