@@ -3,6 +3,7 @@
 use crate::cli::ApiserverArgs;
 use crate::control_plane::{ControlPlane, Options};
 use crate::exit::Failure;
+use crate::print::{self, program, say};
 use crate::serve::{self, Probe};
 use crate::signal;
 use berth_apiserver::ServerMetrics;
@@ -36,19 +37,22 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     let plane = ControlPlane::start(&args.control_plane, options).await?;
     let probe = ServerProbe(plane.server().metrics());
     tokio::spawn(serve::serve(listener, Arc::new(probe)));
-    println!("API server  {}", plane.server().url());
-    println!("kubeconfig  {}", args.control_plane.kubeconfig.display());
-    println!("metrics     http://{metrics}/metrics");
-    println!("storage     in memory: everything is gone when berth stops");
-    println!();
-    println!(
+    say!("API server  {}", plane.server().url())?;
+    say!("kubeconfig  {}", args.control_plane.kubeconfig.display())?;
+    say!("metrics     http://{metrics}/metrics")?;
+    say!(
+        "storage     in memory: everything is gone when {} stops",
+        program()
+    )?;
+    say!()?;
+    say!(
         "  export KUBECONFIG={}",
         args.control_plane.kubeconfig.display()
-    );
-    println!();
-    println!("Ctrl-C stops it.");
+    )?;
+    say!()?;
+    say!("Ctrl-C stops it.")?;
     let why = signal::stop_requested().await?;
-    eprintln!("berth: {why}, stopping");
+    print::complain(format_args!("{why}, stopping"));
     let _ = tokio::time::timeout(signal::STOP_PATIENCE, plane.stop()).await;
     Ok(())
 }

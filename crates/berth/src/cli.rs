@@ -3,7 +3,7 @@
 use berth_perf::core::Row;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::Faults;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -23,6 +23,25 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Reads the command line of a program of this name. Ends the process when it is wrong, or asks for help.
+pub(crate) fn parse(program: &'static str) -> Cli {
+    let matches = named(Cli::command(), program).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// The command as a program of this name has it: its examples can be copied.
+fn named(mut command: clap::Command, program: &'static str) -> clap::Command {
+    fn rename(mut command: clap::Command, program: &str) -> clap::Command {
+        if let Some(help) = command.get_after_help() {
+            let help = help.to_string().replace("berth ", &format!("{program} "));
+            command = command.after_help(help);
+        }
+        command.mut_subcommands(|inner| rename(inner, program))
+    }
+    command = command.name(program);
+    rename(command, program)
 }
 
 /// What to do.

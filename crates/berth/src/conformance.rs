@@ -2,6 +2,7 @@
 
 use crate::cli::{ConformanceArgs, EvaluatorArg, Suite};
 use crate::exit::Failure;
+use crate::print;
 use berth_conformance::decisions::Evaluators;
 use berth_conformance::report::Report;
 use std::fs::File;
@@ -17,7 +18,7 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Failure> {
     for file in &args.files {
         report.merge(replay(args, open(file)?)?);
     }
-    print!("{report}");
+    print::text(&report)?;
     if report.is_ok() {
         Ok(())
     } else {

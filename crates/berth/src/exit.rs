@@ -1,5 +1,6 @@
 //! How berth ends: the exit codes, and errors that say what to do.
 
+use crate::print;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -13,6 +14,8 @@ pub(crate) enum Failure {
     /// Something outside is not as needed: a busy port, a file that cannot be written, a cluster out of reach.
     /// Exit code 3.
     Environment(String),
+    /// Nobody reads what is printed any more. Exit code 141, as of a program that a broken pipe ends.
+    Unread,
 }
 
 impl Failure {
@@ -30,12 +33,13 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Check => ExitCode::from(1),
+            Self::Unread => ExitCode::from(141),
             Self::Usage(text) => {
-                eprintln!("berth: {text}");
+                print::complain(text);
                 ExitCode::from(2)
             }
             Self::Environment(text) => {
-                eprintln!("berth: {text}");
+                print::complain(text);
                 ExitCode::from(3)
             }
         }

@@ -14,6 +14,7 @@ mod control_plane;
 mod exit;
 mod manifest;
 mod perf;
+mod print;
 mod runner;
 mod scheduler;
 mod serve;
@@ -24,8 +25,7 @@ mod up;
 use berth_framework::registry::{
     AlreadyRegistered, ArgsError, Extensions, FactoryContext, Registry,
 };
-use clap::Parser;
-use cli::{Cli, Command};
+use cli::Command;
 use exit::Failure;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -66,7 +66,7 @@ impl Berth {
 
     /// Does what the command line says and returns the exit code.
     pub fn main(self) -> ExitCode {
-        let cli = Cli::parse();
+        let cli = cli::parse(print::program());
         tracing_subscriber::fmt()
             .with_env_filter(
                 // The client library repeats as errors what we tell as warnings.
@@ -75,6 +75,8 @@ impl Berth {
             )
             .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr)
+            // Where nobody reads the log, nobody would read of that either.
+            .log_internal_errors(false)
             .init();
         let result = match cli.command {
             Command::Up(args) => run(up::run(args, self.registry)),

@@ -5,6 +5,7 @@ use crate::cli::{
     PerfSides,
 };
 use crate::exit::Failure;
+use crate::print::{self, say};
 use berth_perf::core::{self, Row, Sides};
 use berth_perf::{dispatcher, memory, queue};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -135,9 +136,8 @@ fn print_as(output: Output, report: &(impl Serialize + fmt::Display)) -> Result<
     match output {
         Output::Json => {
             let json = serde_json::to_string_pretty(report).map_err(Failure::environment)?;
-            println!("{json}");
+            say!("{json}")
         }
-        Output::Text => print!("{report}"),
+        Output::Text => print::text(report),
     }
-    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::cli::{CoreArgs, SchedulerArgs};
 use crate::exit::Failure;
+use crate::print::{self, say};
 use crate::runner::{RunOptions, Runner, Webhooks};
 use crate::{serve, signal};
 use berth_client::{ConnectOptions, connect};
@@ -31,15 +32,15 @@ pub(crate) async fn run(args: SchedulerArgs, registry: Registry) -> Result<(), F
         .kubeconfig
         .or_else(|| (!named.is_empty()).then(|| PathBuf::from(named)));
     let mut scheduling = Scheduling::start(kubeconfig, args.master, &options, listener).await?;
-    println!("scheduling  {}", scheduling.server);
-    println!("metrics     http://{}/metrics", scheduling.metrics);
-    println!();
-    println!("Ctrl-C stops it.");
+    say!("scheduling  {}", scheduling.server)?;
+    say!("metrics     http://{}/metrics", scheduling.metrics)?;
+    say!()?;
+    say!("Ctrl-C stops it.")?;
     let why = tokio::select! {
         why = signal::stop_requested() => why?,
         () = scheduling.runner.ended() => return Err(ended()),
     };
-    eprintln!("berth: {why}, stopping");
+    print::complain(format_args!("{why}, stopping"));
     let _ = tokio::time::timeout(signal::STOP_PATIENCE, scheduling.runner.stop()).await;
     Ok(())
 }

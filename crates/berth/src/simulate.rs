@@ -2,6 +2,7 @@
 
 use crate::cli::{Output, SimulateArgs};
 use crate::exit::Failure;
+use crate::print::{self, say};
 use berth_simulator::{Campaign, Found, Progress, Subject, Tally, tell};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let campaign = campaign_of(args);
     if args.tell {
         // How it ends is found out again below.
-        let mut listener = |line: &str| eprintln!("{line}");
+        let mut listener = |line: &str| print::remark(line);
         let _ = tell(&subject, &campaign.script(campaign.first), &mut listener);
     }
     let bar = ProgressBar::new(campaign.seeds);
@@ -27,17 +28,21 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     }
     let outcome = campaign.play(&subject, |progress| match progress {
         Progress::Passed(_) => bar.inc(1),
-        Progress::Slow(seed) => bar.suspend(|| eprintln!("seed {seed} takes very long")),
+        Progress::Slow(seed) => {
+            bar.suspend(|| print::remark(format_args!("seed {seed} takes very long")))
+        }
         // Should the search for a short script be cut off, this much is known.
-        Progress::Failed(seed, failure) => bar.suspend(|| eprintln!("seed {seed}, {failure}")),
+        Progress::Failed(seed, failure) => {
+            bar.suspend(|| print::remark(format_args!("seed {seed}, {failure}")))
+        }
     });
     bar.finish_and_clear();
     match (&outcome, args.output) {
-        (Ok(tally), Output::Text) => println!("{}", in_words(&campaign, tally)),
-        (Ok(tally), Output::Json) => println!("{}", in_json(&campaign, tally)),
-        (Err(found), Output::Text) => println!("{found}"),
-        (Err(found), Output::Json) => println!("{}", failure_in_json(found)),
-    }
+        (Ok(tally), Output::Text) => say!("{}", in_words(&campaign, tally)),
+        (Ok(tally), Output::Json) => say!("{}", in_json(&campaign, tally)),
+        (Err(found), Output::Text) => say!("{found}"),
+        (Err(found), Output::Json) => say!("{}", failure_in_json(found)),
+    }?;
     outcome.map(|_| ()).map_err(|_| Failure::Check)
 }
 

@@ -3,6 +3,7 @@
 use crate::cli::{Switch, UpArgs};
 use crate::control_plane::{ControlPlane, NODES_DEFAULT, Options};
 use crate::exit::Failure;
+use crate::print::{self, program, say};
 use crate::scheduler::{self, Scheduling};
 use crate::{apply, manifest, serve, signal};
 use berth_framework::registry::Registry;
@@ -30,31 +31,34 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let mut scheduling = Scheduling::start(Some(kubeconfig.clone()), None, &core, listener).await?;
     let applied = apply::apply(&*plane.server().api(), &documents)?;
 
-    println!("API server  {}", plane.server().url());
-    println!("nodes       {nodes}, simulated");
-    println!(
+    say!("API server  {}", plane.server().url())?;
+    say!("nodes       {nodes}, simulated")?;
+    say!(
         "scheduler   metrics at http://{}/metrics",
         scheduling.metrics
-    );
-    println!("storage     in memory: everything is gone when berth stops");
+    )?;
+    say!(
+        "storage     in memory: everything is gone when {} stops",
+        program()
+    )?;
     for object in &applied {
-        println!("applied     {object}");
+        say!("applied     {object}")?;
     }
-    println!();
-    println!("In another terminal:");
-    println!();
-    println!("  export KUBECONFIG={}", absolute(kubeconfig));
-    println!("  kubectl get nodes");
-    println!("  kubectl create deployment web --image=registry.example/web:1 --replicas=30");
-    println!("  kubectl get pods -o wide");
-    println!();
-    println!("Ctrl-C stops everything.");
+    say!()?;
+    say!("In another terminal:")?;
+    say!()?;
+    say!("  export KUBECONFIG={}", absolute(kubeconfig))?;
+    say!("  kubectl get nodes")?;
+    say!("  kubectl create deployment web --image=registry.example/web:1 --replicas=30")?;
+    say!("  kubectl get pods -o wide")?;
+    say!()?;
+    say!("Ctrl-C stops everything.")?;
 
     let why = tokio::select! {
         why = signal::stop_requested() => why?,
         () = scheduling.runner.ended() => return Err(scheduler::ended()),
     };
-    eprintln!("berth: {why}, stopping");
+    print::complain(format_args!("{why}, stopping"));
     let stop = async {
         scheduling.runner.stop().await;
         plane.stop().await;

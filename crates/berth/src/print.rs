@@ -1,0 +1,80 @@
+//! What the command prints. Whoever reads it may stop reading at any time (`berth up | head -1`): then the command ends,
+//! without a word.
+
+use crate::exit::Failure;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// Prints a line on standard output, as `println!` does.
+macro_rules! say {
+    () => {
+        $crate::print::text(format_args!("\n"))
+    };
+    ($($arg:tt)*) => {
+        $crate::print::text(format_args!("{}\n", format_args!($($arg)*)))
+    };
+}
+pub(crate) use say;
+
+/// Prints text on standard output.
+///
+/// # Errors
+/// [`Failure::Unread`] when nobody reads it; another one when it cannot be written, as on a full disk.
+pub(crate) fn text(text: impl fmt::Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(|error| match error.kind() {
+            ErrorKind::BrokenPipe => Failure::Unread,
+            _ => Failure::Environment(format!("failed to write to standard output: {error}")),
+        })
+}
+
+/// Prints a line on standard error, after the name of the program. Nothing can be done when nobody reads it.
+pub(crate) fn complain(text: impl fmt::Display) {
+    remark(format_args!("{}: {text}", program()));
+}
+
+/// Prints a line on standard error.
+pub(crate) fn remark(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// The name under which the program was started: a scheduler with plugins of one's own has one of its own.
+pub(crate) fn program() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| name_of(std::env::args_os().next().as_deref()))
+}
+
+fn name_of(first: Option<&OsStr>) -> String {
+    let name = first
+        .and_then(|path| Path::new(path).file_name())
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    match name.strip_suffix(".exe").unwrap_or(&name) {
+        "" => "berth".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_called_as_it_was_started() {
+        for (first, name) in [
+            (Some("/usr/local/bin/berth"), "berth"),
+            (Some("target/debug/custom-scheduler"), "custom-scheduler"),
+            (Some("my.scheduler"), "my.scheduler"),
+            (Some("berth.exe"), "berth"),
+            (Some(""), "berth"),
+            (None, "berth"),
+        ] {
+            assert_eq!(name_of(first.map(OsStr::new)), name, "{first:?}");
+        }
+    }
+}

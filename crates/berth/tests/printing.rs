@@ -1,0 +1,39 @@
+//! What commands print when nobody reads it, as in `berth up | head -1`.
+
+// A test starts processes and waits for them; it is no part of the core.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::process::{Command, Stdio};
+
+/// The command under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_berth");
+
+#[test]
+fn commands_end_quietly_when_nobody_reads_what_they_print() {
+    let kubeconfig = std::env::temp_dir().join(format!("berth-printing-{}", std::process::id()));
+    let kubeconfig = kubeconfig.display().to_string();
+    let listen = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    let server = [&listen[..], &["--kubeconfig", &kubeconfig]].concat();
+    for args in [
+        [&["up", "--nodes", "0"], &server[..]].concat(),
+        [&["apiserver"], &server[..]].concat(),
+        vec!["simulate", "--seed", "1", "--steps", "5"],
+        vec![
+            "simulate", "--seed", "1", "--steps", "5", "--output", "json",
+        ],
+    ] {
+        let (reader, stdout) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        // Those that run until they are told to stop would hold up the test for ever here.
+        let output = Command::new(BINARY)
+            .args(&args)
+            .stdout(stdout)
+            .stderr(Stdio::piped())
+            .output()
+            .expect("berth starts");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(141), "{args:?}: {told}");
+        assert!(told.is_empty(), "{args:?}: {told}");
+    }
+    let _ = std::fs::remove_file(kubeconfig);
+}
