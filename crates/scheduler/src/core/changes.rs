@@ -247,6 +247,7 @@ impl Scheduler {
         let known = self.cache.remove_pod(uid);
         let preemptors = self.seen_going(uid);
         self.io.dispatcher.forget(uid, now);
+        self.postponed.forget(uid);
         self.io.owed.settle(uid);
         self.explanations.forget(uid);
         if pod.is_assigned() {

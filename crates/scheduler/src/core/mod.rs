@@ -12,6 +12,7 @@ mod effects;
 mod explain;
 mod io;
 mod numbers;
+mod postponed;
 mod preemptions;
 mod reports;
 mod statuses;
@@ -129,8 +130,8 @@ pub struct Scheduler {
     pub(crate) returning: FxHashMap<CallId, Returning>,
     /// Calls whose failure has to be told to the queue (KEP-5501).
     pub(crate) reporting: FxHashMap<CallId, berth_framework::call::PodRef>,
-    /// Reports of PreEnqueue that wait until what a cycle found is written.
-    pub(crate) postponed: FxHashMap<Str, reports::Postponed>,
+    /// Reports of PreEnqueue that wait for what a cycle found to be written, or for room.
+    pub(crate) postponed: postponed::PostponedReports,
     /// Victims that are being told to go.
     pub(crate) preemptions: Preemptions,
     pub(crate) explanations: Explanations,
@@ -190,7 +191,7 @@ impl Scheduler {
             binders: Binders::new(options.dispatcher.in_flight_max),
             returning: FxHashMap::default(),
             reporting: FxHashMap::default(),
-            postponed: FxHashMap::default(),
+            postponed: postponed::PostponedReports::default(),
             preemptions: Preemptions::default(),
             explanations: Explanations::default(),
             metrics: Metrics::default(),

@@ -2,6 +2,7 @@
 
 use super::Scheduler;
 use super::io::LogLevel;
+use super::postponed::Postponed;
 use crate::dispatcher::Finished;
 use crate::metrics::Metric;
 use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport, SCHEDULING_GATED};
@@ -9,18 +10,9 @@ use berth_api::{Duration, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::stage::Wake;
-use std::collections::hash_map::Entry;
 
 /// How long a report of PreEnqueue is held back: most gates open within it (KEP-5501).
 const REPORT_DELAY: Duration = Duration::from_secs(5);
-
-/// A report of PreEnqueue that waits until another status patch of its pod has ended.
-#[derive(Debug)]
-pub(crate) struct Postponed {
-    report: PreEnqueueReport,
-    /// When it may be written.
-    due: Time,
-}
 
 impl Scheduler {
     /// From now on everybody sees the pods as if the calls had succeeded.
@@ -139,42 +131,30 @@ impl Scheduler {
     /// Tells users what PreEnqueue plugins say of pods (KEP-5501). Returns whether there was something to tell.
     pub(super) fn report_pre_enqueue(&mut self, now: Time) -> bool {
         let reports = self.queue.take_pre_enqueue_reports();
-        let any = !reports.is_empty();
+        let mut any = !reports.is_empty();
         for report in reports {
-            let uid = report.pod().uid();
-            if self.io.dispatcher.has_prompt_status_patch(uid) {
-                self.postpone(report, now);
+            let (uid, due) = (report.pod().uid(), now + REPORT_DELAY);
+            let status_first = self.io.dispatcher.has_prompt_status_patch(uid);
+            if status_first || self.postponed.contains(uid) {
+                self.postponed.add(report, due);
+            } else if !self.takes_reports() {
+                self.postponed.add_to_line(report, due);
             } else {
                 self.report(&report, REPORT_DELAY, now);
             }
         }
+        while self.takes_reports()
+            && let Some(uid) = self.postponed.next_in_line()
+        {
+            any = true;
+            self.make_postponed(&uid, now);
+        }
         any
     }
 
-    /// What a cycle found is written as it is, and at once: a report does not become part of that call, or it would be
-    /// written too early. It is made when the call has ended, and waits no longer for that. A rejection after the pod has
-    /// passed is a new one.
-    fn postpone(&mut self, report: PreEnqueueReport, now: Time) {
-        let uid = report.pod().uid().clone();
-        let mut due = now + REPORT_DELAY;
-        match self.postponed.entry(uid) {
-            Entry::Occupied(mut earlier) => {
-                let is_new = matches!(
-                    (&earlier.get().report, &report),
-                    (
-                        PreEnqueueReport::Passed { .. },
-                        PreEnqueueReport::Rejected { .. }
-                    )
-                );
-                if !is_new {
-                    due = earlier.get().due;
-                }
-                earlier.insert(Postponed { report, due });
-            }
-            Entry::Vacant(place) => {
-                place.insert(Postponed { report, due });
-            }
-        }
+    /// Whether there is room for one more report. Those that the API would not take count, as they are repeated.
+    fn takes_reports(&self) -> bool {
+        self.io.dispatcher.takes_delayed() && self.io.owed.has_room()
     }
 
     /// A call about the pod has ended: the report that waited for it can be made.
@@ -182,9 +162,13 @@ impl Scheduler {
         if self.postponed.is_empty() || self.io.dispatcher.has_prompt_status_patch(uid) {
             return;
         }
-        let Some(Postponed { report, due }) = self.postponed.remove(uid) else {
+        let Some(Postponed { report, due }) = self.postponed.take(uid) else {
             return;
         };
+        if !self.takes_reports() {
+            self.postponed.add_to_line(report, due);
+            return;
+        }
         if self.cache.stored(uid).is_some_and(|p| !p.is_assigned()) {
             let delay = if due > now {
                 due.since(now)

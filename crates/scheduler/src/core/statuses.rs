@@ -81,6 +81,11 @@ impl OwedStatuses {
         }
     }
 
+    /// Whether what is told of further pods would not be forgotten should the API not take that either.
+    pub(super) fn has_room(&self) -> bool {
+        self.by_pod.len() < OWED_MAX / 2
+    }
+
     /// The first that is due; it counts as settled.
     fn take_due(&mut self, now: Time) -> Option<ApiCall> {
         let (due, uid) = self.due.first().cloned()?;

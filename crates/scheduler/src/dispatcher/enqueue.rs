@@ -54,7 +54,7 @@ impl Dispatcher {
         let statuses = self.pending[CallType::StatusPatch as usize];
         let (full, what) = match entry.call_type() {
             _ if self.tracked > max => (true, "calls"),
-            CallType::StatusPatch if entry.delayed => (statuses >= max / 4, "status patches"),
+            CallType::StatusPatch if entry.delayed => (!self.takes_delayed(), "status patches"),
             CallType::StatusPatch => (statuses >= max / 2, "status patches"),
             CallType::Binding
             | CallType::Deletion

@@ -211,6 +211,12 @@ impl Dispatcher {
         self.tracked >= self.options.tracked_max - self.options.tracked_max / 4
     }
 
+    /// Whether one more status patch that is held back would be kept; see [`DispatcherOptions::tracked_max`].
+    pub fn takes_delayed(&self) -> bool {
+        self.tracked <= self.options.tracked_max
+            && self.pending[CallType::StatusPatch as usize] < self.options.tracked_max / 4
+    }
+
     /// How many calls of each `call_type` have not been sent yet, those that are held back included.
     pub fn pending(&self) -> BTreeMap<&'static str, usize> {
         CallType::ALL

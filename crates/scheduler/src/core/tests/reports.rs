@@ -2,6 +2,7 @@
 
 use super::calls::too_busy;
 use super::*;
+use crate::dispatcher::{Dispatcher, DispatcherOptions};
 use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::{CallErrorKind, PodRef};
@@ -68,6 +69,34 @@ fn a_rejection_that_passes_in_time_is_not_written() {
     assert_eq!(w.attempt(), "on n1");
     assert_eq!(w.calls_text(), ["bind p n1"]);
     assert_eq!(w.core.dispatcher().counts().sent, 1);
+}
+
+/// D-11, Q-102: when the dispatcher holds as many reports as it may, further ones wait for room, with the time that they
+/// have waited already; none is refused, and one that is not true any more by then is not made.
+#[test]
+fn reports_wait_for_room() {
+    let mut w = world([gate()]);
+    w.core.io.dispatcher = Dispatcher::new(DispatcherOptions {
+        tracked_max: 8,
+        ..DispatcherOptions::default()
+    });
+    for name in ["a", "b", "c", "d", "e"] {
+        w.pod(pod(name));
+    }
+    w.advance(seconds(4));
+    w.change("c", |p| p.label("open", "yes"));
+    w.deleted("d");
+    w.advance(seconds(1));
+    let report =
+        |name: &str| format!("patch {name} PodScheduled=False NotReadyForScheduling: shut");
+    assert_eq!(w.calls_text(), ["a", "b"].map(report));
+    w.advance(Duration::ZERO);
+    assert_eq!(w.calls_text(), ["a", "b", "e"].map(report), "at once");
+    w.answer_all();
+    w.advance(seconds(60));
+    assert_eq!(w.calls_text(), NONE);
+    assert_eq!(w.core.dispatcher().counts().refused, 0);
+    assert_eq!(w.events_text(), ["Warning NotReadyForScheduling shut"; 3]);
 }
 
 /// a report that could not be written is made again at the next rejection.
