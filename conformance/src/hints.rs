@@ -154,7 +154,8 @@ impl Asked {
         let mut answers = BTreeMap::new();
         for plugin in &self.events {
             for registration in &plugin.registrations {
-                if !registration.event.matches(event) {
+                // What only Berth's plugin hears of has no recorded answer.
+                if registration.is_supplementary || !registration.event.matches(event) {
                     continue;
                 }
                 let answer = match &registration.hint {

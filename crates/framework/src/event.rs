@@ -339,6 +339,8 @@ pub struct EventRegistration {
     pub hint: Option<HintFn>,
     /// Asked when `hint` says Skip: what kube-scheduler's hint misses, kept apart so that `hint` answers as that one.
     pub supplement: Option<HintFn>,
+    /// Whether kube-scheduler's plugin does not hear of these events at all, so that only `supplement` has a say.
+    pub is_supplementary: bool,
     /// Narrows the pods that are asked.
     pub pre_queueing_hint: Option<PreQueueingHintFn>,
     /// Finds the pods that are asked by what they wait for.
@@ -352,6 +354,7 @@ impl EventRegistration {
             event: ClusterEvent::new(resource, action),
             hint: None,
             supplement: None,
+            is_supplementary: false,
             pre_queueing_hint: None,
             index: None,
         }
@@ -367,6 +370,7 @@ impl EventRegistration {
             event: ClusterEvent::new(resource, action),
             hint: Some(Arc::new(hint)),
             supplement: None,
+            is_supplementary: false,
             pre_queueing_hint: None,
             index: None,
         }
@@ -379,7 +383,12 @@ impl EventRegistration {
         action: ActionType,
         supplement: impl Fn(&Cluster, &Pod, Change<'_>) -> Result<Hint, String> + Send + Sync + 'static,
     ) -> Self {
-        Self::with_hint(resource, action, |_, _, _| Ok(Hint::Skip)).supplemented_by(supplement)
+        let registration =
+            Self::with_hint(resource, action, |_, _, _| Ok(Hint::Skip)).supplemented_by(supplement);
+        Self {
+            is_supplementary: true,
+            ..registration
+        }
     }
 
     /// Adds what the hint misses; see [`EventRegistration::supplement`].

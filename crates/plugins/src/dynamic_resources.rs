@@ -211,6 +211,13 @@ impl EnqueueExtensions for DynamicResources {
                 hints::claim_change_tells_more(cluster, pod, &change)
             })
             .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
+            // A claim that goes helps nobody, but what is told of who waits for it changes.
+            EventRegistration::supplementary(
+                EventResource::ResourceClaim,
+                ActionType::DELETE,
+                |cluster, pod, change| hints::claim_change_tells_more(cluster, pod, &change),
+            )
+            .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
             EventRegistration::always(EventResource::DeviceClass, add_or_update),
             EventRegistration::always(EventResource::ResourceSlice, add_or_update),
         ]

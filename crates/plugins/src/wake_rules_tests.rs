@@ -78,7 +78,7 @@ fn each_plugin_hears_of_what_may_help_its_pods() {
         ),
         (
             "DynamicResources",
-            "Node:Add,UpdateNodeAllocatable,UpdateNodeLabel Pod:UpdatePodGeneratedResourceClaim resource.k8s.io/ResourceClaim:Add,* resource.k8s.io/DeviceClass:Add,* resource.k8s.io/ResourceSlice:Add,*",
+            "Node:Add,UpdateNodeAllocatable,UpdateNodeLabel Pod:UpdatePodGeneratedResourceClaim resource.k8s.io/ResourceClaim:Add,* resource.k8s.io/ResourceClaim:Delete resource.k8s.io/DeviceClass:Add,* resource.k8s.io/ResourceSlice:Add,*",
         ),
         ("DefaultPreemption", "Pod:Delete"),
     ] {

@@ -56,23 +56,32 @@ pub(super) fn after_claim_change(
     })
 }
 
-/// What is told of a pod that still lacks a claim, after one that it uses was made or changed: what it lacks may be
-/// another one now. kube-scheduler goes on telling what was lacking first.
+/// What is told of a pod that still lacks a claim, after one that it uses was made, changed or deleted: what it lacks
+/// may be another one now. kube-scheduler goes on telling what was lacking first. And one that is made over to the pod
+/// helps it, which is nothing that the claim's status tells.
 pub(super) fn claim_change_tells_more(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
 ) -> Result<Hint, String> {
-    let (_, Some(new)) = claims(change)? else {
+    let (old, new) = claims(change)?;
+    let Some(claim) = new.or(old) else {
         return Ok(Hint::Skip);
     };
-    let meta = &new.metadata;
+    let meta = &claim.metadata;
     let is_used =
         meta.namespace == *pod.namespace() && claim_names(pod).any(|claim| *claim == meta.name);
-    Ok(match is_used && resolve(cluster, pod).is_err() {
-        true => Hint::Queue,
-        false => Hint::Skip,
-    })
+    let owner = |claim: &ResourceClaim| claim.metadata.controller().map(|owner| owner.uid.clone());
+    let is_made_over = old.zip(new).is_some_and(|(old, new)| {
+        let owner_now = owner(new);
+        owner_now.as_ref() == Some(pod.uid()) && owner_now != owner(old)
+    });
+    Ok(
+        match is_used && (is_made_over || resolve(cluster, pod).is_err()) {
+            true => Hint::Queue,
+            false => Hint::Skip,
+        },
+    )
 }
 
 /// The same after claims were made for the pod itself.

@@ -135,6 +135,40 @@ fn the_latest_obstacle_is_told() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
 }
 
+/// so it is while one and the same claim goes, and when it is gone.
+#[test]
+fn a_claim_that_goes_is_told_as_far_as_it_went() {
+    let mut w = World::new();
+    w.node(node("n1").capacity("2", "1Gi", "10"));
+    let mut going = claim("mine", "");
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    w.object(Kind::ResourceClaim, going.clone());
+    w.pod(wanting("p", Some("mine")));
+    w.advance(5);
+    let why = "NotReadyForScheduling: Resource claim \"mine\" is being deleted: waiting for a new one of that name";
+    assert_eq!(written(&w), [why]);
+    w.answer_all();
+    w.object_gone(Kind::ResourceClaim, &going);
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+    w.advance(5);
+    let why = "NotReadyForScheduling: Waiting for resource claim \"mine\" to be present";
+    assert_eq!(written(&w), [why]);
+}
+
+/// a claim that is made over to the pod lets it in, though nothing else of the claim has changed.
+#[test]
+fn a_claim_may_be_made_over_to_the_pod() {
+    for (owner, place) in [("p", QueuedIn::Active), ("else", QueuedIn::Gated)] {
+        let mut w = World::new();
+        w.node(node("n1").capacity("2", "1Gi", "10"));
+        w.object(Kind::ResourceClaim, claim("p-1", "another"));
+        w.pod(linked(wanting("p", None), Some("p-1")));
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+        w.object(Kind::ResourceClaim, claim("p-1", owner));
+        assert_eq!(w.place_of("p"), Some(place), "{owner}");
+    }
+}
+
 /// what resolves within five seconds is not written at all.
 #[test]
 fn a_claim_that_comes_soon_costs_no_call() {

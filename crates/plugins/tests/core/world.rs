@@ -88,6 +88,14 @@ impl World {
         self
     }
 
+    /// Such an object is gone.
+    pub(crate) fn object_gone(&mut self, kind: Kind, fields: &Value) {
+        let object = kind.decode(fields.to_string().as_bytes());
+        let gone = ClusterChange::Deleted(object.unwrap_or_else(|e| panic!("{e}")));
+        self.core.apply(gone, self.now);
+        self.take();
+    }
+
     /// Stores a pod and tells the scheduler.
     pub(crate) fn pod(&mut self, pod: PodBuilder) -> &mut Self {
         self.version += 1;
