@@ -152,7 +152,7 @@ fn one_scheduler() -> Scripts {
     let nodes = |n| Deliver(Kind::Node, n);
     let millis = Duration::from_millis;
     let honest = |n| Answered(0, n, Answer::Honest);
-    let scripts: [(&str, Vec<Step>); 11] = [
+    let scripts: [(&str, Vec<Step>); 12] = [
         (
             "a pod that was bound and deleted between two lists keeps no place",
             vec![
@@ -288,6 +288,34 @@ fn one_scheduler() -> Scripts {
                 Step::RemoveGate(1, 0),
                 pods(1),
                 Advance(millis(11_000)),
+            ],
+        ),
+        (
+            "a verdict is written again over a report that may have been written",
+            vec![
+                CreateNode(0, node(4000)),
+                nodes(1),
+                CreatePod(
+                    1,
+                    PodShape {
+                        claim: Some(6),
+                        ..shut_out(0)
+                    },
+                ),
+                pods(1),
+                Schedule(1),
+                honest(1),
+                Step::Close(0, Some("review")),
+                Deliver(Kind::Namespace, 9),
+                Step::DeleteNode(0),
+                CreateNode(4, node(4000)),
+                nodes(9),
+                Step::Close(0, None),
+                Advance(millis(5000)),
+                pods(1),
+                Deliver(Kind::Namespace, 9),
+                Answered(0, 1, Answer::TimeoutAfter),
+                Schedule(1),
             ],
         ),
         (

@@ -202,6 +202,7 @@ impl Scheduler {
                 && c.reason == condition.reason
                 && c.message == condition.message
         });
+        let said = said && !self.io.dispatcher.is_status_unclear(&pod.uid);
         let nominated_node = match &failure.nominating {
             Nominating::Set(node) if *node != object.status.nominated_node_name => {
                 Some(node.clone())

@@ -66,6 +66,16 @@ impl Dispatcher {
         })
     }
 
+    /// Whether a status patch of the pod is repeated that may have been carried out: nobody knows what the pod says.
+    pub fn is_status_unclear(&self, uid: &str) -> bool {
+        let at = self.objects.find(Kind::Pod, uid);
+        let Some(object) = at.and_then(|at| self.objects.get(at)) else {
+            return false;
+        };
+        let mut entries = object.waiting.iter().chain(object.in_flight.as_deref());
+        entries.any(|entry| entry.unclear && StatusChange::of(&entry.call).is_some())
+    }
+
     /// The pod as it will look once the API shows what we have written or are about to write; the same one when that
     /// is nothing.
     pub fn effective(&self, stored: &Arc<Pod>) -> Arc<Pod> {
