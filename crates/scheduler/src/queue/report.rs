@@ -189,8 +189,9 @@ impl Reports {
         );
     }
 
-    /// A pod that is kept out shows what another scheduler, which led before, said of it: it is told anew what keeps it
-    /// out here. Should that be an older word of ours, the dispatcher knows that the newer one is on its way.
+    /// A pod that is kept out shows what another scheduler, which led before, said of it, or nothing any more of what it
+    /// was told: it is told anew what keeps it out here. Should that be the doing of an older call of ours, the dispatcher
+    /// knows that the newer one is on its way.
     pub(super) fn shown(&mut self, info: &mut QueuedPodInfo, new: &Arc<Pod>) {
         let Some(plugin) = info
             .gating_plugin
@@ -204,8 +205,9 @@ impl Reports {
             Remembered::Told(told) | Remembered::Carried(told) => Some(told),
             Remembered::Nothing | Remembered::FromPod => None,
         };
+        let is_lost = is.is_none() && new.condition(POD_SCHEDULED).is_none();
         let Some(message) = told
-            .filter(|told| was != is && is.is_some_and(|is| is != *told))
+            .filter(|told| was != is && (is_lost || is.is_some_and(|is| is != *told)))
             .cloned()
         else {
             return;

@@ -1,9 +1,9 @@
 //! What becomes of pods and their claims, on a server that holds nothing else.
 
 use super::super::object::{EVENT, annotation, has_finalizer, set, uid};
+use super::super::pod::made_for;
 use super::super::runtime::Handle;
 use super::super::testing::{Fake, eventually, pass};
-use super::super::pod::made_for;
 use super::*;
 use crate::access::{Access, DeleteOptions, Object};
 use serde_json::json;

@@ -224,6 +224,25 @@ fn what_another_scheduler_said_of_a_pod_that_is_kept_out_is_put_right() {
     }
 }
 
+/// somebody has taken the condition off a pod that is kept out. It is told again, once.
+#[test]
+fn a_condition_that_was_taken_away_is_written_again() {
+    let mut bench = reporting().run("add a G1=shut");
+    let ours = "NotReadyForScheduling: G1 is shut";
+    assert_eq!(reports(&mut bench), ours);
+    update_condition(&mut bench, "NotReadyForScheduling", "G1 is shut");
+    for expected in [ours, ""] {
+        let old = bench.pods["a"].clone();
+        let new = PodBuilder::of(&old)
+            .with(|pod| pod.status.conditions.clear())
+            .arc();
+        bench.know(new.clone());
+        let (queue, cx) = fields!(bench);
+        queue.update(&cx, &old, &new);
+        assert_eq!(reports(&mut bench), expected);
+    }
+}
+
 /// after a failed write the same message is reported again.
 #[test]
 fn a_failed_report_is_repeated() {
