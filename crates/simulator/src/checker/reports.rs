@@ -27,6 +27,8 @@ pub(super) struct SentStatus {
     message: String,
     /// Whether the scheduler was told that it is written.
     is_written: bool,
+    /// The version of the pod that the scheduler knew. A pod that is shown as it was tells nothing.
+    since: Str,
 }
 
 impl Checker {
@@ -37,7 +39,7 @@ impl Checker {
             let shows =
                 condition.is_some_and(|c| *c.reason == *sent.reason && *c.message == *sent.message);
             let shows = shows || (condition.is_none() && sent.reason.is_empty());
-            sent.is_written && shows
+            sent.is_written && shows && pod.metadata.resource_version != sent.since
         });
         if shown {
             self.sent.remove(pod.uid());
@@ -128,10 +130,12 @@ impl Checker {
 
     /// Returns whether everything that was sent before is seen as it was sent.
     fn note_sent(&mut self, uid: &Str, reason: &str, message: &str) -> bool {
+        let known = self.pods.get(uid);
         let sent = SentStatus {
             reason: reason.to_owned(),
             message: message.to_owned(),
             is_written: false,
+            since: known.map_or_else(Str::default, |pod| pod.metadata.resource_version.clone()),
         };
         self.sent.insert(uid.clone(), sent).is_none()
     }

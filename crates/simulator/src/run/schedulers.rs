@@ -4,6 +4,7 @@ use super::instance::{Instance, Role, change_of};
 use super::{LEADER, OTHER, Run, in_short};
 use crate::api::{is_carried_out, told, told_in_full};
 use crate::checker::Violation;
+use crate::rules::NOT_READY;
 use crate::script::{Answer, Step};
 use crate::world::{Refusal, WATCHED, WatchEvent};
 use berth_api::{Duration, Kind};
@@ -318,15 +319,22 @@ impl Run<'_, '_> {
         self.instances[LEADER].role = Role::Leads;
         self.instances[OTHER].role = Role::Deposed(self.now);
         self.tally.failovers += 1;
-        // What the other one has promised and this one has not heard of yet, it cannot take back.
+        // What the other one has promised or reported and this one has not heard of yet, it cannot take back.
         if self.instances[LEADER]
             .watches
             .undelivered(&self.world, Kind::Pod)
             > 0
         {
-            let promised = self.world.pods().values();
-            for pod in promised.filter(|pod| !pod.status.nominated_node_name.is_empty()) {
-                self.foreign.nomination_written(pod.uid(), true);
+            for pod in self.world.pods().values() {
+                if !pod.status.nominated_node_name.is_empty() {
+                    self.foreign.nomination_written(pod.uid(), true);
+                }
+                if pod
+                    .condition("PodScheduled")
+                    .is_some_and(|c| *c.reason == *NOT_READY)
+                {
+                    self.foreign.condition_written(pod.uid(), true);
+                }
             }
         }
         // What it has wanted done so far is done now.
