@@ -69,7 +69,7 @@ pub(super) async fn deliver(
             ApiError::Status {
                 retry_after_seconds: Some(seconds),
                 ..
-            } => Duration::from_secs(*seconds),
+            } => Duration::from_secs(*seconds).min(RETRY_BUDGET),
             _ => Duration::ZERO,
         };
         let wait = pause.max(asked).mul_f64(1.0 + jitter.f64() / 2.0);

@@ -308,6 +308,22 @@ async fn what_never_succeeds_is_given_up_and_told() {
     assert_eq!(after, ["PATCH", "POST"]);
 }
 
+/// A server that asks for more time than there is gets no second request.
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_too_long_is_not_asked_again() {
+    for seconds in [RETRY_BUDGET.as_secs() + 1, u64::MAX] {
+        let (log, _guard) = log();
+        let api = Fake::new(move |_| refused(429, Some(seconds)));
+        let (publisher, publishing) = api.start(WAITING_MAX);
+        publisher.publish(event("p", "n"), Time::EPOCH);
+        sleep(RETRY_BUDGET).await;
+        assert_eq!(api.sent().len(), 1, "{seconds}");
+        assert_eq!(lines(&log).len(), 1, "{seconds}");
+        drop(publisher);
+        publishing.finish(LONG).await;
+    }
+}
+
 /// What waits for another try holds up its own object and nobody else.
 #[tokio::test(start_paused = true)]
 async fn events_of_an_object_keep_their_order() {
