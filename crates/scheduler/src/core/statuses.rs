@@ -9,7 +9,7 @@
 //! put that right once they start the pod; whoever sees it here does so at once.
 
 use super::Scheduler;
-use crate::queue::{NOT_READY_FOR_SCHEDULING, QueuedIn, SCHEDULING_GATED};
+use crate::queue::{POD_SCHEDULED, QueuedIn, is_report};
 use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallErrorKind, CallResult, ConditionPatch, PodRef};
@@ -21,8 +21,6 @@ use std::sync::Arc;
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// How many statuses may be owed. Further ones are forgotten: they are written when their pod is next tried.
 const OWED_MAX: usize = 1 << 16;
-/// The condition that tells whether a pod is scheduled.
-const POD_SCHEDULED: &str = "PodScheduled";
 
 /// The statuses that are owed.
 #[derive(Debug, Default)]
@@ -110,19 +108,14 @@ fn is_status(call: &ApiCall) -> bool {
 }
 
 /// Whether the call tells what PreEnqueue plugins say.
-fn is_report(call: &ApiCall) -> bool {
+fn reports(call: &ApiCall) -> bool {
     match call {
         ApiCall::ClearPreEnqueueStatus { .. } => true,
         ApiCall::PatchPodStatus { condition, .. } => {
-            condition.as_ref().is_some_and(is_about_readiness)
+            condition.as_ref().is_some_and(|c| is_report(&c.reason))
         }
         _ => false,
     }
-}
-
-/// Whether the condition tells that a plugin keeps the pod out.
-fn is_about_readiness(condition: &ConditionPatch) -> bool {
-    [NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED].contains(&condition.reason.as_str())
 }
 
 impl Scheduler {
@@ -132,7 +125,7 @@ impl Scheduler {
             let Some(call) = self.still_true(call) else {
                 continue;
             };
-            let reported = call.pod().filter(|_| is_report(&call)).cloned();
+            let reported = call.pod().filter(|_| reports(&call)).cloned();
             let id = self.io.call(call, Duration::ZERO, now);
             if let Some(pod) = reported {
                 self.reporting.insert(id, pod);
@@ -166,7 +159,7 @@ impl Scheduler {
             }
             ApiCall::PatchPodStatus { condition, .. } => ApiCall::PatchPodStatus {
                 pod,
-                condition: condition.filter(|c| !is_about_readiness(c) || is_kept_out),
+                condition: condition.filter(|c| !is_report(&c.reason) || is_kept_out),
                 nominated_node,
             },
             _ => ApiCall::PatchPodStatus {

@@ -1,13 +1,10 @@
 //! What a status patch changes: merging two of them, and telling whether one changes anything (D-19, D-27).
 
 use super::writes::Base;
-use crate::queue::{NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED};
+use crate::queue::{NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, is_report};
 use berth_api::{Pod, Str};
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, PodRef};
-
-/// The condition that tells whether a pod is scheduled.
-pub(super) const POD_SCHEDULED: &str = "PodScheduled";
 
 /// What a status patch does to the conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +47,7 @@ impl StatusChange {
         match &self.condition {
             None => false,
             Some(ConditionChange::Clear) => true,
-            Some(ConditionChange::Set(condition)) => is_report(condition),
+            Some(ConditionChange::Set(condition)) => is_report(&condition.reason),
         }
     }
 
@@ -90,7 +87,9 @@ impl StatusChange {
                     old.kind, new.kind
                 ));
             }
-            (Some(ConditionChange::Clear), Some(ConditionChange::Set(old))) if !is_report(&old) => {
+            (Some(ConditionChange::Clear), Some(ConditionChange::Set(old)))
+                if !is_report(&old.reason) =>
+            {
                 // Clearing takes back a rejection by PreEnqueue, not what a cycle had to say.
                 Some(ConditionChange::Set(old))
             }
@@ -159,11 +158,6 @@ impl StatusChange {
     }
 }
 
-/// Whether the condition tells what PreEnqueue plugins say.
-fn is_report(condition: &ConditionPatch) -> bool {
-    [NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED].contains(&condition.reason.as_str())
-}
-
 /// Whether the condition denies what has come about meanwhile: the pod has its node, whoever bound it.
 fn is_out_of_date(new: &ConditionPatch, stored: &Pod) -> bool {
     new.kind == POD_SCHEDULED && new.status != "True" && stored.is_assigned()
@@ -178,6 +172,7 @@ fn is_not_ready(base: &Base<'_>) -> bool {
 mod tests {
     use super::super::writes::Writes;
     use super::*;
+    use crate::queue::SCHEDULING_GATED;
     use berth_framework::testing::pod;
 
     fn set(reason: &str) -> ConditionChange {

@@ -2,8 +2,9 @@
 //!
 //! They make the **effective** pod: what the stored object will look like once the API shows what we have written.
 
-use super::status::{ConditionChange, POD_SCHEDULED, StatusChange};
+use super::status::{ConditionChange, StatusChange};
 use crate::queue::NOT_READY_FOR_SCHEDULING;
+use crate::queue::POD_SCHEDULED;
 use berth_api::pod::PodCondition;
 use berth_api::{Pod, Str, Time};
 use berth_framework::ApiCall;

@@ -64,6 +64,7 @@ use inflight::InFlight;
 use names::Names;
 use notice::Notices;
 use pool::Pool;
+pub(crate) use report::{POD_SCHEDULED, is_report};
 use report::{Remembered, Reports};
 use std::collections::BTreeSet;
 use std::fmt;

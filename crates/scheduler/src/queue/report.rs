@@ -19,7 +19,7 @@ const SCHEDULING_GATES_PLUGIN: &str = "SchedulingGates";
 /// The reason that a cycle writes when it found no room; autoscalers act on it.
 const UNSCHEDULABLE: &str = "Unschedulable";
 /// The condition that tells whether a pod is scheduled.
-const POD_SCHEDULED: &str = "PodScheduled";
+pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
 
 /// Something to tell the user of a pod that is not ready or has become so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,14 +75,15 @@ pub(super) enum Remembered {
     Told(Str),
 }
 
+/// Whether a condition of type PodScheduled with this reason tells that a PreEnqueue plugin keeps the pod out.
+pub(crate) fn is_report(reason: &str) -> bool {
+    matches!(reason, SCHEDULING_GATED | NOT_READY_FOR_SCHEDULING)
+}
+
 /// The message that the pod carries, if it is one of ours or the API server's about readiness.
 fn message_on(pod: &Pod) -> Option<&Str> {
     let condition = pod.condition(POD_SCHEDULED)?;
-    matches!(
-        condition.reason.as_str(),
-        SCHEDULING_GATED | NOT_READY_FOR_SCHEDULING
-    )
-    .then_some(&condition.message)
+    is_report(&condition.reason).then_some(&condition.message)
 }
 
 fn carries_not_ready(pod: &Pod) -> bool {
