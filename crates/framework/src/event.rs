@@ -246,19 +246,28 @@ impl ClusterEvent {
 
     /// The label of the event in metrics, such as `AssignedPodAdd`.
     pub fn label(&self) -> String {
-        self.to_string()
+        let mut label = String::new();
+        self.write_label(&mut label);
+        label
+    }
+
+    /// Puts [`ClusterEvent::label`] in the place of a text, whose memory is used again: this happens with every change
+    /// of every object.
+    pub fn write_label(&self, text: &mut String) {
+        text.clear();
+        match self.custom_label {
+            Some(label) => text.push_str(label),
+            None => {
+                text.push_str(self.resource.as_str());
+                text.push_str(self.action.label());
+            }
+        }
     }
 }
 
 impl fmt::Display for ClusterEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.custom_label {
-            Some(label) => f.write_str(label),
-            None => {
-                f.write_str(self.resource.as_str())?;
-                f.write_str(self.action.label())
-            }
-        }
+        f.write_str(&self.label())
     }
 }
 

@@ -146,7 +146,7 @@ impl Scheduler {
                 self.put_right(&pod, now);
             }
             self.move_all(&ASSIGNED_POD_ADD, None, Some(Object::Pod(pod)), None, now);
-            self.handled(&ASSIGNED_POD_ADD.label(), began);
+            self.handled(&ASSIGNED_POD_ADD, began);
         } else if self.is_responsible(&pod) {
             let cx = Context {
                 now,
@@ -154,7 +154,7 @@ impl Scheduler {
                 features: &self.features,
             };
             self.queue.add(&cx, pod);
-            self.handled(&UNSCHEDULABLE_POD_ADD.label(), began);
+            self.handled(&UNSCHEDULABLE_POD_ADD, began);
         }
     }
 
@@ -179,7 +179,7 @@ impl Scheduler {
                 self.move_timed(&event, (before, after), updating, now);
             }
             if !is_plain {
-                self.handled(&ASSIGNED_POD_UPDATE.label(), began);
+                self.handled(&ASSIGNED_POD_UPDATE, began);
             }
         } else if new.is_assigned() {
             // Bound. If the pod is ours, it has left the queue for good.
@@ -187,11 +187,11 @@ impl Scheduler {
                 let leaving = self.stopwatch.nanos();
                 self.queue.delete(old);
                 self.explanations.forget(new.uid());
-                self.handled(&UNSCHEDULABLE_POD_DELETE.label(), leaving);
+                self.handled(&UNSCHEDULABLE_POD_DELETE, leaving);
             }
             let bound = Some(Object::Pod(new.clone()));
             self.move_all(&ASSIGNED_POD_ADD, None, bound, None, now);
-            self.handled(&ASSIGNED_POD_ADD.label(), began);
+            self.handled(&ASSIGNED_POD_ADD, began);
             if was_assumed && let Some(assumed) = change.old {
                 self.assumed_pod_moved(&assumed, &new, now);
             }
@@ -221,9 +221,9 @@ impl Scheduler {
                 .iter()
                 .filter(|event| **event != UNSCHEDULABLE_POD_UPDATE)
             {
-                self.handled(&event.label(), began);
+                self.handled(event, began);
             }
-            self.handled(&UNSCHEDULABLE_POD_UPDATE.label(), began);
+            self.handled(&UNSCHEDULABLE_POD_UPDATE, began);
         }
         for (preemptor, plugin) in preemptors {
             self.let_in(&preemptor, &plugin, now);
@@ -261,7 +261,7 @@ impl Scheduler {
             if let Some(victim) = known.filter(|pod| is_victim(pod)) {
                 self.wake_nominees(&victim, now);
             }
-            self.handled(&ASSIGNED_POD_DELETE.label(), began);
+            self.handled(&ASSIGNED_POD_DELETE, began);
         } else if self.is_responsible(&pod) {
             self.queue.delete(&pod);
             if assumed {
@@ -272,7 +272,7 @@ impl Scheduler {
                 // Promised room counts from the promise on, not only when the API shows it.
                 self.nomination_freed(&nominee, now);
             }
-            self.handled(&UNSCHEDULABLE_POD_DELETE.label(), began);
+            self.handled(&UNSCHEDULABLE_POD_DELETE, began);
         }
         for (preemptor, plugin) in preemptors {
             self.let_in(&preemptor, &plugin, now);
@@ -362,7 +362,7 @@ impl Scheduler {
             None => {
                 self.cache.set_node(node.clone());
                 self.move_all(&NODE_ADD, None, Some(Object::Node(node)), None, now);
-                self.handled(&NODE_ADD.label(), began);
+                self.handled(&NODE_ADD, began);
             }
             Some(old)
                 if old.metadata.resource_version == node.metadata.resource_version
@@ -387,7 +387,7 @@ impl Scheduler {
         // Before the node is gone from the cache, so that hints still see it.
         self.move_all(&NODE_DELETE, Some(Object::Node(node)), None, None, now);
         self.cache.remove_node(name);
-        self.handled(&NODE_DELETE.label(), began);
+        self.handled(&NODE_DELETE, began);
     }
 
     // --- everything else -----------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ impl Scheduler {
         };
         let event = ClusterEvent::new(EventResource::of_kind(kind), action);
         self.move_all(&event, old, Some(object), None, now);
-        self.handled(&event.label(), began);
+        self.handled(&event, began);
     }
 
     fn object_deleted(&mut self, kind: Kind, namespace: &Str, name: &Str, now: Time) {
@@ -424,7 +424,7 @@ impl Scheduler {
         self.io.dispatcher.forget_object(kind, uid, now);
         let event = ClusterEvent::new(EventResource::of_kind(kind), ActionType::DELETE);
         self.move_all(&event, Some(object), None, None, now);
-        self.handled(&event.label(), began);
+        self.handled(&event, began);
     }
 
     // --- common --------------------------------------------------------------------------------------------
@@ -473,19 +473,21 @@ impl Scheduler {
         let began = self.stopwatch.nanos();
         self.move_all(event, Some(old), Some(new), None, now);
         let nanos = updating.saturating_add(self.nanos_since(began));
-        self.observe_handling(&event.label(), nanos);
+        self.observe_handling(event, nanos);
     }
 
     fn nanos_since(&self, began: u64) -> u64 {
         self.stopwatch.nanos().saturating_sub(began)
     }
 
-    fn handled(&mut self, event: &str, began: u64) {
+    fn handled(&mut self, event: &ClusterEvent, began: u64) {
         self.observe_handling(event, self.nanos_since(began));
     }
 
-    fn observe_handling(&mut self, event: &str, nanos: u64) {
+    fn observe_handling(&mut self, event: &ClusterEvent, nanos: u64) {
+        event.write_label(&mut self.event_label);
+        let labels = [self.event_label.as_str()];
         self.metrics
-            .observe(Metric::EventHandlingDuration, &[event], nanos as f64 / 1e9);
+            .observe(Metric::EventHandlingDuration, &labels, nanos as f64 / 1e9);
     }
 }

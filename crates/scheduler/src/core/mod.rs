@@ -136,6 +136,8 @@ pub struct Scheduler {
     pub(crate) preemptions: Preemptions,
     pub(crate) explanations: Explanations,
     pub(crate) metrics: Metrics,
+    /// The label of the event that was counted last; only its memory matters.
+    event_label: String,
     pub(crate) stopwatch: Arc<dyn Stopwatch>,
     /// Chooses the cycles in which single plugins are timed.
     pub(crate) sampler: Sampler,
@@ -195,6 +197,7 @@ impl Scheduler {
             preemptions: Preemptions::default(),
             explanations: Explanations::default(),
             metrics: Metrics::default(),
+            event_label: String::new(),
             stopwatch,
             sampler: Sampler::default(),
             features,

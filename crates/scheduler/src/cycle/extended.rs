@@ -173,8 +173,8 @@ impl Scheduler {
         let nodes = &self.cache.cluster().nodes;
         search.searched = nodes.changes_end();
         slots.retain(|slot| {
-            let name = nodes.get(*slot).map(|view| view.name().clone());
-            name.is_some_and(|name| !search.turned_down.contains(&name))
+            let view = nodes.get(*slot);
+            view.is_some_and(|view| !search.turned_down.contains(view.name()))
         });
         search.slots = slots;
         search.visited = visited;
