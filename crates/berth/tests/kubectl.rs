@@ -1,4 +1,5 @@
-//! Drives `berth up` with the real kubectl, through what README promises. Skipped where there is no kubectl.
+//! Drives `berth up` with the real kubectl, through what README promises. Without kubectl the tests are skipped;
+//! with `BERTH_REQUIRE_KUBECTL=1` they fail.
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -11,20 +12,8 @@ use std::collections::BTreeMap;
 /// The command under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_berth");
 
-/// The example of the Pod Scheduling Readiness page, with two gates.
-const GATED: &str = "\
-apiVersion: v1
-kind: Pod
-metadata:
-  name: test-pod
-spec:
-  schedulingGates:
-  - name: example.com/foo
-  - name: example.com/bar
-  containers:
-  - name: pause
-    image: registry.example/pause:3.6
-";
+/// The example that README uses: a pod with two gates.
+const GATED: &str = include_str!("../../../examples/gated-pod.yaml");
 
 fn pod_status(kubectl: &Kubectl, pod: &str) -> String {
     let row = kubectl.ok(&["get", "pod", pod, "--no-headers"]);
@@ -111,33 +100,41 @@ fn gates_hold_a_pod_until_the_last_is_removed_by_patch_edit_or_apply() {
     let manifest = cluster.scratch.file("gated.yaml", GATED);
     for way in ["patch", "edit", "apply"] {
         kubectl.apply(&manifest);
-        assert_eq!(pod_status(&kubectl, "test-pod"), "SchedulingGated", "{way}");
+        assert_eq!(
+            pod_status(&kubectl, "gated-pod"),
+            "SchedulingGated",
+            "{way}"
+        );
         // The second gate first: any order will do.
         kubectl.ok(&[
             "patch",
             "pod",
-            "test-pod",
+            "gated-pod",
             "--type=json",
             "-p",
             r#"[{"op":"remove","path":"/spec/schedulingGates/1"}]"#,
         ]);
-        assert_eq!(pod_status(&kubectl, "test-pod"), "SchedulingGated", "{way}");
+        assert_eq!(
+            pod_status(&kubectl, "gated-pod"),
+            "SchedulingGated",
+            "{way}"
+        );
         match way {
             "patch" => {
                 kubectl.ok(&[
                     "patch",
                     "pod",
-                    "test-pod",
+                    "gated-pod",
                     "-p",
-                    r#"{"spec":{"schedulingGates":[{"$patch":"delete","name":"example.com/foo"}]}}"#,
+                    r#"{"spec":{"schedulingGates":[{"$patch":"delete","name":"example.com/quota"}]}}"#,
                 ]);
             }
             "edit" => {
                 let edited = kubectl
-                    .command(&["edit", "pod", "test-pod"])
+                    .command(&["edit", "pod", "gated-pod"])
                     .env(
                         "KUBE_EDITOR",
-                        "sed -i -e /schedulingGates:/d -e '/- name: example.com\\/foo/d'",
+                        "sed -i -e /schedulingGates:/d -e '/- name: example.com\\/quota/d'",
                     )
                     .output()
                     .expect("kubectl runs");
@@ -161,21 +158,21 @@ fn gates_hold_a_pod_until_the_last_is_removed_by_patch_edit_or_apply() {
         kubectl.ok(&[
             "wait",
             "--for=condition=Ready",
-            "pod/test-pod",
+            "pod/gated-pod",
             "--timeout=60s",
         ]);
-        assert_eq!(pod_status(&kubectl, "test-pod"), "Running", "{way}");
-        let events = kubectl.ok(&["describe", "pod", "test-pod"]);
+        assert_eq!(pod_status(&kubectl, "gated-pod"), "Running", "{way}");
+        let events = kubectl.ok(&["describe", "pod", "gated-pod"]);
         assert!(events.contains("Scheduled"), "{way}: {events}");
         assert!(
-            events.contains("Successfully assigned default/test-pod to"),
+            events.contains("Successfully assigned default/gated-pod to"),
             "{way}: {events}"
         );
         assert!(
             !events.contains("FailedScheduling"),
             "{way}: a gated pod is never tried: {events}"
         );
-        kubectl.ok(&["delete", "pod", "test-pod", "--timeout=60s"]);
+        kubectl.ok(&["delete", "pod", "gated-pod", "--timeout=60s"]);
     }
 }
 
@@ -299,17 +296,17 @@ fn what_is_removed_from_a_manifest_is_gone_after_apply() {
     );
 
     kubectl.apply(&cluster.scratch.file("gated.yaml", GATED));
-    let fewer = GATED.replace("  - name: example.com/bar\n", "");
+    let fewer = GATED.replace("    - name: example.com/image\n", "");
     kubectl.apply(&cluster.scratch.file("gated.yaml", &fewer));
     let gates = kubectl.ok(&[
         "get",
         "pod",
-        "test-pod",
+        "gated-pod",
         "-o",
         "jsonpath={.spec.schedulingGates[*].name}",
     ]);
     assert_eq!(
-        gates, "example.com/foo",
+        gates, "example.com/quota",
         "a gate that left the manifest is gone"
     );
 }
