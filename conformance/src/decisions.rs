@@ -16,7 +16,9 @@ mod tests;
 use crate::cluster;
 use crate::report::Report;
 use berth_api::Time;
-use berth_framework::plugin::{NodeStatuses, Nominating, PostFilterContext, PostFilterResult};
+use berth_framework::plugin::{
+    NodeStatuses, Nominating, PostFilterContext, PostFilterResult, PostFilterStep,
+};
 use berth_framework::registry::Registry;
 use berth_framework::stage::{Job, JobId, Outbox};
 use berth_framework::{ApiCall, CallId, Cluster, FeatureGates, PodInfo, Slot, Status};
@@ -251,8 +253,10 @@ impl Run<'_> {
                 outbox: &mut evictions,
                 dry_run: &mut evaluator,
             };
-            let PostFilterResult { status, nominating } =
-                member.plugin.post_filter(&mut cx, pod, statuses);
+            let step = member.plugin.post_filter(&mut cx, pod, statuses, None);
+            let PostFilterStep::Done(PostFilterResult { status, nominating }) = step else {
+                return Err(format!("{} waits", member.name));
+            };
             if status.is_success() {
                 let node = match nominating {
                     Nominating::Set(node) => node.to_string(),

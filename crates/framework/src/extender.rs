@@ -5,7 +5,7 @@
 //! wire is for the edge to say.
 
 use crate::call::PodRef;
-use crate::stage::{Job, Wake};
+use crate::stage::{Job, WakeReason};
 use berth_api::{Duration, Pod, Str};
 use std::any::Any;
 use std::fmt;
@@ -67,14 +67,14 @@ impl ExtenderSpec {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub fn answer<T: Any>(&self, wake: Wake) -> Result<T, String> {
-        match wake {
-            Wake::Deadline => Err(format!(
+    pub fn answer<T: Any>(&self, reason: WakeReason) -> Result<T, String> {
+        match reason {
+            WakeReason::Deadline => Err(format!(
                 "no answer from extender {} within {} ms",
                 self.name,
                 self.timeout.as_millis()
             )),
-            wake => wake.into_value(),
+            reason => reason.into_value(),
         }
     }
 }

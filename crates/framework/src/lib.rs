@@ -31,7 +31,7 @@ pub use cluster::Cluster;
 pub use event::{ActionType, ClusterEvent, EventResource, Hint};
 pub use features::{Feature, FeatureGates};
 pub use pod_info::PodInfo;
-pub use stage::{Step, Wait, Wake};
+pub use stage::{Step, Wait, Wake, WakeReason};
 pub use state::CycleState;
 pub use status::{Code, Status};
 pub use table::{NodeTable, NodeView, Slot};

@@ -7,9 +7,9 @@ use crate::cluster::Cluster;
 use crate::event::EventRegistration;
 use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
-use crate::stage::{Outbox, StageContext, Step, Wait, Wake};
+use crate::stage::{Answer, Outbox, StageContext, Step, Wait, Wake};
 use crate::state::CycleState;
-use crate::status::Status;
+use crate::status::{Code, Status};
 use crate::table::{NodeView, Slot};
 
 pub use crate::statuses::{KeptStatuses, NodeStatuses};
@@ -189,8 +189,28 @@ pub struct PostFilterResult {
 pub enum PostFilterStep {
     /// It is done.
     Done(PostFilterResult),
-    /// It goes on when this has happened; the whole cycle is parked until then.
+    /// The plugin is called again when this has happened; the whole cycle is parked until then.
     Wait(Wait),
+}
+
+impl PostFilterStep {
+    /// Done, with this status and nomination.
+    pub fn done(status: Status, nominating: Nominating) -> Self {
+        Self::Done(PostFilterResult { status, nominating })
+    }
+}
+
+impl Answer for PostFilterStep {
+    fn code(&self) -> Code {
+        match self {
+            Self::Done(result) => result.status.code(),
+            Self::Wait(_) => Code::Wait,
+        }
+    }
+
+    fn failed(text: &str) -> Self {
+        Self::done(Status::error(text), Nominating::Keep)
+    }
 }
 
 /// Changes the cluster for a moment and asks the filters again. What is changed is changed back by
@@ -246,34 +266,14 @@ pub struct PostFilterContext<'a> {
 
 /// Tries to make room when no node is feasible.
 pub trait PostFilter: Plugin {
-    /// `statuses` tells why each node was turned down.
+    /// `statuses` has what each node answered. Called without `wake` first, and after each wait with how it has ended.
     fn post_filter(
         &self,
         cx: &mut PostFilterContext<'_>,
         pod: &PodInfo,
         statuses: &NodeStatuses,
-    ) -> PostFilterResult;
-
-    /// Begins, for plugins that may have to wait; the others implement [`PostFilter::post_filter`] alone.
-    fn start_post_filter(
-        &self,
-        cx: &mut PostFilterContext<'_>,
-        pod: &PodInfo,
-        statuses: &NodeStatuses,
-    ) -> PostFilterStep {
-        PostFilterStep::Done(self.post_filter(cx, pod, statuses))
-    }
-
-    /// Goes on after a wait.
-    fn resume_post_filter(
-        &self,
-        cx: &mut PostFilterContext<'_>,
-        pod: &PodInfo,
-        statuses: &NodeStatuses,
-        _wake: Wake,
-    ) -> PostFilterStep {
-        PostFilterStep::Done(self.post_filter(cx, pod, statuses))
-    }
+        wake: Option<Wake<'_>>,
+    ) -> PostFilterStep;
 }
 
 /// Looks at the feasible nodes once, before they are scored.
@@ -353,30 +353,20 @@ pub fn default_normalize(max: i64, reverse: bool, scores: &mut [(Slot, i64)]) {
     }
 }
 
-/// Books what a pod will use on its node.
+/// Reserves what a pod will use on its node.
 pub trait Reserve: Plugin {
-    /// Books it.
+    /// Reserves it. Called without `wake` first, and after each wait with how it has ended; the whole cycle is parked
+    /// meanwhile.
     fn reserve(
         &self,
         cx: &mut StageContext<'_>,
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step;
 
-    /// Goes on after a wait.
-    fn resume_reserve(
-        &self,
-        _cx: &mut StageContext<'_>,
-        _state: &mut CycleState,
-        _pod: &PodInfo,
-        _node: &Str,
-        _wake: Wake,
-    ) -> Step {
-        Step::success()
-    }
-
-    /// Takes it back. Also called when nothing was booked, and more than once.
+    /// Takes the reservation back. Also called when nothing was reserved, and more than once.
     fn unreserve(
         &self,
         cx: &mut StageContext<'_>,
@@ -386,25 +376,44 @@ pub trait Reserve: Plugin {
     );
 }
 
-/// What Permit says.
+/// How far a Permit has come.
 #[derive(Debug)]
-pub enum PermitResult {
-    /// Go on, or not.
+pub enum PermitStep {
+    /// The plugin permits the pod, or not.
     Done(Status),
-    /// Wait until somebody allows the pod, at most this long (and at most 15 minutes).
-    Wait(Duration),
+    /// The plugin holds the pod until [`Outbox::allow`] or [`Outbox::reject`] is called for it, at most this long (and
+    /// at most 15 minutes); then the pod is rejected. The plugin is not called again.
+    Hold(Duration),
+    /// The plugin holds the pod and is called again when this has happened, or before 15 minutes are over. Until then
+    /// [`Outbox::allow`] and [`Outbox::reject`] apply, too.
+    Wait(Wait),
 }
 
-/// The last word before binding; may hold a pod back.
+impl Answer for PermitStep {
+    fn code(&self) -> Code {
+        match self {
+            Self::Done(status) => status.code(),
+            Self::Hold(_) | Self::Wait(_) => Code::Wait,
+        }
+    }
+
+    fn failed(text: &str) -> Self {
+        Self::Done(Status::error(text))
+    }
+}
+
+/// The last decision before binding; may delay it.
 pub trait Permit: Plugin {
-    /// Allows, rejects or delays.
+    /// Permits, rejects or delays. Called without `wake` first, and after each [`PermitStep::Wait`] with how the wait
+    /// has ended.
     fn permit(
         &self,
         cx: &mut StageContext<'_>,
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
-    ) -> PermitResult;
+        wake: Option<Wake<'_>>,
+    ) -> PermitStep;
 }
 
 /// Prepares the node or the pod's objects before binding.
@@ -420,55 +429,34 @@ pub trait PreBind: Plugin {
         Status::success()
     }
 
-    /// Whether the plugin may work beside its neighbours in the order that also say so.
+    /// Whether the plugin may run beside its neighbours in the order that also say so.
     fn runs_in_parallel(&self, _state: &CycleState, _pod: &PodInfo) -> bool {
         false
     }
 
-    /// Begins.
+    /// Prepares. Called without `wake` first, and after each wait with how it has ended; what was done so far belongs
+    /// into `state`.
     fn pre_bind(
         &self,
         cx: &mut StageContext<'_>,
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step;
-
-    /// Goes on after a wait.
-    fn resume_pre_bind(
-        &self,
-        _cx: &mut StageContext<'_>,
-        _state: &mut CycleState,
-        _pod: &PodInfo,
-        _node: &Str,
-        _wake: Wake,
-    ) -> Step {
-        Step::success()
-    }
 }
 
 /// Gives the pod its node.
 pub trait Bind: Plugin {
-    /// Begins; Skip leaves it to the next plugin.
+    /// Binds; Skip leaves it to the next plugin. Called without `wake` first, and after each wait with how it has ended.
     fn bind(
         &self,
         cx: &mut StageContext<'_>,
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step;
-
-    /// Goes on after a wait.
-    fn resume_bind(
-        &self,
-        _cx: &mut StageContext<'_>,
-        _state: &mut CycleState,
-        _pod: &PodInfo,
-        _node: &Str,
-        _wake: Wake,
-    ) -> Step {
-        Step::success()
-    }
 }
 
 /// Hears of pods that were bound.

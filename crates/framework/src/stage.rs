@@ -1,17 +1,18 @@
 //! Extension points that may have to wait: PostFilter, Reserve, Permit, PreBind and Bind.
 //!
-//! Nothing here blocks. A step that cannot finish says what it waits for; the cycle is parked and resumed with
-//! what came of it.
+//! Nothing here blocks. A step that cannot finish returns what it waits for; the plugin is called again with how the
+//! wait has ended ([`Wake`]).
 
 use crate::call::{ApiCall, CallId, CallResult, ConditionPatch, ObjectName, PodEvent, PodRef};
 use crate::cluster::Cluster;
 use crate::extender::Extenders;
 use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
-use crate::status::Status;
+use crate::status::{Code, Status};
 use crate::storage::StorageWrite;
 use berth_api::{Duration, Str, Time};
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -27,12 +28,12 @@ pub type JobResult = Result<Box<dyn Any + Send>, String>;
 /// Work that needs I/O. The edge polls it, so its author may await what they like.
 pub type Job = Pin<Box<dyn Future<Output = JobResult> + Send>>;
 
-/// How far a step has come.
+/// How far a step of an extension point has come.
 #[derive(Debug)]
 pub enum Step {
     /// It is done.
     Done(Status),
-    /// It goes on when this has happened.
+    /// The plugin is called again when this has happened.
     Wait(Wait),
 }
 
@@ -48,7 +49,8 @@ impl Step {
 pub struct Wait {
     /// What it waits for.
     pub on: WaitOn,
-    /// When it has waited long enough and is woken with [`Wake::Deadline`].
+    /// When the wait ends with [`WakeReason::Deadline`] if it has not ended before; for [`WaitOn::Timer`] this is what
+    /// it waits for.
     pub deadline: Time,
 }
 
@@ -59,30 +61,31 @@ pub enum WaitOn {
     Call(CallId),
     /// The result of a job.
     Job(JobId),
-    /// A change of one of these objects: it is new, changed or gone, or looks different because what was assumed of
-    /// it has been taken back.
+    /// A change of one of these objects: it is new, changed or deleted, or an assumption about it was taken back.
     Objects(Vec<ObjectName>),
     /// The deadline alone.
     Timer,
 }
 
-/// Why a step goes on.
-pub enum Wake {
+/// Why a step that waited is called again.
+pub enum WakeReason {
     /// The call has ended.
     Call(CallResult),
     /// The job has ended.
     Job(JobResult),
     /// One of the objects has changed.
     Object,
-    /// The deadline has passed.
+    /// The time that the step waited for has come.
+    Timer,
+    /// What the step waited for has not happened in time.
     Deadline,
 }
 
-impl Wake {
-    /// What the job that was waited for has left behind; see [`StageContext::wait_for_job`].
+impl WakeReason {
+    /// The value of the job that the step waited for; see [`StageContext::wait_for_job`].
     ///
     /// # Errors
-    /// Why there is nothing: the job failed, or has not come to an end in time.
+    /// Why there is no value: the job failed, or has not ended in time.
     pub fn into_value<T: Any>(self) -> Result<T, String> {
         match self {
             Self::Job(Ok(value)) => match value.downcast() {
@@ -92,12 +95,18 @@ impl Wake {
             Self::Job(Err(error)) => Err(error),
             Self::Deadline => Err("the job took too long".to_owned()),
             Self::Call(_) => Err("an API call ended, not the job".to_owned()),
-            Self::Object => Err("an object changed, the job goes on".to_owned()),
+            Self::Object => Err("an object changed, not the job".to_owned()),
+            Self::Timer => Err("a timer ended, not the job".to_owned()),
         }
+    }
+
+    /// Whether a plugin can only go on rightly if it looks at the reason: what it waited for may have failed.
+    fn may_be_failure(&self) -> bool {
+        matches!(self, Self::Call(_) | Self::Job(_) | Self::Deadline)
     }
 }
 
-impl fmt::Debug for Wake {
+impl fmt::Debug for WakeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call(result) => f.debug_tuple("Call").field(result).finish(),
@@ -106,8 +115,92 @@ impl fmt::Debug for Wake {
                 .field(&result.as_ref().map(|_| "value"))
                 .finish(),
             Self::Object => f.write_str("Object"),
+            Self::Timer => f.write_str("Timer"),
             Self::Deadline => f.write_str("Deadline"),
         }
+    }
+}
+
+/// Tells a plugin that its wait has ended. [`Wake::reason`] says how, and a plugin has to ask: see [`call_plugin`].
+#[derive(Debug)]
+pub struct Wake<'a> {
+    reason: WakeReason,
+    is_read: Option<&'a Cell<bool>>,
+}
+
+impl Wake<'_> {
+    /// How the wait has ended.
+    pub fn reason(self) -> WakeReason {
+        if let Some(is_read) = self.is_read {
+            is_read.set(true);
+        }
+        self.reason
+    }
+
+    /// The value of the job that the step waited for; see [`WakeReason::into_value`].
+    ///
+    /// # Errors
+    /// Why there is no value.
+    pub fn into_value<T: Any>(self) -> Result<T, String> {
+        self.reason().into_value()
+    }
+}
+
+/// For tests that call a plugin directly.
+impl From<WakeReason> for Wake<'_> {
+    fn from(reason: WakeReason) -> Self {
+        Self {
+            reason,
+            is_read: None,
+        }
+    }
+}
+
+/// The answer of a plugin that may have to wait.
+pub trait Answer {
+    /// The code of the answer, as metrics name it.
+    fn code(&self) -> Code;
+    /// The answer of a plugin that has failed with this text.
+    fn failed(text: &str) -> Self;
+}
+
+impl Answer for Step {
+    fn code(&self) -> Code {
+        match self {
+            Self::Done(status) => status.code(),
+            Self::Wait(_) => Code::Wait,
+        }
+    }
+
+    fn failed(text: &str) -> Self {
+        Self::Done(Status::error(text))
+    }
+}
+
+/// What a plugin answers that does not look at how its wait has ended.
+const UNREAD_WAKE: &str =
+    "the plugin was called again after a wait and did not look at how the wait had ended";
+
+/// Calls a plugin at an extension point that may wait: first without a wake-up, and after each wait with what the wait
+/// has come to.
+///
+/// A plugin that waits and does not look at how its wait has ended must never count as successful: what it waited for
+/// may have failed. Its answer is an error then, unless it has failed by itself.
+pub fn call_plugin<A: Answer>(
+    reason: Option<WakeReason>,
+    call: impl FnOnce(Option<Wake<'_>>) -> A,
+) -> A {
+    let Some(reason) = reason else {
+        return call(None);
+    };
+    let is_read = Cell::new(!reason.may_be_failure());
+    let answer = call(Some(Wake {
+        reason,
+        is_read: Some(&is_read),
+    }));
+    match answer.code() {
+        Code::Success | Code::Skip | Code::Wait if !is_read.get() => A::failed(UNREAD_WAKE),
+        _ => answer,
     }
 }
 
@@ -273,23 +366,123 @@ impl StageContext<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::{CallError, CallErrorKind};
 
     #[test]
     fn a_job_leaves_its_value_or_a_reason() {
-        for (wake, expected) in [
-            (Wake::Job(Ok(Box::new(7_u32))), Ok(7)),
+        for (reason, expected) in [
+            (WakeReason::Job(Ok(Box::new(7_u32))), Ok(7)),
             (
-                Wake::Job(Ok(Box::new("text"))),
+                WakeReason::Job(Ok(Box::new("text"))),
                 Err("the job left a value of another type behind"),
             ),
-            (Wake::Job(Err("refused".to_owned())), Err("refused")),
-            (Wake::Deadline, Err("the job took too long")),
-            (Wake::Call(Ok(())), Err("an API call ended, not the job")),
-            (Wake::Object, Err("an object changed, the job goes on")),
+            (WakeReason::Job(Err("refused".to_owned())), Err("refused")),
+            (WakeReason::Deadline, Err("the job took too long")),
+            (
+                WakeReason::Call(Ok(())),
+                Err("an API call ended, not the job"),
+            ),
+            (WakeReason::Object, Err("an object changed, not the job")),
+            (WakeReason::Timer, Err("a timer ended, not the job")),
         ] {
-            let told = format!("{wake:?}");
-            let got = wake.into_value::<u32>();
-            assert_eq!(got, expected.map_err(str::to_owned), "{told}");
+            let case = format!("{reason:?}");
+            let got = Wake::from(reason).into_value::<u32>();
+            assert_eq!(got, expected.map_err(str::to_owned), "{case}");
+        }
+    }
+
+    /// F-45: whatever a plugin waits for may have failed, so a plugin that does not look has failed itself.
+    #[test]
+    fn a_plugin_that_does_not_look_at_its_wake_has_failed() {
+        let refused = || WakeReason::Call(Err(CallError::new(CallErrorKind::Refused, "no")));
+        let nothing = || -> Box<dyn Any + Send> { Box::new(()) };
+        let wait = || {
+            Step::Wait(Wait {
+                on: WaitOn::Timer,
+                deadline: Time::EPOCH,
+            })
+        };
+        type Call = fn(Option<Wake<'_>>) -> bool;
+        let ignores: Call = |wake| wake.is_some();
+        let looks: Call = |wake| wake.map(Wake::reason).is_some();
+        for (case, reason, look, answer, expected) in [
+            (
+                "the first call",
+                None,
+                ignores,
+                Step::success(),
+                "Success: ",
+            ),
+            (
+                "a failed call",
+                Some(refused()),
+                ignores,
+                Step::success(),
+                UNREAD_WAKE,
+            ),
+            (
+                "a call that went well",
+                Some(WakeReason::Call(Ok(()))),
+                ignores,
+                Step::success(),
+                UNREAD_WAKE,
+            ),
+            (
+                "a job",
+                Some(WakeReason::Job(Ok(nothing()))),
+                ignores,
+                Step::Done(Status::skip()),
+                UNREAD_WAKE,
+            ),
+            (
+                "a deadline, and another wait",
+                Some(WakeReason::Deadline),
+                ignores,
+                wait(),
+                UNREAD_WAKE,
+            ),
+            (
+                "a timer",
+                Some(WakeReason::Timer),
+                ignores,
+                Step::success(),
+                "Success: ",
+            ),
+            (
+                "an object",
+                Some(WakeReason::Object),
+                ignores,
+                Step::success(),
+                "Success: ",
+            ),
+            (
+                "looked at",
+                Some(refused()),
+                looks,
+                Step::success(),
+                "Success: ",
+            ),
+            (
+                "failed by itself",
+                Some(refused()),
+                ignores,
+                Step::Done(Status::unschedulable("full")),
+                "Unschedulable: full",
+            ),
+        ] {
+            let got = call_plugin(reason, |wake| {
+                look(wake);
+                answer
+            });
+            let Step::Done(status) = got else {
+                panic!("{case}: {got:?}");
+            };
+            let text = format!("{}: {}", status.code(), status.message());
+            let expected = match expected {
+                UNREAD_WAKE => format!("Error: {UNREAD_WAKE}"),
+                expected => expected.to_owned(),
+            };
+            assert_eq!(text, expected, "{case}");
         }
     }
 }

@@ -6,7 +6,7 @@
 use berth_api::{Duration, Str};
 use berth_framework::call::PodRef;
 use berth_framework::plugin::{Bind, Plugin};
-use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
+use berth_framework::stage::{StageContext, Step, Wake, WakeReason};
 use berth_framework::{ApiCall, CycleState, PodInfo, Status};
 
 /// The plugin's name.
@@ -32,29 +32,19 @@ impl Bind for DefaultBinder {
         _state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step {
-        let call = cx.outbox.call(ApiCall::BindPod {
-            pod: PodRef::of(&pod.pod),
-            node: node.clone(),
-        });
-        Step::Wait(Wait {
-            on: WaitOn::Call(call),
-            deadline: cx.now + BIND_WAIT_MAX,
-        })
-    }
-
-    fn resume_bind(
-        &self,
-        _cx: &mut StageContext<'_>,
-        _state: &mut CycleState,
-        pod: &PodInfo,
-        node: &Str,
-        wake: Wake,
-    ) -> Step {
-        Step::Done(match wake {
-            Wake::Call(Ok(())) => Status::success(),
-            Wake::Call(Err(error)) => Status::error(error.to_string()),
-            Wake::Deadline | Wake::Job(_) | Wake::Object => Status::error(format!(
+        let Some(wake) = wake else {
+            let call = ApiCall::BindPod {
+                pod: PodRef::of(&pod.pod),
+                node: node.clone(),
+            };
+            return cx.wait_for_call(BIND_WAIT_MAX, call);
+        };
+        Step::Done(match wake.reason() {
+            WakeReason::Call(Ok(())) => Status::success(),
+            WakeReason::Call(Err(error)) => Status::error(error.to_string()),
+            _ => Status::error(format!(
                 "binding pod {} to node {node}: no answer within {} s",
                 pod.pod.key(),
                 BIND_WAIT_MAX.as_secs()
@@ -68,6 +58,7 @@ mod tests {
     use super::*;
     use crate::testing::{Recorder, World, pod_info};
     use berth_framework::call::{CallError, CallErrorKind};
+    use berth_framework::stage::WaitOn;
     use berth_framework::{CallId, Code};
     use serde_json::json;
 
@@ -83,6 +74,7 @@ mod tests {
             &mut state,
             &pod,
             &"n1".into(),
+            None,
         );
         let Step::Wait(wait) = step else {
             panic!("binding waits for its call, got {step:?}");
@@ -103,25 +95,25 @@ mod tests {
             "pod p is already assigned to node \"n2\"",
         );
         for (wake, code, message) in [
-            (Wake::Call(Ok(())), Code::Success, ""),
+            (WakeReason::Call(Ok(())), Code::Success, ""),
             (
-                Wake::Call(Err(conflict)),
+                WakeReason::Call(Err(conflict)),
                 Code::Error,
                 "pod p is already assigned to node \"n2\"",
             ),
             (
-                Wake::Deadline,
+                WakeReason::Deadline,
                 Code::Error,
                 "binding pod default/p to node n1: no answer within 900 s",
             ),
         ] {
             let mut outbox = Recorder::default();
-            let step = DefaultBinder.resume_bind(
+            let step = DefaultBinder.bind(
                 &mut world.stage(&mut outbox),
                 &mut state,
                 &pod,
                 &"n1".into(),
-                wake,
+                Some(wake.into()),
             );
             let Step::Done(status) = step else {
                 panic!("{message}: binding is over");

@@ -29,7 +29,7 @@ use berth_api::{Pod, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint, Touched};
 use berth_framework::plugin::{
     Context, DryRun, EnqueueExtensions, NodeStatuses, Nominating, Plugin, PostFilter,
-    PostFilterContext, PostFilterResult, PostFilterStep, PreEnqueue,
+    PostFilterContext, PostFilterStep, PreEnqueue,
 };
 use berth_framework::stage::{Observation, Wake};
 use berth_framework::{Cluster, Code, Feature, FeatureGates, PodInfo, Status};
@@ -92,10 +92,6 @@ impl Plugin for DefaultPreemption {
     }
 }
 
-fn done(status: Status, nominating: Nominating) -> PostFilterStep {
-    PostFilterStep::Done(PostFilterResult { status, nominating })
-}
-
 fn unschedulable(message: impl std::fmt::Display) -> Status {
     Status::unschedulable(format!("{PREFIX}{message}"))
 }
@@ -115,17 +111,19 @@ fn as_known<'a>(cluster: &'a Cluster, counted: &'a PodInfo) -> &'a Pod {
 fn make_room(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>, round: usize) -> PostFilterStep {
     let nodes = cx.dry_run.cluster().nodes.len();
     if nodes == 0 {
-        return done(
+        return PostFilterStep::done(
             Status::error(format!("{PREFIX}no nodes available")),
             Nominating::Keep,
         );
     }
     match candidates::find(cx.dry_run, wanted, cx.now) {
-        Err(error) => done(Status::error(format!("{PREFIX}{error}")), Nominating::Keep),
+        Err(error) => {
+            PostFilterStep::done(Status::error(format!("{PREFIX}{error}")), Nominating::Keep)
+        }
         Ok(found) if found.candidates.is_empty() => {
             let why = found.statuses.histogram(nodes).join(", ");
             let text = format!("0/{nodes} nodes are available: {why}.");
-            done(unschedulable(text), Nominating::Set(Str::default()))
+            PostFilterStep::done(unschedulable(text), Nominating::Set(Str::default()))
         }
         Ok(found) => extenders::begin(cx, wanted, found.candidates, round),
     }
@@ -193,45 +191,24 @@ impl PostFilter for DefaultPreemption {
         cx: &mut PostFilterContext<'_>,
         pod: &PodInfo,
         statuses: &NodeStatuses,
-    ) -> PostFilterResult {
-        match self.start_post_filter(cx, pod, statuses) {
-            PostFilterStep::Done(result) => result,
-            // Only with evictions one by one; their calls are made all the same.
-            PostFilterStep::Wait(_) => PostFilterResult {
-                status: Status::success(),
-                nominating: Nominating::Keep,
-            },
-        }
-    }
-
-    fn start_post_filter(
-        &self,
-        cx: &mut PostFilterContext<'_>,
-        pod: &PodInfo,
-        statuses: &NodeStatuses,
+        wake: Option<Wake<'_>>,
     ) -> PostFilterStep {
+        if let Some(wake) = wake {
+            let reason = wake.reason();
+            return match extenders::awaited(cx) {
+                Some(asking) => extenders::resume(cx, self.wanted(pod, statuses), asking, reason),
+                None => evict::resume(cx, pod, reason),
+            };
+        }
         cx.outbox.observe(Observation::PreemptionAttempt);
         // The cycle may have been parked since it took the pod: what counts is how the pod looks now.
         let Some(known) = cx.dry_run.cluster().pods.get(pod.pod.uid()) else {
-            return done(not_found(&pod.pod), Nominating::Keep);
+            return PostFilterStep::done(not_found(&pod.pod), Nominating::Keep);
         };
         if let Some(reason) = not_eligible(cx.dry_run, known, statuses) {
-            return done(unschedulable(reason), Nominating::Keep);
+            return PostFilterStep::done(unschedulable(reason), Nominating::Keep);
         }
         make_room(cx, self.wanted(pod, statuses), 1)
-    }
-
-    fn resume_post_filter(
-        &self,
-        cx: &mut PostFilterContext<'_>,
-        pod: &PodInfo,
-        statuses: &NodeStatuses,
-        wake: Wake,
-    ) -> PostFilterStep {
-        match extenders::awaited(cx) {
-            Some(asking) => extenders::resume(cx, self.wanted(pod, statuses), asking, wake),
-            None => evict::resume(cx, pod, wake),
-        }
     }
 }
 

@@ -25,9 +25,10 @@ use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeStatuses, Nominating, Plugin,
-    PostFilter, PostFilterContext, PostFilterResult, PreEnqueue, PreFilter, PreFilterResult, Score,
+    PostFilter, PostFilterContext, PostFilterStep, PreEnqueue, PreFilter, PreFilterResult, Score,
     default_normalize,
 };
+use berth_framework::stage::Wake;
 use berth_framework::{
     Cluster, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status,
 };
@@ -145,11 +146,10 @@ impl PostFilter for DynamicResources {
         _cx: &mut PostFilterContext<'_>,
         _pod: &PodInfo,
         _statuses: &NodeStatuses,
-    ) -> PostFilterResult {
-        PostFilterResult {
-            status: Status::unschedulable(NOTHING_TO_DEALLOCATE),
-            nominating: Nominating::Keep,
-        }
+        _wake: Option<Wake<'_>>,
+    ) -> PostFilterStep {
+        let status = Status::unschedulable(NOTHING_TO_DEALLOCATE);
+        PostFilterStep::done(status, Nominating::Keep)
     }
 }
 

@@ -118,24 +118,17 @@ impl PreBind for NodeAdmission {
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step {
         // The gate NominatedNodeNameForExpectation may be off; then nobody has asked `pre_flight`.
         if !Self::is_required(pod) {
             return Step::success();
         }
-        state.write(Asked);
-        let limit = self.service.timeout() + GRACE;
-        cx.wait_for_job(limit, self.service.admit(&pod.pod, node))
-    }
-
-    fn resume_pre_bind(
-        &self,
-        _cx: &mut StageContext<'_>,
-        _state: &mut CycleState,
-        _pod: &PodInfo,
-        node: &Str,
-        wake: Wake,
-    ) -> Step {
+        let Some(wake) = wake else {
+            state.write(Asked);
+            let limit = self.service.timeout() + GRACE;
+            return cx.wait_for_job(limit, self.service.admit(&pod.pod, node));
+        };
         Step::Done(match wake.into_value::<()>() {
             Ok(()) => Status::success(),
             // An error is tried again after a backoff, on whatever node is best then.
@@ -152,6 +145,7 @@ impl Reserve for NodeAdmission {
         _state: &mut CycleState,
         _pod: &PodInfo,
         _node: &Str,
+        _wake: Option<Wake<'_>>,
     ) -> Step {
         Step::success()
     }
@@ -174,7 +168,7 @@ impl Reserve for NodeAdmission {
 mod tests {
     use super::*;
     use berth_framework::FeatureGates;
-    use berth_framework::stage::{Wait, WaitOn};
+    use berth_framework::stage::{Wait, WaitOn, WakeReason};
     use berth_framework::testing::{PodBuilder, Recorder, World, pod};
     use serde_json::{Value, json};
 
@@ -197,7 +191,7 @@ mod tests {
             let mut cx = world.stage(&mut recorder);
             let before = plugin().pre_flight(&mut cx, &mut state, &pod, &node);
             assert_eq!(before.is_skip(), !asks);
-            let step = plugin().pre_bind(&mut cx, &mut state, &pod, &node);
+            let step = plugin().pre_bind(&mut cx, &mut state, &pod, &node, None);
             match step {
                 Step::Wait(Wait { on, deadline }) => {
                     assert!(asks);
@@ -216,14 +210,14 @@ mod tests {
     #[test]
     fn the_answer_decides() {
         let nothing: Box<dyn std::any::Any + Send> = Box::new(());
-        for (wake, told) in [
-            (Wake::Job(Ok(nothing)), ""),
+        for (reason, told) in [
+            (WakeReason::Job(Ok(nothing)), ""),
             (
-                Wake::Job(Err("503 Service Unavailable".to_owned())),
+                WakeReason::Job(Err("503 Service Unavailable".to_owned())),
                 "node n1 is not admitted: 503 Service Unavailable",
             ),
             (
-                Wake::Deadline,
+                WakeReason::Deadline,
                 "node n1 is not admitted: the job took too long",
             ),
         ] {
@@ -231,7 +225,8 @@ mod tests {
             let mut cx = world.stage(&mut recorder);
             let mut state = CycleState::default();
             let pod = careful().info();
-            match plugin().resume_pre_bind(&mut cx, &mut state, &pod, &"n1".into(), wake) {
+            let wake = Some(reason.into());
+            match plugin().pre_bind(&mut cx, &mut state, &pod, &"n1".into(), wake) {
                 Step::Done(status) => assert_eq!(status.message(), told),
                 Step::Wait(wait) => panic!("waits again: {wait:?}"),
             }

@@ -3,9 +3,9 @@
 use crate::event::EventRegistration;
 use crate::features::FeatureGates;
 use crate::plugin::{
-    Bind, Context, EnqueueExtensions, Filter, NodeStatuses, Permit, PermitResult, Plugin, PostBind,
-    PostFilter, PostFilterContext, PostFilterResult, PostFilterStep, PreBind, PreEnqueue,
-    PreFilter, PreFilterResult, PreScore, QueueSort, QueuedPod, Reserve, Score,
+    Bind, Context, EnqueueExtensions, Filter, NodeStatuses, Nominating, Permit, PermitStep, Plugin,
+    PostBind, PostFilter, PostFilterContext, PostFilterStep, PreBind, PreEnqueue, PreFilter,
+    PreFilterResult, PreScore, QueueSort, QueuedPod, Reserve, Score,
 };
 use crate::pod_info::PodInfo;
 use crate::registry::Extensions;
@@ -22,17 +22,18 @@ type LessFn = dyn Fn(QueuedPod<'_>, QueuedPod<'_>) -> bool + Send + Sync;
 type PreFilterFn = dyn Fn(&Context<'_>, &mut CycleState, &PodInfo) -> PreFilterResult + Send + Sync;
 type OtherPodFn = dyn Fn(&mut CycleState, &PodInfo, NodeView<'_>) -> Status + Send + Sync;
 type FilterFn = dyn Fn(&CycleState, &PodInfo, NodeView<'_>) -> Status + Send + Sync;
-type PostFilterFn = dyn Fn(&mut PostFilterContext<'_>, &PodInfo, &NodeStatuses, Option<Wake>) -> PostFilterStep
+type PostFilterFn = dyn Fn(&mut PostFilterContext<'_>, &PodInfo, &NodeStatuses, Option<Wake<'_>>) -> PostFilterStep
     + Send
     + Sync;
 type PreScoreFn = dyn Fn(&mut CycleState, &PodInfo, &[Slot]) -> Status + Send + Sync;
 type ScoreFn = dyn Fn(&CycleState, &PodInfo, NodeView<'_>) -> Result<i64, Status> + Send + Sync;
 type NormalizeFn = dyn Fn(&mut [(Slot, i64)]) -> Status + Send + Sync;
-type StageFn = dyn Fn(&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake>) -> Step
+type StageFn = dyn Fn(&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step
     + Send
     + Sync;
 type UnreserveFn = dyn Fn(&PodInfo, &Str) + Send + Sync;
-type PermitFn = dyn Fn(&mut StageContext<'_>, &PodInfo, &Str) -> PermitResult + Send + Sync;
+type PermitFn =
+    dyn Fn(&mut StageContext<'_>, &PodInfo, &Str, Option<Wake<'_>>) -> PermitStep + Send + Sync;
 type PreFlightFn = dyn Fn(&PodInfo, &Str) -> Status + Send + Sync;
 type PostBindFn = dyn Fn(&mut StageContext<'_>, &PodInfo, &Str) + Send + Sync;
 type EventsFn = dyn Fn() -> Vec<EventRegistration> + Send + Sync;
@@ -103,7 +104,7 @@ setters! {
     /// Takes part in Filter.
     filter: (&CycleState, &PodInfo, NodeView<'_>) -> Status;
     /// Takes part in PostFilter; called again with what it waited for.
-    post_filter: (&mut PostFilterContext<'_>, &PodInfo, &NodeStatuses, Option<Wake>) -> PostFilterStep;
+    post_filter: (&mut PostFilterContext<'_>, &PodInfo, &NodeStatuses, Option<Wake<'_>>) -> PostFilterStep;
     /// Takes part in PreScore.
     pre_score: (&mut CycleState, &PodInfo, &[Slot]) -> Status;
     /// Takes part in Score.
@@ -111,17 +112,17 @@ setters! {
     /// Normalises the scores.
     normalize: (&mut [(Slot, i64)]) -> Status;
     /// Takes part in Reserve; called again with what it waited for.
-    reserve: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake>) -> Step;
+    reserve: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step;
     /// Takes part in Reserve by hearing of what is taken back.
     unreserve: (&PodInfo, &Str);
-    /// Takes part in Permit.
-    permit: (&mut StageContext<'_>, &PodInfo, &Str) -> PermitResult;
+    /// Takes part in Permit; called again with what it waited for.
+    permit: (&mut StageContext<'_>, &PodInfo, &Str, Option<Wake<'_>>) -> PermitStep;
     /// Says before PreBind whether there is something to do; needs `pre_bind` too.
     pre_flight: (&PodInfo, &Str) -> Status;
     /// Takes part in PreBind; called again with what it waited for.
-    pre_bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake>) -> Step;
+    pre_bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step;
     /// Takes part in Bind; called again with what it waited for.
-    bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake>) -> Step;
+    bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step;
     /// Takes part in PostBind.
     post_bind: (&mut StageContext<'_>, &PodInfo, &Str);
     /// Registers for events.
@@ -251,57 +252,18 @@ impl Filter for FakePlugin {
     }
 }
 
-impl FakePlugin {
-    fn post_filter_step(
-        &self,
-        cx: &mut PostFilterContext<'_>,
-        pod: &PodInfo,
-        statuses: &NodeStatuses,
-        wake: Option<Wake>,
-    ) -> PostFilterStep {
-        match &self.post_filter {
-            Some(f) => f(cx, pod, statuses, wake),
-            None => PostFilterStep::Done(PostFilterResult {
-                status: Status::success(),
-                nominating: crate::plugin::Nominating::Keep,
-            }),
-        }
-    }
-}
-
 impl PostFilter for FakePlugin {
     fn post_filter(
         &self,
         cx: &mut PostFilterContext<'_>,
         pod: &PodInfo,
         statuses: &NodeStatuses,
-    ) -> PostFilterResult {
-        match self.post_filter_step(cx, pod, statuses, None) {
-            PostFilterStep::Done(result) => result,
-            PostFilterStep::Wait(_) => PostFilterResult {
-                status: Status::error("the plugin waits where it cannot"),
-                nominating: crate::plugin::Nominating::Keep,
-            },
+        wake: Option<Wake<'_>>,
+    ) -> PostFilterStep {
+        match &self.post_filter {
+            Some(f) => f(cx, pod, statuses, wake),
+            None => PostFilterStep::done(Status::success(), Nominating::Keep),
         }
-    }
-
-    fn start_post_filter(
-        &self,
-        cx: &mut PostFilterContext<'_>,
-        pod: &PodInfo,
-        statuses: &NodeStatuses,
-    ) -> PostFilterStep {
-        self.post_filter_step(cx, pod, statuses, None)
-    }
-
-    fn resume_post_filter(
-        &self,
-        cx: &mut PostFilterContext<'_>,
-        pod: &PodInfo,
-        statuses: &NodeStatuses,
-        wake: Wake,
-    ) -> PostFilterStep {
-        self.post_filter_step(cx, pod, statuses, Some(wake))
     }
 }
 
@@ -350,23 +312,11 @@ impl Reserve for FakePlugin {
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step {
         self.reserve
             .as_ref()
-            .map_or_else(Step::success, |f| f(cx, state, pod, node, None))
-    }
-
-    fn resume_reserve(
-        &self,
-        cx: &mut StageContext<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-        node: &Str,
-        wake: Wake,
-    ) -> Step {
-        self.reserve
-            .as_ref()
-            .map_or_else(Step::success, |f| f(cx, state, pod, node, Some(wake)))
+            .map_or_else(Step::success, |f| f(cx, state, pod, node, wake))
     }
 
     fn unreserve(
@@ -389,10 +339,11 @@ impl Permit for FakePlugin {
         _state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
-    ) -> PermitResult {
+        wake: Option<Wake<'_>>,
+    ) -> PermitStep {
         match &self.permit {
-            Some(f) => f(cx, pod, node),
-            None => PermitResult::Done(Status::success()),
+            Some(f) => f(cx, pod, node, wake),
+            None => PermitStep::Done(Status::success()),
         }
     }
 }
@@ -420,23 +371,11 @@ impl PreBind for FakePlugin {
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step {
         self.pre_bind
             .as_ref()
-            .map_or_else(Step::success, |f| f(cx, state, pod, node, None))
-    }
-
-    fn resume_pre_bind(
-        &self,
-        cx: &mut StageContext<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-        node: &Str,
-        wake: Wake,
-    ) -> Step {
-        self.pre_bind
-            .as_ref()
-            .map_or_else(Step::success, |f| f(cx, state, pod, node, Some(wake)))
+            .map_or_else(Step::success, |f| f(cx, state, pod, node, wake))
     }
 }
 
@@ -447,23 +386,11 @@ impl Bind for FakePlugin {
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step {
         self.bind
             .as_ref()
-            .map_or_else(Step::success, |f| f(cx, state, pod, node, None))
-    }
-
-    fn resume_bind(
-        &self,
-        cx: &mut StageContext<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-        node: &Str,
-        wake: Wake,
-    ) -> Step {
-        self.bind
-            .as_ref()
-            .map_or_else(Step::success, |f| f(cx, state, pod, node, Some(wake)))
+            .map_or_else(Step::success, |f| f(cx, state, pod, node, wake))
     }
 }
 

@@ -4,11 +4,11 @@
 //! deleted. Pods of lower priority that were promised the node lose the promise: it will be full.
 
 use super::candidates::Candidate;
-use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, as_known, done, not_found};
+use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, as_known, not_found};
 use berth_api::{Duration, Pod, Str};
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
-use berth_framework::stage::{Eviction, Observation, Preemption, Wait, WaitOn, Wake};
+use berth_framework::stage::{Eviction, Observation, Preemption, Wait, WaitOn, WakeReason};
 use berth_framework::{ApiCall, Feature, PodInfo, Status};
 
 /// How long one eviction is waited for. The dispatcher ends every call sooner, so this only bounds the wait.
@@ -101,7 +101,7 @@ pub(super) fn start(
             victims: live,
         });
     }
-    done(Status::success(), Nominating::Set(name))
+    PostFilterStep::done(Status::success(), Nominating::Set(name))
 }
 
 fn next(cx: &mut PostFilterContext<'_>, pod: &PodInfo, mut evictions: Evictions) -> PostFilterStep {
@@ -121,12 +121,18 @@ fn next(cx: &mut PostFilterContext<'_>, pod: &PodInfo, mut evictions: Evictions)
         });
     }
     clear_nominations(cx, &pod.pod, &evictions.node);
-    done(Status::success(), Nominating::Set(evictions.node))
+    PostFilterStep::done(Status::success(), Nominating::Set(evictions.node))
 }
 
 /// Goes on when an eviction has ended.
-pub(super) fn resume(cx: &mut PostFilterContext<'_>, pod: &PodInfo, wake: Wake) -> PostFilterStep {
-    let broken = |text: String| done(Status::error(format!("{PREFIX}{text}")), Nominating::Keep);
+pub(super) fn resume(
+    cx: &mut PostFilterContext<'_>,
+    pod: &PodInfo,
+    reason: WakeReason,
+) -> PostFilterStep {
+    let broken = |text: String| {
+        PostFilterStep::done(Status::error(format!("{PREFIX}{text}")), Nominating::Keep)
+    };
     let kept = cx
         .dry_run
         .state()
@@ -136,17 +142,17 @@ pub(super) fn resume(cx: &mut PostFilterContext<'_>, pod: &PodInfo, wake: Wake) 
         return broken("nothing is being evicted".to_owned());
     };
     let is_there = cx.dry_run.cluster().pods.contains_key(pod.pod.uid());
-    match wake {
-        Wake::Call(Ok(())) => {
+    match reason {
+        WakeReason::Call(Ok(())) => {
             if let Some(victim) = evictions.current.take() {
                 cx.outbox.publish(victim.event);
             }
         }
         // It was gone already: nothing is to be said of it.
-        Wake::Call(Err(error))
+        WakeReason::Call(Err(error))
             if error.kind == CallErrorKind::NotFound || error.kind.is_dropped() => {}
-        Wake::Call(Err(error)) => return broken(error.to_string()),
-        Wake::Deadline | Wake::Job(_) | Wake::Object => {
+        WakeReason::Call(Err(error)) => return broken(error.to_string()),
+        _ => {
             return broken(format!(
                 "no answer to an eviction within {} s",
                 EVICTION_WAIT_MAX.as_secs()
@@ -155,7 +161,7 @@ pub(super) fn resume(cx: &mut PostFilterContext<'_>, pod: &PodInfo, wake: Wake) 
     }
     if !is_there {
         // It went while its victims were told: nobody else has to (P-3).
-        return done(not_found(&pod.pod), Nominating::Keep);
+        return PostFilterStep::done(not_found(&pod.pod), Nominating::Keep);
     }
     next(cx, pod, evictions)
 }

@@ -6,11 +6,11 @@
 
 use super::candidates::{Candidate, choose};
 use super::victims::{Victims, by_importance, select};
-use super::{PREFIX, Wanted, done, evict, make_room, not_found, unschedulable};
+use super::{PREFIX, Wanted, evict, make_room, not_found, unschedulable};
 use berth_api::Time;
 use berth_framework::extender::{ChosenVictims, EXTENDER, ExtenderSpec, NodeVictims, job};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
-use berth_framework::stage::{Wait, WaitOn, Wake};
+use berth_framework::stage::{Wait, WaitOn, WakeReason};
 use berth_framework::{Cluster, PodInfo, Slot, Status};
 use std::sync::Arc;
 
@@ -90,23 +90,28 @@ pub(super) fn resume(
     cx: &mut PostFilterContext<'_>,
     wanted: Wanted<'_>,
     mut asking: Asking,
-    wake: Wake,
+    reason: WakeReason,
 ) -> PostFilterStep {
     let pod = &wanted.pod.pod;
     let cluster = cx.dry_run.cluster();
     let is_there = cluster.pods.get(pod.uid());
     if is_there.is_none_or(|pod| pod.is_assigned() || pod.is_terminating()) {
         // It went, or has a node: nobody has to make room for it (P-3).
-        return done(not_found(pod), Nominating::Keep);
+        return PostFilterStep::done(not_found(pod), Nominating::Keep);
     }
     let extenders = cx.outbox.extenders();
     if let Some(extender) = extenders.get(asking.at) {
         let spec = extender.spec();
-        let said = spec.answer::<Vec<ChosenVictims>>(wake);
+        let said = spec.answer::<Vec<ChosenVictims>>(reason);
         match said.and_then(|said| left(cluster, spec, &asking.candidates, said, cx.now)) {
             Ok(left) => asking.candidates = left,
             Err(error) if spec.ignorable => cx.outbox.log(spec.skipped(&error)),
-            Err(error) => return done(Status::error(format!("{PREFIX}{error}")), Nominating::Keep),
+            Err(error) => {
+                return PostFilterStep::done(
+                    Status::error(format!("{PREFIX}{error}")),
+                    Nominating::Keep,
+                );
+            }
         }
     }
     let told = asking.candidates.len();
@@ -211,7 +216,7 @@ fn decide(
 ) -> PostFilterStep {
     if asking.candidates.is_empty() && !asking.is_old {
         let text = "no candidate node for preemption";
-        return done(unschedulable(text), Nominating::Keep);
+        return PostFilterStep::done(unschedulable(text), Nominating::Keep);
     }
     let has_changed = cx.dry_run.cluster().nodes.changes_end() != asking.seen;
     if has_changed && let Some(end) = look_again(cx, wanted) {
@@ -228,7 +233,7 @@ fn decide(
     }
     if asking.round >= ROUNDS_MAX {
         let text = "the nodes keep changing while extenders are asked";
-        return done(unschedulable(text), Nominating::Keep);
+        return PostFilterStep::done(unschedulable(text), Nominating::Keep);
     }
     make_room(cx, wanted, asking.round + 1)
 }
@@ -250,15 +255,21 @@ fn look_again(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>) -> Option<Post
         Ok(None) => return None,
         Ok(Some(node)) => cx.dry_run.cluster().nodes.get(node)?.name().clone(),
         Err(status) if status.is_rejected() => {
-            return Some(done(unschedulable(status.message()), Nominating::Keep));
+            return Some(PostFilterStep::done(
+                unschedulable(status.message()),
+                Nominating::Keep,
+            ));
         }
         Err(status) => {
             let text = format!("{PREFIX}{}", status.message());
-            return Some(done(Status::error(text), Nominating::Keep));
+            return Some(PostFilterStep::done(Status::error(text), Nominating::Keep));
         }
     };
     let text = format!("there is room on node {:?} by now", node.as_str());
-    Some(done(unschedulable(text), Nominating::Set(node)))
+    Some(PostFilterStep::done(
+        unschedulable(text),
+        Nominating::Set(node),
+    ))
 }
 
 /// The candidate, with the victims that are needed as things stand; `None` when those that extenders agreed to are not

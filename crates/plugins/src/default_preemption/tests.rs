@@ -11,7 +11,7 @@ use crate::inter_pod_affinity::InterPodAffinity;
 use crate::node_ports::NodePorts;
 use crate::node_resources::NodeResourcesFit;
 use crate::testing::{Recorder, World, full_pod};
-use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
+use berth_framework::plugin::{Context, Filter, PostFilterResult, PreFilter, PreFilterResult};
 use berth_framework::{Cluster, CycleState, NodeView, Slot};
 use serde_json::{Value, json};
 
@@ -351,7 +351,10 @@ impl Attempt {
             outbox: &mut outbox,
             dry_run: &mut trial,
         };
-        let result = plugin.post_filter(&mut cx, &pod, &statuses);
+        let PostFilterStep::Done(result) = plugin.post_filter(&mut cx, &pod, &statuses, None)
+        else {
+            panic!("evictions are not waited for");
+        };
         let after = trial.statuses();
         before.each(|node, status| {
             assert_eq!(status, after.get(node), "the cluster is as before");

@@ -18,7 +18,7 @@ use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
 use berth_framework::call::ObjectName;
 use berth_framework::plugin::{PreBind, Reserve};
-use berth_framework::stage::{Observation, StageContext, Step, Wait, WaitOn, Wake};
+use berth_framework::stage::{Observation, StageContext, Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::storage::StorageWrite;
 use berth_framework::{ApiCall, Cluster, CycleState, PodInfo, Status};
 use std::sync::Arc;
@@ -283,6 +283,7 @@ impl Reserve for VolumeBinding {
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        _wake: Option<Wake<'_>>,
     ) -> Step {
         let kept = state.read::<PreFilterState>();
         // There is no state where PreFilter has not run, as for pods without claims that look like others before.
@@ -351,32 +352,20 @@ impl PreBind for VolumeBinding {
         state: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step {
-        match state.read_mut() {
-            Some(Reserved::AllBound) => Step::success(),
-            Some(Reserved::Chosen(choice)) if choice.node == *node => {
-                choice.go_on(cx, pod, self.args().bind_timeout)
-            }
-            Some(Reserved::Chosen(_)) | None => Step::Done(nothing_chosen(node)),
-        }
-    }
-
-    fn resume_pre_bind(
-        &self,
-        cx: &mut StageContext<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-        node: &Str,
-        wake: Wake,
-    ) -> Step {
-        let Some(Reserved::Chosen(choice)) = state.read_mut() else {
-            return Step::Done(nothing_chosen(node));
+        let choice = match state.read_mut() {
+            Some(Reserved::AllBound) => return Step::success(),
+            Some(Reserved::Chosen(choice)) if choice.node == *node => choice,
+            Some(Reserved::Chosen(_)) | None => return Step::Done(nothing_chosen(node)),
         };
-        match wake {
-            Wake::Call(Ok(())) => choice.made += 1,
-            Wake::Call(Err(error)) => return failed(cx, "bind", Status::error(error.to_string())),
-            Wake::Object | Wake::Job(_) => {}
-            Wake::Deadline => {
+        match wake.map(Wake::reason) {
+            Some(WakeReason::Call(Ok(()))) => choice.made += 1,
+            Some(WakeReason::Call(Err(error))) => {
+                return failed(cx, "bind", Status::error(error.to_string()));
+            }
+            None | Some(WakeReason::Object | WakeReason::Job(_)) => {}
+            Some(WakeReason::Deadline | WakeReason::Timer) => {
                 let why = match choice.writes.get(choice.made) {
                     None => "binding volumes: context deadline exceeded".to_owned(),
                     Some(write) => format!(

@@ -6,7 +6,7 @@ use crate::testing::{Recorder, World, pod_info, volume};
 use berth_api::{Duration, Object, PersistentVolume, PersistentVolumeClaim, Str};
 use berth_framework::call::{CallError, CallErrorKind};
 use berth_framework::plugin::{PreBind, PreFilter, PreFilterResult, Reserve};
-use berth_framework::stage::{Step, Wait, WaitOn, Wake};
+use berth_framework::stage::{Step, Wait, WaitOn, WakeReason};
 use berth_framework::storage::{StorageChange, StorageWrite};
 use berth_framework::{ApiCall, Code, CycleState, PodInfo};
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ impl Run {
         let node = Str::new("a");
         let step = self
             .plugin
-            .reserve(&mut cx, &mut self.state, &self.pod, &node);
+            .reserve(&mut cx, &mut self.state, &self.pod, &node, None);
         told(&step)
     }
 
@@ -98,21 +98,21 @@ impl Run {
         let mut cx = self.world.stage(&mut self.outbox);
         let node = Str::new("a");
         self.plugin
-            .pre_bind(&mut cx, &mut self.state, &self.pod, &node)
+            .pre_bind(&mut cx, &mut self.state, &self.pod, &node, None)
     }
 
-    fn resume(&mut self, wake: Wake) -> Step {
+    fn resume(&mut self, reason: WakeReason) -> Step {
         let mut cx = self.world.stage(&mut self.outbox);
         let node = Str::new("a");
         let (plugin, state) = (&self.plugin, &mut self.state);
-        plugin.resume_pre_bind(&mut cx, state, &self.pod, &node, wake)
+        plugin.pre_bind(&mut cx, state, &self.pod, &node, Some(reason.into()))
     }
 
     /// Makes all writes: as far as the wait for the claims, or the end.
     fn write_all(&mut self) -> Step {
         let mut step = self.pre_bind();
         while told(&step) == "writes" {
-            step = self.resume(Wake::Call(Ok(())));
+            step = self.resume(WakeReason::Call(Ok(())));
         }
         step
     }
@@ -374,7 +374,7 @@ fn a_pod_without_claims_needs_no_state() {
 #[test]
 fn writes_are_made_one_after_another() {
     let refused = || {
-        Wake::Call(Err(CallError::new(
+        WakeReason::Call(Err(CallError::new(
             CallErrorKind::Conflict,
             "the object has been modified",
         )))
@@ -385,12 +385,12 @@ fn writes_are_made_one_after_another() {
         (1, refused(), "Error: the object has been modified"),
         (
             0,
-            Wake::Deadline,
+            WakeReason::Deadline,
             "Error: updating persistentvolumes/v: no answer within 300 s",
         ),
         (
             1,
-            Wake::Deadline,
+            WakeReason::Deadline,
             "Error: updating persistentvolumeclaims/default/d: no answer within 300 s",
         ),
     ] {
@@ -398,7 +398,7 @@ fn writes_are_made_one_after_another() {
         assert_eq!(run.assumed(), all);
         assert_eq!(told(&run.pre_bind()), "writes");
         for _ in 0..made {
-            assert_eq!(told(&run.resume(Wake::Call(Ok(())))), "writes");
+            assert_eq!(told(&run.resume(WakeReason::Call(Ok(())))), "writes");
         }
         assert_eq!(run.outbox.calls.len(), made + 1);
         assert_eq!(told(&run.resume(wake)), expected);
@@ -546,7 +546,11 @@ fn the_pod_waits_until_its_claims_are_bound() {
         let mut run = both();
         assert_eq!(told(&run.write_all()), "waits", "{situation}");
         change(&mut run);
-        assert_eq!(told(&run.resume(Wake::Object)), expected, "{situation}");
+        assert_eq!(
+            told(&run.resume(WakeReason::Object)),
+            expected,
+            "{situation}"
+        );
         run.unreserve();
         assert_eq!(
             run.taken_back(),
@@ -581,7 +585,7 @@ fn the_pod_waits_for_the_objects_that_matter() {
     run.show_writes();
     run.is_bound("d", "w");
     expected.push("persistentvolumes/w");
-    assert_eq!(awaited(&run.resume(Wake::Object)), expected);
+    assert_eq!(awaited(&run.resume(WakeReason::Object)), expected);
 }
 
 /// plugins 7.4, bindTimeoutSeconds: counted from the last write, whatever happens in between.
@@ -593,7 +597,7 @@ fn the_wait_has_a_limit() {
             bind_timeout: Duration::from_secs(seconds),
         });
         let deadline = run.world.now + Duration::from_secs(seconds);
-        for wake in [None, Some(Wake::Object)] {
+        for wake in [None, Some(WakeReason::Object)] {
             let step = match wake {
                 None => run.write_all(),
                 Some(wake) => run.resume(wake),
@@ -605,7 +609,7 @@ fn the_wait_has_a_limit() {
             run.world.now = run.world.now + Duration::from_secs(7);
         }
         assert_eq!(
-            told(&run.resume(Wake::Deadline)),
+            told(&run.resume(WakeReason::Deadline)),
             "Error: binding volumes: context deadline exceeded"
         );
     }

@@ -8,7 +8,7 @@ use crate::core::{LogLevel, Scheduler, Waiter};
 use berth_api::Time;
 use berth_framework::Status;
 use berth_framework::extender::job;
-use berth_framework::stage::{Outbox, Wait, WaitOn, Wake};
+use berth_framework::stage::{Outbox, Wait, WaitOn, WakeReason};
 use std::collections::VecDeque;
 
 /// The bindings that extenders carry out.
@@ -68,7 +68,7 @@ impl Scheduler {
     }
 
     /// The extender that binds has answered, or failed to.
-    pub(super) fn extender_has_bound(&mut self, id: u64, at: usize, wake: Wake, now: Time) {
+    pub(super) fn extender_has_bound(&mut self, id: u64, at: usize, wake: WakeReason, now: Time) {
         self.binders.asked = self.binders.asked.saturating_sub(1);
         self.take_answer(id, at, wake, now);
         // Whoever comes next.
@@ -82,7 +82,7 @@ impl Scheduler {
         }
     }
 
-    fn take_answer(&mut self, id: u64, at: usize, wake: Wake, now: Time) {
+    fn take_answer(&mut self, id: u64, at: usize, wake: WakeReason, now: Time) {
         let Some(extender) = self.io.extenders.get(at).cloned() else {
             return;
         };

@@ -16,7 +16,8 @@ use crate::metrics::Metric;
 use crate::profile::{PluginIds, Point};
 use berth_api::{Duration, Str, Time};
 use berth_framework::call::{EventKind, PodEvent, PodRef};
-use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
+use berth_framework::plugin::PermitStep;
+use berth_framework::stage::{Answer, StageContext, Step, Wait, WaitOn, WakeReason, call_plugin};
 use berth_framework::{ApiCall, Code, Feature, PodInfo, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -37,8 +38,13 @@ pub(crate) struct Binding {
 
 /// Where a binding stands.
 enum Stage {
-    /// Permit plugins hold the pod back.
-    Permit { timer: WaitId },
+    /// Permit plugins hold the pod.
+    Permit {
+        /// Ends when the first of them has held it for long enough.
+        timer: WaitId,
+        /// Those that are called again.
+        waiting: SmallVec<[Running; 2]>,
+    },
     /// A group of PreBind plugins is at work.
     PreBind {
         /// The groups that have not begun, last first.
@@ -65,13 +71,22 @@ enum Stage {
     },
 }
 
-/// A PreBind plugin that waits.
+/// A Permit or PreBind plugin that waits.
 struct Running {
     /// Its place in the profile.
     at: usize,
     wait: WaitId,
     /// When it was called, if that is timed.
     called: Option<Moment>,
+}
+
+/// A Permit plugin that waits to be called again.
+pub(crate) struct PermitWait {
+    /// Its place in the profile.
+    pub(crate) at: usize,
+    pub(crate) wait: Wait,
+    /// When it was called, if that is timed.
+    pub(crate) called: Option<Moment>,
 }
 
 impl Binding {
@@ -87,7 +102,7 @@ impl Scheduler {
         &mut self,
         attempt: Attempt,
         placed: Placed,
-        holding: SmallVec<[Holding; 2]>,
+        (holding, waiting): (SmallVec<[Holding; 2]>, SmallVec<[PermitWait; 2]>),
         now: Time,
     ) {
         let uid = placed.pod.pod.uid().clone();
@@ -108,8 +123,13 @@ impl Scheduler {
         if held {
             let permits = &mut self.io.permits;
             let deadline = permits.hold(&binding.placed.pod, &binding.placed.node, holding, now);
+            let waiting = waiting.into_iter().map(|PermitWait { at, wait, called }| {
+                let wait = self.waits.add(Waiter::Permit { binding: id, at }, wait);
+                Running { at, wait, called }
+            });
             binding.stage = Stage::Permit {
-                timer: self.permit_wait(&uid, deadline),
+                waiting: waiting.collect(),
+                timer: self.permit_timeout(&uid, deadline),
             };
         }
         match self.run_pre_flight(&mut binding, now) {
@@ -149,21 +169,91 @@ impl Scheduler {
 
     // --- waiting for Permit --------------------------------------------------------------------------------
 
-    fn permit_wait(&mut self, uid: &Str, deadline: Time) -> WaitId {
+    fn permit_timeout(&mut self, uid: &Str, deadline: Time) -> WaitId {
         let wait = Wait {
             on: WaitOn::Timer,
             deadline,
         };
-        self.waits.add(Waiter::Permit(uid.clone()), wait)
+        self.waits.add(Waiter::PermitTimeout(uid.clone()), wait)
     }
 
     /// The time has come for a plugin that holds a pod back.
     pub(crate) fn permit_timer(&mut self, uid: &Str, now: Time) {
         if let Some(deadline) = self.io.permits.expire(uid, now) {
-            let timer = self.permit_wait(uid, deadline);
+            let next = self.permit_timeout(uid, deadline);
             let id = self.binding_of.get(uid);
-            if let Some(binding) = id.and_then(|id| self.bindings.get_mut(id)) {
-                binding.stage = Stage::Permit { timer };
+            if let Some(binding) = id.and_then(|id| self.bindings.get_mut(id))
+                && let Stage::Permit { timer, .. } = &mut binding.stage
+            {
+                *timer = next;
+            }
+        }
+    }
+
+    /// The wait of a Permit plugin has ended: it is called again, if it still holds the pod.
+    pub(crate) fn resume_permit(&mut self, id: u64, at: usize, reason: WakeReason, now: Time) {
+        let Some(binding) = self.bindings.get_mut(&id) else {
+            return;
+        };
+        let Stage::Permit { waiting, timer } = &mut binding.stage else {
+            return;
+        };
+        let (called, timer) = match waiting.iter().position(|running| running.at == at) {
+            Some(place) => (waiting.remove(place).called, *timer),
+            None => return,
+        };
+        let profile = binding.attempt.profile.clone();
+        let Some(member) = profile.permit.get(at) else {
+            return;
+        };
+        let (pod, node) = (&binding.placed.pod, &binding.placed.node);
+        let uid = pod.pod.uid().clone();
+        let Some(since) = self.io.permits.held_since(&uid, &member.name) else {
+            return;
+        };
+        let effects = self.io.effects(&profile.name, now);
+        let mut effects = effects.in_attempt_of(&uid);
+        let mut cx = StageContext {
+            now,
+            cluster: self.cache.cluster(),
+            features: &self.features,
+            outbox: &mut effects,
+        };
+        let state = &mut binding.attempt.evaluation.state;
+        let step = call_plugin(Some(reason), |wake| {
+            member.plugin.permit(&mut cx, state, pod, node, wake)
+        });
+        if !matches!(step, PermitStep::Wait(_)) {
+            let what = (member.name.as_str(), Point::Permit.as_str());
+            self.call_ended(called, what, step.code(), now);
+        }
+        match step {
+            PermitStep::Wait(wait) => {
+                let wait = self.waits.add(Waiter::Permit { binding: id, at }, wait);
+                if let Some(binding) = self.bindings.get_mut(&id)
+                    && let Stage::Permit { waiting, .. } = &mut binding.stage
+                {
+                    waiting.push(Running { at, wait, called });
+                }
+            }
+            PermitStep::Hold(timeout) => {
+                let until = (now + timeout).min(since + PERMIT_WAIT_MAX);
+                if let Some(deadline) = self.io.permits.hold_until(&uid, &member.name, until) {
+                    self.waits.end(timer);
+                    let next = self.permit_timeout(&uid, deadline);
+                    if let Some(binding) = self.bindings.get_mut(&id)
+                        && let Stage::Permit { timer, .. } = &mut binding.stage
+                    {
+                        *timer = next;
+                    }
+                }
+            }
+            PermitStep::Done(status) if status.is_success() => {
+                self.io.permits.allow(&uid, &member.name);
+            }
+            PermitStep::Done(status) => {
+                let status = stage_failure("Permit", &member.name, &status);
+                self.io.permits.decide(&uid, status);
             }
         }
     }
@@ -178,10 +268,7 @@ impl Scheduler {
             let code = [verdict.code().as_str()];
             self.metrics
                 .observe(Metric::PermitWaitDuration, &code, waited);
-            if let Some(Stage::Permit { timer }) = self.bindings.get(&id).map(|b| &b.stage) {
-                let timer = *timer;
-                self.waits.end(timer);
-            }
+            self.end_permit_waits(id);
             if verdict.is_success() {
                 self.start_pre_bind(id, now);
             } else if verdict.is_rejected() {
@@ -195,6 +282,15 @@ impl Scheduler {
         if let Some(cause) = self.io.permits.stopped(uid) {
             let status = Status::error(cause);
             self.fail_binding(id, status, now);
+        }
+    }
+
+    fn end_permit_waits(&mut self, id: u64) {
+        if let Some(Stage::Permit { timer, waiting }) = self.bindings.get(&id).map(|b| &b.stage) {
+            self.waits.end(*timer);
+            for running in waiting {
+                self.waits.end(running.wait);
+            }
         }
     }
 
@@ -219,7 +315,7 @@ impl Scheduler {
     }
 
     /// The wait of the Bind plugin, or of the extender that binds, has ended.
-    pub(crate) fn resume_bind(&mut self, id: u64, wake: Wake, now: Time) {
+    pub(crate) fn resume_bind(&mut self, id: u64, wake: WakeReason, now: Time) {
         match self.bindings.get(&id).map(|binding| &binding.stage) {
             Some(Stage::Bind { at, called }) => {
                 let (at, called) = (*at, *called);
@@ -238,7 +334,7 @@ impl Scheduler {
         &mut self,
         id: u64,
         at: usize,
-        mut resumed: Option<(Wake, Option<Moment>)>,
+        mut resumed: Option<(WakeReason, Option<Moment>)>,
         now: Time,
     ) {
         let Some(binding) = self.bindings.get_mut(&id) else {
@@ -268,10 +364,9 @@ impl Scheduler {
                 outbox: &mut effects,
             };
             let state = &mut binding.attempt.evaluation.state;
-            let step = match wake {
-                None => member.plugin.bind(&mut cx, state, pod, node),
-                Some(wake) => member.plugin.resume_bind(&mut cx, state, pod, node, wake),
-            };
+            let step = call_plugin(wake, |wake| {
+                member.plugin.bind(&mut cx, state, pod, node, wake)
+            });
             match step {
                 Step::Wait(wait) => {
                     binding.stage = Stage::Bind { at: i, called };
@@ -391,9 +486,11 @@ impl Scheduler {
         self.binding_of.remove(uid);
         self.io.permits.release(uid);
         match &binding.stage {
-            Stage::Permit { timer } => {
-                let timer = *timer;
-                self.waits.end(timer);
+            Stage::Permit { timer, waiting } => {
+                self.waits.end(*timer);
+                for running in waiting {
+                    self.waits.end(running.wait);
+                }
             }
             Stage::PreBind { running, .. } => {
                 for running in running {

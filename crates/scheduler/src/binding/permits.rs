@@ -11,13 +11,13 @@ use std::sync::Arc;
 /// The longest that a Permit plugin can hold a pod back (F-14).
 pub(crate) const PERMIT_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// A plugin that holds a pod back.
+/// A plugin that holds a pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Holding {
     /// The plugin.
     pub(crate) plugin: Str,
-    /// How long at most.
-    pub(crate) timeout: Duration,
+    /// Until when at most.
+    pub(crate) until: Time,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Permits {
         plugins: SmallVec<[Holding; 2]>,
         now: Time,
     ) -> Time {
-        let first = plugins.iter().map(|p| p.timeout).min();
+        let first = plugins.iter().map(|p| p.until).min();
         self.held.insert(
             pod.pod.uid().clone(),
             Held {
@@ -68,7 +68,22 @@ impl Permits {
                 verdict: None,
             },
         );
-        now + first.unwrap_or(PERMIT_WAIT_MAX)
+        first.unwrap_or(now + PERMIT_WAIT_MAX)
+    }
+
+    /// Whether the plugin holds the pod, and since when the pod is held.
+    pub(crate) fn held_since(&self, uid: &str, plugin: &str) -> Option<Time> {
+        let held = self.held.get(uid).filter(|held| held.verdict.is_none())?;
+        let mut plugins = held.plugins.iter();
+        plugins.any(|p| p.plugin == plugin).then_some(held.since)
+    }
+
+    /// A plugin that holds the pod holds it until `until` and no longer. Returns the first deadline.
+    pub(crate) fn hold_until(&mut self, uid: &str, plugin: &str, until: Time) -> Option<Time> {
+        let held = self.held.get_mut(uid)?;
+        let holding = held.plugins.iter_mut().find(|p| p.plugin == plugin)?;
+        holding.until = until;
+        held.plugins.iter().map(|p| p.until).min()
     }
 
     #[cfg(test)]
@@ -91,7 +106,7 @@ impl Permits {
         pods
     }
 
-    fn decide(&mut self, uid: &str, verdict: Status) -> bool {
+    pub(crate) fn decide(&mut self, uid: &str, verdict: Status) -> bool {
         match self.held.get_mut(uid) {
             Some(held) if held.verdict.is_none() => {
                 held.verdict = Some(verdict);
@@ -141,14 +156,13 @@ impl Permits {
         if held.verdict.is_some() {
             return None;
         }
-        let first = held.plugins.iter().min_by_key(|p| p.timeout)?;
-        let deadline = held.since + first.timeout;
-        if deadline > now {
-            return Some(deadline);
+        let first = held.plugins.iter().min_by_key(|p| p.until)?;
+        if first.until > now {
+            return Some(first.until);
         }
         let message = format!(
             "rejected due to timeout after waiting {} at plugin {}",
-            go_duration(first.timeout),
+            go_duration(first.until.since(held.since)),
             first.plugin
         );
         let plugin = first.plugin.clone();
@@ -192,12 +206,12 @@ mod tests {
     use super::*;
     use berth_framework::testing::pod;
 
-    fn holding(plugins: &[(&str, u64)]) -> SmallVec<[Holding; 2]> {
+    fn holding(plugins: &[(&str, i64)]) -> SmallVec<[Holding; 2]> {
         plugins
             .iter()
             .map(|(plugin, secs)| Holding {
                 plugin: (*plugin).into(),
-                timeout: Duration::from_secs(*secs),
+                until: Time::from_secs(*secs),
             })
             .collect()
     }

@@ -5,7 +5,7 @@ use crate::core::{Moment, Scheduler, Waiter};
 use crate::cycle::stage_failure;
 use crate::profile::Point;
 use berth_api::Time;
-use berth_framework::stage::{StageContext, Step, Wake};
+use berth_framework::stage::{StageContext, Step, WakeReason, call_plugin};
 use berth_framework::{Code, Feature, Status};
 use smallvec::SmallVec;
 
@@ -130,7 +130,7 @@ impl Scheduler {
     }
 
     /// The wait of a PreBind plugin has ended.
-    pub(crate) fn resume_pre_bind(&mut self, id: u64, at: usize, wake: Wake, now: Time) {
+    pub(crate) fn resume_pre_bind(&mut self, id: u64, at: usize, wake: WakeReason, now: Time) {
         let Some(binding) = self.bindings.get_mut(&id) else {
             return;
         };
@@ -160,7 +160,7 @@ impl Scheduler {
         &mut self,
         id: u64,
         at: usize,
-        resumed: Option<(Wake, Option<Moment>)>,
+        resumed: Option<(WakeReason, Option<Moment>)>,
         now: Time,
     ) -> Option<Result<(), Status>> {
         let binding = self.bindings.get_mut(&id)?;
@@ -183,12 +183,9 @@ impl Scheduler {
             outbox: &mut effects,
         };
         let state = &mut binding.attempt.evaluation.state;
-        let step = match wake {
-            None => member.plugin.pre_bind(&mut cx, state, pod, node),
-            Some(wake) => member
-                .plugin
-                .resume_pre_bind(&mut cx, state, pod, node, wake),
-        };
+        let step = call_plugin(wake, |wake| {
+            member.plugin.pre_bind(&mut cx, state, pod, node, wake)
+        });
         match step {
             Step::Wait(wait) => {
                 let wait = self.waits.add(Waiter::PreBind { binding: id, at }, wait);

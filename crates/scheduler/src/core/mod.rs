@@ -45,7 +45,7 @@ use berth_framework::call::{CallAnswer, CallId};
 use berth_framework::extender::Extenders;
 use berth_framework::plugin::Context;
 use berth_framework::registry::Registry;
-use berth_framework::stage::{JobId, JobResult, Wake};
+use berth_framework::stage::{JobId, JobResult, WakeReason};
 use berth_framework::{Feature, FeatureGates, PodInfo};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -222,15 +222,15 @@ impl Scheduler {
     /// A job of [`Outputs::jobs`] has ended. Unknown ids are ignored.
     pub fn job_done(&mut self, job: JobId, result: JobResult, now: Time) {
         if let Some(waiter) = self.waits.by_job(job) {
-            self.wake(waiter, Wake::Job(result), now);
+            self.wake(waiter, WakeReason::Job(result), now);
         }
         self.settle(now);
     }
 
     /// Time has passed: deadlines, backoffs and flushes that are due.
     pub fn tick(&mut self, now: Time) {
-        while let Some(waiter) = self.waits.due(now) {
-            self.wake(waiter, Wake::Deadline, now);
+        while let Some((waiter, reason)) = self.waits.due(now) {
+            self.wake(waiter, reason, now);
         }
         let cx = Context {
             now,
@@ -369,11 +369,12 @@ impl Scheduler {
     // --- inside --------------------------------------------------------------------------------------------
 
     /// Somebody's wait has ended.
-    fn wake(&mut self, waiter: Waiter, wake: Wake, now: Time) {
+    fn wake(&mut self, waiter: Waiter, wake: WakeReason, now: Time) {
         match waiter {
             Waiter::Cycle => self.resume_cycle(wake, now),
             Waiter::Prioritizer(at) => self.resume_prioritizer(at, wake, now),
-            Waiter::Permit(uid) => self.permit_timer(&uid, now),
+            Waiter::PermitTimeout(uid) => self.permit_timer(&uid, now),
+            Waiter::Permit { binding, at } => self.resume_permit(binding, at, wake, now),
             Waiter::PreBind { binding, at } => self.resume_pre_bind(binding, at, wake, now),
             Waiter::Bind(binding) => self.resume_bind(binding, wake, now),
         }

@@ -9,7 +9,7 @@ use crate::queue::{NOT_READY_FOR_SCHEDULING, Notice, PreEnqueueReport, SCHEDULIN
 use berth_api::{Duration, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
-use berth_framework::stage::Wake;
+use berth_framework::stage::WakeReason;
 
 /// How long a report of PreEnqueue is held back: most gates open within it (KEP-5501).
 const REPORT_DELAY: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ impl Scheduler {
                 .observe(Metric::AsyncApiCallDuration, &labels, seconds);
         }
         if let Some(waiter) = self.waits.by_call(id) {
-            self.wake(waiter, Wake::Call(for_waiter), now);
+            self.wake(waiter, WakeReason::Call(for_waiter), now);
             return;
         }
         let reported = self.reporting.remove(&id);

@@ -4,7 +4,7 @@ use super::Scheduler;
 use super::io::Assumption;
 use berth_api::Time;
 use berth_framework::call::ObjectName;
-use berth_framework::stage::Wake;
+use berth_framework::stage::WakeReason;
 use berth_framework::storage::StorageWrite;
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource};
 
@@ -45,7 +45,7 @@ impl Scheduler {
     pub(super) fn object_changed(&mut self, object: &ObjectName, now: Time) {
         for wait in self.waits.for_object(object) {
             if let Some(waiter) = self.waits.end(wait) {
-                self.wake(waiter, Wake::Object, now);
+                self.wake(waiter, WakeReason::Object, now);
             }
         }
     }

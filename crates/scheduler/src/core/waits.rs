@@ -2,7 +2,7 @@
 
 use berth_api::{Str, Time};
 use berth_framework::call::{CallId, ObjectName};
-use berth_framework::stage::{JobId, Wait, WaitOn};
+use berth_framework::stage::{JobId, Wait, WaitOn, WakeReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -17,8 +17,15 @@ pub(crate) enum Waiter {
     Cycle,
     /// The parked cycle, for the scores of the extender at this place among others.
     Prioritizer(usize),
-    /// A pod that Permit plugins hold back, by UID: its first timer.
-    Permit(Str),
+    /// A pod that Permit plugins hold, by UID: the first of them has held it for long enough.
+    PermitTimeout(Str),
+    /// A Permit plugin of a binding.
+    Permit {
+        /// Which binding.
+        binding: u64,
+        /// The plugin's place in the profile.
+        at: usize,
+    },
     /// A PreBind plugin of a binding.
     PreBind {
         /// Which binding.
@@ -113,13 +120,17 @@ impl Waits {
         self.objects.get(object).cloned().unwrap_or_default()
     }
 
-    /// The first whose deadline has come; that wait is over.
-    pub(crate) fn due(&mut self, now: Time) -> Option<Waiter> {
+    /// The first whose deadline has come, with what that means to it; that wait is over.
+    pub(crate) fn due(&mut self, now: Time) -> Option<(Waiter, WakeReason)> {
         let (deadline, id) = *self.deadlines.first()?;
         if deadline > now {
             return None;
         }
-        self.end(id)
+        let reason = match self.waiting.get(&id).map(|(_, wait)| &wait.on) {
+            Some(WaitOn::Timer) => WakeReason::Timer,
+            _ => WakeReason::Deadline,
+        };
+        self.end(id).map(|waiter| (waiter, reason))
     }
 
     /// The next deadline.
@@ -145,10 +156,12 @@ mod tests {
         assert_eq!(waits.next_deadline(), Some(Time::from_secs(5)));
         assert_eq!(waits.by_call(CallId(7)), Some(Waiter::Bind(1)));
         assert_eq!(waits.by_call(CallId(7)), None);
-        assert_eq!(waits.due(Time::from_secs(4)), None);
-        assert_eq!(waits.due(Time::from_secs(8)), Some(Waiter::Bind(2)));
+        assert!(waits.due(Time::from_secs(4)).is_none());
+        let due = waits.due(Time::from_secs(8));
+        assert!(matches!(due, Some((Waiter::Bind(2), WakeReason::Deadline))));
         assert_eq!(waits.by_job(JobId(7)), None);
-        assert_eq!(waits.due(Time::from_secs(8)), Some(Waiter::Cycle));
+        let due = waits.due(Time::from_secs(8));
+        assert!(matches!(due, Some((Waiter::Cycle, WakeReason::Timer))));
         assert!(waits.waiting.is_empty());
         assert_eq!(waits.next_deadline(), None);
     }
@@ -171,7 +184,8 @@ mod tests {
         assert_eq!(waits.end(both), None);
         assert_eq!(waits.for_object(&node("a")), []);
         assert_eq!(waits.for_object(&node("b")), [one]);
-        assert_eq!(waits.due(Time::from_secs(9)), Some(Waiter::Bind(2)));
+        let due = waits.due(Time::from_secs(9));
+        assert!(matches!(due, Some((Waiter::Bind(2), WakeReason::Deadline))));
         assert!(!waits.any_for_objects());
     }
 }

@@ -12,7 +12,7 @@ use crate::evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_
 use crate::extenders::{Totals, add_scores, narrow};
 use berth_api::{Str, Time};
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, job};
-use berth_framework::stage::{Job, Outbox, Wait, WaitOn, Wake};
+use berth_framework::stage::{Job, Outbox, Wait, WaitOn, WakeReason};
 use berth_framework::{Slot, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -346,7 +346,7 @@ impl Scheduler {
         &mut self,
         mut attempt: Attempt,
         mut search: Box<Search>,
-        wake: Wake,
+        wake: WakeReason,
         now: Time,
     ) {
         if self.drops_deleting(&attempt) {
@@ -360,7 +360,7 @@ impl Scheduler {
     }
 
     /// Takes in which nodes an extender has left.
-    fn take_filtered(&mut self, search: &mut Search, wake: Wake) -> Result<(), Status> {
+    fn take_filtered(&mut self, search: &mut Search, wake: WakeReason) -> Result<(), Status> {
         let Stage::Filter(at) = search.stage else {
             return Ok(());
         };
@@ -397,7 +397,7 @@ impl Scheduler {
     }
 
     /// An extender that scores has answered, or failed to, which does not matter.
-    pub(crate) fn resume_prioritizer(&mut self, at: usize, wake: Wake, now: Time) {
+    pub(crate) fn resume_prioritizer(&mut self, at: usize, wake: WakeReason, now: Time) {
         let Some(extender) = self.io.extenders.get(at).cloned() else {
             return;
         };

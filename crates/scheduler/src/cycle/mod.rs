@@ -20,7 +20,7 @@ use crate::queue::QueuedPodInfo;
 use berth_api::{Pod, Str, Time};
 use berth_framework::call::{EventKind, PodEvent, PodRef};
 use berth_framework::plugin::Nominating;
-use berth_framework::stage::{Wait, Wake};
+use berth_framework::stage::{Wait, WakeReason};
 use berth_framework::{PodInfo, Status};
 use extended::Search;
 use post_filter::PostFilterSoFar;
@@ -125,7 +125,7 @@ struct Resumed {
     plugin: usize,
     timing: Timing,
     /// What it waited for.
-    wake: Wake,
+    wake: WakeReason,
 }
 
 /// A pod that is assumed on a node.
@@ -357,7 +357,7 @@ impl Scheduler {
     }
 
     /// The wait of the parked cycle has ended.
-    pub(crate) fn resume_cycle(&mut self, wake: Wake, now: Time) {
+    pub(crate) fn resume_cycle(&mut self, wake: WakeReason, now: Time) {
         let Some(parked) = self.parked.take() else {
             return;
         };

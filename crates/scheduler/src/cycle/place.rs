@@ -1,13 +1,13 @@
 //! From a chosen node to the binding: assume, Reserve, Permit (section 5.6).
 
 use super::{Attempt, CycleResult, Failure, ParkedAt, Placed, Resumed, stage_failure};
-use crate::binding::{Holding, PERMIT_WAIT_MAX};
+use crate::binding::{Holding, PERMIT_WAIT_MAX, PermitWait};
 use crate::core::{LogLevel, Scheduler};
 use crate::evaluator::{Evaluation, Evaluator, FitError};
 use crate::profile::Point;
-use berth_api::{Str, Time};
-use berth_framework::plugin::{DryRun, Nominating, PermitResult};
-use berth_framework::stage::{StageContext, Step};
+use berth_api::{Duration, Str, Time};
+use berth_framework::plugin::{DryRun, Nominating, PermitStep};
+use berth_framework::stage::{Answer, StageContext, Step, call_plugin};
 use berth_framework::{Code, Status};
 use smallvec::SmallVec;
 
@@ -65,12 +65,9 @@ impl Scheduler {
             };
             let state = &mut attempt.evaluation.state;
             let plugin = &member.plugin;
-            let step = match wake.take() {
-                None => plugin.reserve(&mut cx, state, &placed.pod, &placed.node),
-                Some(wake) => {
-                    plugin.resume_reserve(&mut cx, state, &placed.pod, &placed.node, wake)
-                }
-            };
+            let step = call_plugin(wake.take(), |wake| {
+                plugin.reserve(&mut cx, state, &placed.pod, &placed.node, wake)
+            });
             let called = (member.name.as_str(), Point::Reserve.as_str());
             if let Step::Done(status) = &step {
                 self.call_ended(timing.call, called, status.code(), now);
@@ -196,8 +193,9 @@ impl Scheduler {
         let profile = attempt.profile.clone();
         let began = self.moment(now);
         let mut holding: SmallVec<[Holding; 2]> = SmallVec::new();
+        let mut waiting: SmallVec<[PermitWait; 2]> = SmallVec::new();
         let mut failed = None;
-        for member in &profile.permit {
+        for (at, member) in profile.permit.iter().enumerate() {
             let call = self.call_begins(attempt.is_sampled, now);
             let effects = self.io.effects(&profile.name, now);
             let mut effects = effects.in_attempt_of(placed.pod.pod.uid());
@@ -208,22 +206,30 @@ impl Scheduler {
                 outbox: &mut effects,
             };
             let state = &mut attempt.evaluation.state;
-            let answer = member
-                .plugin
-                .permit(&mut cx, state, &placed.pod, &placed.node);
-            let code = match &answer {
-                PermitResult::Wait(_) => Code::Wait,
-                PermitResult::Done(status) => status.code(),
+            let (pod, node) = (&placed.pod, &placed.node);
+            let step = call_plugin(None, |wake| {
+                member.plugin.permit(&mut cx, state, pod, node, wake)
+            });
+            if !matches!(step, PermitStep::Wait(_)) {
+                let called = (member.name.as_str(), Point::Permit.as_str());
+                self.call_ended(call, called, step.code(), now);
+            }
+            let holds = |timeout: Duration| Holding {
+                plugin: member.name.clone(),
+                until: now + timeout.min(PERMIT_WAIT_MAX),
             };
-            let called = (member.name.as_str(), Point::Permit.as_str());
-            self.call_ended(call, called, code, now);
-            match answer {
-                PermitResult::Wait(timeout) => holding.push(Holding {
-                    plugin: member.name.clone(),
-                    timeout: timeout.min(PERMIT_WAIT_MAX),
-                }),
-                PermitResult::Done(status) if status.is_success() => {}
-                PermitResult::Done(status) => {
+            match step {
+                PermitStep::Hold(timeout) => holding.push(holds(timeout)),
+                PermitStep::Wait(wait) => {
+                    holding.push(holds(PERMIT_WAIT_MAX));
+                    waiting.push(PermitWait {
+                        at,
+                        wait,
+                        called: call,
+                    });
+                }
+                PermitStep::Done(status) if status.is_success() => {}
+                PermitStep::Done(status) => {
                     failed = Some(stage_failure("Permit", &member.name, &status));
                     break;
                 }
@@ -240,7 +246,7 @@ impl Scheduler {
         }
         self.activate_wanted(placed.pod.pod.uid(), now);
         let node = placed.node.clone();
-        self.start_binding(attempt, placed, holding, now);
+        self.start_binding(attempt, placed, (holding, waiting), now);
         Some(CycleResult::Placed { node })
     }
 

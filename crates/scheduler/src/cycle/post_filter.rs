@@ -6,6 +6,7 @@ use crate::evaluator::{Evaluator, FitError, Tally};
 use crate::profile::Point;
 use berth_api::{Str, Time};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterResult, PostFilterStep};
+use berth_framework::stage::call_plugin;
 use berth_framework::{Code, Status};
 
 /// What the plugins so far have said.
@@ -91,16 +92,10 @@ impl Scheduler {
                 dry_run: &mut evaluator,
             };
             let statuses = &error.diagnosis.statuses;
-            let step = match wake.take() {
-                None => member
-                    .plugin
-                    .start_post_filter(&mut cx, &attempt.pod, statuses),
-                Some(wake) => {
-                    member
-                        .plugin
-                        .resume_post_filter(&mut cx, &attempt.pod, statuses, wake)
-                }
-            };
+            let step = call_plugin(wake.take(), |wake| {
+                let pod = &attempt.pod;
+                member.plugin.post_filter(&mut cx, pod, statuses, wake)
+            });
             match step {
                 PostFilterStep::Wait(wait) => {
                     let at = ParkedAt::PostFilter {

@@ -3,7 +3,7 @@
 use super::*;
 use berth_framework::plugin::{Context, Plugin, QueuedPod};
 use berth_framework::registry::ArgsError;
-use berth_framework::stage::{StageContext, Step};
+use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, NodeView, PodInfo, Status};
 
 struct Fake(&'static str);
@@ -39,7 +39,14 @@ impl Score for Fake {
 }
 
 impl Bind for Fake {
-    fn bind(&self, _: &mut StageContext<'_>, _: &mut CycleState, _: &PodInfo, _: &Str) -> Step {
+    fn bind(
+        &self,
+        _: &mut StageContext<'_>,
+        _: &mut CycleState,
+        _: &PodInfo,
+        _: &Str,
+        _: Option<Wake<'_>>,
+    ) -> Step {
         Step::success()
     }
 }

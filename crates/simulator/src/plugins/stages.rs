@@ -4,9 +4,9 @@ use super::{STAGES, own_label_change};
 use crate::shapes::{SLOW, Slow};
 use berth_api::{Duration, Pod, Str};
 use berth_framework::event::EventRegistration;
-use berth_framework::plugin::{EnqueueExtensions, Permit, PermitResult, Plugin, PreBind, Reserve};
+use berth_framework::plugin::{EnqueueExtensions, Permit, PermitStep, Plugin, PreBind, Reserve};
 use berth_framework::registry::Extensions;
-use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
+use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::{CycleState, FeatureGates, PodInfo, Status};
 use std::sync::Arc;
 
@@ -43,8 +43,9 @@ impl Reserve for Stages {
         _state: &mut CycleState,
         pod: &PodInfo,
         _node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step {
-        if is_slow_at(&pod.pod, Slow::Reserve) {
+        if wake.is_none() && is_slow_at(&pod.pod, Slow::Reserve) {
             Step::Wait(Wait {
                 on: WaitOn::Timer,
                 deadline: cx.now + Duration::from_millis(400),
@@ -71,11 +72,12 @@ impl Permit for Stages {
         _state: &mut CycleState,
         pod: &PodInfo,
         _node: &Str,
-    ) -> PermitResult {
+        _wake: Option<Wake<'_>>,
+    ) -> PermitStep {
         if is_slow_at(&pod.pod, Slow::Permit) && cx.now.as_millis() / 1000 % 3 != 0 {
-            PermitResult::Wait(Duration::from_secs(2))
+            PermitStep::Hold(Duration::from_secs(2))
         } else {
-            PermitResult::Done(Status::success())
+            PermitStep::Done(Status::success())
         }
     }
 }
@@ -101,7 +103,16 @@ impl PreBind for Stages {
         _state: &mut CycleState,
         pod: &PodInfo,
         _node: &Str,
+        wake: Option<Wake<'_>>,
     ) -> Step {
+        match wake.map(Wake::reason) {
+            None => {}
+            Some(WakeReason::Job(Err(error))) => return Step::Done(Status::error(error)),
+            Some(WakeReason::Deadline) => {
+                return Step::Done(Status::error("the job has not ended in time"));
+            }
+            Some(_) => return Step::success(),
+        }
         let on = if is_slow_at(&pod.pod, Slow::Job) {
             // The simulator answers for the job; nobody polls it.
             WaitOn::Job(cx.outbox.job(Box::pin(std::future::pending())))
@@ -112,23 +123,6 @@ impl PreBind for Stages {
             on,
             deadline: cx.now + Duration::from_secs(1),
         })
-    }
-
-    fn resume_pre_bind(
-        &self,
-        _cx: &mut StageContext<'_>,
-        _state: &mut CycleState,
-        pod: &PodInfo,
-        _node: &Str,
-        wake: Wake,
-    ) -> Step {
-        match wake {
-            Wake::Job(Err(error)) => Step::Done(Status::error(error)),
-            Wake::Deadline if is_slow_at(&pod.pod, Slow::Job) => {
-                Step::Done(Status::error("the job has not ended in time"))
-            }
-            _ => Step::success(),
-        }
     }
 }
 

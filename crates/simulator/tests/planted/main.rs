@@ -9,11 +9,11 @@ use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
 use berth_framework::event::{EventRegistration, Hint};
 use berth_framework::plugin::{
     Bind, Context, EnqueueExtensions, Filter, Plugin, PostFilter, PostFilterContext,
-    PostFilterResult, PreEnqueue, PreFilter, PreFilterResult,
+    PostFilterStep, PreEnqueue, PreFilter, PreFilterResult,
 };
 use berth_framework::plugin::{NodeStatuses, Nominating};
 use berth_framework::registry::{Extensions, FactoryContext, Registry};
-use berth_framework::stage::{StageContext, Step};
+use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
 use berth_simulator::world::{Refusal, World};
 use berth_simulator::{Api, FaithfulApi, Faults, Script, Shrunk, Subject, run, shrink};
@@ -331,6 +331,7 @@ impl Bind for FaultyBinder {
         _: &mut CycleState,
         pod: &PodInfo,
         node: &Str,
+        _: Option<Wake<'_>>,
     ) -> Step {
         let node = match self.0 {
             BindBug::Nothing => return Step::success(),
@@ -419,12 +420,11 @@ impl PostFilter for Bully {
         cx: &mut PostFilterContext<'_>,
         pod: &PodInfo,
         _: &NodeStatuses,
-    ) -> PostFilterResult {
+        _: Option<Wake<'_>>,
+    ) -> PostFilterStep {
         evict_the_first(cx, |_| true);
-        PostFilterResult {
-            status: Status::unschedulable(format!("no room for {}", pod.pod.name())),
-            nominating: Nominating::Keep,
-        }
+        let status = Status::unschedulable(format!("no room for {}", pod.pod.name()));
+        PostFilterStep::done(status, Nominating::Keep)
     }
 }
 
@@ -453,15 +453,18 @@ impl PostFilter for Impatient {
         cx: &mut PostFilterContext<'_>,
         pod: &PodInfo,
         statuses: &NodeStatuses,
-    ) -> PostFilterResult {
+        wake: Option<Wake<'_>>,
+    ) -> PostFilterStep {
         let Some(inner) = &self.0.post_filter else {
             panic!("there is no preemption");
         };
-        let result = inner.post_filter(cx, pod, statuses);
-        if result.status.message().contains("a terminating pod") {
+        let step = inner.post_filter(cx, pod, statuses, wake);
+        if let PostFilterStep::Done(result) = &step
+            && result.status.message().contains("a terminating pod")
+        {
             evict_the_first(cx, |other| other.pod.priority() < pod.pod.priority());
         }
-        result
+        step
     }
 }
 
@@ -496,7 +499,8 @@ impl PostFilter for Greedy {
         cx: &mut PostFilterContext<'_>,
         pod: &PodInfo,
         _: &NodeStatuses,
-    ) -> PostFilterResult {
+        _: Option<Wake<'_>>,
+    ) -> PostFilterStep {
         let cluster = cx.dry_run.cluster();
         let lesser = |other: &PodInfo| other.pod.priority() < pod.pod.priority();
         let victims: Vec<_> = cluster
@@ -516,10 +520,7 @@ impl PostFilter for Greedy {
                 condition,
             });
         }
-        PostFilterResult {
-            status: Status::unschedulable("no room"),
-            nominating: Nominating::Keep,
-        }
+        PostFilterStep::done(Status::unschedulable("no room"), Nominating::Keep)
     }
 }
 

@@ -5,8 +5,9 @@ use super::{found, with, with_api};
 use berth_api::Pod;
 use berth_framework::call::{ApiCall, ConditionPatch, PodRef};
 use berth_framework::plugin::{NodeStatuses, Nominating, PostFilter};
-use berth_framework::plugin::{Plugin, PostFilterContext, PostFilterResult};
+use berth_framework::plugin::{Plugin, PostFilterContext, PostFilterStep};
 use berth_framework::registry::Extensions;
+use berth_framework::stage::Wake;
 use berth_framework::{PodInfo, Status};
 use berth_simulator::Faults;
 use berth_simulator::shapes::{APP, HOLD, SCHEDULERS, SHUT_OUT, words_of_hold};
@@ -26,7 +27,8 @@ impl PostFilter for Gossip {
         cx: &mut PostFilterContext<'_>,
         pod: &PodInfo,
         _: &NodeStatuses,
-    ) -> PostFilterResult {
+        _: Option<Wake<'_>>,
+    ) -> PostFilterStep {
         let mut pods: Vec<_> = cx.dry_run.cluster().pods.values().cloned().collect();
         pods.sort_by(|a, b| a.uid().cmp(b.uid()));
         pods.retain(|other| !other.is_assigned() && other.uid() != pod.pod.uid());
@@ -42,10 +44,7 @@ impl PostFilter for Gossip {
                 });
             }
         }
-        PostFilterResult {
-            status: Status::unschedulable("no room"),
-            nominating: Nominating::Keep,
-        }
+        PostFilterStep::done(Status::unschedulable("no room"), Nominating::Keep)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use berth_framework::call::{CallError, CallErrorKind};
-use berth_framework::{ApiCall, Feature};
+use berth_framework::{ApiCall, Feature, WakeReason};
 
 /// plugins 6.5, P-17, P-20, P-24: what goes out. The core tells the victims, and publishes what is said of them.
 #[test]
@@ -128,13 +128,13 @@ fn attempts_and_victims_are_counted() {
 /// and what is said of a victim is said when it goes.
 #[test]
 fn without_the_gate_evictions_are_waited_for() {
-    let failed = |kind: CallErrorKind| Wake::Call(Err(CallError::new(kind, "no")));
+    let failed = |kind: CallErrorKind| WakeReason::Call(Err(CallError::new(kind, "no")));
     for (second, expected, told) in [
-        (Wake::Call(Ok(())), Ok("n"), 2),
+        (WakeReason::Call(Ok(())), Ok("n"), 2),
         (failed(CallErrorKind::NotFound), Ok("n"), 1),
         (failed(CallErrorKind::Refused), Err("preemption: no"), 1),
         (
-            Wake::Deadline,
+            WakeReason::Deadline,
             Err("preemption: no answer to an eviction within 300 s"),
             1,
         ),
@@ -156,12 +156,17 @@ fn without_the_gate_evictions_are_waited_for() {
             outbox: &mut outbox,
             dry_run: &mut trial,
         };
-        let step = plugin.start_post_filter(&mut cx, &pod, &before);
+        let step = plugin.post_filter(&mut cx, &pod, &before, None);
         assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
-        let step = plugin.resume_post_filter(&mut cx, &pod, &before, Wake::Call(Ok(())));
+        let step = plugin.post_filter(
+            &mut cx,
+            &pod,
+            &before,
+            Some(WakeReason::Call(Ok(())).into()),
+        );
         assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
         let PostFilterStep::Done(result) =
-            plugin.resume_post_filter(&mut cx, &pod, &before, second)
+            plugin.post_filter(&mut cx, &pod, &before, Some(second.into()))
         else {
             panic!("it is over");
         };
@@ -199,7 +204,7 @@ fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
         outbox: &mut outbox,
         dry_run: &mut trial,
     };
-    let step = plugin.start_post_filter(&mut cx, &pod, &before);
+    let step = plugin.post_filter(&mut cx, &pod, &before, None);
     assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
     trial.world.cluster.pods.remove("p");
     let mut cx = PostFilterContext {
@@ -208,7 +213,12 @@ fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
         outbox: &mut outbox,
         dry_run: &mut trial,
     };
-    let step = plugin.resume_post_filter(&mut cx, &pod, &before, Wake::Call(Ok(())));
+    let step = plugin.post_filter(
+        &mut cx,
+        &pod,
+        &before,
+        Some(WakeReason::Call(Ok(())).into()),
+    );
     let PostFilterStep::Done(result) = step else {
         panic!("it is over: {step:?}");
     };
@@ -222,9 +232,9 @@ fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
 #[test]
 fn without_the_gate_promises_end_when_all_have_been_told() {
     for (answer, ended) in [
-        (Wake::Call(Ok(())), true),
+        (WakeReason::Call(Ok(())), true),
         (
-            Wake::Call(Err(CallError::new(CallErrorKind::Refused, "no"))),
+            WakeReason::Call(Err(CallError::new(CallErrorKind::Refused, "no"))),
             false,
         ),
     ] {
@@ -250,9 +260,9 @@ fn without_the_gate_promises_end_when_all_have_been_told() {
             dry_run: &mut trial,
         };
         let plugin = DefaultPreemption::default();
-        let step = plugin.start_post_filter(&mut cx, &pod, &before);
+        let step = plugin.post_filter(&mut cx, &pod, &before, None);
         assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
-        let step = plugin.resume_post_filter(&mut cx, &pod, &before, answer);
+        let step = plugin.post_filter(&mut cx, &pod, &before, Some(answer.into()));
         assert!(matches!(step, PostFilterStep::Done(_)), "{step:?}");
         let calls: Vec<String> = outbox
             .calls
@@ -299,7 +309,10 @@ fn without_the_gate_pods_are_stopped_in_memory_too() {
         outbox: &mut outbox,
         dry_run: &mut trial,
     };
-    let result = DefaultPreemption::default().post_filter(&mut cx, &pod, &before);
+    let step = DefaultPreemption::default().post_filter(&mut cx, &pod, &before, None);
+    let PostFilterStep::Done(result) = step else {
+        panic!("there is nothing to wait for: {step:?}");
+    };
     assert!(result.status.is_success());
     assert_eq!(outbox.calls, []);
     assert_eq!(

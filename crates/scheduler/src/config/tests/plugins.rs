@@ -4,7 +4,7 @@ use super::*;
 use crate::profile::Profiles;
 use berth_framework::plugin::{Bind, Context, Filter, Plugin, QueueSort, QueuedPod, Score};
 use berth_framework::registry::{ArgsError, Extensions};
-use berth_framework::stage::{StageContext, Step};
+use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, Feature, NodeView, PodInfo, Status};
 
 struct Fake(&'static str);
@@ -46,6 +46,7 @@ impl Bind for Fake {
         _: &mut CycleState,
         _: &PodInfo,
         _: &berth_api::Str,
+        _: Option<Wake<'_>>,
     ) -> Step {
         Step::success()
     }

@@ -4,8 +4,8 @@ use super::*;
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use berth_api::Duration;
-use berth_framework::plugin::PermitResult;
-use berth_framework::stage::{Step, Wait, WaitOn, Wake};
+use berth_framework::plugin::PermitStep;
+use berth_framework::stage::{Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{Feature, FeatureGates, Status};
 use std::sync::Arc;
@@ -201,7 +201,7 @@ fn the_node_is_announced_when_binding_takes_time() {
         ),
         (
             "held back by Permit",
-            vec![fake("Hold").permit(|_, _, _| PermitResult::Wait(Duration::from_secs(9)))],
+            vec![fake("Hold").permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(9)))],
             true,
             vec![announced],
             None,
@@ -334,7 +334,7 @@ fn a_failing_pre_bind_stops_its_siblings() {
 #[test]
 fn jobs_come_back_to_their_plugin() {
     let plugin = || {
-        fake("Job").pre_bind(|cx, _, _, _, wake| match wake {
+        fake("Job").pre_bind(|cx, _, _, _, wake| match wake.map(Wake::reason) {
             None => {
                 let job = cx
                     .outbox
@@ -344,7 +344,9 @@ fn jobs_come_back_to_their_plugin() {
                     deadline: cx.now + Duration::from_secs(60),
                 })
             }
-            Some(Wake::Job(Ok(value))) if value.downcast_ref() == Some(&7_u8) => Step::success(),
+            Some(WakeReason::Job(Ok(value))) if value.downcast_ref() == Some(&7_u8) => {
+                Step::success()
+            }
             Some(other) => Step::Done(Status::error(format!("{other:?}"))),
         })
     };

@@ -77,7 +77,7 @@ fn what_is_on_its_way_ends_after_the_stop() {
 #[test]
 fn an_assumed_pod_has_its_node_in_memory_only() {
     let hold = fake("Hold")
-        .permit(|_, _, _| berth_framework::plugin::PermitResult::Wait(Duration::from_secs(9)));
+        .permit(|_, _, _, _| berth_framework::plugin::PermitStep::Hold(Duration::from_secs(9)));
     let mut w = world([fits(), hold]);
     w.applied(node("n1").object());
     w.pod(pod("p").nominated("n1"));

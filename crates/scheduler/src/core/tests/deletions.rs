@@ -6,7 +6,7 @@ use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::{CallErrorKind, ConditionPatch, PodRef};
-use berth_framework::plugin::PermitResult;
+use berth_framework::plugin::PermitStep;
 use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{ApiCall, Feature, FeatureGates};
@@ -15,7 +15,7 @@ use berth_framework::{ApiCall, Feature, FeatureGates};
 /// with an event, as with kube-scheduler; nothing is written to it, it is nowhere any more, and its room is free at once.
 #[test]
 fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
-    let hold = || fake("Hold").permit(|_, _, _| PermitResult::Wait(Duration::from_secs(500)));
+    let hold = || fake("Hold").permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(500)));
     let slow = || {
         fake("Slow").pre_bind(|cx, _, _, _, wake| match wake {
             None => Step::Wait(Wait {

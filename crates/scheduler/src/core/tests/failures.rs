@@ -6,7 +6,7 @@ use crate::metrics::{Metric, Value};
 use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::CallErrorKind;
-use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
+use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilterStep};
 use berth_framework::stage::Step;
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use berth_framework::{Feature, FeatureGates, Status};
@@ -257,7 +257,7 @@ fn reserve_and_permit_failures_take_everything_back() {
             reserving("C", &send, Status::success()),
         ];
         if let Some(status) = permit {
-            plugins.push(fake("P").permit(move |_, _, _| PermitResult::Done(status.clone())));
+            plugins.push(fake("P").permit(move |_, _, _, _| PermitStep::Done(status.clone())));
         }
         let mut w = world(plugins);
         // One node of two is the whole of the message: the other was not asked by these points.
@@ -382,9 +382,9 @@ fn plugins_can_activate_pods() {
                     Status::success()
                 }
             })
-            .permit(move |cx, _, _| {
+            .permit(move |cx, _, _, _| {
                 cx.outbox.activate(&"default".into(), &"sibling".into());
-                PermitResult::Done(if fails {
+                PermitStep::Done(if fails {
                     Status::unschedulable("no")
                 } else {
                     Status::success()

@@ -7,7 +7,7 @@ use crate::queue::QueuedIn;
 use berth_api::Duration;
 use berth_framework::call::{EventKind, PodEvent, PodRef};
 use berth_framework::plugin::{
-    Nominating, PermitResult, PostFilterResult, PostFilterStep, PreFilterResult,
+    Nominating, PermitStep, PostFilterResult, PostFilterStep, PreFilterResult,
 };
 use berth_framework::stage::Step;
 use berth_framework::testing::{FakePlugin, fake, node, pod};
@@ -63,9 +63,9 @@ impl Diary {
                     nominating: Nominating::Keep,
                 })
             })
-            .permit(move |_, pod, _| {
+            .permit(move |_, pod, _, _| {
                 permit();
-                PermitResult::Done(match pod.pod.name().as_str() {
+                PermitStep::Done(match pod.pod.name().as_str() {
                     "refused" if name == "A" => Status::unschedulable("no"),
                     _ => Status::success(),
                 })
@@ -262,8 +262,8 @@ fn plugins_reach_what_they_need() {
                 nominating: Nominating::Keep,
             })
         })
-        .permit(|cx, pod, node| match pod.pod.name().as_str() {
-            "held" => PermitResult::Wait(Duration::from_secs(60)),
+        .permit(|cx, pod, node, _| match pod.pod.name().as_str() {
+            "held" => PermitStep::Hold(Duration::from_secs(60)),
             "boss" => {
                 let waiting = cx.outbox.waiting_pods();
                 assert_eq!(waiting.len(), 1);
@@ -280,9 +280,9 @@ fn plugins_reach_what_they_need() {
                 });
                 cx.outbox.allow("uid-held", "Nosy");
                 cx.outbox.activate(&"default".into(), &"sleeper".into());
-                PermitResult::Done(Status::success())
+                PermitStep::Done(Status::success())
             }
-            _ => PermitResult::Done(Status::success()),
+            _ => PermitStep::Done(Status::success()),
         });
     let sleepy = fake("Sleepy").filter(|_, pod, _| match pod.pod.name().as_str() {
         "sleeper" => Status::unschedulable("asleep"),
@@ -318,12 +318,12 @@ fn profiles_share_one_scheduler() {
             false => Status::unschedulable("taken"),
         }
     });
-    let holds = fake("Holds").permit(|cx, pod, _| match pod.pod.name().as_str() {
-        "held" => PermitResult::Wait(Duration::from_secs(60)),
+    let holds = fake("Holds").permit(|cx, pod, _, _| match pod.pod.name().as_str() {
+        "held" => PermitStep::Hold(Duration::from_secs(60)),
         _ => {
             assert_eq!(cx.outbox.waiting_pods().len(), 1, "of the other profile");
             cx.outbox.allow("uid-held", "Holds");
-            PermitResult::Done(Status::success())
+            PermitStep::Done(Status::success())
         }
     });
     let scores = fake("Scores").score(|_, _, _| Ok(0));

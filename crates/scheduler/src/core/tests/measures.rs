@@ -8,7 +8,7 @@ use crate::metrics::{Metric, Snapshot, Value};
 use berth_api::Duration;
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::{
-    Nominating, PermitResult, PostFilterResult, PostFilterStep, PreFilterResult,
+    Nominating, PermitStep, PostFilterResult, PostFilterStep, PreFilterResult,
 };
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
@@ -153,12 +153,12 @@ fn thorough(watch: &HandWatch) -> FakePlugin {
             other => panic!("nobody says how long {other} takes"),
         });
     };
-    everywhere("All", takes).permit(move |_, pod, _| {
+    everywhere("All", takes).permit(move |_, pod, _, _| {
         at_permit.go(23);
         match pod.pod.name().as_str() {
-            "refused" => PermitResult::Done(Status::unschedulable("no")),
-            "held" => PermitResult::Wait(Duration::from_secs(9)),
-            _ => PermitResult::Done(Status::success()),
+            "refused" => PermitStep::Done(Status::unschedulable("no")),
+            "held" => PermitStep::Hold(Duration::from_secs(9)),
+            _ => PermitStep::Done(Status::success()),
         }
     })
 }
@@ -342,7 +342,7 @@ fn waits_count_as_part_of_the_call() {
 fn one_of_ten_attempts_is_timed_from_beginning_to_end() {
     let mut w = world([fake("A")
         .filter(|_, _, _| Status::success())
-        .permit(|_, _, _| PermitResult::Done(Status::success()))]);
+        .permit(|_, _, _, _| PermitStep::Done(Status::success()))]);
     w.applied(node("n1").object());
     for i in 0..1000 {
         w.pod(pod(&format!("p{i}")));

@@ -15,6 +15,7 @@ mod reports;
 mod statuses;
 mod waiting;
 mod wake_ups;
+mod waking;
 mod world;
 
 use world::{HandWatch, World, binder, fits, world};

@@ -6,7 +6,7 @@ use crate::queue::QueuedIn;
 use berth_api::{Duration, Pod};
 use berth_framework::Status;
 use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
-use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
+use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilterStep};
 use berth_framework::stage::{Eviction, Observation, Preemption, Step, Wait, WaitOn};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 
@@ -256,9 +256,9 @@ fn who_was_promised_the_node_is_tried_when_a_victim_has_gone() {
 #[test]
 fn a_victim_that_is_not_bound_is_stopped_in_memory() {
     let holds = || {
-        fake("Slow").permit(|_, pod, _| match pod.pod.name().as_str() {
-            "b" => PermitResult::Wait(Duration::from_secs(60)),
-            _ => PermitResult::Done(Status::success()),
+        fake("Slow").permit(|_, pod, _, _| match pod.pod.name().as_str() {
+            "b" => PermitStep::Hold(Duration::from_secs(60)),
+            _ => PermitStep::Done(Status::success()),
         })
     };
     let prepares = || {

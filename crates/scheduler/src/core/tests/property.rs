@@ -4,7 +4,7 @@ use super::*;
 use berth_api::Duration;
 use berth_framework::ApiCall;
 use berth_framework::Status;
-use berth_framework::plugin::PermitResult;
+use berth_framework::plugin::PermitStep;
 use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 use proptest::prelude::*;
@@ -39,12 +39,12 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn sometimes_slow() -> FakePlugin {
     let number = |name: &str| name[1..].parse::<u32>().unwrap_or(0);
     fake("Slow")
-        .permit(move |cx, pod, _| {
+        .permit(move |cx, pod, _, _| {
             let mood = cx.now.as_millis() / 1000 % 4;
             if number(pod.pod.name()) % 5 == 4 && mood == 0 {
-                PermitResult::Wait(Duration::from_secs(2))
+                PermitStep::Hold(Duration::from_secs(2))
             } else {
-                PermitResult::Done(Status::success())
+                PermitStep::Done(Status::success())
             }
         })
         .reserve(move |cx, _, pod, _, wake| match wake {

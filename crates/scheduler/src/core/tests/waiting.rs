@@ -7,16 +7,16 @@ use crate::queue::QueuedIn;
 use berth_api::{Duration, Kind};
 use berth_framework::Status;
 use berth_framework::call::ObjectName;
-use berth_framework::plugin::PermitResult;
-use berth_framework::stage::{Step, Wait, WaitOn, Wake};
+use berth_framework::plugin::PermitStep;
+use berth_framework::stage::{Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
 
 /// Holds back `p`; the pod `boss` allows or rejects it.
 fn holding(name: &'static str, seconds: u64) -> FakePlugin {
     fake(name)
-        .permit(move |cx, pod, _| {
+        .permit(move |cx, pod, _, _| {
             match pod.pod.name().as_str() {
-                "p" => return PermitResult::Wait(Duration::from_secs(seconds)),
+                "p" => return PermitStep::Hold(Duration::from_secs(seconds)),
                 "allow" => cx.outbox.allow("uid-p", name),
                 "reject" => {
                     cx.outbox.reject("uid-p", name, "the boss said no");
@@ -31,7 +31,7 @@ fn holding(name: &'static str, seconds: u64) -> FakePlugin {
                 }
                 _ => {}
             }
-            PermitResult::Done(Status::success())
+            PermitStep::Done(Status::success())
         })
         .events(Vec::new)
 }
@@ -40,12 +40,12 @@ fn holding(name: &'static str, seconds: u64) -> FakePlugin {
 #[test]
 fn permit_ends_with_the_first_refusal() {
     let says = |name: &'static str, status: Status| {
-        fake(name).permit(move |_, _, _| PermitResult::Done(status.clone()))
+        fake(name).permit(move |_, _, _, _| PermitStep::Done(status.clone()))
     };
     let waits = |name: &'static str, minutes: u64| {
-        fake(name).permit(move |_, _, _| PermitResult::Wait(Duration::from_secs(60 * minutes)))
+        fake(name).permit(move |_, _, _, _| PermitStep::Hold(Duration::from_secs(60 * minutes)))
     };
-    let never = || fake("Never").permit(|_, _, _| panic!("asked after a refusal"));
+    let never = || fake("Never").permit(|_, _, _, _| panic!("asked after a refusal"));
     for (situation, plugins, outcome, rejector) in [
         (
             "refused while another would wait",
@@ -99,11 +99,11 @@ fn permit_ends_with_the_first_refusal() {
 /// same.
 #[test]
 fn only_pods_that_wait_show_in_the_metric_of_waits() {
-    let generous = fake("Generous").permit(|cx, _, _| {
+    let generous = fake("Generous").permit(|cx, _, _, _| {
         cx.outbox.allow("uid-p", "Generous");
         cx.outbox.allow("uid-nobody", "Generous");
         assert!(!cx.outbox.reject("uid-nobody", "Generous", "no"));
-        PermitResult::Done(Status::success())
+        PermitStep::Done(Status::success())
     });
     let mut w = world([generous]);
     w.applied(node("n1").object());
@@ -123,13 +123,13 @@ fn only_pods_that_wait_show_in_the_metric_of_waits() {
 /// comes back by its backoff, though the log of events was still kept for it.
 #[test]
 fn a_stopped_wait_is_an_error() {
-    let holds = fake("Holds").permit(|cx, pod, _| match pod.pod.name().as_str() {
-        "p" => PermitResult::Wait(Duration::from_secs(60)),
+    let holds = fake("Holds").permit(|cx, pod, _, _| match pod.pod.name().as_str() {
+        "p" => PermitStep::Hold(Duration::from_secs(60)),
         _ => {
             assert!(cx.outbox.preempt("uid-p", "Bully"), "it is held back");
             assert!(!cx.outbox.preempt("uid-p", "Bully"), "once is enough");
             assert!(!cx.outbox.reject("uid-p", "Bully", "no"));
-            PermitResult::Done(Status::success())
+            PermitStep::Done(Status::success())
         }
     });
     let mut w = world([holds, fits()]);
@@ -239,11 +239,11 @@ fn a_pod_that_is_held_back_goes_on_rejects_or_times_out() {
 /// C-52: a rejection wakes others, not the rejected pod itself.
 #[test]
 fn a_rejected_wait_wakes_others() {
-    let hold = fake("Hold").permit(|_, pod, _| {
+    let hold = fake("Hold").permit(|_, pod, _, _| {
         if pod.pod.name() == "p" {
-            PermitResult::Wait(Duration::from_secs(5))
+            PermitStep::Hold(Duration::from_secs(5))
         } else {
-            PermitResult::Done(Status::success())
+            PermitStep::Done(Status::success())
         }
     });
     let mut w = world([fits(), hold]);
@@ -264,7 +264,7 @@ fn a_rejected_wait_wakes_others() {
 /// Edge cases 185 and 186.
 #[test]
 fn a_placed_pod_that_is_deleted_gives_up_its_room() {
-    let hold = || fake("Hold").permit(|_, _, _| PermitResult::Wait(Duration::from_secs(500)));
+    let hold = || fake("Hold").permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(500)));
     let slow = || {
         fake("Slow").pre_bind(|cx, _, _, _, wake| match wake {
             None => Step::Wait(Wait {
@@ -377,12 +377,12 @@ fn a_parked_reserve_looks_at_its_node_again() {
         ),
     ];
     for (situation, change, call) in cases {
-        let reserve = fake("Slow").reserve(|cx, _, _, _, wake| match wake {
+        let reserve = fake("Slow").reserve(|cx, _, _, _, wake| match wake.map(Wake::reason) {
             None => Step::Wait(Wait {
                 on: WaitOn::Timer,
                 deadline: cx.now + Duration::from_secs(1),
             }),
-            Some(Wake::Deadline) => Step::success(),
+            Some(WakeReason::Timer) => Step::success(),
             Some(other) => Step::Done(Status::error(format!("{other:?}"))),
         });
         let mut w = world([fits(), reserve]);
@@ -455,7 +455,7 @@ fn who_waits_for_objects_hears_of_them_alone() {
         ),
     ];
     for (situation, change, goes_on) in changes {
-        let waits = fake("Waits").pre_bind(|cx, _, _, _, wake| match wake {
+        let waits = fake("Waits").pre_bind(|cx, _, _, _, wake| match wake.map(Wake::reason) {
             None => Step::Wait(Wait {
                 on: WaitOn::Objects(
                     ["n9", "n2"]

@@ -5,7 +5,7 @@ use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Pod};
 use berth_framework::event::{EventRegistration, Narrowed, Touched};
-use berth_framework::plugin::{Nominating, PermitResult, PostFilterResult, PostFilterStep};
+use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilterStep};
 use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{PodBuilder, fake, node, pod};
 use berth_framework::{ActionType, EventResource, Hint, Status};
@@ -101,9 +101,9 @@ fn a_flight_lasts_while_events_may_help() {
     let permit = || {
         let held = |pod: &Pod| pod.labels().contains_key("held");
         fake("Permit")
-            .permit(move |_, pod, _| match held(&pod.pod) {
-                true => PermitResult::Wait(Duration::from_secs(60)),
-                false => PermitResult::Done(Status::success()),
+            .permit(move |_, pod, _, _| match held(&pod.pod) {
+                true => PermitStep::Hold(Duration::from_secs(60)),
+                false => PermitStep::Done(Status::success()),
             })
             .events(Vec::new)
     };

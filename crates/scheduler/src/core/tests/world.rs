@@ -8,9 +8,9 @@ use crate::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
 use berth_api::{Duration, Object, Pod, Time};
 use berth_framework::call::{CallError, CallErrorKind, CallId};
 use berth_framework::event::EventRegistration;
-use berth_framework::plugin::{PermitResult, PreFilterResult};
+use berth_framework::plugin::{PermitStep, PreFilterResult};
 use berth_framework::registry::Registry;
-use berth_framework::stage::{Job, JobId, Step, Wait, WaitOn, Wake};
+use berth_framework::stage::{Job, JobId, Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, PodBuilder, fake};
 use berth_framework::{ActionType, ApiCall, EventResource, FeatureGates, Status};
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ pub(super) fn everywhere(
             Step::success()
         })
         .unreserve(move |_, _| unreserve())
-        .permit(move |_, _, _| PermitResult::Done(permit()))
+        .permit(move |_, _, _, _| PermitStep::Done(permit()))
         .pre_flight(move |_, _| pre_flight())
         .pre_bind(move |_, _, _, _, _| {
             pre_bind();
@@ -105,7 +105,7 @@ pub(super) fn everywhere(
 
 /// A Bind plugin that makes one call and waits for it.
 pub(super) fn binder() -> FakePlugin {
-    fake("Binder").bind(|cx, _, pod, node, wake| match wake {
+    fake("Binder").bind(|cx, _, pod, node, wake| match wake.map(Wake::reason) {
         None => {
             let call = cx.outbox.call(ApiCall::BindPod {
                 pod: berth_framework::call::PodRef::of(&pod.pod),
@@ -116,8 +116,8 @@ pub(super) fn binder() -> FakePlugin {
                 deadline: cx.now + Duration::from_secs(60),
             })
         }
-        Some(Wake::Call(Ok(()))) => Step::success(),
-        Some(Wake::Call(Err(error))) => Step::Done(Status::error(error.to_string())),
+        Some(WakeReason::Call(Ok(()))) => Step::success(),
+        Some(WakeReason::Call(Err(error))) => Step::Done(Status::error(error.to_string())),
         Some(_) => Step::Done(Status::error("no answer")),
     })
 }

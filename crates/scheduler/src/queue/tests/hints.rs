@@ -4,7 +4,7 @@ use super::script::{event_of, profile};
 use super::{fields, setup};
 use crate::queue::{ProfileHooks, default_registrations};
 use berth_framework::event::{Change, EventRegistration};
-use berth_framework::plugin::{PermitResult, PreFilterResult};
+use berth_framework::plugin::{PermitStep, PreFilterResult};
 use berth_framework::stage::Step;
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource, FeatureGates, Status};
@@ -263,7 +263,7 @@ fn plugins_that_reject_get_registrations() {
         ),
         (fake("X").reserve(|_, _, _, _, _| Step::success()), Some(10)),
         (
-            fake("X").permit(|_, _, _| PermitResult::Done(Status::success())),
+            fake("X").permit(|_, _, _, _| PermitStep::Done(Status::success())),
             Some(10),
         ),
         (fake("X").score(|_, _, _| Ok(0)), None),

@@ -11,7 +11,7 @@ use crate::metrics::{Metric, Value};
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Kind, Object, TaintEffect};
 use berth_framework::event::EventRegistration;
-use berth_framework::plugin::PermitResult;
+use berth_framework::plugin::PermitStep;
 use berth_framework::testing::{FakePlugin, PodBuilder, fake, node, pod};
 use berth_framework::{ActionType, EventResource, Hint, Status};
 use std::sync::atomic::{AtomicU64, Ordering};

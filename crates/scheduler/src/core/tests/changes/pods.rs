@@ -184,9 +184,9 @@ fn an_assigned_pod_that_was_made_anew_is_two_events() {
 #[test]
 fn a_placed_pod_that_is_told_to_go_is_rejected() {
     let hold = fake("Hold")
-        .permit(|_, pod, _| match pod.pod.name().starts_with("held") {
-            true => PermitResult::Wait(Duration::from_secs(500)),
-            false => PermitResult::Done(Status::success()),
+        .permit(|_, pod, _, _| match pod.pod.name().starts_with("held") {
+            true => PermitStep::Hold(Duration::from_secs(500)),
+            false => PermitStep::Done(Status::success()),
         })
         .events(Vec::new);
     let mut w = world([hold, hears(EventResource::Pod, ActionType::DELETE)]);
@@ -249,7 +249,7 @@ fn a_change_of_a_pod_that_is_held_back_is_not_lost() {
     ];
     for (what, change, place) in changes {
         let hold = fake("Hold")
-            .permit(|_, _, _| PermitResult::Wait(Duration::from_secs(5)))
+            .permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(5)))
             .events(|| {
                 vec![EventRegistration::always(
                     EventResource::Pod,

@@ -4,7 +4,7 @@ use super::*;
 use crate::SchedulerOptions;
 use crate::dispatcher::DispatcherOptions;
 use crate::metrics::Value;
-use berth_framework::plugin::PermitResult;
+use berth_framework::plugin::PermitStep;
 
 /// F-42, C-43, case 211: the first binder that is interested binds, otherwise the plugins do.
 #[test]
@@ -153,7 +153,7 @@ fn so_many_extenders_bind_at_once() {
     assert_eq!((w.attempt(), w.attempt()), ("on n1".into(), "idle".into()));
 
     // A plugin has held all of them back, and lets them go at the same moment.
-    let holds = fake("Holds").permit(|_, _, _| PermitResult::Wait(Duration::from_secs(60)));
+    let holds = fake("Holds").permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(60)));
     let plugins = || [fits(), binder(), fake("Flat").score(|_, _, _| Ok(0))];
     let mut w = World::with(plugins().into_iter().chain([holds]), |options| {
         few(options, binds());
