@@ -1,21 +1,18 @@
 //! Pods that look alike, one after the other: kube-scheduler may reuse what it found out about the first for the second
 //! (KEP-5598). Berth judges each by itself, from kept answers, and each gets the node that it gets when nothing at all
-//! is kept: with the gate on or off, and whatever happened in between.
+//! is kept, whatever happened in between.
 
 use crate::world::{World, with_spec};
 use berth_api::TaintEffect;
 use berth_framework::testing::{PodBuilder, node, pod};
-use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::evaluator::EvaluatorKind;
-use berth_scheduler::metrics::Metric;
 use berth_scheduler::profile::{PluginConfig, ProfileSpec};
 use berth_scheduler::queue::QueuedIn;
 use serde_json::json;
 
 /// A scheduler whose pods kube-scheduler could batch: default spread constraints would keep it from that.
-fn world(gate: bool, evaluator: EvaluatorKind) -> World {
+fn world(evaluator: EvaluatorKind) -> World {
     World::with_options(|options| {
-        options.features = FeatureGates::default().with(Feature::OpportunisticBatching, gate);
         options.evaluator = evaluator;
         let first = ProfileSpec {
             plugin_config: vec![PluginConfig {
@@ -61,30 +58,19 @@ fn try_all(w: &mut World) -> String {
         .join(", ")
 }
 
-/// Tells a story with and without the gate and with each evaluator: all end alike, and as expected.
+/// Tells a story with each evaluator: all end alike, and as expected.
 fn story(situation: &str, expected: &[&str], tell: impl Fn(&mut World) -> Vec<String>) {
-    for gate in [true, false] {
-        for evaluator in [
-            EvaluatorKind::Plain,
-            EvaluatorKind::Incremental,
-            EvaluatorKind::Compared,
-        ] {
-            let mut w = world(gate, evaluator);
-            let told = tell(&mut w);
-            assert_eq!(told, expected, "{situation}, gate {gate}, {evaluator}");
-            let hints = |result| {
-                let profiles = ["default-scheduler", "second"];
-                profiles.map(|profile| w.metric(Metric::BatchAttempts, &[profile, result]))
-            };
-            let none: f64 = hints("no_hint").iter().sum();
-            assert_eq!(none > 0.0, gate, "{situation}: {none}");
-            assert_eq!(hints("hint_used"), [0.0; 2], "{situation}");
-            assert_eq!(hints("hint_not_used"), [0.0; 2], "{situation}");
-        }
+    for evaluator in [
+        EvaluatorKind::Plain,
+        EvaluatorKind::Incremental,
+        EvaluatorKind::Compared,
+    ] {
+        let told = tell(&mut world(evaluator));
+        assert_eq!(told, expected, "{situation}, {evaluator}");
     }
 }
 
-/// C-54 to C-58, case 231: what could come between two pods that look alike.
+/// C-54 to C-57, case 231: what could come between two pods that look alike.
 #[test]
 fn every_pod_gets_the_node_that_is_best_now() {
     story(

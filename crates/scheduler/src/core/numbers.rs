@@ -3,11 +3,10 @@
 use super::Scheduler;
 use super::io::LogLevel;
 use crate::cycle::Attempt;
-use crate::evaluator::{Found, Stopwatch, Tally};
+use crate::evaluator::{Stopwatch, Tally};
 use crate::metrics::{Metric, Snapshot};
 use crate::profile::{Point, Profile};
 use berth_api::{Str, Time};
-use berth_framework::features::Stage;
 use berth_framework::{Code, Feature};
 use smallvec::SmallVec;
 
@@ -76,11 +75,7 @@ impl Scheduler {
             metrics.set(Metric::PreQueueingHintEvaluations, &labels, calls as f64);
         }
         for feature in Feature::ALL {
-            let stage = match feature.stage() {
-                Stage::Alpha => "ALPHA",
-                Stage::Beta => "BETA",
-                Stage::Stable => "",
-            };
+            let stage = feature.stage().as_str();
             let is_on = f64::from(u8::from(self.features.enabled(*feature)));
             metrics.set(Metric::FeatureEnabled, &[feature.name(), stage], is_on);
         }
@@ -185,27 +180,6 @@ impl Scheduler {
             text += &format!(", \"Prioritizing done\" {}ms", millis(prioritizing));
         }
         self.io.log(LogLevel::Info, text);
-    }
-
-    /// Books what kube-scheduler would say of pods that it cannot evaluate together with others: Berth evaluates each
-    /// by itself, mostly from kept answers, and has no use for hints (C-54 to C-58).
-    pub(crate) fn book_batching(&mut self, found: &Found, profile: &Profile) {
-        let is_on = self.features.enabled(Feature::OpportunisticBatching);
-        let was_filtered = match found {
-            Found::Placed(_) => true,
-            Found::Unfit(error) => error.diagnosis.pre_filter.is_none(),
-            Found::NoNodes(_) | Found::Failed(_) => false,
-        };
-        if !is_on || !was_filtered {
-            return;
-        }
-        let (metrics, name) = (&mut self.metrics, profile.name.as_str());
-        metrics.count(Metric::BatchAttempts, &[name, "no_hint"]);
-        metrics.observe(Metric::GetNodeHintDuration, &["no_hint", name], 0.0);
-        if let Found::Placed(_) = found {
-            metrics.count(Metric::BatchCacheFlushed, &[name, "pod_not_batchable"]);
-            metrics.observe(Metric::StoreScheduleResultsDuration, &[name], 0.0);
-        }
     }
 
     /// Books a run of an extension point that began at `began` and ends now.

@@ -265,7 +265,6 @@ impl Scheduler {
     /// The search for a node is over.
     fn conclude(&mut self, mut attempt: Attempt, found: Found, now: Time) -> Option<CycleResult> {
         self.tell_if_slow(&attempt, now);
-        self.book_batching(&found, &attempt.profile);
         self.book(&attempt.evaluation.tally, &attempt.profile);
         *attempt.evaluation.tally = Tally::default();
         match found {

@@ -83,6 +83,11 @@ macro_rules! families {
             $(#[doc = concat!("`", $name, "`.")] $id,)*
         }
 
+        impl Metric {
+            /// Every metric.
+            pub const ALL: &'static [Self] = &[$(Self::$id,)*];
+        }
+
         /// Every metric, in the order of [`Metric`].
         pub const FAMILIES: &[Family] = &[
             $(Family {
@@ -123,14 +128,6 @@ families! {
         "Events that are kept for the pods being scheduled; those pods count under PodPopped";
     Goroutines: Beta Gauge, "scheduler_goroutines" ["operation"]
         "Work that goes on beside the scheduling loop, such as binding";
-    BatchAttempts: Alpha Counter, "scheduler_batch_attempts_total" ["profile", "result"]
-        "Pods by whether another one's evaluation was used for them: 'no_hint' for all, as each is evaluated itself";
-    BatchCacheFlushed: Alpha Counter, "scheduler_batch_cache_flushed_total" ["profile", "reason"]
-        "Evaluations that were not kept for the next pod, by reason: 'pod_not_batchable' for all, as none is needed";
-    GetNodeHintDuration: Alpha exp(0.00001, 2.0, 12), "scheduler_get_node_hint_duration_seconds" ["hinted", "profile"]
-        "Time to look for a node among those left over from the pod before: none, as there is nothing to look through";
-    StoreScheduleResultsDuration: Alpha exp(0.00001, 2.0, 12), "scheduler_store_schedule_results_duration_seconds" ["profile"]
-        "Time to keep what was found out for the pod after: none, as nothing is kept beside the evaluator's own answers";
     PodSchedulingSliDuration: Beta exp(0.01, 2.0, 20), "scheduler_pod_scheduling_sli_duration_seconds" ["attempts"]
         "Time from a pod's first entry into the queue until it is bound, time behind gates excluded";
     PodSchedulingAttempts: Stable exp(1.0, 2.0, 5), "scheduler_pod_scheduling_attempts" []

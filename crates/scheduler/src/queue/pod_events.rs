@@ -51,7 +51,7 @@ pub fn pod_update_events(old: &Pod, new: &Pod, features: &FeatureGates) -> PodEv
 fn is_scaled_down(old: &Pod, new: &Pod, features: &FeatureGates) -> bool {
     let options = Options {
         use_status: features.enabled(Feature::InPlacePodVerticalScaling),
-        pod_level: features.enabled(Feature::PodLevelResources),
+        pod_level: true,
         non_zero: false,
     };
     let before = requests::pod_requests(old, options);

@@ -472,41 +472,6 @@ fn slow_searches_are_told_of() {
     assert_eq!(w.logged("Scheduling "), [(LogLevel::Info, line)]);
 }
 
-/// C-58: every pod counts as one for which there was no hint and of which nothing was kept, as kube-scheduler counts
-/// pods that it cannot batch; with the gate off nothing is counted.
-#[test]
-fn no_pod_is_batched() {
-    for (gate, placed, filtered) in [(true, 1, 2), (false, 0, 0)] {
-        let picky = fake("Picky")
-            .pre_filter(|_, _, pod| match pod.pod.name().as_str() {
-                "refused" => PreFilterResult::Reject(Status::unresolvable("never")),
-                _ => PreFilterResult::AllNodes,
-            })
-            .filter(|_, pod, _| match pod.pod.name().as_str() {
-                "unfit" => Status::unschedulable("no"),
-                _ => Status::success(),
-            });
-        let features = FeatureGates::default().with(Feature::OpportunisticBatching, gate);
-        let mut w = World::new([picky, binder()], features);
-        w.pod(pod("early"));
-        w.attempt();
-        w.applied(node("n1").object());
-        for name in ["fits", "unfit", "refused"] {
-            w.pod(pod(name));
-            w.attempt();
-        }
-        let metrics = w.core.metrics();
-        let number = |metric, label| metrics.number(metric, &[PROFILE, label]) as u64;
-        assert_eq!(number(Metric::BatchAttempts, "no_hint"), filtered, "{gate}");
-        let flushed = number(Metric::BatchCacheFlushed, "pod_not_batchable");
-        assert_eq!(flushed, placed, "{gate}");
-        let looked = millis(&metrics, Metric::GetNodeHintDuration, &["no_hint", PROFILE]);
-        assert_eq!(looked, (0, filtered), "{gate}");
-        let stored = millis(&metrics, Metric::StoreScheduleResultsDuration, &[PROFILE]);
-        assert_eq!(stored, (0, placed), "{gate}");
-    }
-}
-
 /// F-7: PreFilter plugins of which nothing is known run for every pod, with either evaluator, and count and are timed.
 #[test]
 fn calls_of_strangers_count_with_both_evaluators() {

@@ -126,9 +126,9 @@ fn an_update_amounts_to_events() {
     );
 }
 
-/// pod-level requests count only with their gate, and so does what a running pod has been given.
+/// pod-level requests count, and with its gate so does what a running pod has been given.
 #[test]
-fn pod_level_requests_count_with_their_gate() {
+fn pod_level_requests_count() {
     let with = |amount: &str| {
         let mut sized = pod("a").build();
         let requests = pod("x").request("cpu", amount).build();
@@ -136,14 +136,8 @@ fn pod_level_requests_count_with_their_gate() {
         sized
     };
     let (old, new) = (with("2"), with("1"));
-    for (on, label) in [
-        (true, "UnschedulablePodUpdatePodScaleDown"),
-        (false, "UnschedulablePodUpdate"),
-    ] {
-        let features = FeatureGates::default().with(Feature::PodLevelResources, on);
-        let events = pod_update_events(&old, &new, &features);
-        assert_eq!(events[0].label(), label, "gate {on}");
-    }
+    let events = pod_update_events(&old, &new, &FeatureGates::default());
+    assert_eq!(events[0].label(), "UnschedulablePodUpdatePodScaleDown");
     // The kubelet has taken away what the pod had been given and asks for no longer.
     let given = |amount: &str| {
         let mut pod = pod("a").request("cpu", "1").on("n").build();
