@@ -55,6 +55,9 @@ pub enum ApiError {
     /// The server could not be reached, or the connection broke.
     #[error("connection failed: {0}")]
     Transport(String),
+    /// It was not sent: this process does not lead any more, or has not renewed its lease in time.
+    #[error("not sent: the leader lease of this process is not renewed")]
+    NotLeading,
     /// The answer could not be understood.
     #[error("failed to decode the answer to {request}: {reason}")]
     Decode {
@@ -105,7 +108,7 @@ impl ApiError {
         match self {
             Self::Status { code, .. } => *code == 401,
             Self::Timeout { .. } | Self::Transport(_) => true,
-            Self::Decode { .. } => false,
+            Self::NotLeading | Self::Decode { .. } => false,
         }
     }
 
@@ -113,7 +116,7 @@ impl ApiError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Status { code, .. } => matches!(code, 429 | 500 | 502 | 503 | 504),
-            Self::Timeout { .. } | Self::Transport(_) => true,
+            Self::Timeout { .. } | Self::Transport(_) | Self::NotLeading => true,
             Self::Decode { .. } => false,
         }
     }

@@ -8,9 +8,12 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod connect;
+pub mod election;
 pub mod error;
 pub mod events;
 pub mod extender;
+pub mod limit;
+pub mod observe;
 mod reach;
 pub mod reflector;
 pub mod request;

@@ -1,5 +1,6 @@
 //! Requests as values: what is asked of the API, without asking.
 
+use crate::limit::Lane;
 use berth_api::Str;
 use http::Method;
 use serde_json::{Value, json};
@@ -16,6 +17,8 @@ pub struct ApiRequest {
     pub content_type: &'static str,
     /// The body; empty for none.
     pub body: Vec<u8>,
+    /// How urgent it is when the client limits itself.
+    pub lane: Lane,
 }
 
 const JSON: &str = "application/json";
@@ -24,12 +27,21 @@ const MERGE: &str = "application/merge-patch+json";
 
 impl ApiRequest {
     fn new(method: Method, path: String, content_type: &'static str, body: Option<&Value>) -> Self {
+        let lane = match method {
+            Method::GET => Lane::Read,
+            _ => Lane::Status,
+        };
         Self {
             method,
             path,
             content_type,
             body: body.map(|b| b.to_string().into_bytes()).unwrap_or_default(),
+            lane,
         }
+    }
+
+    fn in_lane(self, lane: Lane) -> Self {
+        Self { lane, ..self }
     }
 
     /// Method and path, for messages.
@@ -162,6 +174,7 @@ pub fn merge_patch(resource: Resource, namespace: &str, name: &str, patch: &Valu
         MERGE,
         Some(patch),
     )
+    .in_lane(Lane::Storage)
 }
 
 /// Gives a pod its node. The UID keeps a pod of the same name that came later from being bound instead.
@@ -173,7 +186,7 @@ pub fn bind_pod(namespace: &Str, name: &Str, uid: &Str, node: &Str) -> ApiReques
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     let path = format!("{}/binding", PODS.object_path(namespace, name));
-    ApiRequest::new(Method::POST, path, JSON, Some(&body))
+    ApiRequest::new(Method::POST, path, JSON, Some(&body)).in_lane(Lane::Binding)
 }
 
 /// Changes a pod's status by a strategic merge patch (conditions are merged by type).
@@ -195,6 +208,7 @@ pub fn delete_pod(namespace: &Str, name: &Str, uid: &Str) -> ApiRequest {
         JSON,
         Some(&body),
     )
+    .in_lane(Lane::Deletion)
 }
 
 /// Appends parameters to a path; empty values are left out.

@@ -1,7 +1,10 @@
 //! Sends requests. Every request has a deadline, every line of a stream a greatest length.
 
 use crate::ApiError;
+use crate::election::Fence;
 use crate::error::{StatusBody, chain};
+use crate::limit::RateLimit;
+use crate::observe::{Exchange, Observer, Unobserved};
 use crate::reach::Reach;
 use crate::request::ApiRequest;
 use bytes::{Bytes, BytesMut};
@@ -10,7 +13,7 @@ use kube::client::Body;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// How long a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,18 +27,48 @@ const ANSWER_BYTES_MAX: usize = 512 << 20;
 pub struct Transport {
     client: kube::Client,
     server: String,
+    /// Host and port of the server, for metrics.
+    host: Arc<str>,
     user_agent: String,
     reach: Arc<Reach>,
+    limit: RateLimit,
+    fence: Option<Fence>,
+    observer: Arc<dyn Observer>,
 }
 
 impl Transport {
     pub(crate) fn new(client: kube::Client, server: String, user_agent: String) -> Self {
+        let authority = server.split_once("://").map_or(&*server, |(_, rest)| rest);
+        let host = authority.split('/').next().unwrap_or_default().into();
         Self {
             client,
             server,
+            host,
             user_agent,
             reach: Arc::default(),
+            limit: RateLimit::NONE,
+            fence: None,
+            observer: Arc::new(Unobserved),
         }
+    }
+
+    /// The same connection with a limit on requests a second.
+    #[must_use]
+    pub fn limited(self, limit: RateLimit) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// The same connection, which writes only while the fence is open.
+    #[must_use]
+    pub fn fenced(self, fence: Fence) -> Self {
+        let fence = Some(fence);
+        Self { fence, ..self }
+    }
+
+    /// The same connection, which reports its requests.
+    #[must_use]
+    pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
     }
 
     /// The address of the server.
@@ -72,7 +105,8 @@ impl Transport {
             let response = self.send(request).await?;
             collect(response.into_body(), ANSWER_BYTES_MAX).await
         };
-        self.within_reach(exchange).await
+        self.exchange(request, exchange, |body| Some(body.len()))
+            .await
     }
 
     /// Sends a request whose answer is a stream of lines.
@@ -80,7 +114,7 @@ impl Transport {
     /// # Errors
     /// The server's refusal, a broken connection, or no answer in time.
     pub async fn stream(&self, request: &ApiRequest) -> Result<Lines, ApiError> {
-        let response = self.within_reach(self.send(request)).await?;
+        let response = self.exchange(request, self.send(request), |_| None).await?;
         Ok(Lines {
             body: response.into_body(),
             buffer: BytesMut::new(),
@@ -89,16 +123,48 @@ impl Transport {
         })
     }
 
-    /// Gives an exchange its deadline, and says so when nothing gets through.
-    async fn within_reach<T>(
+    /// Carries out an exchange when its turn comes: it has a deadline, its end is reported, and when nothing gets through
+    /// the log says so.
+    async fn exchange<T>(
         &self,
+        request: &ApiRequest,
         exchange: impl Future<Output = Result<T, ApiError>>,
+        response_bytes: impl FnOnce(&T) -> Option<usize>,
     ) -> Result<T, ApiError> {
+        let method = request.method.as_str();
+        let waited = self.limit.admit(request.lane).await;
+        self.observer.waited(method, &self.host, waited);
+        // The wait may have outlasted the lease.
+        let writes = request.method != http::Method::GET;
+        if writes && self.fence.as_ref().is_some_and(|fence| !fence.is_open()) {
+            return Err(ApiError::NotLeading);
+        }
+        let began = Instant::now();
         let result = timeout(REQUEST_TIMEOUT, exchange)
             .await
             .unwrap_or(Err(ApiError::Timeout {
                 seconds: REQUEST_TIMEOUT.as_secs(),
             }));
+        let took = began.elapsed();
+        let code = match &result {
+            Ok(_) => Some(200),
+            Err(error) => error.code(),
+        };
+        tracing::trace!(
+            verb = method,
+            url = request.path,
+            code,
+            milliseconds = took.as_millis(),
+            "request to the API server"
+        );
+        self.observer.ended(&Exchange {
+            method,
+            host: &self.host,
+            code,
+            took,
+            request_bytes: request.body.len(),
+            response_bytes: result.as_ref().ok().and_then(response_bytes),
+        });
         self.reach.note(&self.server, &result);
         result
     }

@@ -15,6 +15,7 @@ use crate::Transport;
 use berth_api::{Str, Time};
 use publish::{Losses, Waiting};
 use send::Api;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, mpsc};
@@ -148,6 +149,13 @@ fn truncate(note: &mut String) {
         note.push_str(CUT);
         note.shrink_to_fit();
     }
+}
+
+/// A seed for the jitter of this process: processes that fail together are not to come back together.
+pub(crate) fn seed(instance: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    instance.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The time by this machine's clock.

@@ -2,13 +2,12 @@
 
 use super::send::{Api, Ended, Job, deliver};
 use super::series::Correlator;
-use super::{Event, REQUESTS_MAX, Regarding};
+use super::{Event, REQUESTS_MAX, Regarding, seed};
 use crate::ApiError;
 use berth_api::Time;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -64,13 +63,6 @@ pub(super) async fn run(
         }
     }
     losses.tell();
-}
-
-/// Processes that fail together are not to come back together.
-fn seed(instance: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    instance.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The objects about which something is being sent, each with what waits behind that. How many events wait in all is
