@@ -14,7 +14,7 @@ pub(super) fn profile(
     features: FeatureGates,
 ) -> Result<ProfileSpec, String> {
     let text = recorded.to_string();
-    let config = config::load(&text, "config", features, registry, |_| {})
+    let (config, _) = config::load(&text, "config", features, registry, |_| {})
         .map_err(|errors| format!("the configuration is refused: {errors}"))?;
     let mut spec = config
         .profile_specs()

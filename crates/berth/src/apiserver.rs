@@ -51,7 +51,7 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     )?;
     say!()?;
     say!("Ctrl-C stops it.")?;
-    let why = signal::stop_requested().await?;
+    let why = signal::stop_requested(signal::STOP_PATIENCE).await?;
     print::complain(format_args!("{why}, stopping"));
     let _ = tokio::time::timeout(signal::STOP_PATIENCE, plane.stop()).await;
     Ok(())

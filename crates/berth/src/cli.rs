@@ -1,9 +1,13 @@
 //! The command line.
 
+use crate::flags::{self, FlagValue, Flags, Level};
+use crate::logs::LogOptions;
 use berth_perf::core::Row;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::Faults;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -27,8 +31,81 @@ pub(crate) struct Cli {
 
 /// Reads the command line of a program of this name. Ends the process when it is wrong, or asks for help.
 pub(crate) fn parse(program: &'static str) -> Cli {
-    let matches = named(Cli::command(), program).get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let arguments = arguments(program, std::env::args_os().collect());
+    let mut command = named(Cli::command(), program);
+    let matches = command.clone().get_matches_from(arguments);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// A program of one of these names is a scheduler, whatever its first argument: so a manifest of kube-scheduler needs
+/// another image and no more.
+const SCHEDULER_NAMES: [&str; 2] = ["kube-scheduler", "berth-scheduler"];
+
+/// The arguments as they are read: under the name of a scheduler they are its flags, whose names may have underscores.
+fn arguments(program: &str, mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if SCHEDULER_NAMES.contains(&program) && !arguments.is_empty() {
+        arguments.insert(1, "scheduler".into());
+    }
+    if arguments
+        .get(1)
+        .is_some_and(|command| command == "scheduler")
+    {
+        for argument in &mut arguments[2..] {
+            if let Some(text) = argument.to_str() {
+                *argument = flags::normalized(text).into_owned().into();
+            }
+        }
+    }
+    arguments
+}
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Self::read(matches)
+            .map_err(|e| clap::Error::raw(ErrorKind::ValueValidation, format!("{e}\n")))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Flags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        flags::add_to(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        flags::add_to(command)
+    }
+}
+
+impl FlagValue for EvaluatorArg {
+    const TYPE: &'static str = "KIND";
+
+    fn read(texts: &[&str]) -> Result<Self, String> {
+        let text = texts.last().copied().unwrap_or_default();
+        Self::from_str(text, false).map_err(|_| "must be plain or incremental".to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+impl Cli {
+    /// How to log while the command runs.
+    pub(crate) fn log_options(&self) -> LogOptions {
+        match &self.command {
+            Command::Scheduler(flags) => LogOptions::of_flags(&flags.logs),
+            Command::Up(UpArgs { v, .. }) | Command::Apiserver(ApiserverArgs { v, .. }) => {
+                LogOptions::console(v.map(Level))
+            }
+            _ => LogOptions::console(None),
+        }
+    }
 }
 
 /// The command as a program of this name has it: its examples can be copied.
@@ -55,8 +132,11 @@ pub(crate) enum Command {
     #[command(after_help = "Example: berth apiserver --listen 127.0.0.1:7443 --controllers off")]
     Apiserver(ApiserverArgs),
     /// Start only the scheduler, on any cluster
-    #[command(after_help = "Example: berth scheduler --kubeconfig ~/.kube/config")]
-    Scheduler(SchedulerArgs),
+    #[command(
+        after_help = "Example: berth scheduler --config scheduler.yaml -v=2\n         \
+                      berth scheduler --config scheduler.yaml --check"
+    )]
+    Scheduler(Box<Flags>),
     /// Replay recorded answers of the real components
     #[command(
         after_help = "Example: berth conformance decisions conformance/vectors/decisions.jsonl.gz"
@@ -120,6 +200,9 @@ pub(crate) struct UpArgs {
     /// Address for the scheduler's /healthz and /metrics; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10251")]
     pub(crate) metrics: SocketAddr,
+    /// Log with this verbosity; warnings and errors only when it is not set
+    #[arg(short, long, value_name = "LEVEL")]
+    pub(crate) v: Option<u8>,
 }
 
 /// `berth apiserver`.
@@ -137,6 +220,9 @@ pub(crate) struct ApiserverArgs {
     /// Address for plain /healthz and /metrics, on loopback; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10252")]
     pub(crate) metrics: SocketAddr,
+    /// Log with this verbosity; warnings and errors only when it is not set
+    #[arg(short, long, value_name = "LEVEL")]
+    pub(crate) v: Option<u8>,
 }
 
 /// Options of the scheduling core.
@@ -172,23 +258,6 @@ impl From<EvaluatorArg> for EvaluatorKind {
             EvaluatorArg::Incremental => Self::Incremental,
         }
     }
-}
-
-/// `berth scheduler`.
-#[derive(Debug, Args)]
-pub(crate) struct SchedulerArgs {
-    /// The kubeconfig of the cluster; without one KUBECONFIG, ~/.kube/config and the pod's service account are tried
-    #[arg(long, value_name = "PATH")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// The address of the API server, replacing the kubeconfig's
-    #[arg(long, value_name = "URL")]
-    pub(crate) master: Option<String>,
-    /// Options of the scheduler.
-    #[command(flatten)]
-    pub(crate) core: CoreArgs,
-    /// Address for /healthz and /metrics; port 0 takes a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10251")]
-    pub(crate) metrics: SocketAddr,
 }
 
 /// Which recorded answers.

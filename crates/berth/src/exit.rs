@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     /// Something outside is not as needed: a busy port, a file that cannot be written, a cluster out of reach.
     /// Exit code 3.
     Environment(String),
+    /// The leader lease was lost. Exit code 1, as of kube-scheduler.
+    LeaseLost,
     /// Nobody reads what is printed any more. Exit code 141, as of a program that a broken pipe ends.
     Unread,
 }
@@ -33,6 +35,10 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Check => ExitCode::from(1),
+            Self::LeaseLost => {
+                tracing::error!("leader election lost");
+                ExitCode::from(1)
+            }
             Self::Unread => ExitCode::from(141),
             Self::Usage(text) => {
                 print::complain(text);

@@ -12,12 +12,15 @@ mod cli;
 mod conformance;
 mod control_plane;
 mod exit;
+mod flags;
+mod logs;
 mod manifest;
 mod perf;
 mod print;
 mod runner;
 mod scheduler;
 mod serve;
+mod settings;
 mod signal;
 mod simulate;
 mod up;
@@ -27,9 +30,7 @@ use berth_framework::registry::{
 };
 use cli::Command;
 use exit::Failure;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 /// The command, with the plugins that a configuration may name.
 #[derive(Debug, Clone)]
@@ -67,29 +68,21 @@ impl Berth {
     /// Does what the command line says and returns the exit code.
     pub fn main(self) -> ExitCode {
         let cli = cli::parse(print::program());
-        tracing_subscriber::fmt()
-            .with_env_filter(
-                // The client library repeats as errors what we tell as warnings.
-                EnvFilter::try_from_env("BERTH_LOG")
-                    .unwrap_or_else(|_| EnvFilter::new("warn,kube_client=off")),
-            )
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr)
-            // Where nobody reads the log, nobody would read of that either.
-            .log_internal_errors(false)
-            .init();
+        logs::init(cli.log_options());
         let result = match cli.command {
             Command::Up(args) => run(up::run(args, self.registry)),
-            Command::Scheduler(args) => run(scheduler::run(args, self.registry)),
+            Command::Scheduler(args) => run(scheduler::run(*args, self.registry)),
             Command::Apiserver(args) => run(apiserver::run(args)),
             Command::Conformance(args) => conformance::run(&args),
             Command::Perf(args) => perf::run(&args),
             Command::Simulate(args) => simulate::run(&args),
         };
-        match result {
+        let code = match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => failure.report(),
-        }
+        };
+        logs::flush();
+        code
     }
 }
 

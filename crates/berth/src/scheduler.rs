@@ -1,64 +1,134 @@
 //! `berth scheduler`: only the scheduler, on any cluster. Also the half of `berth up` that schedules.
 
-use crate::cli::{CoreArgs, SchedulerArgs};
+use crate::cli::CoreArgs;
 use crate::exit::Failure;
+use crate::flags::{Flags, VersionFlag};
 use crate::print::{self, say};
-use crate::runner::{RunOptions, Runner, Webhooks};
+use crate::runner::{Clients, RunOptions, Runner, Webhooks, hostname};
+use crate::settings::{self, KUBERNETES_VERSION, Settings};
 use crate::{serve, signal};
+use berth_client::election::{self, Election, ElectionOptions, Leadership, LeaseLock};
+use berth_client::events::{Event, Regarding, now};
+use berth_client::limit::RateLimit;
 use berth_client::{ConnectOptions, connect};
-use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
-use berth_scheduler::config::{self, Config};
-use std::net::SocketAddr;
+use berth_scheduler::config::{Config, LeaderElection};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::net::TcpListener;
 
 /// What the API server's logs call us.
 fn user_agent() -> String {
     format!("berth-scheduler/{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Runs until asked to stop.
+/// Does what the flags say: runs until asked to stop, or only prints, writes or checks.
 ///
 /// # Errors
-/// When something cannot be had at the start, or the core has ended by itself.
-pub(crate) async fn run(args: SchedulerArgs, registry: Registry) -> Result<(), Failure> {
-    let options = options(&args.core, registry).await?;
-    let listener = serve::bind(args.metrics).await?;
-    // The command line goes before the configuration.
-    let named = &options.config.client_connection.kubeconfig;
-    let kubeconfig = args
-        .kubeconfig
-        .or_else(|| (!named.is_empty()).then(|| PathBuf::from(named)));
-    let mut scheduling = Scheduling::start(kubeconfig, args.master, &options, listener).await?;
+/// When something cannot be had at the start, the leader lease is lost, or the core has ended by itself.
+pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure> {
+    if let VersionFlag::Print | VersionFlag::PrintRaw = flags.global.version.value {
+        return print_version(&flags.global.version.value);
+    }
+    let settings = Settings::resolve(&flags, &registry)?;
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
+    if let Some(path) = &flags.misc.write_config_to.value {
+        return write_config(&settings.config, path);
+    }
+    let options = options(settings, &flags, registry).await?;
+    if flags.berth.check.value {
+        return say!("the flags and the configuration are valid");
+    }
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        kubernetes = KUBERNETES_VERSION,
+        "starting the Berth scheduler"
+    );
+    tracing::debug!(
+        v = 1,
+        config = options.config.to_yaml(),
+        "using component config"
+    );
+    let listener = serve::bind(flags.berth.metrics.value).await?;
+    let metrics = serve::address(&listener)?;
+    let mut scheduling = Scheduling::start(&options, &flags.misc.master.value).await?;
+    tokio::spawn(serve::serve(listener, Arc::new(scheduling.runner.probe())));
     say!("scheduling  {}", scheduling.server)?;
-    say!("metrics     http://{}/metrics", scheduling.metrics)?;
+    say!("metrics     http://{metrics}/metrics")?;
     say!()?;
     say!("Ctrl-C stops it.")?;
     let why = tokio::select! {
-        why = signal::stop_requested() => why?,
-        () = scheduling.runner.ended() => return Err(ended()),
+        why = signal::stop_requested(signal::SCHEDULER_STOP_PATIENCE) => why?,
+        failure = scheduling.failed() => return Err(failure),
     };
     print::complain(format_args!("{why}, stopping"));
-    let _ = tokio::time::timeout(signal::STOP_PATIENCE, scheduling.runner.stop()).await;
+    let stopping = tokio::time::timeout(signal::SCHEDULER_STOP_PATIENCE, scheduling.stop());
+    let _ = stopping.await;
     Ok(())
 }
 
-/// Reads the options of the core.
+fn print_version(flag: &VersionFlag) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    match flag {
+        VersionFlag::PrintRaw => say!(
+            "berth.Info{{Version:\"v{version}\", Kubernetes:\"{KUBERNETES_VERSION}\", Platform:\"{}/{}\"}}",
+            std::env::consts::OS,
+            std::env::consts::ARCH
+        ),
+        _ => say!("Berth v{version} (behaves as Kubernetes v{KUBERNETES_VERSION})"),
+    }
+}
+
+fn write_config(config: &Config, path: &Path) -> Result<(), Failure> {
+    std::fs::write(path, config.to_yaml()).map_err(|e| {
+        Failure::Environment(format!(
+            "failed to write the configuration to {}: {e}",
+            path.display()
+        ))
+    })?;
+    tracing::info!(file = %path.display(), "wrote configuration");
+    Ok(())
+}
+
+/// The options of the core.
+async fn options(
+    settings: Settings,
+    flags: &Flags,
+    registry: Registry,
+) -> Result<RunOptions, Failure> {
+    let Settings {
+        config,
+        pod_max_in_unschedulable_pods_duration,
+        ..
+    } = settings;
+    let webhooks = Webhooks::new(&config.extenders, &user_agent()).await?;
+    Ok(RunOptions {
+        config,
+        pod_max_in_unschedulable_pods_duration,
+        seed: flags.berth.seed.value.unwrap_or_else(drawn_seed),
+        evaluator: flags.berth.evaluator.value.into(),
+        registry,
+        webhooks,
+    })
+}
+
+/// The options of the core of `berth up`, which is alone and needs no leader election.
 ///
 /// # Errors
 /// Lists everything that cannot be as wanted: gates, the configuration, the certificates of extenders.
-pub(crate) async fn options(args: &CoreArgs, registry: Registry) -> Result<RunOptions, Failure> {
-    let features = FeatureGates::parse(&args.feature_gates).map_err(|errors| {
-        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        Failure::Usage(format!("--feature-gates: {}", errors.join("; ")))
-    })?;
-    let seed = args.seed.unwrap_or_else(|| {
-        u64::try_from(berth_client::events::now().as_nanos()).unwrap_or_default()
-    });
-    let config = match &args.config {
-        Some(path) => read_config(path, features, &registry)?,
+pub(crate) async fn options_of_up(
+    args: &CoreArgs,
+    registry: Registry,
+) -> Result<RunOptions, Failure> {
+    let mut warnings = Vec::new();
+    let features = settings::parse_gates(&args.feature_gates, &mut warnings)?;
+    let mut config = match &args.config {
+        Some(path) => {
+            let (config, more) = settings::read_config(path, features, &registry, |_| {})?;
+            warnings.extend(more);
+            config
+        }
         None => {
             let config = Config::new(features);
             config
@@ -67,73 +137,167 @@ pub(crate) async fn options(args: &CoreArgs, registry: Registry) -> Result<RunOp
             config
         }
     };
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    config.leader_election.leader_elect = false;
     let webhooks = Webhooks::new(&config.extenders, &user_agent()).await?;
     Ok(RunOptions {
         config,
-        seed,
+        pod_max_in_unschedulable_pods_duration: berth_scheduler::SchedulerOptions::default()
+            .pod_max_in_unschedulable_pods_duration,
+        seed: args.seed.unwrap_or_else(drawn_seed),
         evaluator: args.evaluator.into(),
         registry,
         webhooks,
     })
 }
 
-/// Reads a configuration file and checks all of it, the plugins' arguments too.
-fn read_config(
-    path: &Path,
-    features: FeatureGates,
-    registry: &Registry,
-) -> Result<Config, Failure> {
-    let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        Failure::Usage(format!(
-            "failed to read configuration {shown}: {e}; give another file with --config FILE"
-        ))
-    })?;
-    config::load(&text, &shown, features, registry, |_| {}).map_err(Failure::usage)
+fn drawn_seed() -> u64 {
+    u64::try_from(now().as_nanos()).unwrap_or_default()
 }
 
-/// A scheduler that runs, with its metrics served.
+/// A scheduler that runs, or stands by.
 pub(crate) struct Scheduling {
     /// The scheduler.
     pub(crate) runner: Runner,
     /// The API server's address.
     pub(crate) server: String,
-    /// Where the metrics are.
-    pub(crate) metrics: SocketAddr,
+    election: Option<Election>,
+    /// What is said of the election's lease: its namespace and name, and who says so.
+    lease: LeaseName,
+}
+
+/// The lease of an election.
+struct LeaseName {
+    namespace: String,
+    name: String,
+    /// The scheduler name of the first profile.
+    reported_by: String,
 }
 
 impl Scheduling {
-    /// Connects and starts.
+    /// Connects and starts. `master` replaces the server of the kubeconfig unless it is empty.
     ///
     /// # Errors
     /// When there is no usable kubeconfig.
-    pub(crate) async fn start(
-        kubeconfig: Option<PathBuf>,
-        server: Option<String>,
-        options: &RunOptions,
-        listener: TcpListener,
-    ) -> Result<Self, Failure> {
+    pub(crate) async fn start(options: &RunOptions, master: &str) -> Result<Self, Failure> {
+        let config = &options.config;
+        let connection = &config.client_connection;
+        let path = &connection.kubeconfig;
         let transport = connect(&ConnectOptions {
-            kubeconfig,
-            server,
+            kubeconfig: (!path.is_empty()).then(|| PathBuf::from(path)),
+            server: (!master.is_empty()).then(|| master.to_owned()),
             user_agent: user_agent(),
         })
         .await
         .map_err(Failure::environment)?;
-        let metrics = serve::address(&listener)?;
-        let runner = Runner::start(&transport, options)?;
-        tokio::spawn(serve::serve(listener, Arc::new(runner.probe())));
+        let limit = || RateLimit::new(connection.qps, connection.burst);
+        let election = config.leader_election.leader_elect.then(|| {
+            let election = &config.leader_election;
+            let (namespace, name) = (&election.resource_namespace, &election.resource_name);
+            let lock = LeaseLock::new(transport.clone(), namespace.clone(), name.clone());
+            Election::start(lock, candidate(election))
+        });
+        let mut api = transport.clone().limited(limit());
+        if let Some(election) = &election {
+            api = api.fenced(election.fence.clone());
+        }
+        let clients = Clients {
+            api,
+            events: transport.clone().limited(limit()),
+        };
+        let mut runner = Runner::start(clients, options)?;
+        match &election {
+            None => {
+                runner.watch();
+                runner.lead().await;
+            }
+            Some(_) if config.delay_cache_until_active => {}
+            Some(_) => runner.watch(),
+        }
         Ok(Self {
             runner,
             server: transport.server().to_owned(),
-            metrics,
+            election,
+            lease: LeaseName {
+                namespace: config.leader_election.resource_namespace.clone(),
+                name: config.leader_election.resource_name.clone(),
+                reported_by: config.profiles[0].scheduler_name.clone(),
+            },
         })
+    }
+
+    /// Schedules when this process becomes the leader. Resolves when it cannot go on.
+    pub(crate) async fn failed(&mut self) -> Failure {
+        if let Some(election) = &mut self.election {
+            let status = &mut election.status;
+            tokio::select! {
+                decided = election::decided(status) => {
+                    if decided != Leadership::Leading {
+                        return Failure::LeaseLost;
+                    }
+                }
+                () = self.runner.ended() => return ended(),
+            }
+            self.runner.watch();
+            self.runner.lead().await;
+            self.runner
+                .publisher()
+                .publish(became_leader(&self.lease, &status.borrow().leader), now());
+            tokio::select! {
+                _ = status.wait_for(|status| status.leadership != Leadership::Leading) => {
+                    return Failure::LeaseLost;
+                }
+                () = self.runner.ended() => return ended(),
+            }
+        }
+        self.runner.ended().await;
+        ended()
+    }
+
+    /// Stops scheduling, then gives the lease back.
+    pub(crate) async fn stop(self) {
+        if let Some(election) = &self.election {
+            election.fence.close();
+        }
+        self.runner.stop().await;
+        if let Some(election) = self.election {
+            election.release().await;
+        }
+    }
+}
+
+fn candidate(election: &LeaderElection) -> ElectionOptions {
+    ElectionOptions {
+        identity: election::identity(&hostname()),
+        lease_duration: election.lease_duration.as_duration(),
+        renew_deadline: election.renew_deadline.as_duration(),
+        retry_period: election.retry_period.as_duration(),
+    }
+}
+
+/// The event that this process leads now.
+fn became_leader(lease: &LeaseName, identity: &str) -> Event {
+    Event {
+        regarding: Regarding {
+            api_version: "coordination.k8s.io/v1",
+            kind: "Lease",
+            namespace: lease.namespace.as_str().into(),
+            name: lease.name.as_str().into(),
+            uid: "".into(),
+        },
+        kind: "Normal",
+        reason: "LeaderElection".into(),
+        action: "LeaderElection".into(),
+        note: format!("{identity} became leader"),
+        reporting_controller: lease.reported_by.as_str().into(),
     }
 }
 
 /// The core has ended without being asked to.
-pub(crate) fn ended() -> Failure {
+fn ended() -> Failure {
     Failure::Environment(
-        "the scheduler has ended unexpectedly, which is a bug; what it said is above, please report it".to_owned(),
+        "the scheduler has ended unexpectedly, which is a bug; the log above says more, please report it".to_owned(),
     )
 }

@@ -5,17 +5,19 @@ use std::time::Duration;
 
 /// How long a clean stop may take before what is left over is not waited for any more.
 pub(crate) const STOP_PATIENCE: Duration = Duration::from_millis(1_500);
-/// The process ends this long after it was asked to, whatever still runs: a blocked thread, memory being given back.
-const END_AFTER: Duration = Duration::from_millis(1_600);
+/// The same for a scheduler of a real cluster, which gives back its lease over a network that may be slow.
+pub(crate) const SCHEDULER_STOP_PATIENCE: Duration = Duration::from_secs(8);
+/// The process ends this long after its patience has, whatever still runs: a blocked thread, memory being freed.
+const END_AFTER: Duration = Duration::from_millis(100);
 
-/// Resolves when somebody asks the process to stop, which then ends within two seconds.
+/// Resolves when the process is asked to stop. It then ends within `patience` and a moment.
 ///
 /// # Errors
-/// When the signals cannot be heard.
-pub(crate) async fn stop_requested() -> Result<&'static str, Failure> {
+/// When signals cannot be received.
+pub(crate) async fn stop_requested(patience: Duration) -> Result<&'static str, Failure> {
     let why = signalled().await?;
-    std::thread::spawn(|| {
-        std::thread::sleep(END_AFTER);
+    std::thread::spawn(move || {
+        std::thread::sleep(patience + END_AFTER);
         std::process::exit(0);
     });
     Ok(why)

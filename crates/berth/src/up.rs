@@ -7,6 +7,7 @@ use crate::print::{self, program, say};
 use crate::scheduler::{self, Scheduling};
 use crate::{apply, manifest, serve, signal};
 use berth_framework::registry::Registry;
+use std::sync::Arc;
 
 /// Runs until asked to stop.
 ///
@@ -15,7 +16,7 @@ use berth_framework::registry::Registry;
 pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure> {
     // Everything that can be wrong with the input is found before anything is started.
     let documents = manifest::read_all(&args.files)?;
-    let core = scheduler::options(&args.core, registry).await?;
+    let mut core = scheduler::options_of_up(&args.core, registry).await?;
     let listener = serve::bind(args.metrics).await?;
     let nodes = args.control_plane.nodes.unwrap_or(NODES_DEFAULT);
     let plane = ControlPlane::start(
@@ -28,15 +29,16 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     )
     .await?;
     let kubeconfig = &args.control_plane.kubeconfig;
-    let mut scheduling = Scheduling::start(Some(kubeconfig.clone()), None, &core, listener).await?;
+    let connection = &mut core.config.client_connection;
+    connection.kubeconfig = kubeconfig.display().to_string();
+    let metrics = serve::address(&listener)?;
+    let mut scheduling = Scheduling::start(&core, "").await?;
+    tokio::spawn(serve::serve(listener, Arc::new(scheduling.runner.probe())));
     let applied = apply::apply(&*plane.server().api(), &documents)?;
 
     say!("API server  {}", plane.server().url())?;
     say!("nodes       {nodes}, simulated")?;
-    say!(
-        "scheduler   metrics at http://{}/metrics",
-        scheduling.metrics
-    )?;
+    say!("scheduler   metrics at http://{metrics}/metrics")?;
     say!(
         "storage     in memory: everything is gone when {} stops",
         program()
@@ -55,12 +57,12 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     say!("Ctrl-C stops everything.")?;
 
     let why = tokio::select! {
-        why = signal::stop_requested() => why?,
-        () = scheduling.runner.ended() => return Err(scheduler::ended()),
+        why = signal::stop_requested(signal::STOP_PATIENCE) => why?,
+        failure = scheduling.failed() => return Err(failure),
     };
     print::complain(format_args!("{why}, stopping"));
     let stop = async {
-        scheduling.runner.stop().await;
+        scheduling.stop().await;
         plane.stop().await;
     };
     let _ = tokio::time::timeout(signal::STOP_PATIENCE, stop).await;

@@ -185,7 +185,7 @@ fn clear_patch(pod: &PodRef, nominated_node: Option<&Str>, now: Time) -> Value {
 fn told(error: &ApiError) -> CallError {
     let kind = match error {
         ApiError::Timeout { .. } => CallErrorKind::Timeout,
-        ApiError::Transport(_) => CallErrorKind::Unavailable,
+        ApiError::Transport(_) | ApiError::NotLeading => CallErrorKind::Unavailable,
         ApiError::Decode { .. } => CallErrorKind::Refused,
         // Whoever has the name now is another one: what the call is about is gone.
         ApiError::Status {

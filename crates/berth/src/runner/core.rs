@@ -4,9 +4,11 @@ use super::{Input, calls, feed};
 use berth_api::Kind;
 use berth_client::Transport;
 use berth_client::events::{self, Event, EventPublisher, Regarding};
-use berth_framework::call::EventKind;
+use berth_framework::call::{ApiCall, CallId, EventKind};
+use berth_framework::stage::{Job, JobId};
 use berth_scheduler::{ClusterChange, LogLevel, Outcome, Outputs, Scheduler};
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,6 +27,8 @@ pub(super) struct Edge {
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) runtime: Handle,
     pub(super) ready: Arc<AtomicBool>,
+    /// Every call in flight holds a copy.
+    pub(super) call_alive: mpsc::Sender<Infallible>,
 }
 
 /// Runs the core until it is stopped.
@@ -40,6 +44,7 @@ pub(super) fn run(mut scheduler: Scheduler, inputs: mpsc::Receiver<Input>, edge:
                 scheduler,
                 inputs,
                 edge,
+                is_leading: false,
             };
             runtime.block_on(core.run());
         }
@@ -54,6 +59,8 @@ struct Core {
     /// The kinds that have not been listed yet. Nothing is scheduled before all are: a decision made without
     /// knowing every pod would overcommit.
     missing: BTreeSet<Kind>,
+    /// A standby takes in every change, so that it can schedule at once, and does nothing else.
+    is_leading: bool,
 }
 
 /// Whether to go on.
@@ -68,6 +75,12 @@ impl Core {
         loop {
             if self.take_waiting() == Next::Stop {
                 return;
+            }
+            if !self.is_leading {
+                if self.stand_by().await == Next::Stop {
+                    return;
+                }
+                continue;
             }
             let now = events::now();
             let idle = if self.has_pod_to_try() {
@@ -86,6 +99,24 @@ impl Core {
 
     fn has_pod_to_try(&self) -> bool {
         self.missing.is_empty() && self.scheduler.has_pod_to_try()
+    }
+
+    /// Waits for the next input.
+    async fn stand_by(&mut self) -> Next {
+        match self.inputs.recv().await {
+            Some(input) => self.take(input),
+            None => Next::Stop,
+        }
+    }
+
+    /// Becomes the leader.
+    fn lead(&mut self, now: berth_api::Time) {
+        if std::mem::replace(&mut self.is_leading, true) {
+            return;
+        }
+        // What was noted meanwhile about pods was for the leader of that time to publish.
+        let Outputs { calls, jobs, .. } = self.scheduler.take_outputs(now);
+        self.carry_out(calls, jobs);
     }
 
     /// Takes in what waits, up to a limit.
@@ -132,7 +163,8 @@ impl Core {
             }
             Input::Call(id, answer) => self.scheduler.complete(id, answer, now),
             Input::Job(id, result) => self.scheduler.job_done(id, result, now),
-            // Nobody is hurt when the one who asked has gone.
+            Input::Lead => self.lead(now),
+            // It does not matter when the answer is not wanted any more.
             Input::Metrics(answer) => drop(answer.send(self.scheduler.metrics().render())),
             Input::Stop => {
                 self.scheduler.close(now);
@@ -140,6 +172,25 @@ impl Core {
             }
         }
         Next::GoOn
+    }
+
+    fn carry_out(&self, calls: Vec<(CallId, ApiCall)>, jobs: Vec<(JobId, Job)>) {
+        for (id, call) in calls {
+            let (transport, inputs) = (self.edge.transport.clone(), self.edge.inputs.clone());
+            let alive = self.edge.call_alive.clone();
+            self.edge.runtime.spawn(async move {
+                let answer = calls::execute(&transport, &call, events::now()).await;
+                drop(alive);
+                // When the core has stopped, the answer is not wanted any more.
+                let _ = inputs.send(Input::Call(id, answer)).await;
+            });
+        }
+        for (id, job) in jobs {
+            let inputs = self.edge.inputs.clone();
+            self.edge.runtime.spawn(async move {
+                let _ = inputs.send(Input::Job(id, job.await)).await;
+            });
+        }
     }
 
     fn hand_on(&mut self, now: berth_api::Time) {
@@ -150,20 +201,7 @@ impl Core {
             log,
             dropped,
         } = self.scheduler.take_outputs(now);
-        for (id, call) in calls {
-            let (transport, inputs) = (self.edge.transport.clone(), self.edge.inputs.clone());
-            self.edge.runtime.spawn(async move {
-                let answer = calls::execute(&transport, &call, events::now()).await;
-                // The core has stopped: nobody wants to know any more.
-                let _ = inputs.send(Input::Call(id, answer)).await;
-            });
-        }
-        for (id, job) in jobs {
-            let inputs = self.edge.inputs.clone();
-            self.edge.runtime.spawn(async move {
-                let _ = inputs.send(Input::Job(id, job.await)).await;
-            });
-        }
+        self.carry_out(calls, jobs);
         for event in events {
             let pod = event.event.regarding;
             let told = Event {

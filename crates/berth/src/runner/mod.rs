@@ -11,13 +11,17 @@ mod feed;
 pub(crate) use extenders::Webhooks;
 
 use crate::exit::Failure;
+use berth_api::Kind;
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher, Publishing};
+use berth_client::extender::raw::RawObjects;
 use berth_framework::registry::Registry;
 use berth_framework::{call::CallAnswer, call::CallId, stage::JobId, stage::JobResult};
 use berth_scheduler::config::Config;
 use berth_scheduler::evaluator::{EvaluatorKind, Stopwatch};
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,10 +30,12 @@ use tokio::task::JoinHandle;
 
 /// How many inputs may wait for the core. Whoever brings more waits.
 const INPUTS_MAX: usize = 8 * 1024;
-/// How long anybody waits for the core to answer a question.
+/// How long a question to the core may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long events that are not published yet may hold up the end.
+/// How long the end waits for events that are not published yet.
 const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the end waits for API calls in flight.
+const CALLS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What comes into the core.
 enum Input {
@@ -39,8 +45,10 @@ enum Input {
     Call(CallId, CallAnswer),
     /// A job has ended.
     Job(JobId, JobResult),
-    /// Somebody wants the metrics.
+    /// The metrics are wanted.
     Metrics(oneshot::Sender<String>),
+    /// From now on pods are scheduled.
+    Lead,
     /// It is over.
     Stop,
 }
@@ -50,31 +58,48 @@ enum Input {
 pub(crate) struct RunOptions {
     /// Profiles, backoffs, feature gates and the rest of the configuration.
     pub(crate) config: Config,
+    /// How long a pod stays unschedulable before it is tried again without an event.
+    pub(crate) pod_max_in_unschedulable_pods_duration: Duration,
     /// The seed of every random choice.
     pub(crate) seed: u64,
     /// Which evaluator decides.
     pub(crate) evaluator: EvaluatorKind,
     /// The plugins that a profile may name.
     pub(crate) registry: Registry,
-    /// Who takes part beside the plugins.
+    /// The extenders.
     pub(crate) webhooks: Webhooks,
 }
 
-/// A scheduler that runs.
+/// The connections of a scheduler: to the same server, each with its own limit on requests.
+#[derive(Clone)]
+pub(crate) struct Clients {
+    /// For lists, watches and everything that scheduling writes.
+    pub(crate) api: Transport,
+    /// For events.
+    pub(crate) events: Transport,
+}
+
+/// A scheduler that runs. It watches the cluster after [`Runner::watch`] and schedules after [`Runner::lead`].
 pub(crate) struct Runner {
     inputs: mpsc::Sender<Input>,
     ready: Arc<AtomicBool>,
+    api: Transport,
+    kinds: BTreeSet<Kind>,
+    raw: Arc<RawObjects>,
     watches: Vec<JoinHandle<()>>,
+    publisher: EventPublisher,
     publishing: Publishing,
     ended: oneshot::Receiver<()>,
+    /// Ends with the last call in flight.
+    calls: mpsc::Receiver<Infallible>,
 }
 
 impl Runner {
-    /// Starts everything within the current runtime.
+    /// Starts everything within the current runtime, except watching and scheduling.
     ///
     /// # Errors
     /// When the profiles are wrong or no thread can be had.
-    pub(crate) fn start(transport: &Transport, options: &RunOptions) -> Result<Self, Failure> {
+    pub(crate) fn start(clients: Clients, options: &RunOptions) -> Result<Self, Failure> {
         let mut core = SchedulerOptions {
             seed: options.seed,
             evaluator: options.evaluator,
@@ -83,18 +108,22 @@ impl Runner {
             ..SchedulerOptions::default()
         };
         options.config.set_options(&mut core);
+        core.pod_max_in_unschedulable_pods_duration =
+            options.pod_max_in_unschedulable_pods_duration;
         let scheduler =
             Scheduler::new(core, &options.registry, events::now()).map_err(Failure::usage)?;
         let kinds = feed::kinds(&scheduler);
         let (inputs, queue) = mpsc::channel(INPUTS_MAX);
         let ready = Arc::new(AtomicBool::new(false));
-        let (publisher, publishing) = EventPublisher::start(transport.clone(), instance());
+        let (publisher, publishing) = EventPublisher::start(clients.events, hostname());
+        let (call_alive, calls) = mpsc::channel(1);
         let edge = core::Edge {
-            transport: transport.clone(),
-            publisher,
+            transport: clients.api.clone(),
+            publisher: publisher.clone(),
             inputs: inputs.clone(),
             runtime: tokio::runtime::Handle::current(),
             ready: Arc::clone(&ready),
+            call_alive,
         };
         let (end, ended) = oneshot::channel();
         std::thread::Builder::new()
@@ -107,14 +136,36 @@ impl Runner {
             .map_err(|e| {
                 Failure::Environment(format!("failed to start the scheduler's thread: {e}"))
             })?;
-        let watches = feed::start(transport, &kinds, &inputs, &options.webhooks.raw);
         Ok(Self {
             inputs,
             ready,
-            watches,
+            api: clients.api,
+            kinds,
+            raw: Arc::clone(&options.webhooks.raw),
+            watches: Vec::new(),
+            publisher,
             publishing,
             ended,
+            calls,
         })
+    }
+
+    /// Begins to watch the cluster. Further calls have no effect.
+    pub(crate) fn watch(&mut self) {
+        if self.watches.is_empty() {
+            self.watches = feed::start(&self.api, &self.kinds, &self.inputs, &self.raw);
+        }
+    }
+
+    /// Begins to schedule as soon as the whole cluster has been listed.
+    pub(crate) async fn lead(&self) {
+        // A core that has ended is noticed elsewhere.
+        let _ = self.inputs.send(Input::Lead).await;
+    }
+
+    /// Where events about other things than scheduling are published.
+    pub(crate) fn publisher(&self) -> &EventPublisher {
+        &self.publisher
     }
 
     /// What is asked from outside while the scheduler runs.
@@ -130,14 +181,15 @@ impl Runner {
         let _ = (&mut self.ended).await;
     }
 
-    /// Stops. Calls under way are not waited for: whoever schedules next finds out what became of them. Nobody would
-    /// find out about an event, so those that wait have a moment to be published.
-    pub(crate) async fn stop(self) {
+    /// Stops: no pod is tried and no call begun any more. Calls in flight and events that wait get a moment.
+    pub(crate) async fn stop(mut self) {
         for watch in &self.watches {
             watch.abort();
         }
         let _ = self.inputs.send(Input::Stop).await;
         let _ = self.ended.await;
+        let _ = tokio::time::timeout(CALLS_PATIENCE, self.calls.recv()).await;
+        drop(self.publisher);
         self.publishing.finish(EVENTS_PATIENCE).await;
     }
 }
@@ -179,8 +231,12 @@ impl Stopwatch for SinceStart {
     }
 }
 
-/// Tells this process from others that schedule the same cluster.
-fn instance() -> String {
-    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "berth".to_owned());
-    format!("{host}-{}", std::process::id())
+/// The name of this machine, or of the pod on it.
+pub(crate) fn hostname() -> String {
+    let named = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let named = named.ok().map(|name| name.trim().to_owned());
+    named
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "berth".to_owned())
 }

@@ -199,7 +199,7 @@ impl Cluster {
     pub(crate) fn scheduler(&self, args: &[&str]) -> Running {
         let mut command = Command::new(crate::BINARY);
         command
-            .args(["scheduler", "--kubeconfig"])
+            .args(["scheduler", "--leader-elect=false", "--kubeconfig"])
             .arg(self.kubeconfig())
             .args(args);
         let scheduler = Running::start(&mut command);

@@ -25,6 +25,7 @@ mod check;
 mod decode;
 mod error;
 mod extender;
+mod fields;
 mod profile;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ mod write;
 
 pub use error::{ConfigError, ConfigErrors};
 pub use extender::{Extender, ExtenderTls, ManagedResource};
+pub use fields::{FIELDS, Field};
 pub use profile::ProfileConfig;
 
 use crate::core::SchedulerOptions;
@@ -149,11 +151,11 @@ pub fn parse(
     source_name: &str,
     features: FeatureGates,
 ) -> Result<Config, ConfigErrors> {
-    read(text, source_name, features, None, |_| {})
+    read(text, source_name, features, None, |_| {}).map(|(config, _)| config)
 }
 
 /// Reads a configuration and checks all of it, the plugins and their arguments too. `adjust` may change it before
-/// it is validated: flags that go before the file.
+/// it is validated: flags that override the file. Returns a warning for each field that has no effect.
 ///
 /// # Errors
 /// Everything that is wrong with it.
@@ -163,7 +165,7 @@ pub fn load(
     features: FeatureGates,
     registry: &Registry,
     adjust: impl FnOnce(&mut Config),
-) -> Result<Config, ConfigErrors> {
+) -> Result<(Config, Vec<String>), ConfigErrors> {
     read(text, source_name, features, Some(registry), adjust)
 }
 
@@ -173,7 +175,7 @@ fn read(
     features: FeatureGates,
     registry: Option<&Registry>,
     adjust: impl FnOnce(&mut Config),
-) -> Result<Config, ConfigErrors> {
+) -> Result<(Config, Vec<String>), ConfigErrors> {
     let document = value::parse_text(text).map_err(|error| ConfigErrors {
         source_name: source_name.to_owned(),
         errors: vec![error],
@@ -183,11 +185,11 @@ fn read(
     // Without a configuration there is a problem.
     let mut config = match decode::decode(&document, features, &mut problems) {
         Some(config) => config,
-        None => return problems.or(source_name, Config::new(features)),
+        None => return problems.or(source_name, (Config::new(features), Vec::new())),
     };
     adjust(&mut config);
     config.find_problems(registry, &mut problems);
-    problems.or(source_name, config)
+    problems.or(source_name, (config, fields::warnings(&document)))
 }
 
 impl Config {

@@ -2,6 +2,7 @@
 
 mod arbitrary;
 mod extenders;
+mod fields;
 mod plugins;
 mod reading;
 mod validation;

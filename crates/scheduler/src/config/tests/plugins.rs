@@ -94,6 +94,7 @@ fn load_fields(fields: &Value) -> Result<Config, ConfigErrors> {
         &registry(),
         |_| {},
     )
+    .map(|(config, _)| config)
 }
 
 /// The weights of the Score plugins of the first profile, in order.

@@ -1,0 +1,197 @@
+//! The command line of `berth scheduler`: kube-scheduler's flags, and Berth's own.
+
+mod table;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub(crate) use table::{
+    DeprecatedFlags, FLAGS, FeatureFlags, Flags, LeaderElectionFlags, LogFlags,
+};
+pub(crate) use value::{FlagValue, Level, VModule, VersionFlag};
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::borrow::Cow;
+
+/// A value with its origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Given<T> {
+    /// The value that was given, or the default.
+    pub(crate) value: T,
+    /// Whether the flag was on the command line.
+    pub(crate) is_set: bool,
+}
+
+/// What giving a flag does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// What its help text says.
+    Works,
+    /// What its help text says, with a warning. Names the configuration field to use instead, if there is one.
+    Deprecated(&'static str),
+    /// Nothing beyond a warning, for this reason.
+    Ignored(&'static str),
+}
+
+/// A flag.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flag {
+    field: &'static str,
+    pub(crate) section: Section,
+    /// The name of its type; empty for booleans.
+    pub(crate) type_name: &'static str,
+    /// The default, as it would be given.
+    pub(crate) default: &'static str,
+    /// What giving it does.
+    pub(crate) effect: Effect,
+    /// What it is for.
+    pub(crate) help: &'static str,
+}
+
+impl Flag {
+    /// The name, without dashes.
+    pub(crate) fn name(&self) -> String {
+        self.field.replace('_', "-")
+    }
+
+    /// The warning when it is given; `None` when there is nothing to warn about.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let name = self.name();
+        // TEMPORARY until the HTTPS port is served.
+        if matches!(
+            self.section,
+            Section::SecureServing
+                | Section::Authentication
+                | Section::Authorization
+                | Section::Metrics
+        ) {
+            return Some(format!("flag --{name} has no effect yet: see --metrics"));
+        }
+        match self.effect {
+            Effect::Works => None,
+            Effect::Deprecated("") => Some(format!("flag --{name} is deprecated")),
+            Effect::Deprecated(field) => Some(format!(
+                "flag --{name} is deprecated; use {field} in the file of --config"
+            )),
+            Effect::Ignored(reason) => Some(format!("flag --{name} has no effect: {reason}")),
+        }
+    }
+
+    fn arg(&self) -> Arg {
+        let mut help = self.help.to_owned();
+        if let Effect::Deprecated(_) = self.effect {
+            help = format!("Deprecated. {help}");
+        }
+        if let Effect::Ignored(reason) = self.effect {
+            help = format!("No effect: {reason}. {help}");
+        }
+        if !matches!(self.default, "" | "false") {
+            help = format!("{help} [default: {}]", self.default);
+        }
+        let arg = Arg::new(self.field)
+            .long(self.name())
+            .action(ArgAction::Append)
+            .help(help)
+            .help_heading(self.section.title());
+        let arg = match self.field {
+            "v" => arg.short('v'),
+            _ => arg,
+        };
+        // `--flag` alone is true, and its value needs an equals sign.
+        if self.type_name.is_empty() || self.field == "version" {
+            arg.num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .value_name("BOOL")
+                .hide_possible_values(true)
+        } else {
+            arg.value_name(self.type_name).allow_hyphen_values(true)
+        }
+    }
+}
+
+/// A group of flags in the help text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Section {
+    Misc,
+    Berth,
+    SecureServing,
+    Authentication,
+    Authorization,
+    Deprecated,
+    LeaderElection,
+    FeatureGate,
+    Metrics,
+    Logs,
+    Global,
+}
+
+impl Section {
+    /// The headline.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Misc => "Misc flags",
+            Self::Berth => "Berth flags",
+            Self::SecureServing => "Secure serving flags",
+            Self::Authentication => "Authentication flags",
+            Self::Authorization => "Authorization flags",
+            Self::Deprecated => "Deprecated flags",
+            Self::LeaderElection => "Leader election flags",
+            Self::FeatureGate => "Feature gate flags",
+            Self::Metrics => "Metrics flags",
+            Self::Logs => "Logs flags",
+            Self::Global => "Global flags",
+        }
+    }
+}
+
+/// A flag has a value that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid argument {value:?} for --{flag}: {reason}")]
+pub(crate) struct FlagError {
+    flag: String,
+    value: String,
+    reason: String,
+}
+
+/// Adds the flags to a command.
+pub(crate) fn add_to(command: Command) -> Command {
+    command
+        .disable_version_flag(true)
+        .args(FLAGS.iter().map(Flag::arg))
+}
+
+/// Reads one flag.
+fn read<T: FlagValue>(
+    matches: &ArgMatches,
+    field: &str,
+    default: &str,
+) -> Result<Given<T>, FlagError> {
+    let given = matches.get_many::<String>(field);
+    let is_set = given.is_some();
+    let texts: Vec<&str> = match given {
+        Some(texts) => texts.map(String::as_str).collect(),
+        None => vec![default],
+    };
+    let value = T::read(&texts).map_err(|reason| FlagError {
+        flag: field.replace('_', "-"),
+        value: texts.join(","),
+        reason,
+    })?;
+    Ok(Given { value, is_set })
+}
+
+/// Underscores in the names of flags count as dashes, as in every Kubernetes component.
+pub(crate) fn normalized(argument: &str) -> Cow<'_, str> {
+    let Some(flag) = argument.strip_prefix("--") else {
+        return argument.into();
+    };
+    let (name, value) = match flag.find('=') {
+        Some(at) => flag.split_at(at),
+        None => (flag, ""),
+    };
+    if !name.contains('_') {
+        return argument.into();
+    }
+    format!("--{}{value}", name.replace('_', "-")).into()
+}

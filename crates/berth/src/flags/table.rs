@@ -1,0 +1,227 @@
+//! The flags of `berth scheduler`, in one table: type, default, effect and help text of each.
+//!
+//! All of kube-scheduler 1.36's are there, with its names, types and defaults, and a few of Berth's own. The table makes
+//! the command line, `/flagz` and `docs/flags.md`.
+
+use super::value::{
+    Bytes, Curves, GateList, LabelValues, Level, NamedCertKey, VModule, VersionFlag,
+};
+use super::{Effect, Flag, FlagError, Given, Section};
+use crate::cli::EvaluatorArg;
+use crate::flags::value::FlagValue;
+use crate::logs::LogFormat;
+use berth_api::GoDuration;
+use clap::ArgMatches;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+macro_rules! flags {
+    ($($group:ident: $section:ident $of:ident { $($field:ident: $type:ty = $default:literal, $effect:expr, $help:literal;)* })*) => {
+        $(
+            #[doc = concat!("The flags of the section ", stringify!($section), ".")]
+            #[derive(Debug, Clone)]
+            pub(crate) struct $of {
+                $(#[doc = $help] pub(crate) $field: Given<$type>,)*
+            }
+        )*
+
+        /// The flags as they were given.
+        #[derive(Debug, Clone)]
+        pub(crate) struct Flags {
+            $(pub(crate) $group: $of,)*
+        }
+
+        /// Every flag, in the order of the help text.
+        pub(crate) const FLAGS: &[Flag] = &[
+            $($(Flag {
+                field: stringify!($field),
+                section: Section::$section,
+                type_name: <$type as FlagValue>::TYPE,
+                default: $default,
+                effect: $effect,
+                help: $help,
+            },)*)*
+        ];
+
+        impl Flags {
+            /// Reads the flags that clap has found.
+            ///
+            /// # Errors
+            /// The first flag whose value cannot be read.
+            pub(crate) fn read(matches: &ArgMatches) -> Result<Self, FlagError> {
+                Ok(Self {
+                    $($group: $of {
+                        $($field: super::read(matches, stringify!($field), $default)?,)*
+                    },)*
+                })
+            }
+
+            /// Every flag with its value in kube-scheduler's notation, and whether it was given.
+            pub(crate) fn shown(&self) -> Vec<(&'static Flag, String, bool)> {
+                let values = [$($((self.$group.$field.value.show(), self.$group.$field.is_set),)*)*];
+                let flags = FLAGS.iter().zip(values);
+                flags.map(|(flag, (value, is_set))| (flag, value, is_set)).collect()
+            }
+        }
+    };
+}
+
+use Effect::{Deprecated, Ignored, Works};
+
+flags! {
+    misc: Misc MiscFlags {
+        config: Option<PathBuf> = "", Works,
+            "The path of a KubeSchedulerConfiguration file (kubescheduler.config.k8s.io/v1).";
+        master: String = "", Works,
+            "The address of the Kubernetes API server. Overrides the address in the kubeconfig.";
+        unsupported_kube_api_over_localhost: bool = "false",
+            Ignored("a flag of OpenShift's kube-scheduler; Berth uses the server of the kubeconfig"),
+            "Prefer an API server on localhost to a load balancer.";
+        write_config_to: Option<PathBuf> = "", Works,
+            "Write the complete configuration to this file and exit.";
+    }
+    berth: Berth BerthFlags {
+        check: bool = "false", Works,
+            "Check the flags and the configuration file, print every problem and exit. Nothing is contacted.";
+        evaluator: EvaluatorArg = "incremental", Works,
+            "How nodes are evaluated: node by node in kube-scheduler's order (plain), or the same decisions from kept answers (incremental).";
+        metrics: SocketAddr = "127.0.0.1:10251", Works,
+            "The address on which to serve /healthz and /metrics in plain HTTP, on loopback only. Port 0 takes a free one.";
+        seed: Option<u64> = "", Works,
+            "The seed of every random choice of the scheduler. A new one is drawn at each start when it is not set.";
+    }
+    serving: SecureServing ServingFlags {
+        bind_address: IpAddr = "0.0.0.0", Works,
+            "The IP address on which to serve HTTPS. 0.0.0.0 and :: stand for all interfaces and both IP families.";
+        cert_dir: String = "", Works,
+            "The directory of the serving certificate kube-scheduler.crt and its key kube-scheduler.key. A self-signed pair is written there when they do not exist. Ignored with --tls-cert-file.";
+        disable_http2_serving: bool = "false", Works,
+            "Serve HTTP/1.1 only.";
+        http2_max_streams_per_connection: u32 = "0", Works,
+            "The maximum number of streams of an HTTP/2 connection. 0 stands for 250.";
+        permit_address_sharing: bool = "false", Works,
+            "Bind the port with SO_REUSEADDR.";
+        permit_port_sharing: bool = "false", Works,
+            "Bind the port with SO_REUSEPORT, so that several processes can serve on it.";
+        secure_port: u16 = "10259", Works,
+            "The port on which to serve HTTPS with authentication and authorization. 0 disables serving.";
+        tls_cert_file: Option<PathBuf> = "", Works,
+            "A PEM file with the serving certificate, followed by its intermediate certificates. It is read again when it changes. Without it and --cert-dir, a self-signed certificate is kept in memory.";
+        tls_cipher_suites: Vec<String> = "", Works,
+            "The TLS 1.2 cipher suites to offer, by their IANA names. All secure ones are offered when it is not set. TLS 1.3 suites are always offered.";
+        tls_curve_preferences: Curves = "", Works,
+            "The key exchange groups to offer, by their IANA numbers: 23 (P-256), 24 (P-384), 29 (X25519).";
+        tls_min_version: String = "", Works,
+            "The minimum TLS version: VersionTLS12 (the default) or VersionTLS13.";
+        tls_private_key_file: Option<PathBuf> = "", Works,
+            "A PEM file with the private key of --tls-cert-file.";
+        tls_sni_cert_key: Vec<NamedCertKey> = "", Works,
+            "A certificate and its key for some server names, as cert.pem,key.pem:name,*.domain. May be repeated. Without names, those in the certificate count.";
+    }
+    authentication: Authentication AuthenticationFlags {
+        authentication_kubeconfig: Option<PathBuf> = "", Works,
+            "A kubeconfig with which to create TokenReviews and to look up the cluster's client CA. Without it, and outside of a pod, requests with tokens are rejected.";
+        authentication_skip_lookup: bool = "false", Works,
+            "Do not look up the cluster's client CA in the ConfigMap kube-system/extension-apiserver-authentication.";
+        authentication_token_webhook_cache_ttl: GoDuration = "10s", Works,
+            "How long the answer of a TokenReview is cached.";
+        authentication_tolerate_lookup_failure: bool = "true", Works,
+            "Start although the cluster's client CA cannot be looked up. Client certificates are not accepted then.";
+        client_ca_file: Option<PathBuf> = "", Works,
+            "A PEM file with certificate authorities. A client certificate signed by one of them authenticates its common name.";
+        requestheader_allowed_names: Vec<String> = "", Works,
+            "The common names of client certificates of proxies that may name the user in headers. Any name is allowed when it is not set.";
+        requestheader_client_ca_file: Option<PathBuf> = "", Works,
+            "A PEM file with the certificate authorities of proxies that may name the user in headers.";
+        requestheader_extra_headers_prefix: Vec<String> = "x-remote-extra-", Works,
+            "The prefixes of the headers in which a proxy names further attributes of the user.";
+        requestheader_group_headers: Vec<String> = "x-remote-group", Works,
+            "The headers in which a proxy names the groups of the user.";
+        requestheader_uid_headers: Vec<String> = "", Works,
+            "The headers in which a proxy names the UID of the user.";
+        requestheader_username_headers: Vec<String> = "x-remote-user", Works,
+            "The headers in which a proxy names the user.";
+    }
+    authorization: Authorization AuthorizationFlags {
+        authorization_always_allow_paths: Vec<String> = "/healthz,/readyz,/livez", Works,
+            "Paths that need no authorization. A path may end with *.";
+        authorization_kubeconfig: Option<PathBuf> = "", Works,
+            "A kubeconfig with which to create SubjectAccessReviews. Without it, and outside of a pod, only --authorization-always-allow-paths and the group system:masters are allowed.";
+        authorization_webhook_cache_authorized_ttl: GoDuration = "10s", Works,
+            "How long an answer 'authorized' is cached.";
+        authorization_webhook_cache_unauthorized_ttl: GoDuration = "10s", Works,
+            "How long an answer 'unauthorized' is cached.";
+    }
+    deprecated: Deprecated DeprecatedFlags {
+        contention_profiling: bool = "true", Ignored("the scheduling core has no locks to profile"),
+            "Profile lock contention. Ignored with --config.";
+        kube_api_burst: i32 = "100", Deprecated("clientConnection.burst"),
+            "The number of requests that may be sent to the API server at once. Ignored with --config.";
+        kube_api_content_type: String = "application/vnd.kubernetes.protobuf", Deprecated("clientConnection.contentType"),
+            "The content type of requests to the API server. Ignored with --config.";
+        kube_api_qps: f32 = "50", Deprecated("clientConnection.qps"),
+            "The number of requests a second to the API server. Ignored with --config.";
+        kubeconfig: Option<PathBuf> = "", Deprecated("clientConnection.kubeconfig"),
+            "The path of a kubeconfig. Ignored when the file of --config names one.";
+        pod_max_in_unschedulable_pods_duration: GoDuration = "5m0s", Deprecated(""),
+            "How long a pod stays unschedulable before it is tried again without an event.";
+        profiling: bool = "true", Deprecated("enableProfiling"),
+            "Serve profiles at /debug/pprof/. Ignored with --config.";
+    }
+    leader_election: LeaderElection LeaderElectionFlags {
+        leader_elect: bool = "true", Works,
+            "Take part in leader election before scheduling. Needed when several replicas run. Overrides the configuration file.";
+        leader_elect_lease_duration: GoDuration = "15s", Works,
+            "How long a standby waits after the last renewal it has seen before it takes over. Overrides the configuration file.";
+        leader_elect_renew_deadline: GoDuration = "10s", Works,
+            "How long the leader tries to renew the lease before it stops. Less than the lease duration. Overrides the configuration file.";
+        leader_elect_resource_lock: String = "leases", Works,
+            "The type of object for leader election: leases. Overrides the configuration file.";
+        leader_elect_resource_name: String = "kube-scheduler", Works,
+            "The name of the object for leader election. Overrides the configuration file.";
+        leader_elect_resource_namespace: String = "kube-system", Works,
+            "The namespace of the object for leader election. Overrides the configuration file.";
+        leader_elect_retry_period: GoDuration = "2s", Works,
+            "The pause between two attempts to acquire or renew the lease. Overrides the configuration file.";
+    }
+    features: FeatureGate FeatureFlags {
+        emulated_version: Vec<String> = "", Ignored("Berth behaves as version 1.36; other versions are refused"),
+            "The version whose behaviour to emulate: 1.36 or kube=1.36.";
+        feature_gates: GateList = "", Works,
+            "Feature gates as Name=true,Other=false, each optionally as kube:Name=true. May be repeated.";
+        min_compatibility_version: Vec<String> = "", Ignored("Berth behaves as version 1.36 towards all components"),
+            "The minimum version of the other control plane components: 1.33 to 1.36.";
+    }
+    metrics: Metrics MetricsFlags {
+        allow_metric_labels: LabelValues = "", Works,
+            "The allowed values of labels of metrics, as metric,label='value,value'. Other values are reported as unexpected.";
+        allow_metric_labels_manifest: Option<PathBuf> = "", Works,
+            "A YAML file with allowListMapping, a map from metric,label to value,value. --allow-metric-labels overrides its entries.";
+        disabled_metrics: Vec<String> = "", Works,
+            "The names of metrics that are not served.";
+        show_hidden_metrics_for_version: String = "", Ignored("Berth hides no metrics"),
+            "The previous version whose hidden metrics to serve: 1.35.";
+    }
+    logs: Logs LogFlags {
+        log_flush_frequency: GoDuration = "5s", Works,
+            "How often buffered log lines are written.";
+        log_json_info_buffer_size: Bytes = "0", Works,
+            "With --log-json-split-stream, how many bytes of informational log lines are buffered.";
+        log_json_split_stream: bool = "false", Works,
+            "In JSON format, write errors to standard error and everything else to standard output.";
+        log_text_info_buffer_size: Bytes = "0", Works,
+            "With --log-text-split-stream, how many bytes of informational log lines are buffered.";
+        log_text_split_stream: bool = "false", Works,
+            "In text format, write errors to standard error and everything else to standard output.";
+        logging_format: LogFormat = "text", Works,
+            "The format of the log: text or json.";
+        v: Level = "0", Works,
+            "The verbosity of the log. 0 logs what an operator must see, 2 every binding, 4 details, 6 requests.";
+        vmodule: VModule = "", Works,
+            "The verbosity of single source files, as pattern=N,... For the text format only.";
+    }
+    global: Global GlobalFlags {
+        version: VersionFlag = "false", Works,
+            "Print the version and exit. --version=raw prints all of it; --version=vX.Y.Z sets the version that is reported.";
+    }
+}

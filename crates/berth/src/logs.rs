@@ -1,0 +1,291 @@
+//! The log: klog's text format or JSON, with klog's verbosity levels.
+//!
+//! Code logs through `tracing`. Errors, warnings and `info!` are always logged; `debug!` counts as level 4 and `trace!`
+//! as level 6, unless the event has a field `v` of its own: `debug!(v = 2, pod = "ns/name", "bound pod to node")`.
+//!
+//! | level | what |
+//! |---|---|
+//! | 0 | what an operator must see: start, leadership, warnings, errors |
+//! | 1 | the configuration in effect |
+//! | 2 | every binding, eviction and unschedulable pod |
+//! | 4 | details: cluster events, wake-ups, retries of requests |
+//! | 6 | every request to the API |
+//! | 8 | libraries |
+
+mod format;
+mod sink;
+
+use crate::flags::{FlagValue, Level, LogFlags, VModule};
+use format::{Fields, Record};
+use sink::{Sink, Stream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// The level of `debug!` without a field `v`.
+const DEBUG_LEVEL: Level = Level(4);
+/// The level of `trace!` without a field `v`.
+const TRACE_LEVEL: Level = Level(6);
+/// From this level on, debug messages of libraries are logged.
+const LIBRARIES_LEVEL: Level = Level(8);
+
+/// The verbosity. It can be changed while the process runs.
+static VERBOSITY: AtomicU8 = AtomicU8::new(0);
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum LogFormat {
+    /// As klog writes them.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FlagValue for LogFormat {
+    const TYPE: &'static str = "string";
+
+    fn read(texts: &[&str]) -> Result<Self, String> {
+        match texts.last().copied() {
+            Some("text") => Ok(Self::Text),
+            Some("json") => Ok(Self::Json),
+            _ => Err("must be text or json".to_owned()),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Text => "text".to_owned(),
+            Self::Json => "json".to_owned(),
+        }
+    }
+}
+
+/// How to log.
+#[derive(Debug, Clone)]
+pub(crate) struct LogOptions {
+    pub(crate) format: LogFormat,
+    /// The verbosity; `None` logs warnings and errors only.
+    pub(crate) verbosity: Option<Level>,
+    /// The verbosity of single source files.
+    pub(crate) vmodule: VModule,
+    /// Errors go to standard error and everything else to standard output.
+    pub(crate) split_stream: bool,
+    /// With `split_stream`, how many bytes for standard output are buffered.
+    pub(crate) info_buffer_bytes: usize,
+    /// How often the buffer is written.
+    pub(crate) flush_frequency: Duration,
+}
+
+impl LogOptions {
+    /// For a scheduler.
+    pub(crate) fn of_flags(flags: &LogFlags) -> Self {
+        let (split_stream, buffer) = match flags.logging_format.value {
+            LogFormat::Text => (
+                flags.log_text_split_stream.value,
+                flags.log_text_info_buffer_size.value,
+            ),
+            LogFormat::Json => (
+                flags.log_json_split_stream.value,
+                flags.log_json_info_buffer_size.value,
+            ),
+        };
+        Self {
+            format: flags.logging_format.value,
+            verbosity: Some(flags.v.value),
+            vmodule: flags.vmodule.value.clone(),
+            split_stream,
+            info_buffer_bytes: buffer.0,
+            flush_frequency: flags.log_flush_frequency.value.as_duration(),
+        }
+    }
+
+    /// For commands that talk to a person at a terminal.
+    pub(crate) fn console(verbosity: Option<Level>) -> Self {
+        Self {
+            format: LogFormat::Text,
+            verbosity,
+            vmodule: VModule::default(),
+            split_stream: false,
+            info_buffer_bytes: 0,
+            flush_frequency: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Starts logging. Further calls have no effect.
+pub(crate) fn init(options: LogOptions) {
+    VERBOSITY.store(options.verbosity.unwrap_or_default().0, Ordering::Relaxed);
+    let sink = Sink::new(
+        options.split_stream,
+        options.info_buffer_bytes,
+        options.flush_frequency,
+    );
+    let logger = Logger {
+        format: options.format,
+        is_quiet: options.verbosity.is_none(),
+        vmodule: options.vmodule,
+        sink,
+    };
+    let _ = Registry::default().with(logger).try_init();
+}
+
+/// The verbosity.
+fn verbosity() -> Level {
+    Level(VERBOSITY.load(Ordering::Relaxed))
+}
+
+/// Writes what is buffered.
+pub(crate) fn flush() {
+    sink::flush();
+}
+
+/// Formats events and writes them.
+struct Logger {
+    format: LogFormat,
+    is_quiet: bool,
+    vmodule: VModule,
+    sink: Sink,
+}
+
+impl Logger {
+    /// The highest level that is logged for some file.
+    fn highest(&self) -> Level {
+        let of_files = self.vmodule.0.iter().map(|(_, level)| *level);
+        of_files.fold(verbosity(), Level::max)
+    }
+
+    /// The level that is logged for a file.
+    fn level_of(&self, file: &str) -> Level {
+        let path = Path::new(file);
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let of_file = self.vmodule.0.iter().find(|(pattern, _)| {
+            let name = match pattern.contains('/') {
+                true => file.trim_end_matches(".rs"),
+                false => &name,
+            };
+            is_match(pattern, name)
+        });
+        of_file.map_or_else(verbosity, |(_, level)| *level)
+    }
+
+    fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        let level = *metadata.level();
+        if level <= tracing::Level::WARN {
+            // The client library repeats as errors what the client reports itself.
+            return !metadata.target().starts_with("kube_client");
+        }
+        if self.is_quiet {
+            return false;
+        }
+        let highest = self.highest();
+        if !metadata.target().starts_with("berth") {
+            return highest >= LIBRARIES_LEVEL && level <= tracing::Level::DEBUG;
+        }
+        match level {
+            tracing::Level::INFO => true,
+            tracing::Level::DEBUG => highest > Level(0),
+            _ => highest >= TRACE_LEVEL,
+        }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Logger {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        match self.wants(metadata) {
+            true => Interest::always(),
+            false => Interest::never(),
+        }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.wants(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        if self.is_quiet {
+            return Some(LevelFilter::WARN);
+        }
+        Some(match self.highest() {
+            Level(0) => LevelFilter::INFO,
+            level if level < TRACE_LEVEL => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
+        })
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let default = match *metadata.level() {
+            tracing::Level::DEBUG => DEBUG_LEVEL,
+            tracing::Level::TRACE => TRACE_LEVEL,
+            _ => Level(0),
+        };
+        let v = fields.verbosity().unwrap_or(default);
+        let file = metadata.file().unwrap_or_default();
+        if v > Level(0) && v > self.level_of(file) {
+            return;
+        }
+        let record = Record {
+            severity: *metadata.level(),
+            v,
+            time: jiff::Timestamp::now(),
+            file,
+            line: metadata.line().unwrap_or_default(),
+            fields: &fields,
+        };
+        let line = match self.format {
+            LogFormat::Text => record.text(),
+            LogFormat::Json => record.json(),
+        };
+        let stream = match *metadata.level() {
+            tracing::Level::ERROR => Stream::Error,
+            _ => Stream::Info,
+        };
+        self.sink.write(stream, &line);
+    }
+}
+
+/// Whether a name matches a pattern in which `*` stands for any characters and `?` for one.
+fn is_match(pattern: &str, name: &str) -> bool {
+    let mut pattern = pattern.chars();
+    match pattern.next() {
+        None => name.is_empty(),
+        Some('*') => {
+            let rest = pattern.as_str();
+            let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+            ends.into_iter().any(|at| is_match(rest, &name[at..]))
+        }
+        Some(wanted) => {
+            let mut name = name.chars();
+            let is_same = name.next().is_some_and(|c| wanted == '?' || wanted == c);
+            is_same && is_match(pattern.as_str(), name.as_str())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_klog() {
+        for (pattern, name, expected) in [
+            ("queue", "queue", true),
+            ("queue", "queues", false),
+            ("queue*", "queues", true),
+            ("*", "", true),
+            ("q?eue", "queue", true),
+            ("*/runner/*", "crates/berth/src/runner/core", true),
+        ] {
+            assert_eq!(is_match(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Flags and the configuration file become the settings of a scheduler.
+//!
+//! The file takes precedence over the deprecated flags, and the flags of leader election over the file, as in
+//! kube-scheduler.
+
+use crate::exit::Failure;
+use crate::flags::{DeprecatedFlags, Effect, FeatureFlags, Flags, LeaderElectionFlags};
+use berth_framework::FeatureGates;
+use berth_framework::registry::Registry;
+use berth_scheduler::config::{self, Config};
+use std::path::Path;
+use std::time::Duration;
+
+/// The version of Kubernetes whose behaviour Berth has.
+pub(crate) const KUBERNETES_VERSION: &str = "1.36";
+/// The version before it.
+const PREVIOUS_VERSION: &str = "1.35";
+/// The versions of other components that Berth works with.
+const COMPATIBLE_VERSIONS: [&str; 4] = ["1.33", "1.34", "1.35", KUBERNETES_VERSION];
+
+/// How a scheduler is to run.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// The configuration, complete and checked.
+    pub(crate) config: Config,
+    /// How long a pod stays unschedulable before it is tried again without an event.
+    pub(crate) pod_max_in_unschedulable_pods_duration: Duration,
+    /// What an operator should know about what was given.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Settings {
+    /// The settings of a command line.
+    ///
+    /// # Errors
+    /// Lists everything that is wrong with it and with the configuration file.
+    pub(crate) fn resolve(flags: &Flags, registry: &Registry) -> Result<Self, Failure> {
+        let mut warnings: Vec<String> = flags
+            .shown()
+            .into_iter()
+            .filter(|(_, _, is_set)| *is_set)
+            .filter_map(|(flag, _, _)| flag.warning())
+            .collect();
+        let features = gates(&flags.features, &mut warnings)?;
+        check_hidden_metrics_version(&flags.metrics.show_hidden_metrics_for_version.value)?;
+        if let Some(path) = &flags.misc.config.value {
+            let mut uses_flag = false;
+            let (config, more) = read_config(path, features, registry, |config| {
+                override_election(&flags.leader_election, config);
+                uses_flag = use_kubeconfig_flag(&flags.deprecated, config);
+            })?;
+            warnings.extend(ignored(flags, uses_flag));
+            warnings.extend(more);
+            return Ok(Self::new(config, flags, warnings));
+        }
+        let mut config = Config::new(features);
+        apply_deprecated(&flags.deprecated, &mut config);
+        override_election(&flags.leader_election, &mut config);
+        config
+            .check("the command line", registry)
+            .map_err(Failure::usage)?;
+        Ok(Self::new(config, flags, warnings))
+    }
+
+    fn new(config: Config, flags: &Flags, warnings: Vec<String>) -> Self {
+        let flushed = flags
+            .deprecated
+            .pod_max_in_unschedulable_pods_duration
+            .value;
+        Self {
+            config,
+            pod_max_in_unschedulable_pods_duration: flushed.as_duration(),
+            warnings,
+        }
+    }
+}
+
+/// Reads the gates, and checks the versions that go with them.
+fn gates(flags: &FeatureFlags, warnings: &mut Vec<String>) -> Result<FeatureGates, Failure> {
+    for (flag, versions, allowed) in [
+        (
+            "emulated-version",
+            &flags.emulated_version.value,
+            &COMPATIBLE_VERSIONS[3..],
+        ),
+        (
+            "min-compatibility-version",
+            &flags.min_compatibility_version.value,
+            &COMPATIBLE_VERSIONS[..],
+        ),
+    ] {
+        for version in versions {
+            let of_kube = version.strip_prefix("kube=").unwrap_or(version);
+            if !allowed.contains(&of_kube) {
+                return Err(Failure::Usage(format!(
+                    "invalid argument {version:?} for --{flag}: Berth supports {}",
+                    allowed.join(", ")
+                )));
+            }
+        }
+    }
+    parse_gates(&flags.feature_gates.value.0, warnings)
+}
+
+/// Reads `A=true,B=false`.
+///
+/// # Errors
+/// Lists every gate that cannot be set as requested.
+pub(crate) fn parse_gates(text: &str, warnings: &mut Vec<String>) -> Result<FeatureGates, Failure> {
+    let (gates, more) = FeatureGates::parse(text).map_err(|errors| {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Failure::Usage(format!("--feature-gates: {}", errors.join("; ")))
+    })?;
+    warnings.extend(more.iter().map(ToString::to_string));
+    Ok(gates)
+}
+
+/// Reads a configuration file and checks all of it, the plugins' arguments too. Returns the warnings about it.
+///
+/// # Errors
+/// Lists everything that is wrong, each with its path.
+pub(crate) fn read_config(
+    path: &Path,
+    features: FeatureGates,
+    registry: &Registry,
+    adjust: impl FnOnce(&mut Config),
+) -> Result<(Config, Vec<String>), Failure> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        Failure::Usage(format!(
+            "failed to read configuration {shown}: {e}; give another file with --config FILE"
+        ))
+    })?;
+    let (config, warnings) =
+        config::load(&text, &shown, features, registry, adjust).map_err(Failure::usage)?;
+    let warnings = warnings.iter().map(|text| format!("{shown}: {text}"));
+    Ok((config, warnings.collect()))
+}
+
+/// Takes the kubeconfig of the command line where the file names none: kube-scheduler would ignore it. Returns whether it
+/// was taken.
+fn use_kubeconfig_flag(flags: &DeprecatedFlags, config: &mut Config) -> bool {
+    let named = &mut config.client_connection.kubeconfig;
+    match &flags.kubeconfig.value {
+        Some(path) if named.is_empty() => {
+            *named = path.display().to_string();
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The deprecated flags that were given and are ignored because there is a configuration file.
+fn ignored(flags: &Flags, uses_kubeconfig: bool) -> Vec<String> {
+    flags
+        .shown()
+        .into_iter()
+        .filter(|(flag, _, is_set)| {
+            let is_ignored = matches!(flag.effect, Effect::Deprecated(field) if !field.is_empty());
+            *is_set && is_ignored && !(uses_kubeconfig && flag.name() == "kubeconfig")
+        })
+        .map(|(flag, _, _)| {
+            format!(
+                "flag --{} is ignored because --config is given",
+                flag.name()
+            )
+        })
+        .collect()
+}
+
+fn apply_deprecated(flags: &DeprecatedFlags, config: &mut Config) {
+    let connection = &mut config.client_connection;
+    if let Some(path) = &flags.kubeconfig.value {
+        connection.kubeconfig = path.display().to_string();
+    }
+    connection.qps = flags.kube_api_qps.value;
+    connection.burst = flags.kube_api_burst.value;
+    connection
+        .content_type
+        .clone_from(&flags.kube_api_content_type.value);
+    config.enable_profiling = flags.profiling.value;
+    config.enable_contention_profiling = flags.contention_profiling.value;
+}
+
+/// Applies the flags of leader election that were given.
+fn override_election(flags: &LeaderElectionFlags, config: &mut Config) {
+    let election = &mut config.leader_election;
+    if flags.leader_elect.is_set {
+        election.leader_elect = flags.leader_elect.value;
+    }
+    for (flag, field) in [
+        (
+            &flags.leader_elect_lease_duration,
+            &mut election.lease_duration,
+        ),
+        (
+            &flags.leader_elect_renew_deadline,
+            &mut election.renew_deadline,
+        ),
+        (&flags.leader_elect_retry_period, &mut election.retry_period),
+    ] {
+        if flag.is_set {
+            *field = flag.value;
+        }
+    }
+    for (flag, field) in [
+        (
+            &flags.leader_elect_resource_lock,
+            &mut election.resource_lock,
+        ),
+        (
+            &flags.leader_elect_resource_name,
+            &mut election.resource_name,
+        ),
+        (
+            &flags.leader_elect_resource_namespace,
+            &mut election.resource_namespace,
+        ),
+    ] {
+        if flag.is_set {
+            field.clone_from(&flag.value);
+        }
+    }
+}
+
+/// Checks the version whose hidden metrics are wanted.
+///
+/// # Errors
+/// When it is not the one before.
+fn check_hidden_metrics_version(version: &str) -> Result<(), Failure> {
+    if matches!(version, "" | PREVIOUS_VERSION) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "invalid argument {version:?} for --show-hidden-metrics-for-version: only the previous minor version is \
+         meaningful, {PREVIOUS_VERSION}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags;
+    use clap::Command;
+
+    fn resolve(arguments: &[&str]) -> Result<Settings, String> {
+        let command = flags::add_to(Command::new("scheduler").no_binary_name(true));
+        let matches = command
+            .try_get_matches_from(arguments)
+            .map_err(|e| e.to_string())?;
+        let flags = Flags::read(&matches).map_err(|e| e.to_string())?;
+        Settings::resolve(&flags, &berth_plugins::in_tree()).map_err(|failure| match failure {
+            Failure::Usage(text) | Failure::Environment(text) => text,
+            other => format!("{other:?}"),
+        })
+    }
+
+    /// Case 256.
+    #[test]
+    fn deprecated_flags_count_without_a_file() {
+        let settings = resolve(&[
+            "--kubeconfig=/k",
+            "--kube-api-qps=7",
+            "--kube-api-burst",
+            "9",
+            "--profiling=false",
+            "--pod-max-in-unschedulable-pods-duration=1m",
+        ])
+        .expect("settings");
+        let connection = &settings.config.client_connection;
+        assert_eq!(connection.kubeconfig, "/k");
+        assert_eq!((connection.qps, connection.burst), (7.0, 9));
+        assert!(!settings.config.enable_profiling);
+        assert_eq!(
+            settings.pod_max_in_unschedulable_pods_duration,
+            Duration::from_secs(60)
+        );
+        assert_eq!(
+            settings.warnings,
+            [
+                "flag --kube-api-burst is deprecated; use clientConnection.burst in the file of --config",
+                "flag --kube-api-qps is deprecated; use clientConnection.qps in the file of --config",
+                "flag --kubeconfig is deprecated; use clientConnection.kubeconfig in the file of --config",
+                "flag --pod-max-in-unschedulable-pods-duration is deprecated",
+                "flag --profiling is deprecated; use enableProfiling in the file of --config",
+            ]
+        );
+    }
+
+    /// Case 256: the file takes precedence over deprecated flags, and flags of leader election over the file.
+    #[test]
+    fn the_file_and_the_flags_of_leader_election_count() {
+        let file = std::env::temp_dir().join(format!("berth-settings-{}.yaml", std::process::id()));
+        let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                    clientConnection: {qps: 5}\nleaderElection: {leaseDuration: 30s, resourceName: mine}\n";
+        std::fs::write(&file, text).expect("a temporary file");
+        let path = file.display().to_string();
+        let settings = resolve(&[
+            "--config",
+            &path,
+            "--kube-api-qps=7",
+            "--kubeconfig=/k",
+            "--leader-elect-lease-duration=40s",
+            "--leader-elect=false",
+        ]);
+        let broken = resolve(&["--config", &path, "--leader-elect-renew-deadline=60s"]);
+        std::fs::remove_file(&file).expect("the file is there");
+        let settings = settings.expect("settings");
+        let election = &settings.config.leader_election;
+        assert_eq!(settings.config.client_connection.qps, 5.0);
+        assert_eq!(election.lease_duration.to_string(), "40s");
+        assert_eq!(election.resource_name, "mine");
+        assert!(!election.leader_elect);
+        let ignored = "flag --kube-api-qps is ignored because --config is given";
+        assert!(settings.warnings.iter().any(|w| w == ignored));
+        assert_eq!(settings.config.client_connection.kubeconfig, "/k");
+        let error = broken.expect_err("the deadline is too long");
+        assert!(error.contains("leaderElection.leaseDuration"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_way_out() {
+        for (arguments, message) in [
+            (
+                &["--secure-port=x"][..],
+                "invalid argument \"x\" for --secure-port: invalid digit found in string",
+            ),
+            (
+                &["--feature-gates=Nope=true"],
+                "--feature-gates: unrecognized feature gate: Nope",
+            ),
+            (
+                &["--emulated-version=1.35"],
+                "invalid argument \"1.35\" for --emulated-version: Berth supports 1.36",
+            ),
+            (
+                &["--min-compatibility-version=kube=1.30"],
+                "invalid argument \"kube=1.30\" for --min-compatibility-version: Berth supports 1.33, 1.34, 1.35, 1.36",
+            ),
+            (
+                &["--leader-elect-resource-lock=endpoints"],
+                "the command line: leaderElection.resourceLock: Invalid value: \"endpoints\": resourceLock value must be \"leases\"",
+            ),
+            (
+                &["--config=/nowhere.yaml"],
+                "failed to read configuration /nowhere.yaml: No such file or directory (os error 2); give another file with --config FILE",
+            ),
+        ] {
+            let error = resolve(arguments).expect_err("a refusal");
+            assert_eq!(error, message, "{arguments:?}");
+        }
+        let error = resolve(&["pod.yaml"]).expect_err("no arguments are taken");
+        assert!(error.contains("unexpected argument 'pod.yaml'"), "{error}");
+    }
+}
