@@ -3,7 +3,7 @@
 use crate::draw;
 use berth_api::{Duration, Kind, Object, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult};
+use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult, Response};
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::{PluginConfig, ProfileSpec};
 use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
@@ -268,7 +268,7 @@ impl World {
                     }
                     ApiCall::DeletePod { .. } => {
                         self.pods.remove(&uid);
-                        self.complete(id, &Ok(()));
+                        self.complete(id, &Ok(Response::default()));
                         self.hide(&pod);
                         continue;
                     }
@@ -278,10 +278,10 @@ impl World {
                             pod["status"]["nominatedNodeName"] = json!(node.as_str());
                         }
                     }
-                    ApiCall::UpdateStorage(_) => {}
+                    ApiCall::Write(_) => {}
                 }
                 self.pods.insert(uid, pod.clone());
-                self.complete(id, &Ok(()));
+                self.complete(id, &Ok(Response::default()));
                 self.show(pod);
             }
         }

@@ -24,8 +24,8 @@ pub enum Lane {
     Binding,
     /// Evictions.
     Deletion,
-    /// Writes of claims and volumes.
-    Storage,
+    /// Writes of claims, volumes and whatever plugins register.
+    Write,
     /// Lists and watches.
     Read,
     /// Conditions and nominations of pods, and everything else.

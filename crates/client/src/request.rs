@@ -174,7 +174,41 @@ pub fn merge_patch(resource: Resource, namespace: &str, name: &str, patch: &Valu
         MERGE,
         Some(patch),
     )
-    .in_lane(Lane::Storage)
+}
+
+/// Changes some fields of an object by a strategic merge patch: lists are merged by their keys.
+pub fn strategic_patch(
+    resource: Resource,
+    namespace: &str,
+    name: &str,
+    patch: &Value,
+) -> ApiRequest {
+    ApiRequest::new(
+        Method::PATCH,
+        resource.object_path(namespace, name),
+        STRATEGIC,
+        Some(patch),
+    )
+}
+
+/// Deletes an object, if it meets the preconditions: `uid` and `resourceVersion`, each if it is given.
+pub fn delete(
+    resource: Resource,
+    namespace: &str,
+    name: &str,
+    preconditions: &Value,
+) -> ApiRequest {
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": preconditions,
+    });
+    ApiRequest::new(
+        Method::DELETE,
+        resource.object_path(namespace, name),
+        JSON,
+        Some(&body),
+    )
 }
 
 /// Gives a pod its node. The UID keeps a pod of the same name that came later from being bound instead.
@@ -191,24 +225,14 @@ pub fn bind_pod(namespace: &Str, name: &Str, uid: &Str, node: &Str) -> ApiReques
 
 /// Changes a pod's status by a strategic merge patch (conditions are merged by type).
 pub fn patch_pod_status(namespace: &Str, name: &Str, patch: &Value) -> ApiRequest {
-    let path = format!("{}/status", PODS.object_path(namespace, name));
-    ApiRequest::new(Method::PATCH, path, STRATEGIC, Some(patch))
+    let mut request = strategic_patch(PODS, namespace, name, patch);
+    request.path += "/status";
+    request
 }
 
 /// Deletes a pod, if it is still the one with this UID.
 pub fn delete_pod(namespace: &Str, name: &Str, uid: &Str) -> ApiRequest {
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": uid},
-    });
-    ApiRequest::new(
-        Method::DELETE,
-        PODS.object_path(namespace, name),
-        JSON,
-        Some(&body),
-    )
-    .in_lane(Lane::Deletion)
+    delete(PODS, namespace, name, &json!({"uid": uid})).in_lane(Lane::Deletion)
 }
 
 /// Appends parameters to a path; empty values are left out.

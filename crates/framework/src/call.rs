@@ -1,8 +1,12 @@
 //! The API calls that scheduling makes. They are values: the dispatcher orders them, the edge sends them.
+//!
+//! About pods there are the calls that every scheduler makes. Everything else is a [`Write`], of a type that the core or
+//! a plugin has registered.
 
-use crate::storage::StorageWrite;
+use crate::write::{CallType, POD_BINDING, POD_DELETION, POD_STATUS_PATCH, Write};
 use berth_api::{Duration, Kind, Object, Pod, Str};
 use std::fmt;
+use std::sync::Arc;
 
 /// Names a call from when it is made until its result is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -184,19 +188,25 @@ pub enum ApiCall {
         /// The condition that tells why.
         condition: ConditionPatch,
     },
-    /// Writes into a volume or a claim.
-    UpdateStorage(StorageWrite),
+    /// Writes an object of any kind.
+    Write(Box<Write>),
+}
+
+impl From<Write> for ApiCall {
+    fn from(write: Write) -> Self {
+        Self::Write(Box::new(write))
+    }
 }
 
 impl ApiCall {
-    /// The pod that the call is about, if it is about a pod.
+    /// The pod that the call is about, if it is one of those that every scheduler makes.
     pub fn pod(&self) -> Option<&PodRef> {
         match self {
             Self::BindPod { pod, .. }
             | Self::PatchPodStatus { pod, .. }
             | Self::ClearPreEnqueueStatus { pod, .. }
             | Self::DeletePod { pod, .. } => Some(pod),
-            Self::UpdateStorage(_) => None,
+            Self::Write(_) => None,
         }
     }
 
@@ -210,7 +220,7 @@ impl ApiCall {
                 kind: Kind::Pod,
                 uid: pod.uid.clone(),
             },
-            Self::UpdateStorage(write) => write.key(),
+            Self::Write(write) => write.key(),
         }
     }
 
@@ -221,20 +231,17 @@ impl ApiCall {
             | Self::PatchPodStatus { pod, .. }
             | Self::ClearPreEnqueueStatus { pod, .. }
             | Self::DeletePod { pod, .. } => ObjectName::new(Kind::Pod, &pod.namespace, &pod.name),
-            Self::UpdateStorage(write) => write.object.clone(),
+            Self::Write(write) => write.object().clone(),
         }
     }
 
-    /// The `call_type` label of the metrics.
-    pub fn call_type(&self) -> &'static str {
+    /// The type of the call; its name is the `call_type` label of the metrics.
+    pub fn call_type(&self) -> &'static CallType {
         match self {
-            Self::BindPod { .. } => "pod_binding",
-            Self::PatchPodStatus { .. } | Self::ClearPreEnqueueStatus { .. } => "pod_status_patch",
-            Self::DeletePod { .. } => "pod_deletion",
-            Self::UpdateStorage(write) if write.object.kind == Kind::PersistentVolume => {
-                "persistent_volume_update"
-            }
-            Self::UpdateStorage(_) => "persistent_volume_claim_update",
+            Self::BindPod { .. } => &POD_BINDING,
+            Self::PatchPodStatus { .. } | Self::ClearPreEnqueueStatus { .. } => &POD_STATUS_PATCH,
+            Self::DeletePod { .. } => &POD_DELETION,
+            Self::Write(write) => write.call_type(),
         }
     }
 }
@@ -288,35 +295,45 @@ impl CallError {
     }
 }
 
-/// The outcome of a call, for whoever waits for it.
-pub type CallResult = Result<(), CallError>;
-
-/// What the edge brings back of a call that it has sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallAnswer {
-    /// How it went.
-    pub result: CallResult,
-    /// The version that the call made of its object, as the server told: an update that shows this version or a later
-    /// one shows what was written. `None` when the server did not tell.
+/// What the API server answered to a call that it carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Response {
+    /// The version of the object that the call made: an update that shows this version or a later one shows what was
+    /// written. `None` when the server did not say.
     pub resource_version: Option<Str>,
+    /// The object as the server has it now, as JSON; empty when nobody needs it.
+    pub body: Arc<[u8]>,
 }
 
-impl CallAnswer {
+impl Response {
     /// The call has made this version of its object.
     pub fn written(resource_version: impl Into<Str>) -> Self {
         Self {
-            result: Ok(()),
             resource_version: Some(resource_version.into()),
+            ..Self::default()
         }
+    }
+
+    /// The object in the answer.
+    ///
+    /// # Errors
+    /// When the answer has no object of that kind.
+    pub fn object(&self, kind: Kind) -> Result<Object, String> {
+        kind.decode(&self.body).map_err(|error| {
+            format!(
+                "failed to decode the {} in the answer: {error}",
+                kind.name()
+            )
+        })
     }
 }
 
-/// An answer that tells no version.
-impl From<CallResult> for CallAnswer {
-    fn from(result: CallResult) -> Self {
-        Self {
-            result,
-            resource_version: None,
-        }
+/// An answer that says nothing but that the call was carried out.
+impl From<()> for Response {
+    fn from((): ()) -> Self {
+        Self::default()
     }
 }
+
+/// The outcome of a call.
+pub type CallResult = Result<Response, CallError>;

@@ -21,10 +21,10 @@ pub mod stage;
 pub mod state;
 pub mod status;
 pub mod statuses;
-pub mod storage;
 pub mod table;
 #[cfg(any(test, feature = "test-builders"))]
 pub mod testing;
+pub mod write;
 
 pub use call::{ApiCall, CallError, CallId};
 pub use cluster::Cluster;
@@ -35,3 +35,4 @@ pub use stage::{Step, Wait, Wake, WakeReason};
 pub use state::CycleState;
 pub use status::{Code, Status};
 pub use table::{NodeTable, NodeView, Slot};
+pub use write::{CallType, Write};

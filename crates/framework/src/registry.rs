@@ -6,6 +6,7 @@ use crate::plugin::{
     Bind, EnqueueExtensions, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue,
     PreFilter, PreScore, QueueSort, Reserve, Score,
 };
+use crate::write::CallType;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -51,6 +52,8 @@ pub struct Extensions {
     pub keep: Option<Arc<dyn Keep>>,
     /// Its ledgers, if its answers go by topology domains.
     pub domains: Option<Arc<dyn Domains>>,
+    /// The types of API calls that it makes, beside those about pods that every plugin may make.
+    pub calls: Vec<&'static CallType>,
 }
 
 impl Extensions {
@@ -76,6 +79,7 @@ impl Extensions {
                 events: None,
                 keep: None,
                 domains: None,
+                calls: Vec::new(),
             },
         }
     }
@@ -109,6 +113,13 @@ macro_rules! points {
                     self
                 }
             )*
+
+            /// Registers the types of API calls that the plugin makes. The dispatcher refuses calls of other types.
+            #[must_use]
+            pub fn calls(mut self, types: &[&'static CallType]) -> Self {
+                self.extensions.calls.extend(types);
+                self
+            }
 
             /// The plugin, ready to be put into a profile.
             pub fn build(self) -> Extensions {

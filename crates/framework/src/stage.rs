@@ -9,7 +9,7 @@ use crate::extender::Extenders;
 use crate::features::FeatureGates;
 use crate::pod_info::PodInfo;
 use crate::status::{Code, Status};
-use crate::storage::StorageWrite;
+use crate::write::Write;
 use berth_api::{Duration, Str, Time};
 use std::any::Any;
 use std::cell::Cell;
@@ -260,9 +260,9 @@ pub enum Observation {
     VolumeStageFailed(&'static str),
 }
 
-/// Takes what a plugin wants done off its hands: API calls, jobs, events, and words about other pods.
+/// Takes what a plugin wants done: API calls, jobs, events, and decisions about other pods.
 ///
-/// The words about other pods have a default that does nothing, for places where there is no such pod.
+/// Decisions about other pods have a default that does nothing, for places where there is no such pod.
 pub trait Outbox {
     /// Hands an API call to the dispatcher.
     fn call(&mut self, call: ApiCall) -> CallId;
@@ -270,13 +270,15 @@ pub trait Outbox {
     fn job(&mut self, job: Job) -> JobId;
     /// Publishes an event.
     fn publish(&mut self, _event: PodEvent) {}
-    /// From the end of this step on, everybody sees the volume or claim as if the write had been made, until the API
-    /// shows a later version than the one that was decided upon, or it is [taken back](Self::take_back). The write
-    /// itself is a [call](Self::call) of its own.
-    fn assume(&mut self, _write: StorageWrite) {}
-    /// The write will not be made, or nobody knows: the object is seen again as the API shows it, and the call is
-    /// dropped if it has not been sent.
-    fn take_back(&mut self, _write: StorageWrite) {}
+    /// Shows the object from the end of this step on as if the write had been made (see [`Write::seen_as`]): until the
+    /// API shows a later version than the one that the write holds for, or until it is [taken back](Self::take_back). A
+    /// write for any version is shown until it is taken back. Of an object, one write is assumed at a time; a later one
+    /// replaces it. Only for kinds that the scheduler follows, and not for pods and nodes. The write itself is a
+    /// [call](Self::call) of its own.
+    fn assume(&mut self, _write: Write) {}
+    /// The write will not be made, or its outcome is not known: the object is shown again as the API has it, and the
+    /// call is dropped if it has not been sent.
+    fn take_back(&mut self, _write: Write) {}
     /// Makes a pending pod worth a try at once, its backoff notwithstanding, when the cycle has gone well.
     fn activate(&mut self, _namespace: &Str, _name: &Str) {}
     /// The pods that Permit plugins hold back.
@@ -355,9 +357,9 @@ impl StageContext<'_> {
     }
 
     /// Hands an API call to the dispatcher and waits for it, at most `limit` from now.
-    pub fn wait_for_call(&mut self, limit: Duration, call: ApiCall) -> Step {
+    pub fn wait_for_call(&mut self, limit: Duration, call: impl Into<ApiCall>) -> Step {
         Step::Wait(Wait {
-            on: WaitOn::Call(self.outbox.call(call)),
+            on: WaitOn::Call(self.outbox.call(call.into())),
             deadline: self.now + limit,
         })
     }
@@ -366,7 +368,7 @@ impl StageContext<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::{CallError, CallErrorKind};
+    use crate::call::{CallError, CallErrorKind, Response};
 
     #[test]
     fn a_job_leaves_its_value_or_a_reason() {
@@ -379,7 +381,7 @@ mod tests {
             (WakeReason::Job(Err("refused".to_owned())), Err("refused")),
             (WakeReason::Deadline, Err("the job took too long")),
             (
-                WakeReason::Call(Ok(())),
+                WakeReason::Call(Ok(Response::default())),
                 Err("an API call ended, not the job"),
             ),
             (WakeReason::Object, Err("an object changed, not the job")),
@@ -422,7 +424,7 @@ mod tests {
             ),
             (
                 "a call that went well",
-                Some(WakeReason::Call(Ok(()))),
+                Some(WakeReason::Call(Ok(Response::default()))),
                 ignores,
                 Step::success(),
                 UNREAD_WAKE,

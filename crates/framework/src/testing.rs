@@ -15,8 +15,10 @@ mod extender;
 mod fake;
 mod objects;
 mod world;
+mod write;
 
 pub use extender::{FakeExtender, extender, finished};
 pub use fake::{FakePlugin, fake};
 pub use objects::{NodeBuilder, PodBuilder, node, pod};
 pub use world::{Recorder, World};
+pub use write::{CLAIM_UPDATE, VOLUME_UPDATE, annotate};

@@ -42,7 +42,7 @@ impl Bind for DefaultBinder {
             return cx.wait_for_call(BIND_WAIT_MAX, call);
         };
         Step::Done(match wake.reason() {
-            WakeReason::Call(Ok(())) => Status::success(),
+            WakeReason::Call(Ok(_)) => Status::success(),
             WakeReason::Call(Err(error)) => Status::error(error.to_string()),
             _ => Status::error(format!(
                 "binding pod {} to node {node}: no answer within {} s",
@@ -57,7 +57,7 @@ impl Bind for DefaultBinder {
 mod tests {
     use super::*;
     use crate::testing::{Recorder, World, pod_info};
-    use berth_framework::call::{CallError, CallErrorKind};
+    use berth_framework::call::{CallError, CallErrorKind, Response};
     use berth_framework::stage::WaitOn;
     use berth_framework::{CallId, Code};
     use serde_json::json;
@@ -95,7 +95,7 @@ mod tests {
             "pod p is already assigned to node \"n2\"",
         );
         for (wake, code, message) in [
-            (WakeReason::Call(Ok(())), Code::Success, ""),
+            (WakeReason::Call(Ok(Response::default())), Code::Success, ""),
             (
                 WakeReason::Call(Err(conflict)),
                 Code::Error,

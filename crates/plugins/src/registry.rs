@@ -112,6 +112,7 @@ const IN_TREE: &[(&str, Make)] = &[
             .pre_bind()
             .events()
             .keep()
+            .calls(volume_binding::CALLS)
             .build())
     }),
     (volume_zone::NAME, |_| {

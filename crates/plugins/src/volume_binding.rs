@@ -14,8 +14,10 @@ mod claims;
 mod find;
 mod hints;
 mod keep;
+mod writes;
 
 pub use args::VolumeBindingArgs;
+pub(crate) use writes::CALLS;
 
 use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};

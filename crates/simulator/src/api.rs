@@ -3,8 +3,8 @@
 use crate::script::Answer;
 use crate::world::{Refusal, World};
 use berth_api::{Kind, Object, Time};
-use berth_framework::call::{ApiCall, CallAnswer, CallError, CallErrorKind, CallResult, PodRef};
-use berth_framework::storage::StorageWrite;
+use berth_framework::Write;
+use berth_framework::call::{ApiCall, CallError, CallErrorKind, CallResult, PodRef, Response};
 use berth_scheduler::ClusterChange;
 
 /// Carries out calls. Tests put a faulty one in its place.
@@ -62,13 +62,13 @@ impl Api for FaithfulApi {
                 world.terminate_pod(name, now);
                 Ok(())
             }
-            ApiCall::UpdateStorage(write) => update_storage(world, write),
+            ApiCall::Write(write) => update_storage(world, write),
         }
     }
 }
 
-fn update_storage(world: &mut World, write: &StorageWrite) -> Result<(), Refusal> {
-    let name = &write.object;
+fn update_storage(world: &mut World, write: &Write) -> Result<(), Refusal> {
+    let name = write.object();
     let stored = match name.kind {
         Kind::PersistentVolume => {
             let volume = world.others().volume(&name.name);
@@ -80,10 +80,13 @@ fn update_storage(world: &mut World, write: &StorageWrite) -> Result<(), Refusal
         }
     };
     let stored = stored.ok_or(Refusal::NotFound)?;
-    if stored.metadata().uid != write.uid {
+    if stored.metadata().uid != *write.uid() {
         return Err(Refusal::Conflict);
     }
-    world.update_storage(write.applied_to(&stored), &write.resource_version)
+    let version = write
+        .resource_version()
+        .unwrap_or(&stored.metadata().resource_version);
+    world.update_storage(write.applied_to(&stored), version)
 }
 
 /// What the caller is told, given what has come of the call if it was carried out.
@@ -91,7 +94,7 @@ pub(crate) fn told(answer: Answer, outcome: Option<Result<(), Refusal>>) -> Call
     let failure = |kind, message: &str| Err(CallError::new(kind, message));
     match answer {
         Answer::Honest => match outcome {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(())) => Ok(Response::default()),
             Some(Err(Refusal::Conflict)) => failure(
                 CallErrorKind::Conflict,
                 "the object is in another state or has another version",
@@ -111,15 +114,15 @@ pub(crate) fn told(answer: Answer, outcome: Option<Result<(), Refusal>>) -> Call
 
 /// The same with the version that the call has made of its object, which servers tell of pods that are patched or
 /// deleted.
-pub(crate) fn told_in_full(world: &World, call: &ApiCall, result: CallResult) -> CallAnswer {
+pub(crate) fn told_in_full(world: &World, call: &ApiCall, result: CallResult) -> CallResult {
     let pod = match call {
-        ApiCall::BindPod { .. } | ApiCall::UpdateStorage(_) => None,
+        ApiCall::BindPod { .. } | ApiCall::Write(_) => None,
         call => call.pod(),
     };
     let stored = pod.and_then(|pod| world.pods().get(&pod.name).filter(|p| *p.uid() == pod.uid));
-    match stored.filter(|_| result.is_ok()) {
-        Some(stored) => CallAnswer::written(stored.metadata.resource_version.clone()),
-        None => result.into(),
+    match (result, stored) {
+        (Ok(_), Some(stored)) => Ok(Response::written(stored.metadata.resource_version.clone())),
+        (result, _) => result,
     }
 }
 

@@ -1,4 +1,4 @@
-//! A scheduler with three plugins of its own: everything that `berth` can do, and them.
+//! A scheduler with plugins of its own: everything that `berth` can do, and them.
 //!
 //! ```text
 //! custom-scheduler up --config config.yaml

@@ -8,9 +8,10 @@ mod admission;
 mod e2e;
 
 use admission::AdmissionServer;
-use berth_client::request::Resource;
+use berth_client::request::{self, Resource};
 use custom_scheduler::node_admission::{ADMISSION, REQUIRED};
 use custom_scheduler::rack_aware::{DRAINED, RACK, TIER};
+use custom_scheduler::warm_up::{ANNOTATION, DONE, REQUESTED, WARM_UP};
 use e2e::{Api, Cluster, Scratch, eventually, scheduled};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -66,6 +67,33 @@ fn label_nodes(cluster: &Cluster, api: &Api, nodes: &[(&str, Value)]) {
     eventually("the scheduler knows the labels", || {
         (seen(cluster, "NodeUpdateNodeLabel") >= expected).then_some(())
     });
+}
+
+/// WarmUp: the plugin's own API call reaches the API server and is counted under its type; the pod is bound when the node
+/// says that it is ready, and a later pod is bound without a call.
+#[test]
+fn a_pod_is_bound_once_its_node_has_warmed_up() {
+    let (_scratch, cluster, api) = start("warm-up", SERVICE);
+    api.create_pod("first", &json!({WARM_UP: "llm"}));
+    let key = format!("{ANNOTATION}llm");
+    eventually("the node is asked", || {
+        let node = api.send(&request::get(NODES, "", "berth-node-3"));
+        (node["metadata"]["annotations"][&key] == REQUESTED).then_some(())
+    });
+    // Meanwhile others are bound.
+    api.create_pod("plain", &json!({}));
+    api.bound("plain");
+    assert_eq!(node_of(&api.pod("first")), None, "the node is not ready");
+    let ready = json!({"metadata": {"annotations": {&key: DONE}}});
+    api.send(&request::merge_patch(NODES, "", "berth-node-3", &ready));
+    assert_eq!(node_of(&api.bound("first")), Some("berth-node-3"));
+    api.create_pod("second", &json!({WARM_UP: "llm"}));
+    api.bound("second");
+    let calls = cluster.metric(
+        "scheduler_async_api_call_execution_total",
+        "call_type=\"node_warm_up\",result=\"success\"",
+    );
+    assert_eq!(calls, 1.0);
 }
 
 fn node_of(pod: &Value) -> Option<&str> {

@@ -1,16 +1,16 @@
 //! Carries out the core's API calls, and tells it how they went.
 
-use berth_api::storage::{BOUND_BY_CONTROLLER_ANNOTATION, SELECTED_NODE_ANNOTATION};
 use berth_api::{Duration, ObjectMeta, Str, Time};
+use berth_client::limit;
 use berth_client::request::{ApiRequest, Resource};
 use berth_client::{ApiError, Transport, request};
 use berth_framework::call::{
-    ApiCall, CallAnswer, CallError, CallErrorKind, ConditionPatch, PodRef,
+    ApiCall, CallError, CallErrorKind, CallResult, ConditionPatch, PodRef, Response,
 };
-use berth_framework::storage::{StorageChange, StorageWrite};
+use berth_framework::write::{Action, Lane, Write};
 use futures_util::FutureExt;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::panic::AssertUnwindSafe;
 
 /// In the words of API servers: the object of that name is not the one that was meant.
@@ -19,31 +19,27 @@ const OTHER_UID: &str = "Precondition failed: UID in precondition";
 /// What is told of a call whose task has panicked.
 const BROKEN_OFF: &str = "the call broke off for a bug in Berth; the log tells where";
 
-/// Carries out one call. Whether it is worth a retry is for the dispatcher to say.
-pub(crate) async fn execute(transport: &Transport, call: &ApiCall, now: Time) -> CallAnswer {
+/// Carries out one call. The dispatcher decides whether it is repeated.
+pub(crate) async fn execute(transport: &Transport, call: &ApiCall, now: Time) -> CallResult {
     answered(send(transport, call, now)).await
 }
 
-/// The answer, even when asking for it broke off: without one the call would be on its way for ever.
-async fn answered(asking: impl Future<Output = Result<Option<Str>, ApiError>>) -> CallAnswer {
+/// The answer, also when asking for it panics: without an answer the call would be in flight for ever.
+async fn answered(asking: impl Future<Output = Result<Response, ApiError>>) -> CallResult {
     match AssertUnwindSafe(asking).catch_unwind().await {
-        Ok(Ok(resource_version)) => CallAnswer {
-            result: Ok(()),
-            resource_version,
-        },
-        Ok(Err(error)) => Err(told(&error)).into(),
-        Err(_) => Err(CallError::new(CallErrorKind::Refused, BROKEN_OFF)).into(),
+        Ok(answer) => answer.map_err(|error| told(&error)),
+        Err(_) => Err(CallError::new(CallErrorKind::Refused, BROKEN_OFF)),
     }
 }
 
 /// Carries out one call. Returns the version of the object that the server answered with, if it did.
-async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Option<Str>, ApiError> {
+async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Response, ApiError> {
     match call {
         ApiCall::BindPod { pod, node } => {
             let bind = request::bind_pod(&pod.namespace, &pod.name, &pod.uid, node);
             // The answer says that it is done, and nothing of the pod.
             transport.execute(&bind).await?;
-            Ok(None)
+            Ok(Response::default())
         }
         ApiCall::PatchPodStatus {
             pod,
@@ -65,19 +61,14 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Option
             // One that is not found is gone already; the core is told, as nothing is to be said of it then.
             patch_status(transport, pod, &patch).await?;
             let delete = request::delete_pod(&pod.namespace, &pod.name, &pod.uid);
-            write(transport, &delete, &pod.uid).await
+            change_pod(transport, &delete, &pod.uid).await
         }
-        ApiCall::UpdateStorage(update) => {
-            let (group, version, plural) = update.object.kind.resource();
-            let resource = Resource {
-                group,
-                version,
-                plural,
-            };
-            let (namespace, name) = (&update.object.namespace, &update.object.name);
-            let patch = storage_patch(update);
-            let request = request::merge_patch(resource, namespace, name, &patch);
-            write(transport, &request, &update.uid).await
+        ApiCall::Write(write) => {
+            let body = transport.request_bytes(&write_request(write)).await?;
+            Ok(Response {
+                resource_version: version_of(&body, write.uid()),
+                body: body.as_ref().into(),
+            })
         }
     }
 }
@@ -86,19 +77,94 @@ async fn patch_status(
     transport: &Transport,
     pod: &PodRef,
     patch: &Value,
-) -> Result<Option<Str>, ApiError> {
+) -> Result<Response, ApiError> {
     let request = request::patch_pod_status(&pod.namespace, &pod.name, patch);
-    write(transport, &request, &pod.uid).await
+    change_pod(transport, &request, &pod.uid).await
 }
 
-/// Makes a request that is answered with the object as it is after that. Returns its version.
-async fn write(
+/// Makes a request that is answered with the pod as it is after that. Returns its version.
+async fn change_pod(
     transport: &Transport,
     request: &ApiRequest,
     uid: &str,
-) -> Result<Option<Str>, ApiError> {
+) -> Result<Response, ApiError> {
     let body = transport.request_bytes(request).await?;
-    Ok(version_of(&body, uid))
+    Ok(Response {
+        resource_version: version_of(&body, uid),
+        ..Response::default()
+    })
+}
+
+/// The request of a write. The identity and the version that it holds for are preconditions: part of the metadata in a
+/// body, and options of a deletion.
+fn write_request(write: &Write) -> ApiRequest {
+    let object = write.object();
+    let (group, version, plural) = object.kind.resource();
+    let resource = Resource {
+        group,
+        version,
+        plural,
+    };
+    let (namespace, name) = (&object.namespace, &object.name);
+    let mut preconditions = Map::new();
+    for (field, value) in [
+        ("uid", Some(write.uid())),
+        ("resourceVersion", write.resource_version()),
+    ] {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            preconditions.insert(field.to_owned(), value.as_str().into());
+        }
+    }
+    let mut request = match write.action() {
+        Action::Create(body) => request::create(resource, namespace, body),
+        Action::Update(body) => request::update(
+            resource,
+            namespace,
+            name,
+            &with_metadata(body, preconditions),
+        ),
+        Action::Patch(body) => request::merge_patch(
+            resource,
+            namespace,
+            name,
+            &with_metadata(body, preconditions),
+        ),
+        Action::StrategicPatch(body) => request::strategic_patch(
+            resource,
+            namespace,
+            name,
+            &with_metadata(body, preconditions),
+        ),
+        Action::Delete => request::delete(resource, namespace, name, &preconditions.into()),
+    };
+    if !write.subresource().is_empty() {
+        let object = resource.object_path(namespace, name);
+        request.path = format!("{object}/{}", write.subresource());
+    }
+    request.lane = match write.call_type().lane() {
+        Lane::Binding => limit::Lane::Binding,
+        Lane::Deletion => limit::Lane::Deletion,
+        Lane::Write => limit::Lane::Write,
+        Lane::Status => limit::Lane::Status,
+    };
+    request
+}
+
+/// The body with these fields in its metadata.
+fn with_metadata(body: &Value, fields: Map<String, Value>) -> Value {
+    let mut body = body.clone();
+    if fields.is_empty() {
+        return body;
+    }
+    if let Some(body) = body.as_object_mut()
+        && let Some(metadata) = body
+            .entry("metadata")
+            .or_insert_with(|| json!({}))
+            .as_object_mut()
+    {
+        metadata.extend(fields);
+    }
+    body
 }
 
 /// The version of the object in an answer; `None` when it tells of nothing or of something else, as servers may.
@@ -108,35 +174,8 @@ fn version_of(body: &[u8], uid: &str) -> Option<Str> {
         metadata: ObjectMeta,
     }
     let meta = serde_json::from_slice::<Written>(body).ok()?.metadata;
-    (meta.uid == uid && !meta.resource_version.is_empty()).then_some(meta.resource_version)
-}
-
-/// A JSON merge patch that holds for the version that was decided upon, and for no other object of that name.
-fn storage_patch(write: &StorageWrite) -> Value {
-    let mut patch = json!({
-        "metadata": {"uid": write.uid, "resourceVersion": write.resource_version},
-    });
-    match &write.change {
-        StorageChange::GiveTo {
-            claim,
-            by_controller,
-        } => {
-            patch["spec"] = json!({"claimRef": {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": claim.namespace,
-                "name": claim.name,
-                "uid": claim.uid,
-            }});
-            if *by_controller {
-                patch["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER_ANNOTATION: "yes"});
-            }
-        }
-        StorageChange::SelectNode(node) => {
-            patch["metadata"]["annotations"] = json!({SELECTED_NODE_ANNOTATION: node});
-        }
-    }
-    patch
+    let is_it = uid.is_empty() || meta.uid == uid;
+    (is_it && !meta.resource_version.is_empty()).then_some(meta.resource_version)
 }
 
 /// A strategic merge patch: conditions are merged by type, everything else of the status stays. The UID makes the
@@ -216,6 +255,7 @@ fn told(error: &ApiError) -> CallError {
 mod tests {
     use super::*;
     use berth_api::Kind;
+    use berth_framework::CallType;
 
     fn pod() -> PodRef {
         PodRef {
@@ -309,16 +349,13 @@ mod tests {
             message: "no".into(),
             retry_after_seconds: None,
         };
-        let done = answered(async { Ok(Some("7".into())) }).await;
-        assert_eq!(done, CallAnswer::written("7"));
+        let done = answered(async { Ok(Response::written("7")) }).await;
+        assert_eq!(done, Ok(Response::written("7")));
         let refused = answered(async { Err(refused) }).await;
-        assert_eq!(
-            refused.result.map_err(|e| e.kind),
-            Err(CallErrorKind::Refused)
-        );
+        assert_eq!(refused.map_err(|e| e.kind), Err(CallErrorKind::Refused));
         let broken = answered(async { panic!("a bug") }).await;
         let error = CallError::new(CallErrorKind::Refused, BROKEN_OFF);
-        assert_eq!(broken, CallAnswer::from(Err(error)));
+        assert_eq!(broken, Err(error));
     }
 
     /// D-19, case 228: the condition's own rule for its times.
@@ -359,53 +396,79 @@ mod tests {
         }
     }
 
-    /// Whole objects are never written: what Berth does not know of a volume or claim stays as it is.
+    /// D-29: the requests of writes as servers get them. The identity and version that a write holds for are its
+    /// preconditions.
     #[test]
-    fn volumes_and_claims_are_written_in_the_version_that_was_decided_upon() {
-        let object = |kind: Kind, spec: &str| {
-            let json = format!(
-                r#"{{"metadata":{{"name":"x","namespace":"ns","uid":"u","resourceVersion":"7"}},"spec":{spec}}}"#
-            );
-            kind.decode(json.as_bytes()).unwrap()
+    fn writes_name_what_they_hold_for() {
+        static CLAIM: CallType = CallType::new("claim", Kind::ResourceClaim);
+        static NODE: CallType = CallType::new("node", Kind::Node);
+        let meta = ObjectMeta {
+            uid: "u".into(),
+            resource_version: "7".into(),
+            ..ObjectMeta::default()
         };
-        let claim = object(Kind::PersistentVolumeClaim, "{}");
-        let claim = claim.as_persistent_volume_claim().unwrap();
-        let claim_ref = json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "ns", "name": "x", "uid": "u",
-        });
-        let give = |spec: &str| {
-            let volume = object(Kind::PersistentVolume, spec);
-            StorageWrite::give(volume.as_persistent_volume().unwrap(), claim).unwrap()
+        let body = || json!({"metadata": {"labels": {"a": "b"}}, "spec": {"x": 1}});
+        let with = |more: Value| {
+            let mut body = body();
+            body["metadata"]["uid"] = more["uid"].clone();
+            if !more["resourceVersion"].is_null() {
+                body["metadata"]["resourceVersion"] = more["resourceVersion"].clone();
+            }
+            body
         };
-        for (write, expected) in [
+        let claims = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims";
+        let options = |preconditions: Value| json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        for (write, described, content_type, expected) in [
             (
-                StorageWrite::select_node(claim, &"n1".into()).unwrap(),
-                json!({"metadata": {
-                    "uid": "u",
-                    "resourceVersion": "7",
-                    "annotations": {"volume.kubernetes.io/selected-node": "n1"},
-                }}),
+                Write::patch(&NODE, "", "n", body()),
+                "PATCH /api/v1/nodes/n".to_owned(),
+                "application/merge-patch+json",
+                body(),
             ),
             (
-                give("{}"),
-                json!({
-                    "metadata": {
-                        "uid": "u",
-                        "resourceVersion": "7",
-                        "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
-                    },
-                    "spec": {"claimRef": claim_ref},
-                }),
+                Write::patch(&CLAIM, "ns", "c", body())
+                    .of_version(&meta)
+                    .to_subresource("status"),
+                format!("PATCH {claims}/c/status"),
+                "application/merge-patch+json",
+                with(json!({"uid": "u", "resourceVersion": "7"})),
             ),
             (
-                give(r#"{"claimRef":{"namespace":"ns","name":"x"}}"#),
-                json!({
-                    "metadata": {"uid": "u", "resourceVersion": "7"},
-                    "spec": {"claimRef": claim_ref},
-                }),
+                Write::new(&CLAIM, "ns", "c", Action::StrategicPatch(body())).of(&meta),
+                format!("PATCH {claims}/c"),
+                "application/strategic-merge-patch+json",
+                with(json!({"uid": "u"})),
+            ),
+            (
+                Write::new(&CLAIM, "ns", "", Action::Create(body())),
+                format!("POST {claims}"),
+                "application/json",
+                body(),
+            ),
+            (
+                Write::new(&CLAIM, "ns", "c", Action::Update(body())).of_version(&meta),
+                format!("PUT {claims}/c"),
+                "application/json",
+                with(json!({"uid": "u", "resourceVersion": "7"})),
+            ),
+            (
+                Write::new(&CLAIM, "ns", "c", Action::Delete).of_version(&meta),
+                format!("DELETE {claims}/c"),
+                "application/json",
+                options(json!({"uid": "u", "resourceVersion": "7"})),
+            ),
+            (
+                Write::new(&CLAIM, "ns", "c", Action::Delete),
+                format!("DELETE {claims}/c"),
+                "application/json",
+                options(json!({})),
             ),
         ] {
-            assert_eq!(storage_patch(&write), expected);
+            let request = write_request(&write);
+            assert_eq!(request.describe(), described);
+            assert_eq!(request.content_type, content_type, "{described}");
+            let sent: Value = serde_json::from_slice(&request.body).unwrap();
+            assert_eq!(sent, expected, "{described}");
         }
     }
 

@@ -60,7 +60,7 @@ async fn a_victim_is_told_and_then_deleted() {
         let (client, call) = (server.client(), eviction());
         let answer = execute(&client, &call, Time::EPOCH);
         let answer = timeout(Duration::from_secs(30), answer).await;
-        let result = answer.expect("an answer").result;
+        let result = answer.expect("an answer");
         assert_eq!(result.err().map(|e| e.kind), failure, "{name}");
         let mut lines = Vec::new();
         while let Ok(request) = server.asked.try_recv() {

@@ -16,7 +16,7 @@ use berth_client::Transport;
 use berth_client::events::{self, EventPublisher, Publishing};
 use berth_client::extender::raw::RawObjects;
 use berth_framework::registry::Registry;
-use berth_framework::{call::CallAnswer, call::CallId, stage::JobId, stage::JobResult};
+use berth_framework::{call::CallId, call::CallResult, stage::JobId, stage::JobResult};
 use berth_scheduler::config::Config;
 use berth_scheduler::evaluator::{EvaluatorKind, Stopwatch};
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
@@ -42,7 +42,7 @@ enum Input {
     /// The cluster has changed.
     Change(ClusterChange),
     /// A call has ended.
-    Call(CallId, CallAnswer),
+    Call(CallId, CallResult),
     /// A job has ended.
     Job(JobId, JobResult),
     /// The metrics are wanted.

@@ -13,6 +13,7 @@ use crate::stage::{StageContext, Step, Wake};
 use crate::state::CycleState;
 use crate::status::Status;
 use crate::table::{NodeView, Slot};
+use crate::write::CallType;
 use berth_api::{Pod, Str};
 use std::sync::Arc;
 
@@ -70,6 +71,7 @@ pub struct FakePlugin {
     bind: F<StageFn>,
     post_bind: F<PostBindFn>,
     events: F<EventsFn>,
+    calls: Vec<&'static CallType>,
 }
 
 macro_rules! setters {
@@ -137,6 +139,13 @@ impl FakePlugin {
         self
     }
 
+    /// Registers types of API calls.
+    #[must_use]
+    pub fn calls(mut self, types: &[&'static CallType]) -> Self {
+        self.calls.extend(types);
+        self
+    }
+
     /// Lets the plugin's PreBind run beside its neighbours.
     #[must_use]
     pub fn parallel(mut self) -> Self {
@@ -147,6 +156,7 @@ impl FakePlugin {
     /// The plugin, ready to be registered.
     pub fn build(self) -> Extensions {
         let name = self.name.clone();
+        let calls = self.calls.clone();
         let plugin = Arc::new(self);
         macro_rules! point {
             ($($field:ident),+) => {
@@ -170,6 +180,7 @@ impl FakePlugin {
             events: point!(events),
             keep: None,
             domains: None,
+            calls,
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::pod_info::PodInfo;
 use crate::stage::{Job, JobId, Observation, Outbox, Preemption, StageContext};
 use crate::state::CycleState;
 use crate::status::Status;
-use crate::storage::StorageWrite;
 use crate::table::{NodeView, Slot};
+use crate::write::Write;
 use berth_api::{Labels, Namespace, Object, Pod, Str, Time};
 use std::fmt;
 use std::sync::Arc;
@@ -174,9 +174,9 @@ pub struct Recorder {
     /// The pods to be tried at once, as namespace and name.
     pub activated: Vec<(Str, Str)>,
     /// The writes that everybody is to see as made.
-    pub assumed: Vec<StorageWrite>,
+    pub assumed: Vec<Write>,
     /// The writes that will not be made.
-    pub taken_back: Vec<StorageWrite>,
+    pub taken_back: Vec<Write>,
     /// The preemptions that were begun; nobody is told to go.
     pub preemptions: Vec<Preemption>,
     /// What the metrics are to tell.
@@ -219,11 +219,11 @@ impl Outbox for Recorder {
         self.activated.push((namespace.clone(), name.clone()));
     }
 
-    fn assume(&mut self, write: StorageWrite) {
+    fn assume(&mut self, write: Write) {
         self.assumed.push(write);
     }
 
-    fn take_back(&mut self, write: StorageWrite) {
+    fn take_back(&mut self, write: Write) {
         self.taken_back.push(write);
     }
 

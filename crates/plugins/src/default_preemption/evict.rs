@@ -143,7 +143,7 @@ pub(super) fn resume(
     };
     let is_there = cx.dry_run.cluster().pods.contains_key(pod.pod.uid());
     match reason {
-        WakeReason::Call(Ok(())) => {
+        WakeReason::Call(Ok(_)) => {
             if let Some(victim) = evictions.current.take() {
                 cx.outbox.publish(victim.event);
             }

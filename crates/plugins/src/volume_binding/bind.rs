@@ -12,15 +12,14 @@
 
 use super::claims::Claims;
 use super::find::{find, is_reachable};
-use super::{NAME, PreFilterState, VolumeBinding};
+use super::{NAME, PreFilterState, VolumeBinding, writes as api};
 use crate::volumes;
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
 use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
 use berth_framework::call::ObjectName;
 use berth_framework::plugin::{PreBind, Reserve};
 use berth_framework::stage::{Observation, StageContext, Step, Wait, WaitOn, Wake, WakeReason};
-use berth_framework::storage::StorageWrite;
-use berth_framework::{ApiCall, Cluster, CycleState, PodInfo, Status};
+use berth_framework::{Cluster, CycleState, PodInfo, Status, Write};
 use std::sync::Arc;
 
 /// How long PreBind waits for one write. The dispatcher ends every call sooner, so this only bounds the wait.
@@ -42,7 +41,7 @@ struct Choice {
     /// Claims that a volume is made for.
     provisions: Vec<Arc<PersistentVolumeClaim>>,
     /// What there is to write, volumes first.
-    writes: Vec<StorageWrite>,
+    writes: Vec<Write>,
     /// How many of them have been made.
     made: usize,
     /// When the claims have to be bound; known once everything is written.
@@ -84,7 +83,7 @@ impl Choice {
             if !seen.is_some_and(|seen| is_same_volume(seen, &volume)) {
                 return Err(out_of_sync(name));
             }
-            writes.extend(StorageWrite::give(&volume, &claim));
+            writes.extend(api::give(&volume, &claim));
             bindings.push((claim, name.clone()));
         }
         for claim in &found.provisions {
@@ -94,7 +93,7 @@ impl Choice {
             if !seen.is_some_and(|seen| is_same_claim(seen, claim)) {
                 return Err(out_of_sync(&claim_key(claim)));
             }
-            writes.extend(StorageWrite::select_node(claim, node));
+            writes.extend(api::select_node(claim, node));
         }
         Ok(Self {
             node: node.clone(),
@@ -110,7 +109,7 @@ impl Choice {
     fn is_before_write(&self, kind: Kind, meta: &ObjectMeta) -> bool {
         let mut writes = self.writes.iter();
         writes.any(|write| {
-            let name = &write.object;
+            let name = write.object();
             name.kind == kind
                 && name.namespace == meta.namespace
                 && name.name == meta.name
@@ -204,8 +203,7 @@ impl Choice {
     /// Makes the next write, or waits until the claims are bound.
     fn go_on(&mut self, cx: &mut StageContext<'_>, pod: &PodInfo, limit: Duration) -> Step {
         if let Some(write) = self.writes.get(self.made) {
-            let call = ApiCall::UpdateStorage(write.clone());
-            return cx.wait_for_call(WRITE_WAIT_MAX, call);
+            return cx.wait_for_call(WRITE_WAIT_MAX, write.clone());
         }
         let deadline = *self.deadline.get_or_insert(cx.now + limit);
         match self.progress(cx.cluster, pod) {
@@ -360,7 +358,7 @@ impl PreBind for VolumeBinding {
             Some(Reserved::Chosen(_)) | None => return Step::Done(nothing_chosen(node)),
         };
         match wake.map(Wake::reason) {
-            Some(WakeReason::Call(Ok(()))) => choice.made += 1,
+            Some(WakeReason::Call(Ok(_))) => choice.made += 1,
             Some(WakeReason::Call(Err(error))) => {
                 return failed(cx, "bind", Status::error(error.to_string()));
             }
@@ -370,7 +368,7 @@ impl PreBind for VolumeBinding {
                     None => "binding volumes: context deadline exceeded".to_owned(),
                     Some(write) => format!(
                         "updating {}: no answer within {} s",
-                        write.object,
+                        write.object(),
                         WRITE_WAIT_MAX.as_secs()
                     ),
                 };

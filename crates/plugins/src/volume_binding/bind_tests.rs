@@ -3,12 +3,13 @@
 use super::tests::{bound, free, in_zone, local, using, wanting, world};
 use super::{VolumeBinding, VolumeBindingArgs};
 use crate::testing::{Recorder, World, pod_info, volume};
-use berth_api::{Duration, Object, PersistentVolume, PersistentVolumeClaim, Str};
-use berth_framework::call::{CallError, CallErrorKind};
+use berth_api::storage::SELECTED_NODE_ANNOTATION;
+use berth_api::{Duration, Kind, Object, PersistentVolume, PersistentVolumeClaim, Str};
+use berth_framework::call::{CallError, CallErrorKind, Response};
 use berth_framework::plugin::{PreBind, PreFilter, PreFilterResult, Reserve};
 use berth_framework::stage::{Step, Wait, WaitOn, WakeReason};
-use berth_framework::storage::{StorageChange, StorageWrite};
-use berth_framework::{ApiCall, Code, CycleState, PodInfo};
+use berth_framework::write::Action;
+use berth_framework::{ApiCall, Code, CycleState, PodInfo, Write};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -34,18 +35,26 @@ fn told(step: &Step) -> String {
     }
 }
 
-fn in_short(write: &StorageWrite) -> String {
-    let name = &write.object.name;
-    match &write.change {
-        StorageChange::GiveTo {
-            claim,
-            by_controller,
-        } => {
-            let by = if *by_controller { ", by us" } else { "" };
-            format!("{name} to {}/{}{by}", claim.namespace, claim.name)
-        }
-        StorageChange::SelectNode(node) => format!("{name} on {node}"),
+fn in_short(write: &Write) -> String {
+    let name = &write.object().name;
+    let Action::Patch(body) = write.action() else {
+        panic!("volumes and claims are patched, got {write:?}");
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let annotations = &body["metadata"]["annotations"];
+    let claim = &body["spec"]["claimRef"];
+    if claim.is_null() {
+        return format!("{name} on {}", text(&annotations[SELECTED_NODE_ANNOTATION]));
     }
+    let by = match annotations.is_null() {
+        true => "",
+        false => ", by us",
+    };
+    format!(
+        "{name} to {}/{}{by}",
+        text(&claim["namespace"]),
+        text(&claim["name"])
+    )
 }
 
 impl Run {
@@ -112,7 +121,7 @@ impl Run {
     fn write_all(&mut self) -> Step {
         let mut step = self.pre_bind();
         while told(&step) == "writes" {
-            step = self.resume(WakeReason::Call(Ok(())));
+            step = self.resume(WakeReason::Call(Ok(Response::default())));
         }
         step
     }
@@ -151,28 +160,29 @@ impl Run {
     /// The API shows what was written.
     fn show_writes(&mut self) {
         for call in self.outbox.calls.clone() {
-            let ApiCall::UpdateStorage(write) = call else {
+            let ApiCall::Write(write) = call else {
                 panic!("only volumes and claims are written, got {call:?}");
             };
-            let name = write.object.name.to_string();
+            let name = write.object().name.to_string();
             let show = |object: Object| write.applied_to(&object);
-            match &write.change {
-                StorageChange::GiveTo { .. } => self.change_volume(&name, |volume| {
+            if write.object().kind == Kind::PersistentVolume {
+                self.change_volume(&name, |volume| {
                     let shown = show(Object::PersistentVolume(Arc::new(volume.clone())));
                     *volume = shown
                         .as_persistent_volume()
                         .expect("a volume")
                         .as_ref()
                         .clone();
-                }),
-                StorageChange::SelectNode(_) => self.change_claim(&name, |claim| {
+                });
+            } else {
+                self.change_claim(&name, |claim| {
                     let shown = show(Object::PersistentVolumeClaim(Arc::new(claim.clone())));
                     *claim = shown
                         .as_persistent_volume_claim()
                         .expect("a claim")
                         .as_ref()
                         .clone();
-                }),
+                });
             }
         }
     }
@@ -398,7 +408,10 @@ fn writes_are_made_one_after_another() {
         assert_eq!(run.assumed(), all);
         assert_eq!(told(&run.pre_bind()), "writes");
         for _ in 0..made {
-            assert_eq!(told(&run.resume(WakeReason::Call(Ok(())))), "writes");
+            assert_eq!(
+                told(&run.resume(WakeReason::Call(Ok(Response::default())))),
+                "writes"
+            );
         }
         assert_eq!(run.outbox.calls.len(), made + 1);
         assert_eq!(told(&run.resume(wake)), expected);
@@ -633,11 +646,11 @@ fn the_next_pod_sees_what_is_taken() {
     let mut first = both();
     for write in std::mem::take(&mut first.outbox.assumed) {
         let cluster = &first.world.cluster;
-        let object = match cluster.persistent_volumes.get(&write.object.name) {
+        let object = match cluster.persistent_volumes.get(&write.object().name) {
             Some(volume) => Object::PersistentVolume(volume.clone()),
             None => {
                 let claims = &cluster.persistent_volume_claims;
-                let claim = claims.get("default", &write.object.name);
+                let claim = claims.get("default", &write.object().name);
                 Object::PersistentVolumeClaim(claim.expect("a claim").clone())
             }
         };

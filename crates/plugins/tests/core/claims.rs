@@ -180,7 +180,8 @@ fn a_claim_that_comes_soon_costs_no_call() {
     w.change("p", |p| linked(p, None));
     assert_eq!(w.attempt(), "p on n1");
     w.advance(60);
-    let calls: Vec<&str> = w.calls.iter().map(|(_, call)| call.call_type()).collect();
+    let calls = w.calls.iter().map(|(_, call)| call.call_type().name());
+    let calls: Vec<&str> = calls.collect();
     assert_eq!(calls, ["pod_binding"]);
     assert_eq!(w.events, [""; 0]);
 }

@@ -5,9 +5,9 @@
 use crate::world::World;
 use berth_api::{Duration, Kind, Object};
 use berth_framework::ApiCall;
-use berth_framework::call::{CallError, CallErrorKind, CallResult};
-use berth_framework::storage::{StorageChange, StorageWrite};
+use berth_framework::call::{CallError, CallErrorKind, CallResult, Response};
 use berth_framework::testing::{PodBuilder, node, pod};
+use berth_framework::write::{Action, Write};
 use berth_scheduler::ClusterChange;
 use berth_scheduler::metrics::Metric;
 use berth_scheduler::queue::QueuedIn;
@@ -162,31 +162,25 @@ impl Cluster {
         self.bind(claim, &volume)
     }
 
-    fn carry_out(&mut self, write: &StorageWrite) -> CallResult {
-        let name = write.object.name.to_string();
+    fn carry_out(&mut self, write: &Write) -> CallResult {
+        let name = write.object().name.to_string();
         let Some((kind, mut fields)) = self.stored.get(&name).cloned() else {
             return Err(error(CallErrorKind::NotFound));
         };
-        let meta = &mut fields["metadata"];
-        if meta["resourceVersion"] != *write.resource_version || meta["uid"] != *write.uid {
+        let meta = &fields["metadata"];
+        let version = write.resource_version().map_or("", |version| &**version);
+        if meta["resourceVersion"] != version || meta["uid"] != **write.uid() {
             return Err(error(CallErrorKind::Conflict));
         }
-        match &write.change {
-            StorageChange::GiveTo {
-                claim,
-                by_controller,
-            } => {
-                if *by_controller {
-                    meta["annotations"]["pv.kubernetes.io/bound-by-controller"] = json!("yes");
-                }
-                fields["spec"]["claimRef"] =
-                    json!({"namespace": claim.namespace, "name": claim.name, "uid": claim.uid});
-                fields["status"]["phase"] = json!("Bound");
-            }
-            StorageChange::SelectNode(node) => meta["annotations"][SELECTED] = json!(node),
+        let Action::Patch(patch) = write.action() else {
+            panic!("volumes and claims are patched, got {write:?}");
+        };
+        merge(&mut fields, patch);
+        if kind == Kind::PersistentVolume {
+            fields["status"]["phase"] = json!("Bound");
         }
         self.store(kind, fields);
-        Ok(())
+        Ok(Response::default())
     }
 
     /// Answers the oldest write honestly; the watch does not tell yet. Returns the name of what was written.
@@ -199,16 +193,16 @@ impl Cluster {
         let calls = &mut self.world.calls;
         let at = calls
             .iter()
-            .position(|(_, call)| matches!(call, ApiCall::UpdateStorage(_)));
+            .position(|(_, call)| matches!(call, ApiCall::Write(_)));
         let (id, call) = calls.remove(at.expect("a write is on its way"));
-        let ApiCall::UpdateStorage(write) = call else {
+        let ApiCall::Write(write) = call else {
             unreachable!("it is a write");
         };
         let honest = self.carry_out(&write);
         let result = answer(&honest).unwrap_or(honest);
         self.world.core.complete(id, result, self.world.now);
         self.world.advance(0);
-        write.object.name.to_string()
+        write.object().name.to_string()
     }
 
     /// Refuses the oldest write without carrying it out.
@@ -216,11 +210,11 @@ impl Cluster {
         let calls = &mut self.world.calls;
         let at = calls
             .iter()
-            .position(|(_, call)| matches!(call, ApiCall::UpdateStorage(_)));
+            .position(|(_, call)| matches!(call, ApiCall::Write(_)));
         let (id, _) = calls.remove(at.expect("a write is on its way"));
         self.world
             .core
-            .complete(id, Err(error(kind)), self.world.now);
+            .complete(id, Err::<(), _>(error(kind)), self.world.now);
         self.world.advance(0);
     }
 
@@ -232,12 +226,7 @@ impl Cluster {
         }
         let calls = self.world.calls.iter().filter_map(|(_, call)| match call {
             ApiCall::BindPod { pod, node } => Some(format!("bind {} to {node}", pod.name)),
-            ApiCall::UpdateStorage(write) => Some(match &write.change {
-                StorageChange::GiveTo { claim, .. } => {
-                    format!("{} to {}", write.object.name, claim.name)
-                }
-                StorageChange::SelectNode(node) => format!("{} on {node}", write.object.name),
-            }),
+            ApiCall::Write(write) => Some(in_short(write)),
             _ => None,
         });
         calls.collect()
@@ -246,6 +235,32 @@ impl Cluster {
     /// The events since the last time.
     fn events(&mut self) -> Vec<String> {
         std::mem::take(&mut self.world.events)
+    }
+}
+
+/// A JSON merge patch without deletions.
+fn merge(fields: &mut Value, patch: &Value) {
+    match (fields, patch) {
+        (Value::Object(fields), Value::Object(patch)) => {
+            for (name, value) in patch {
+                merge(fields.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (fields, patch) => *fields = patch.clone(),
+    }
+}
+
+fn in_short(write: &Write) -> String {
+    let name = &write.object().name;
+    let Action::Patch(body) = write.action() else {
+        panic!("volumes and claims are patched, got {write:?}");
+    };
+    match body["spec"]["claimRef"]["name"].as_str() {
+        Some(claim) => format!("{name} to {claim}"),
+        None => {
+            let node = body["metadata"]["annotations"][SELECTED].as_str();
+            format!("{name} on {}", node.unwrap_or_default())
+        }
     }
 }
 

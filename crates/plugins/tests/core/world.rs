@@ -182,7 +182,7 @@ impl World {
         let (id, call) = self.calls.remove(at.expect("the call is on its way"));
         if let Some(kind) = failure {
             let error = CallError::new(kind, format!("{kind:?}"));
-            self.core.complete(id, Err(error), self.now);
+            self.core.complete(id, Err::<(), _>(error), self.now);
             self.take();
             return;
         }

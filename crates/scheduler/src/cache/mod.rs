@@ -8,9 +8,9 @@
 //! **Architecture invariant:** the cache *is* the snapshot. Nobody copies it; one thread changes it, between
 //! decisions.
 
+mod assumed;
 mod names;
 mod node_events;
-mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -18,8 +18,7 @@ pub use node_events::node_update_events;
 
 use crate::dispatcher::Writes;
 use berth_api::{Kind, Node, Object, Pod, Str};
-use berth_framework::storage::StorageWrite;
-use berth_framework::{Cluster, PodInfo};
+use berth_framework::{Cluster, PodInfo, Write};
 use names::PodsByName;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -103,7 +102,7 @@ pub struct Cache {
     /// Objects of other kinds, by kind, namespace and name, as the API shows them.
     others: FxHashMap<(Kind, Str, Str), Object>,
     /// What is assumed of some of them.
-    assumed_writes: FxHashMap<(Kind, Str, Str), StorageWrite>,
+    assumed_writes: FxHashMap<(Kind, Str, Str), Write>,
     assumed: usize,
 }
 

@@ -4,11 +4,10 @@ use super::statuses::OwedStatuses;
 use crate::binding::Permits;
 use crate::dispatcher::Dispatcher;
 use berth_api::{Duration, Str, Time};
-use berth_framework::ApiCall;
 use berth_framework::call::{CallId, ObjectName, PodEvent};
 use berth_framework::extender::Extenders;
 use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
-use berth_framework::storage::StorageWrite;
+use berth_framework::{ApiCall, Write};
 use std::fmt;
 
 /// How many events and log lines are kept until somebody takes them; further ones are dropped and counted.
@@ -91,13 +90,13 @@ impl fmt::Debug for Outputs {
     }
 }
 
-/// What a plugin says about a write to a volume or claim.
+/// What a plugin says about a write that the API does not show yet.
 #[derive(Debug)]
 pub(crate) enum Assumption {
-    /// Everybody is to see it as made.
-    Made(StorageWrite),
+    /// The object is shown as if it had been made.
+    Made(Write),
     /// It will not be made.
-    TakenBack(StorageWrite),
+    TakenBack(Write),
 }
 
 /// Everything that goes out of the core, until it is taken.
@@ -111,9 +110,9 @@ pub(crate) struct Io {
     pub(crate) owed: OwedStatuses,
     /// Pods about which calls were made that the cache has not been told of yet.
     pub(crate) called: Vec<Str>,
-    /// Volumes and claims about which calls were made.
+    /// Objects about which writes were made.
     pub(crate) called_objects: Vec<ObjectName>,
-    /// What is to be assumed of volumes and claims, and not any more, in order.
+    /// What is to be assumed of objects, and not any more, in order.
     pub(crate) assumptions: Vec<Assumption>,
     /// Pods that plugins want tried at once, each with the attempt that asks: a pod's UID, namespace and name.
     activations: Vec<(Str, (Str, Str))>,
@@ -240,11 +239,11 @@ impl Outbox for Effects<'_> {
         self.io.publish(event, self.reporting_controller);
     }
 
-    fn assume(&mut self, write: StorageWrite) {
+    fn assume(&mut self, write: Write) {
         self.io.assumptions.push(Assumption::Made(write));
     }
 
-    fn take_back(&mut self, write: StorageWrite) {
+    fn take_back(&mut self, write: Write) {
         self.io.assumptions.push(Assumption::TakenBack(write));
     }
 

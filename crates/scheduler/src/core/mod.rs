@@ -38,10 +38,10 @@ use crate::cycle::{Outcome, Parked, Returning};
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
 use crate::evaluator::{EvaluatorKind, Keeper, NoStopwatch, NominatedPods, Stopwatch};
 use crate::metrics::{Metrics, Sampler};
-use crate::profile::{Profile, ProfileErrors, ProfileSpec, Profiles};
+use crate::profile::{Profile, ProfileError, ProfileErrors, ProfileSpec, Profiles};
 use crate::queue::{Nominator, ProfileHooks, QueueConfig, SchedulingQueue};
 use berth_api::{Duration, Str, Time};
-use berth_framework::call::{CallAnswer, CallId};
+use berth_framework::call::{CallError, CallId, Response};
 use berth_framework::extender::Extenders;
 use berth_framework::plugin::Context;
 use berth_framework::registry::Registry;
@@ -168,19 +168,18 @@ impl Scheduler {
             ..QueueConfig::default()
         };
         let stopwatch: Arc<dyn Stopwatch> = options.stopwatch.into();
+        let mut dispatcher = Dispatcher::new(DispatcherOptions {
+            asynchronous: features.enabled(Feature::SchedulerAsyncAPICalls),
+            seed: options.seed,
+            ..options.dispatcher
+        });
+        register_calls(&profiles, &mut dispatcher)?;
         Ok(Self {
             profiles,
             percentage_of_nodes_to_score: options.percentage_of_nodes_to_score,
             cache: Cache::default(),
             queue: SchedulingQueue::new(config, hooks, now).timed_by(stopwatch.clone()),
-            io: Io::new(
-                Dispatcher::new(DispatcherOptions {
-                    asynchronous: features.enabled(Feature::SchedulerAsyncAPICalls),
-                    seed: options.seed,
-                    ..options.dispatcher
-                }),
-                options.extenders,
-            ),
+            io: Io::new(dispatcher, options.extenders),
             waits: Waits::default(),
             rng: fastrand::Rng::with_seed(options.seed),
             evaluator: options.evaluator,
@@ -212,10 +211,14 @@ impl Scheduler {
         self.settle(now);
     }
 
-    /// A call of [`Outputs::calls`] has ended: with a result, or with the version that it made as well. Unknown ids are
-    /// ignored.
-    pub fn complete(&mut self, call: CallId, answer: impl Into<CallAnswer>, now: Time) {
-        self.io.dispatcher.complete(call, answer, now);
+    /// A call of [`Outputs::calls`] has ended. Unknown ids are ignored.
+    pub fn complete(
+        &mut self,
+        call: CallId,
+        result: Result<impl Into<Response>, CallError>,
+        now: Time,
+    ) {
+        self.io.dispatcher.complete(call, result, now);
         self.settle(now);
     }
 
@@ -398,6 +401,25 @@ impl Scheduler {
             }
         }
         self.pass_on_notices();
+    }
+}
+
+/// Registers the types of API calls of all plugins.
+fn register_calls(profiles: &Profiles, dispatcher: &mut Dispatcher) -> Result<(), ProfileErrors> {
+    let mut errors = Vec::new();
+    for (at, profile) in profiles.iter().enumerate() {
+        for plugin in profile.plugins() {
+            for call_type in &plugin.calls {
+                if let Err(source) = dispatcher.register(call_type) {
+                    let plugin = plugin.name.clone();
+                    errors.push((at, ProfileError::CallType { plugin, source }));
+                }
+            }
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(ProfileErrors(errors)),
     }
 }
 

@@ -175,7 +175,7 @@ impl Scheduler {
         };
         running.pending -= 1;
         match &finished.result {
-            Ok(()) => self.io.publish(event, &running.reporter),
+            Ok(_) => self.io.publish(event, &running.reporter),
             Err(_) if finished.is_done() => {}
             Err(error) => {
                 let text = format!(

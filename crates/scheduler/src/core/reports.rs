@@ -46,7 +46,10 @@ impl Scheduler {
             carried_on_by,
         } = finished;
         if let Some(took) = took {
-            let labels = [call.call_type(), if is_done { "success" } else { "error" }];
+            let labels = [
+                call.call_type().name(),
+                if is_done { "success" } else { "error" },
+            ];
             self.metrics.count(Metric::AsyncApiCallExecutions, &labels);
             let seconds = took.as_secs_f64();
             self.metrics
@@ -77,7 +80,10 @@ impl Scheduler {
                 level,
                 match call.pod() {
                     Some(pod) => {
-                        format!("Error updating pod {pod} ({}): {error}", call.call_type())
+                        format!(
+                            "Error updating pod {pod} ({}): {error}",
+                            call.call_type().name()
+                        )
                     }
                     None => format!("Error updating {}: {error}", call.object()),
                 },

@@ -48,7 +48,7 @@ impl OwedStatuses {
     /// taken what it says of the pod, or shows it already, nothing older is to be said.
     pub(super) fn ended(&mut self, call: &ApiCall, result: &CallResult) {
         let says_it = match result {
-            Ok(()) => true,
+            Ok(_) => true,
             Err(error) => error.kind == CallErrorKind::Skipped,
         };
         let overrules = match call {
@@ -103,7 +103,7 @@ impl OwedStatuses {
 fn is_status(call: &ApiCall) -> bool {
     match call {
         ApiCall::PatchPodStatus { .. } | ApiCall::ClearPreEnqueueStatus { .. } => true,
-        ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } | ApiCall::UpdateStorage(_) => false,
+        ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } | ApiCall::Write(_) => false,
     }
 }
 

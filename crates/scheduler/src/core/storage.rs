@@ -1,15 +1,14 @@
-//! What is decided about volumes and claims, from the decision until the API shows it; and who waits for objects.
+//! Writes of plugins from the decision until the API shows them, and waits for changes of objects.
 
 use super::Scheduler;
 use super::io::Assumption;
 use berth_api::Time;
 use berth_framework::call::ObjectName;
 use berth_framework::stage::WakeReason;
-use berth_framework::storage::StorageWrite;
-use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource};
+use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Write};
 
 impl Scheduler {
-    /// From now on everybody sees volumes and claims as plugins want them to be seen.
+    /// Shows objects as plugins have assumed them, from now on.
     pub(super) fn note_assumptions(&mut self, now: Time) {
         for assumption in std::mem::take(&mut self.io.assumptions) {
             match assumption {
@@ -25,20 +24,20 @@ impl Scheduler {
         }
     }
 
-    /// A write will not be made. Pods that were turned down because of it hear of that: kube-scheduler leaves them
-    /// waiting for an event that need not come.
-    fn take_back(&mut self, write: &StorageWrite, now: Time) {
-        let call = ApiCall::UpdateStorage(write.clone());
+    /// A write will not be made. Pods that were rejected because of it are retried; kube-scheduler leaves them waiting
+    /// for an event that may never come.
+    fn take_back(&mut self, write: &Write, now: Time) {
+        let call = ApiCall::from(write.clone());
         self.io
             .dispatcher
             .cancel(&write.key(), |other| *other == call, now);
         let Some((before, after)) = self.cache.take_back_write(write) else {
             return;
         };
-        let resource = EventResource::of_kind(write.object.kind);
+        let resource = EventResource::of_kind(write.object().kind);
         let event = ClusterEvent::new(resource, ActionType::UPDATE);
         self.move_all(&event, Some(before), Some(after), None, now);
-        self.object_changed(&write.object, now);
+        self.object_changed(write.object(), now);
     }
 
     /// An object is new, changed or gone: whoever waits for that goes on.

@@ -1,11 +1,12 @@
 //! Taking calls in: what a new call and the calls about its object do to each other (D-7 to D-9, D-24, D-26).
 
-use super::object::{CallType, Entry, Place};
+use super::object::{Entry, Place};
 use super::status::StatusChange;
 use super::{Dispatcher, overwritten, skipped, text};
 use berth_api::{Duration, Time};
-use berth_framework::call::CallErrorKind;
-use berth_framework::{ApiCall, CallError, CallId};
+use berth_framework::call::{CallErrorKind, Response};
+use berth_framework::write::POD_STATUS_PATCH;
+use berth_framework::{ApiCall, CallError, CallId, Write};
 use std::cmp::Ordering;
 
 impl Dispatcher {
@@ -25,6 +26,11 @@ impl Dispatcher {
         let entry = Entry::new(id, call, delay, now);
         if self.closed {
             self.end(entry, skipped(text::CLOSED), None, now);
+            return id;
+        }
+        if !self.types.is_registered(entry.call_type()) {
+            let error = CallError::new(CallErrorKind::Refused, text::UNREGISTERED);
+            self.end(entry, Err(error), None, now);
             return id;
         }
         let key = entry.call.key();
@@ -51,15 +57,12 @@ impl Dispatcher {
     /// [`tracked_max`](super::DispatcherOptions::tracked_max).
     fn admit(&mut self, entry: Entry, now: Time) -> Option<Entry> {
         let max = self.options.tracked_max;
-        let statuses = self.pending[CallType::StatusPatch as usize];
-        let (full, what) = match entry.call_type() {
+        let statuses = self.types.waiting(&POD_STATUS_PATCH);
+        let (full, what) = match entry.is_status_patch() {
             _ if self.tracked > max => (true, "calls"),
-            CallType::StatusPatch if entry.delayed => (!self.takes_delayed(), "status patches"),
-            CallType::StatusPatch => (statuses >= max / 2, "status patches"),
-            CallType::Binding
-            | CallType::Deletion
-            | CallType::VolumeUpdate
-            | CallType::ClaimUpdate => (false, ""),
+            true if entry.delayed => (!self.takes_delayed(), "status patches"),
+            true => (statuses >= max / 2, "status patches"),
+            false => (false, ""),
         };
         if !full {
             return Some(entry);
@@ -98,9 +101,7 @@ impl Dispatcher {
                     self.end(old, overwritten(text::MORE_RELEVANT), None, now);
                 }
             }
-            Ordering::Equal
-                if new_type != CallType::StatusPatch && is_same(&old.call, &new.call) =>
-            {
+            Ordering::Equal if !new.is_status_patch() && is_same(&old.call, &new.call) => {
                 self.join(at, new);
             }
             Ordering::Equal if waits => self.merge(at, new, now),
@@ -157,7 +158,7 @@ impl Dispatcher {
 
     /// Adds a call behind those that wait for the object.
     pub(super) fn set_waiting(&mut self, at: u32, entry: Entry, position: Option<u64>) {
-        self.pending[entry.call_type() as usize] += 1;
+        self.types.begins_to_wait(entry.call_type());
         if let Some(object) = self.objects.get_mut(at) {
             object.waiting.push(entry);
         }
@@ -167,7 +168,7 @@ impl Dispatcher {
     /// Puts a call before those that wait for the object.
     pub(super) fn set_first(&mut self, at: u32, entry: Entry) {
         self.unplace(at);
-        self.pending[entry.call_type() as usize] += 1;
+        self.types.begins_to_wait(entry.call_type());
         if let Some(object) = self.objects.get_mut(at) {
             object.waiting.insert(0, entry);
         }
@@ -182,7 +183,7 @@ impl Dispatcher {
             return None;
         }
         let entry = object.waiting.remove(0);
-        self.pending[entry.call_type() as usize] -= 1;
+        self.types.ends_to_wait(entry.call_type());
         self.place(at, None);
         Some(entry)
     }
@@ -238,9 +239,9 @@ impl Dispatcher {
         };
         // A repetition of what cannot or must not succeed any more. What was never sent is: the API has the last word.
         if first.attempts > 0 && object.is_hopeless(&first.call) {
-            let text = match first.call_type() {
-                CallType::StatusPatch => text::BOUND,
-                _ => text::BOUND_ELSEWHERE,
+            let text = match first.is_status_patch() {
+                true => text::BOUND,
+                false => text::BOUND_ELSEWHERE,
             };
             let error = CallError::new(CallErrorKind::Conflict, text);
             if let Some(entry) = self.take_first(at) {
@@ -249,14 +250,17 @@ impl Dispatcher {
             return;
         }
         // An attempt that may have been carried out has written what the object need not show yet.
-        let unclear = first.unclear && first.call_type() == CallType::StatusPatch;
+        let unclear = first.unclear && first.is_status_patch();
         if unclear || !object.is_needless(&first.call) {
             return;
         }
         // A binding or a write that is done is no failure, whoever carried it out.
         let done = object.is_done(&first.call);
         if let Some(entry) = self.take_first(at) {
-            let result = if done { Ok(()) } else { skipped(message) };
+            let result = match done {
+                true => Ok(Response::default()),
+                false => skipped(message),
+            };
             self.end(entry, result, None, now);
         }
     }
@@ -267,7 +271,7 @@ fn is_same(old: &ApiCall, new: &ApiCall) -> bool {
     match (old, new) {
         (ApiCall::BindPod { node: old, .. }, ApiCall::BindPod { node: new, .. }) => old == new,
         (ApiCall::DeletePod { .. }, ApiCall::DeletePod { .. }) => true,
-        (ApiCall::UpdateStorage(old), ApiCall::UpdateStorage(new)) => old == new,
+        (ApiCall::Write(old), ApiCall::Write(new)) => old == new,
         _ => false,
     }
 }
@@ -280,6 +284,9 @@ pub(super) fn carry_on(new: &mut Entry, old: &Entry) -> Result<(), String> {
     let changes = (StatusChange::of(&new.call), StatusChange::of(&old.call));
     if let ((Some(change), Some(earlier)), Some(pod)) = (changes, new.call.pod()) {
         new.call = change.after(earlier)?.into_call(pod.clone());
+    }
+    if let (ApiCall::Write(write), ApiCall::Write(earlier)) = (&new.call, &old.call) {
+        new.call = Write::clone(write).after(earlier)?.into();
     }
     if old.attempts > 0 {
         // The pause after a failed attempt holds for whatever is sent next.

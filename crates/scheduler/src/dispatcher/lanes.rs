@@ -4,25 +4,8 @@
 //! goes to the highest lane that can use it. So a burst in a low lane cannot hold up a higher one, and a burst in a
 //! high lane cannot starve a lower one.
 
+use berth_framework::write::Lane;
 use std::collections::BTreeSet;
-
-/// Where a call queues. Higher lanes come first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
-    /// Bindings: what scheduling is for.
-    Binding,
-    /// Evictions of victims: somebody waits for the room.
-    Deletion,
-    /// Writes of claims and volumes: a binding waits for them.
-    Storage,
-    /// Conditions and nominations of pods.
-    Status,
-}
-
-impl Lane {
-    /// All lanes, highest first.
-    pub const ALL: [Self; 4] = [Self::Binding, Self::Deletion, Self::Storage, Self::Status];
-}
 
 /// How much of what may be on its way a lane gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +23,8 @@ pub struct LaneShares {
     pub binding: LaneShare,
     /// Of [`Lane::Deletion`].
     pub deletion: LaneShare,
-    /// Of [`Lane::Storage`].
-    pub storage: LaneShare,
+    /// Of [`Lane::Write`].
+    pub write: LaneShare,
     /// Of [`Lane::Status`].
     pub status: LaneShare,
 }
@@ -52,7 +35,7 @@ impl LaneShares {
         match lane {
             Lane::Binding => self.binding,
             Lane::Deletion => self.deletion,
-            Lane::Storage => self.storage,
+            Lane::Write => self.write,
             Lane::Status => self.status,
         }
     }
@@ -161,12 +144,12 @@ mod tests {
     use super::*;
 
     fn lanes(shares: [(usize, usize); 4], in_flight_max: usize) -> Lanes {
-        let [binding, deletion, storage, status] =
+        let [binding, deletion, write, status] =
             shares.map(|(reserved, max)| LaneShare { reserved, max });
         let shares = LaneShares {
             binding,
             deletion,
-            storage,
+            write,
             status,
         };
         Lanes::new(shares, in_flight_max)
@@ -212,7 +195,7 @@ mod tests {
             ),
             (
                 "everybody, from below",
-                vec![Lane::Status, Lane::Storage, Lane::Deletion, Lane::Binding],
+                vec![Lane::Status, Lane::Write, Lane::Deletion, Lane::Binding],
                 [4, 2, 8, 6],
             ),
         ] {

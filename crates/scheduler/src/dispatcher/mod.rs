@@ -30,19 +30,24 @@ mod status;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod types;
 mod writes;
 
-pub use lanes::{Lane, LaneShare, LaneShares};
+pub use berth_framework::write::Lane;
+pub use lanes::{LaneShare, LaneShares};
 pub use options::{DispatcherOptions, RetryPolicy};
+pub use types::CallTypeError;
 pub use writes::Writes;
 
 use berth_api::{Duration, Time};
-use berth_framework::call::{CallErrorKind, CallResult};
-use berth_framework::{ApiCall, CallError, CallId};
+use berth_framework::call::{CallErrorKind, CallResult, Response};
+use berth_framework::write::{POD_DELETION, POD_STATUS_PATCH};
+use berth_framework::{ApiCall, CallError, CallId, CallType};
 use lanes::Lanes;
-use object::{CallType, Entry, Objects};
+use object::{Entry, Objects, is_status_patch};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use types::Types;
 
 /// Why a call was not sent, or not as it was. Programs compare the first five: they are kube-scheduler's.
 mod text {
@@ -61,6 +66,8 @@ mod text {
     pub(super) const CANCELLED: &str = "the call was cancelled: call skipped";
     pub(super) const BOUND: &str = "the pod has a node by now";
     pub(super) const BOUND_ELSEWHERE: &str = "the pod is bound to another node by now";
+    pub(super) const UNREGISTERED: &str =
+        "no plugin has registered this type of API calls; see ExtensionsBuilder::calls";
     pub(super) const CLOSED: &str = "the dispatcher is closed: call skipped";
 }
 
@@ -85,10 +92,10 @@ impl Finished {
     /// deleted may have been gone.
     pub fn is_done(&self) -> bool {
         match &self.result {
-            Ok(()) => true,
+            Ok(_) => true,
             Err(error) => {
                 send::is_deletion_of_nothing(&self.call, error.kind)
-                    || (error.kind.is_dropped() && CallType::of(&self.call) == CallType::Deletion)
+                    || (error.kind.is_dropped() && *self.call.call_type() == POD_DELETION)
             }
         }
     }
@@ -97,10 +104,8 @@ impl Finished {
     /// something newer is on its way. A binding or deletion that was dropped did not happen, and that is an error.
     pub fn for_waiter(&self) -> CallResult {
         match &self.result {
-            Err(error)
-                if error.kind.is_dropped() && CallType::of(&self.call) == CallType::StatusPatch =>
-            {
-                Ok(())
+            Err(error) if error.kind.is_dropped() && is_status_patch(&self.call) => {
+                Ok(Response::default())
             }
             result => result.clone(),
         }
@@ -135,8 +140,8 @@ pub struct Dispatcher {
     expiries: BTreeSet<(Time, u32)>,
     /// The calls on their way.
     in_flight: FxHashMap<CallId, u32>,
-    /// How many calls wait, by type.
-    pending: [usize; CallType::ALL.len()],
+    /// The types of calls that are taken, with how many of each wait.
+    types: Types,
     /// How many calls have not ended.
     tracked: usize,
     finished: Vec<Finished>,
@@ -173,7 +178,7 @@ impl Dispatcher {
             timers: BTreeSet::new(),
             expiries: BTreeSet::new(),
             in_flight: FxHashMap::default(),
-            pending: [0; CallType::ALL.len()],
+            types: Types::default(),
             tracked: 0,
             finished: Vec::new(),
             counts: DispatcherCounts::default(),
@@ -214,15 +219,20 @@ impl Dispatcher {
     /// Whether one more status patch that is held back would be kept; see [`DispatcherOptions::tracked_max`].
     pub fn takes_delayed(&self) -> bool {
         self.tracked <= self.options.tracked_max
-            && self.pending[CallType::StatusPatch as usize] < self.options.tracked_max / 4
+            && self.types.waiting(&POD_STATUS_PATCH) < self.options.tracked_max / 4
+    }
+
+    /// Takes calls of one more type.
+    ///
+    /// # Errors
+    /// When it cannot be told from a type that was registered before.
+    pub fn register(&mut self, call_type: &'static CallType) -> Result<(), CallTypeError> {
+        self.types.register(call_type)
     }
 
     /// How many calls of each `call_type` have not been sent yet, those that are held back included.
     pub fn pending(&self) -> BTreeMap<&'static str, usize> {
-        CallType::ALL
-            .into_iter()
-            .map(|call_type| (call_type.as_str(), self.pending[call_type as usize]))
-            .collect()
+        self.types.all_waiting()
     }
 
     /// How many calls of a lane are on their way.
@@ -305,7 +315,8 @@ impl Dispatcher {
     pub fn check(&self) -> Result<(), String> {
         use object::Place;
         let mut tracked = 0;
-        let mut pending = [0; CallType::ALL.len()];
+        let mut pending: BTreeMap<&'static str, usize> =
+            self.pending().keys().map(|name| (*name, 0)).collect();
         let (mut ready, mut timers, mut expiries, mut in_flight) = (0, 0, 0, 0);
         for (at, object) in self.objects.iter() {
             let uid = &object.key.uid;
@@ -313,7 +324,7 @@ impl Dispatcher {
                 tracked += 1 + entry.joined.len();
             }
             for entry in &object.waiting {
-                pending[entry.call_type() as usize] += 1;
+                *pending.entry(entry.call_type().name()).or_default() += 1;
             }
             if self.options.asynchronous && object.waiting.len() > 1 {
                 return Err(format!("{} calls wait for {uid}", object.waiting.len()));
@@ -356,10 +367,10 @@ impl Dispatcher {
             self.in_flight.len(),
             lanes_in_flight,
         ];
-        if counted != noted || pending != self.pending {
+        if counted != noted || pending != self.pending() {
             return Err(format!(
                 "counted {counted:?} and {pending:?}, noted {noted:?} and {:?}",
-                self.pending
+                self.pending()
             ));
         }
         Ok(())

@@ -1,81 +1,14 @@
 //! What the dispatcher knows of one object: the call on its way, the calls that wait, and how the object looks.
 
-use super::lanes::{Lane, Position};
+use super::lanes::Position;
 use super::status::StatusChange;
 use super::writes::{Base, Version, Writes, Written};
 use berth_api::{Duration, Kind, Object as ApiObject, Pod, Str, Time};
-use berth_framework::ApiCall;
 use berth_framework::call::{CallId, ObjectKey};
+use berth_framework::write::Lane;
+use berth_framework::{ApiCall, CallType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-
-/// The kinds of calls that exclude or merge with each other (D-2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum CallType {
-    /// `pod_status_patch`.
-    StatusPatch,
-    /// `pod_binding`.
-    Binding,
-    /// `pod_deletion`.
-    Deletion,
-    /// `persistent_volume_update`.
-    VolumeUpdate,
-    /// `persistent_volume_claim_update`.
-    ClaimUpdate,
-}
-
-impl CallType {
-    pub(super) const ALL: [Self; 5] = [
-        Self::StatusPatch,
-        Self::Binding,
-        Self::Deletion,
-        Self::VolumeUpdate,
-        Self::ClaimUpdate,
-    ];
-
-    pub(super) fn of(call: &ApiCall) -> Self {
-        match call {
-            ApiCall::PatchPodStatus { .. } | ApiCall::ClearPreEnqueueStatus { .. } => {
-                Self::StatusPatch
-            }
-            ApiCall::BindPod { .. } => Self::Binding,
-            ApiCall::DeletePod { .. } => Self::Deletion,
-            ApiCall::UpdateStorage(write) if write.object.kind == Kind::PersistentVolume => {
-                Self::VolumeUpdate
-            }
-            ApiCall::UpdateStorage(_) => Self::ClaimUpdate,
-        }
-    }
-
-    /// The `call_type` label.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::StatusPatch => "pod_status_patch",
-            Self::Binding => "pod_binding",
-            Self::Deletion => "pod_deletion",
-            Self::VolumeUpdate => "persistent_volume_update",
-            Self::ClaimUpdate => "persistent_volume_claim_update",
-        }
-    }
-
-    /// What a call of a higher relevance makes needless (D-2). Types of different kinds never meet (D-3).
-    pub(super) fn relevance(self) -> u8 {
-        match self {
-            Self::StatusPatch | Self::VolumeUpdate | Self::ClaimUpdate => 1,
-            Self::Binding => 2,
-            Self::Deletion => 3,
-        }
-    }
-
-    pub(super) fn lane(self) -> Lane {
-        match self {
-            Self::StatusPatch => Lane::Status,
-            Self::Binding => Lane::Binding,
-            Self::Deletion => Lane::Deletion,
-            Self::VolumeUpdate | Self::ClaimUpdate => Lane::Storage,
-        }
-    }
-}
 
 /// A call that has not ended.
 #[derive(Debug, Clone)]
@@ -110,9 +43,18 @@ impl Entry {
         }
     }
 
-    pub(super) fn call_type(&self) -> CallType {
-        CallType::of(&self.call)
+    pub(super) fn call_type(&self) -> &'static CallType {
+        self.call.call_type()
     }
+
+    pub(super) fn is_status_patch(&self) -> bool {
+        is_status_patch(&self.call)
+    }
+}
+
+/// Whether the call writes conditions or the nominated node of a pod.
+pub(super) fn is_status_patch(call: &ApiCall) -> bool {
+    call.call_type().lane() == Lane::Status
 }
 
 /// Where an object's first waiting call is.
@@ -197,7 +139,7 @@ impl Object {
             (ApiCall::BindPod { node, .. }, Some(ApiObject::Pod(stored))) => {
                 stored.spec.node_name == *node
             }
-            (ApiCall::UpdateStorage(write), Some(stored)) => write.is_shown_by(stored),
+            (ApiCall::Write(write), Some(stored)) => write.is_shown_by(stored),
             _ => false,
         }
     }

@@ -106,7 +106,7 @@ impl DispatcherOptions {
             lanes: LaneShares {
                 binding: lane(part(4), total),
                 deletion: lane(part(16), part(2)),
-                storage: lane(part(16), part(2)),
+                write: lane(part(16), part(2)),
                 status: lane(part(16), part(4)),
             },
             tracked_max: 1 << 18,
@@ -171,7 +171,7 @@ mod tests {
         for total in [0, 1, 4, 5, 16, 128, 1000] {
             let options = DispatcherOptions::for_in_flight(total);
             let lanes = options.lanes;
-            let shares = [lanes.binding, lanes.deletion, lanes.storage, lanes.status];
+            let shares = [lanes.binding, lanes.deletion, lanes.write, lanes.status];
             assert!(
                 shares
                     .iter()

@@ -1,11 +1,11 @@
 //! Sending calls and taking their results: lanes, retries and what follows (D-11, D-13, D-14, D-19).
 
 use super::enqueue::carry_on;
-use super::object::{CallType, Entry, Place};
+use super::object::{Entry, Place};
 use super::writes::{Version, Written, version_number};
 use super::{Dispatcher, overwritten, text};
 use berth_api::Time;
-use berth_framework::call::{CallAnswer, CallErrorKind, CallResult};
+use berth_framework::call::{CallErrorKind, CallResult, Response};
 use berth_framework::{ApiCall, CallError, CallId};
 
 impl Dispatcher {
@@ -25,10 +25,10 @@ impl Dispatcher {
                 continue;
             }
             let mut entry = object.waiting.remove(0);
-            self.pending[entry.call_type() as usize] -= 1;
+            self.types.ends_to_wait(entry.call_type());
             let Some(call) = object.cut(&entry) else {
                 // Nothing to do any more: as good as done.
-                self.end(entry, Ok(()), None, now);
+                self.end(entry, Ok(Response::default()), None, now);
                 self.place(at, None);
                 self.tidy(at);
                 continue;
@@ -66,9 +66,17 @@ impl Dispatcher {
         }
     }
 
-    /// A call that was sent has ended: with a result, or with the version that it made as well. An id that is not on
-    /// its way is ignored.
-    pub fn complete(&mut self, id: CallId, answer: impl Into<CallAnswer>, now: Time) {
+    /// A call that was sent has ended. An id that is not on its way is ignored.
+    pub fn complete(
+        &mut self,
+        id: CallId,
+        result: Result<impl Into<Response>, CallError>,
+        now: Time,
+    ) {
+        self.completed(id, result.map(Into::into), now);
+    }
+
+    fn completed(&mut self, id: CallId, result: CallResult, now: Time) {
         let Some(at) = self.in_flight.remove(&id) else {
             return;
         };
@@ -79,15 +87,12 @@ impl Dispatcher {
             return;
         };
         self.lanes.end(entry.call_type().lane());
-        let CallAnswer {
-            result,
-            resource_version,
-        } = answer.into();
-        let version = resource_version.as_deref().and_then(version_number);
         match meaning(&entry, object.is_done(&entry.call), result) {
-            Ok(()) => {
+            Ok(response) => {
+                let version = response.resource_version.as_deref();
+                let version = version.and_then(version_number);
                 self.note_written(at, &entry.call, version, now);
-                self.end(*entry, Ok(()), None, now);
+                self.end(*entry, Ok(response), None, now);
             }
             // Gone already: as good as done.
             Err(error) if is_deletion_of_nothing(&entry.call, error.kind) => {
@@ -103,12 +108,9 @@ impl Dispatcher {
 
     /// A call has failed: it is repeated, carried on by a newer one, or over.
     fn failed(&mut self, at: u32, mut entry: Entry, error: CallError, now: Time) {
-        let policy = match entry.call_type() {
-            CallType::StatusPatch => self.options.status_retry,
-            CallType::Binding
-            | CallType::Deletion
-            | CallType::VolumeUpdate
-            | CallType::ClaimUpdate => self.options.write_retry,
+        let policy = match entry.is_status_patch() {
+            true => self.options.status_retry,
+            false => self.options.write_retry,
         };
         let object = self.objects.get(at);
         let over = object.is_none_or(|object| object.gone || object.is_hopeless(&entry.call));
@@ -198,10 +200,10 @@ pub(super) fn is_deletion_of_nothing(call: &ApiCall, kind: CallErrorKind) -> boo
 /// carried out after all is done.
 fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
     match (&entry.call, result) {
-        (ApiCall::BindPod { .. } | ApiCall::UpdateStorage(_), Err(error))
+        (ApiCall::BindPod { .. } | ApiCall::Write(_), Err(error))
             if error.kind == CallErrorKind::Conflict && done =>
         {
-            Ok(())
+            Ok(Response::default())
         }
         (_, result) => result,
     }
@@ -211,11 +213,12 @@ fn meaning(entry: &Entry, done: bool, result: CallResult) -> CallResult {
 fn is_passing(entry: &Entry, kind: CallErrorKind) -> bool {
     match kind {
         CallErrorKind::Unavailable | CallErrorKind::Timeout => true,
-        // A binding is refused because the pod has a node, and a write to a claim or volume because of a later
-        // version. Perhaps ours: an update will tell, soon.
-        CallErrorKind::Conflict => match entry.call_type() {
-            CallType::StatusPatch | CallType::Deletion => true,
-            CallType::Binding | CallType::VolumeUpdate | CallType::ClaimUpdate => entry.unclear,
+        CallErrorKind::Conflict => match &entry.call {
+            // A binding is refused because the pod has a node, and a write for one version because there is a later
+            // one. Perhaps it is ours: an update will show it soon.
+            ApiCall::BindPod { .. } => entry.unclear,
+            ApiCall::Write(write) => entry.unclear || write.resource_version().is_none(),
+            _ => true,
         },
         CallErrorKind::NotFound
         | CallErrorKind::Refused

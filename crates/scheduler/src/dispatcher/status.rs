@@ -38,7 +38,7 @@ impl StatusChange {
                 condition: Some(ConditionChange::Clear),
                 nominated_node: nominated_node.clone(),
             }),
-            ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } | ApiCall::UpdateStorage(_) => None,
+            ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } | ApiCall::Write(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@ use super::status::StatusChange;
 use super::{Dispatcher, Writes, skipped, text};
 use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::ObjectKey;
+use berth_framework::call::{ObjectKey, Response};
 use std::sync::Arc;
 
 impl Dispatcher {
@@ -116,7 +116,7 @@ impl Dispatcher {
         while let Some(entry) = self.take_first(at) {
             let result = match entry.call {
                 // What was wanted has come about.
-                ApiCall::DeletePod { .. } => Ok(()),
+                ApiCall::DeletePod { .. } => Ok(Response::default()),
                 _ => skipped(text::GONE),
             };
             self.end(entry, result, None, now);

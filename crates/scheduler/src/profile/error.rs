@@ -1,6 +1,7 @@
 //! Why a profile cannot be.
 
 use super::spec::Point;
+use crate::dispatcher::CallTypeError;
 use berth_framework::registry::ArgsError;
 
 /// What is wrong with a profile. Paths are relative to the profile; see [`ProfileErrors`].
@@ -92,6 +93,14 @@ pub enum ProfileError {
         got: usize,
         /// How many there may be.
         max: usize,
+    },
+    /// A plugin registers a type of API calls that cannot be told from another one.
+    #[error("plugins: {plugin}: {source}")]
+    CallType {
+        /// The plugin.
+        plugin: String,
+        /// What is wrong.
+        source: CallTypeError,
     },
     /// No name.
     #[error("schedulerName: scheduler name is needed")]

@@ -170,7 +170,7 @@ fn in_short(call: &ApiCall) -> String {
         }
         ApiCall::ClearPreEnqueueStatus { .. } => format!("clear the status of {object}"),
         ApiCall::DeletePod { .. } => format!("delete {object}"),
-        ApiCall::UpdateStorage(write) => format!("write {object}: {:?}", write.change),
+        ApiCall::Write(write) => format!("write {object}: {:?}", write.action()),
     }
 }
 

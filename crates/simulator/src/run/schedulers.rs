@@ -177,7 +177,7 @@ impl Run<'_, '_> {
             ApiCall::ClearPreEnqueueStatus { pod, .. } => {
                 self.foreign.condition_written(&pod.uid, foreign);
             }
-            ApiCall::UpdateStorage(_) => self.tally.volumes += u64::from(outcome.is_ok()),
+            ApiCall::Write(_) => self.tally.volumes += u64::from(outcome.is_ok()),
             ApiCall::DeletePod { .. } => {}
         }
         Ok(outcome)
@@ -200,7 +200,7 @@ impl Run<'_, '_> {
         self.say(|| {
             let call = in_short(&call);
             match &result {
-                Ok(()) => format!("scheduler {number} is answered: {call}: done"),
+                Ok(_) => format!("scheduler {number} is answered: {call}: done"),
                 Err(error) => format!("scheduler {number} is answered: {call}: {error} ({how})"),
             }
         });
@@ -216,7 +216,7 @@ impl Run<'_, '_> {
         }
         // A server that is cut short tells no version.
         let answer = match id.0 % 4 {
-            0 => result.into(),
+            0 => result,
             _ => told_in_full(&self.world, &call, result),
         };
         instance.scheduler.complete(id, answer, now);

@@ -1,7 +1,7 @@
 //! How the victims are told, and the preemptor kept out meanwhile (plugins 6.5, 6.6).
 
 use super::*;
-use berth_framework::call::{CallError, CallErrorKind};
+use berth_framework::call::{CallError, CallErrorKind, Response};
 use berth_framework::{ApiCall, Feature, WakeReason};
 
 /// plugins 6.5, P-17, P-20, P-24: what goes out. The core tells the victims, and publishes what is said of them.
@@ -130,7 +130,7 @@ fn attempts_and_victims_are_counted() {
 fn without_the_gate_evictions_are_waited_for() {
     let failed = |kind: CallErrorKind| WakeReason::Call(Err(CallError::new(kind, "no")));
     for (second, expected, told) in [
-        (WakeReason::Call(Ok(())), Ok("n"), 2),
+        (WakeReason::Call(Ok(Response::default())), Ok("n"), 2),
         (failed(CallErrorKind::NotFound), Ok("n"), 1),
         (failed(CallErrorKind::Refused), Err("preemption: no"), 1),
         (
@@ -162,7 +162,7 @@ fn without_the_gate_evictions_are_waited_for() {
             &mut cx,
             &pod,
             &before,
-            Some(WakeReason::Call(Ok(())).into()),
+            Some(WakeReason::Call(Ok(Response::default())).into()),
         );
         assert!(matches!(step, PostFilterStep::Wait(_)), "{step:?}");
         let PostFilterStep::Done(result) =
@@ -217,7 +217,7 @@ fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
         &mut cx,
         &pod,
         &before,
-        Some(WakeReason::Call(Ok(())).into()),
+        Some(WakeReason::Call(Ok(Response::default())).into()),
     );
     let PostFilterStep::Done(result) = step else {
         panic!("it is over: {step:?}");
@@ -232,7 +232,7 @@ fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
 #[test]
 fn without_the_gate_promises_end_when_all_have_been_told() {
     for (answer, ended) in [
-        (WakeReason::Call(Ok(())), true),
+        (WakeReason::Call(Ok(Response::default())), true),
         (
             WakeReason::Call(Err(CallError::new(CallErrorKind::Refused, "no"))),
             false,

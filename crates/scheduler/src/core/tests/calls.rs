@@ -5,7 +5,7 @@ use crate::dispatcher::{Dispatcher, DispatcherOptions};
 use crate::metrics::{Metric, Value};
 use crate::queue::QueuedIn;
 use berth_api::{Duration, Time};
-use berth_framework::call::{CallAnswer, CallError, CallErrorKind, CallId, ConditionPatch, PodRef};
+use berth_framework::call::{CallError, CallErrorKind, CallId, ConditionPatch, PodRef, Response};
 use berth_framework::event::EventRegistration;
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
 use berth_framework::testing::{FakePlugin, fake, node, pod};
@@ -29,7 +29,7 @@ pub(super) fn no() -> FakePlugin {
 pub(super) fn too_busy(w: &mut World) {
     let (id, _) = w.calls.remove(0);
     let error = CallError::new(CallErrorKind::Unavailable, "too busy");
-    w.core.complete(id, Err(error), w.now);
+    w.core.complete(id, Err::<(), _>(error), w.now);
     w.take();
 }
 
@@ -267,7 +267,7 @@ fn a_nomination_of_a_known_version_counts_until_it_is_shown() {
     let (id, _) = w.calls.remove(0);
     let version = "12";
     assert_eq!(w.pods["p"].metadata.resource_version, "11");
-    w.core.complete(id, CallAnswer::written(version), w.now);
+    w.core.complete(id, Ok(Response::written(version)), w.now);
     w.take();
     let nominated = |w: &World| {
         let pod = w.core.cache().effective("uid-p").cloned();

@@ -1,13 +1,13 @@
 //! Plugins that wait and are called again (F-45, F-46).
 
 use super::*;
-use berth_api::{Duration, ObjectMeta, PersistentVolumeClaim, Time};
+use berth_api::{Duration, Object, Time};
 use berth_framework::call::{CallErrorKind, CallId};
 use berth_framework::plugin::{Nominating, PermitStep, PostFilterStep};
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason};
-use berth_framework::storage::StorageWrite;
-use berth_framework::testing::{FakePlugin, fake, node, pod};
+use berth_framework::testing::{CLAIM_UPDATE, FakePlugin, annotate, fake, node, pod};
 use berth_framework::{ApiCall, Status};
+use std::sync::Arc;
 
 /// Makes a call and waits for it, for a minute.
 fn call(cx: &mut StageContext<'_>) -> Wait {
@@ -15,15 +15,8 @@ fn call(cx: &mut StageContext<'_>) -> Wait {
 }
 
 fn write() -> ApiCall {
-    let claim = PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: "c".into(),
-            ..ObjectMeta::default()
-        },
-        ..PersistentVolumeClaim::default()
-    };
-    let write = StorageWrite::select_node(&claim, &"n1".into());
-    ApiCall::UpdateStorage(write.expect("no node was selected before"))
+    let claim = Object::PersistentVolumeClaim(Arc::default());
+    annotate(&claim, "selected-node", "n1").into()
 }
 
 fn wait_for(call: CallId, now: Time) -> Wait {
@@ -40,7 +33,7 @@ fn waits_at(point: &'static str, looks: bool) -> FakePlugin {
             return Status::success();
         }
         match wake.reason() {
-            WakeReason::Call(Ok(())) => Status::success(),
+            WakeReason::Call(Ok(_)) => Status::success(),
             other => Status::error(format!("{other:?}")),
         }
     };
@@ -48,7 +41,7 @@ fn waits_at(point: &'static str, looks: bool) -> FakePlugin {
         None => Step::Wait(call(cx)),
         Some(wake) => Step::Done(result(wake)),
     };
-    let plugin = fake("Caller");
+    let plugin = fake("Caller").calls(&[&CLAIM_UPDATE]);
     match point {
         "PostFilter" => plugin
             .filter(|_, _, _| Status::unschedulable("full"))

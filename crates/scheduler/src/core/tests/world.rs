@@ -116,7 +116,7 @@ pub(super) fn binder() -> FakePlugin {
                 deadline: cx.now + Duration::from_secs(60),
             })
         }
-        Some(WakeReason::Call(Ok(()))) => Step::success(),
+        Some(WakeReason::Call(Ok(_))) => Step::success(),
         Some(WakeReason::Call(Err(error))) => Step::Done(Status::error(error.to_string())),
         Some(_) => Step::Done(Status::error("no answer")),
     })
@@ -284,7 +284,7 @@ impl World {
         assert!(!self.calls.is_empty(), "there is no call to answer");
         let (id, _) = self.calls.remove(0);
         let error = CallError::new(kind, format!("{kind:?}"));
-        self.core.complete(id, Err(error), self.now);
+        self.core.complete(id, Err::<(), _>(error), self.now);
         self.take();
     }
 
@@ -319,7 +319,7 @@ impl World {
                 }
             }),
             ApiCall::DeletePod { .. } => self.deleted(&name),
-            ApiCall::ClearPreEnqueueStatus { .. } | ApiCall::UpdateStorage(_) => {}
+            ApiCall::ClearPreEnqueueStatus { .. } | ApiCall::Write(_) => {}
         }
     }
 
@@ -345,7 +345,7 @@ impl World {
                 }
                 ApiCall::ClearPreEnqueueStatus { pod, .. } => format!("clear {}", pod.name),
                 ApiCall::DeletePod { pod, .. } => format!("delete {}", pod.name),
-                ApiCall::UpdateStorage(write) => format!("write {}", write.object),
+                ApiCall::Write(write) => format!("write {}", write.object()),
             })
             .collect()
     }

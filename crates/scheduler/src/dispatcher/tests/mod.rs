@@ -7,13 +7,13 @@ mod queueing;
 mod relevance;
 mod retries;
 mod scale;
-mod storage;
 mod views;
+mod writes;
 
 use super::*;
 use berth_api::{Kind, Pod, Str};
-use berth_framework::call::{CallAnswer, ConditionPatch, ObjectKey, PodRef};
-use berth_framework::testing::{PodBuilder, pod};
+use berth_framework::call::{ConditionPatch, ObjectKey, PodRef};
+use berth_framework::testing::{CLAIM_UPDATE, PodBuilder, VOLUME_UPDATE, annotate, pod};
 use std::sync::Arc;
 
 /// A dispatcher, the time, and what has come out so far.
@@ -30,8 +30,13 @@ fn desk() -> Desk {
 }
 
 fn desk_with(options: DispatcherOptions) -> Desk {
+    let mut dispatcher = Dispatcher::new(options);
+    for call_type in [&CLAIM_UPDATE, &VOLUME_UPDATE] {
+        let registered = dispatcher.register(call_type);
+        assert_eq!(registered, Ok(()), "{call_type:?}");
+    }
     Desk {
-        dispatcher: Dispatcher::new(options),
+        dispatcher,
         now: Time::from_secs(1000),
         sent: Vec::new(),
         ended: BTreeMap::new(),
@@ -134,7 +139,7 @@ fn short(call: &ApiCall) -> String {
             Some(node) => format!("clear {name} on {:?}", node.as_str()),
             None => format!("clear {name}"),
         },
-        ApiCall::UpdateStorage(_) => format!("write {name}"),
+        ApiCall::Write(_) => format!("write {name}"),
     }
 }
 
@@ -167,7 +172,7 @@ impl Desk {
     }
 
     /// Answers a call that is on its way.
-    fn answer(&mut self, id: CallId, answer: impl Into<CallAnswer>) {
+    fn answer(&mut self, id: CallId, answer: Result<impl Into<Response>, CallError>) {
         let before = self.sent.len();
         self.sent.retain(|(sent, _)| *sent != id);
         assert_eq!(self.sent.len() + 1, before, "{id:?} is on its way once");
@@ -176,7 +181,7 @@ impl Desk {
     }
 
     /// Answers the oldest call on its way.
-    fn answer_first(&mut self, answer: impl Into<CallAnswer>) {
+    fn answer_first(&mut self, answer: Result<impl Into<Response>, CallError>) {
         let id = self.sent.first().expect("a call is on its way").0;
         self.answer(id, answer);
     }
@@ -201,7 +206,7 @@ impl Desk {
     fn end_of(&self, id: CallId) -> String {
         match self.ended.get(&id).map(|finished| &finished.result) {
             None => "-".to_owned(),
-            Some(Ok(())) => "ok".to_owned(),
+            Some(Ok(_)) => "ok".to_owned(),
             Some(Err(error)) => error.message.clone(),
         }
     }

@@ -54,7 +54,7 @@ fn any_result(rng: &mut fastrand::Rng) -> CallResult {
     use CallErrorKind::{Conflict, NotFound, Refused, Timeout, Unavailable};
     match rng.usize(..10) {
         at @ 0..5 => error([Conflict, NotFound, Refused, Timeout, Unavailable][at]),
-        _ => Ok(()),
+        _ => Ok(Response::default()),
     }
 }
 
@@ -122,7 +122,7 @@ impl Run {
         assert!(desk.sent.len() <= self.options.in_flight_max);
         for lane in Lane::ALL {
             let share = self.options.lanes.of(lane);
-            let of_lane = |call: &ApiCall| CallType::of(call).lane() == lane;
+            let of_lane = |call: &ApiCall| call.call_type().lane() == lane;
             let mine = desk.sent.iter().filter(|(_, call)| of_lane(call)).count();
             assert_eq!(mine, desk.dispatcher.in_flight(lane));
             assert!(mine <= share.max, "{lane:?}");

@@ -1,8 +1,7 @@
 //! How calls are kept, handed out and ended: identities, types, ends, and the limit of what is on its way.
 
 use super::*;
-use berth_api::Object;
-use berth_framework::storage::StorageWrite;
+use berth_framework::write::{POD_BINDING, POD_DELETION, POD_STATUS_PATCH};
 
 const NONE: [&str; 0] = [];
 
@@ -12,36 +11,22 @@ fn select(uid: &str) -> ApiCall {
         r#"{{"metadata":{{"name":"claim","namespace":"default","uid":"{uid}","resourceVersion":"1"}}}}"#
     );
     let claim = Kind::PersistentVolumeClaim.decode(json.as_bytes());
-    let claim = claim.expect("a claim");
-    let claim = claim.as_persistent_volume_claim().expect("a claim");
-    let write = StorageWrite::select_node(claim, &"n1".into());
-    ApiCall::UpdateStorage(write.expect("a write"))
+    annotate(&claim.expect("a claim"), "selected-node", "n1").into()
 }
 
 /// D-2, D-3: the types, what they count as, and which of two about one object gives way. Of different kinds of objects
 /// no two calls ever meet, so that equal relevance leaves nothing open.
 #[test]
 fn types_of_calls_are_ordered_by_relevance() {
-    let types = [
-        ("pod_status_patch", 1, Kind::Pod),
-        ("pod_binding", 2, Kind::Pod),
-        ("pod_deletion", 3, Kind::Pod),
-        ("persistent_volume_update", 1, Kind::PersistentVolume),
-        (
-            "persistent_volume_claim_update",
-            1,
-            Kind::PersistentVolumeClaim,
-        ),
-    ];
-    assert_eq!(types.len(), CallType::ALL.len());
-    for (call_type, (name, relevance, _)) in CallType::ALL.into_iter().zip(types) {
-        let is = (call_type.as_str(), call_type.relevance());
+    for (call_type, name, relevance) in [
+        (&POD_STATUS_PATCH, "pod_status_patch", 1),
+        (&POD_BINDING, "pod_binding", 2),
+        (&POD_DELETION, "pod_deletion", 3),
+        (&VOLUME_UPDATE, "persistent_volume_update", 1),
+        (&CLAIM_UPDATE, "persistent_volume_claim_update", 1),
+    ] {
+        let is = (call_type.name(), call_type.relevance());
         assert_eq!(is, (name, relevance));
-    }
-    for (i, (a, mine, kind)) in types.iter().enumerate() {
-        for (b, other, other_kind) in &types[i + 1..] {
-            assert!(kind != other_kind || mine != other, "{a} and {b}");
-        }
     }
     for (call, name) in [
         (says("p", "r"), "pod_status_patch"),
@@ -51,8 +36,7 @@ fn types_of_calls_are_ordered_by_relevance() {
         (delete("p"), "pod_deletion"),
         (select("u"), "persistent_volume_claim_update"),
     ] {
-        assert_eq!(call.call_type(), name);
-        assert_eq!(CallType::of(&call).as_str(), name);
+        assert_eq!(call.call_type().name(), name);
     }
 }
 
@@ -95,7 +79,7 @@ fn every_call_keeps_the_contract() {
             } => Some(stored().nominated("n1")),
             ApiCall::PatchPodStatus { .. } => Some(pod_that_says("p", "Unschedulable")),
             ApiCall::ClearPreEnqueueStatus { .. } => Some(stored()),
-            ApiCall::DeletePod { .. } | ApiCall::UpdateStorage(_) => None,
+            ApiCall::DeletePod { .. } | ApiCall::Write(_) => None,
         };
         if let Some(shown) = shown {
             desk.shows(shown);
@@ -274,7 +258,7 @@ fn an_object_of_another_kind_is_not_taken_for_a_pod() {
     let json =
         r#"{"metadata":{"name":"p","namespace":"default","uid":"uid-p","resourceVersion":"9"}}"#;
     for kind in [Kind::PersistentVolumeClaim, Kind::PersistentVolume] {
-        let object: Object = kind.decode(json.as_bytes()).expect("an object");
+        let object = kind.decode(json.as_bytes()).expect("an object");
         desk.dispatcher.sync_object(&object, desk.now);
         desk.dispatcher.forget_object(kind, "uid-p", desk.now);
     }

@@ -266,13 +266,13 @@ fn a_write_counts_until_an_update_shows_its_version() {
             desk.shows(pod("p").version(4));
             desk.send();
             if answered_first {
-                desk.answer(id, CallAnswer::written("7"));
+                desk.answer(id, Ok(Response::written("7")));
             }
             for (version, node) in updates {
                 desk.shows(pod("p").version(*version).nominated(node));
             }
             if !answered_first {
-                desk.answer(id, CallAnswer::written("7"));
+                desk.answer(id, Ok(Response::written("7")));
             }
             let (version, node) = updates.last().copied().unwrap_or((4, ""));
             let stored = pod("p").version(version).nominated(node);
@@ -293,7 +293,7 @@ fn an_update_that_shows_an_earlier_write_is_not_taken_for_a_later_one() {
         desk.call(nominate("p", node));
         desk.shows(pod("p").version(4));
         desk.send();
-        desk.answer_first(CallAnswer::written(version));
+        desk.answer_first(Ok(Response::written(version)));
     }
     for (version, node) in [(5, "n1"), (6, ""), (7, "n1")] {
         let stored = || pod("p").version(version).nominated(node);
@@ -310,10 +310,10 @@ fn every_write_ends_with_its_own_version() {
     desk.call(says("p", "Unschedulable"));
     desk.shows(pod("p").version(4));
     desk.send();
-    desk.answer_first(CallAnswer::written("5"));
+    desk.answer_first(Ok(Response::written("5")));
     desk.call(nominate("p", "n1"));
     desk.send();
-    desk.answer_first(CallAnswer::written("7"));
+    desk.answer_first(Ok(Response::written("7")));
     assert_eq!(desk.effective(pod("p")), pair("Unschedulable", "n1"));
     let stored = || pod_that_says("p", "Other").version(6);
     desk.shows(stored());
@@ -342,7 +342,7 @@ fn versions_that_are_no_numbers_are_not_compared() {
         let id = desk.call(nominate("p", "n1"));
         desk.shows(version("1", ""));
         desk.send();
-        desk.answer(id, CallAnswer::written(answered));
+        desk.answer(id, Ok(Response::written(answered)));
         desk.shows(shown);
         let is = !desk.dispatcher.writes("uid-p").is_empty();
         assert_eq!(is, remembered, "{situation}");
@@ -353,8 +353,8 @@ fn versions_that_are_no_numbers_are_not_compared() {
 #[test]
 fn a_write_of_a_known_version_outlasts_a_slow_watch() {
     for (answer, seconds) in [
-        (CallAnswer::from(Ok(())), 30),
-        (CallAnswer::written("7"), 600),
+        (Ok(Response::default()), 30),
+        (Ok(Response::written("7")), 600),
     ] {
         let mut desk = desk();
         let id = desk.call(nominate("p", "n1"));
@@ -381,7 +381,7 @@ fn a_deletion_counts_until_an_update_shows_it() {
     let id = desk.call(delete("p"));
     desk.shows(pod("p").version(4));
     desk.send();
-    desk.answer(id, CallAnswer::written("7"));
+    desk.answer(id, Ok(Response::written("7")));
     let is_leaving = |desk: &Desk, stored: PodBuilder| {
         let pod = desk.dispatcher.effective(&stored.arc());
         pod.is_terminating()

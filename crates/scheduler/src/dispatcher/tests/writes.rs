@@ -1,9 +1,10 @@
-//! Writes of claims and volumes: their lane, their retries, and what becomes of them when the object is seen.
+//! Writes of objects that are no pods: their types, lane and retries, and what becomes of them when the object is seen.
 
 use super::*;
 use CallErrorKind::{Conflict, NotFound, Refused, Timeout, Unavailable};
 use berth_api::Object;
-use berth_framework::storage::StorageWrite;
+use berth_framework::write::{Action, Merge, Write};
+use serde_json::json;
 
 fn object(kind: Kind, json: &str) -> Object {
     kind.decode(json.as_bytes()).expect("an object")
@@ -24,21 +25,12 @@ fn claim(version: u64, node: &str) -> Object {
 
 /// Selects a node for version 1 of the claim.
 fn select(node: &str) -> ApiCall {
-    let claim = claim(1, "");
-    let claim = claim.as_persistent_volume_claim().expect("a claim");
-    let write = StorageWrite::select_node(claim, &node.into());
-    ApiCall::UpdateStorage(write.expect("a write"))
+    annotate(&claim(1, ""), "volume.kubernetes.io/selected-node", node).into()
 }
 
 fn give() -> ApiCall {
     let json = r#"{"metadata":{"name":"v","uid":"uid-p","resourceVersion":"1"}}"#;
-    let volume = object(Kind::PersistentVolume, json);
-    let claim = claim(1, "");
-    let write = StorageWrite::give(
-        volume.as_persistent_volume().expect("a volume"),
-        claim.as_persistent_volume_claim().expect("a claim"),
-    );
-    ApiCall::UpdateStorage(write.expect("a write"))
+    annotate(&object(Kind::PersistentVolume, json), "given-to", "p").into()
 }
 
 /// D-3, D-5: one call per object: a claim, a volume and a pod are three, whatever their UIDs.
@@ -53,7 +45,7 @@ fn kinds_do_not_get_in_each_others_way() {
     assert_eq!(desk.pending("persistent_volume_update"), 1);
     assert_eq!(desk.pending("persistent_volume_claim_update"), 1);
     assert_eq!(desk.send(), ["bind p n1", "write p", "write v"]);
-    assert_eq!(desk.dispatcher.in_flight(Lane::Storage), 2);
+    assert_eq!(desk.dispatcher.in_flight(Lane::Write), 2);
     for _ in 0..3 {
         desk.answer_first(Ok(()));
     }
@@ -72,7 +64,7 @@ fn writes_have_a_lane_of_their_own() {
     desk.call(select("n1"));
     let sent = desk.send();
     assert_eq!(sent[0], "write p", "{sent:?}");
-    assert_eq!(desk.dispatcher.in_flight(Lane::Storage), 1);
+    assert_eq!(desk.dispatcher.in_flight(Lane::Write), 1);
 }
 
 /// D-14.
@@ -176,4 +168,118 @@ fn equal_writes_share_one_call() {
     assert_eq!(desk.send(), ["write p"]);
     desk.answer_first(error(Conflict));
     assert_eq!(desk.told(other), Some(false));
+}
+
+/// Notes on nodes, as a plugin registers them. Two that wait become one.
+static NOTE: CallType = CallType::new("node_note", Kind::Node).merging(Merge::Patches);
+
+fn note(node: &str, key: &str, value: &str) -> ApiCall {
+    let body = json!({"metadata": {"annotations": {key: value}}});
+    Write::patch(&NOTE, "", node, body).into()
+}
+
+/// D-3, D-29: a type that a plugin has registered counts under its name, and one that none has is refused.
+#[test]
+fn plugins_register_their_types() {
+    let mut desk = desk();
+    let early = desk.call(note("n", "a", "1"));
+    assert_eq!(desk.end_of(early), text::UNREGISTERED);
+    assert_eq!(desk.told(early), Some(false));
+    assert_eq!(desk.dispatcher.register(&NOTE), Ok(()));
+    let id = desk.call(note("n", "a", "1"));
+    assert_eq!(desk.pending("node_note"), 1);
+    assert_eq!(desk.send(), ["write n"]);
+    assert_eq!(desk.dispatcher.in_flight(Lane::Write), 1);
+    let body = br#"{"metadata":{"name":"n"}}"#;
+    let response = Response {
+        resource_version: Some("7".into()),
+        body: body.as_slice().into(),
+    };
+    desk.answer(id, Ok(response.clone()));
+    assert_eq!(
+        desk.ended[&id].for_waiter(),
+        Ok(response),
+        "the answer itself"
+    );
+    assert!(desk.dispatcher.is_empty());
+}
+
+/// D-7, D-29: what two calls become that wait for one object, by the rule of their type.
+#[test]
+fn writes_merge_by_the_rule_of_their_type() {
+    static ADDS_UP: CallType =
+        CallType::new("adds_up", Kind::Namespace).merging(Merge::With(|older, newer| {
+            match (older.action(), newer.action()) {
+                (Action::Patch(older), Action::Patch(newer)) => {
+                    let sum = older["pods"].as_i64().zip(newer["pods"].as_i64());
+                    let (older, newer) = sum.ok_or("no number of pods")?;
+                    let body = json!({"pods": older + newer});
+                    Ok(Write::patch(&ADDS_UP, "", "ns", body))
+                }
+                _ => Err("no patch".to_owned()),
+            }
+        }));
+    let add = |pods: serde_json::Value| -> ApiCall {
+        Write::patch(&ADDS_UP, "", "ns", json!({"pods": pods})).into()
+    };
+    for (case, older, newer, sent, ends) in [
+        (
+            "patches become one",
+            note("n", "a", "1"),
+            note("n", "b", "2"),
+            json!({"metadata": {"annotations": {"a": "1", "b": "2"}}}),
+            (text::SAME_TYPE, "-"),
+        ),
+        (
+            "a function of the plugin",
+            add(json!(2)),
+            add(json!(3)),
+            json!({"pods": 5}),
+            (text::SAME_TYPE, "-"),
+        ),
+        (
+            "the function refuses",
+            add(json!(2)),
+            add(json!("x")),
+            json!({"pods": 2}),
+            ("-", "failed to merge API calls: no number of pods"),
+        ),
+        (
+            "the newer one replaces the older",
+            select("n1"),
+            select("n2"),
+            json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n2"}}}),
+            (text::SAME_TYPE, "-"),
+        ),
+    ] {
+        let mut desk = desk();
+        for call_type in [&NOTE, &ADDS_UP] {
+            assert_eq!(desk.dispatcher.register(call_type), Ok(()));
+        }
+        let ids = [desk.call(older), desk.call(newer)];
+        assert_eq!(
+            (&*desk.end_of(ids[0]), &*desk.end_of(ids[1])),
+            ends,
+            "{case}"
+        );
+        assert_eq!(desk.send().len(), 1, "{case}");
+        let ApiCall::Write(write) = &desk.sent[0].1 else {
+            panic!("{case}: {:?}", desk.sent);
+        };
+        assert_eq!(write.action(), &Action::Patch(sent), "{case}");
+    }
+}
+
+/// D-19, D-29: a conflict is repeated where the write does not hold for one version, as it would go through now.
+#[test]
+fn a_conflict_ends_a_write_for_one_version() {
+    for (call, repeated) in [(note("n", "a", "1"), true), (select("n1"), false)] {
+        let mut desk = desk();
+        assert_eq!(desk.dispatcher.register(&NOTE), Ok(()));
+        desk.call(call);
+        desk.send();
+        desk.answer_first(error(Conflict));
+        desk.advance(100);
+        assert_eq!(!desk.send().is_empty(), repeated);
+    }
 }

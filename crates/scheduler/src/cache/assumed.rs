@@ -1,22 +1,23 @@
-//! Volumes and claims as they will look once the API shows what has been decided about them.
+//! Objects as they will look once the API shows what has been decided about them.
 //!
-//! A volume that was chosen for a claim, or a claim that a node was selected for, is **assumed** to be so from the
-//! decision on: the next pod must not choose the volume again. The assumption goes on top of the stored object for as
-//! long as that one is not newer than the version that was decided upon. The write names that version, so whatever is
-//! newer either shows the write or makes the API refuse it: no assumption outlives its use, and none has to expire.
+//! A volume that was chosen for a claim, a claim that a node was selected for or that has got its devices: each is
+//! **assumed** to be so from the decision on, as the next pod must not choose the same. The assumption is applied to
+//! the stored object for as long as that object is not newer than the version that the write holds for. Whatever is
+//! newer either shows the write or makes the API refuse it, so such an assumption never has to expire. A write that
+//! holds for any version is assumed until it is taken back.
 
 use super::{Cache, key_of};
 use berth_api::Object;
-use berth_framework::storage::StorageWrite;
+use berth_framework::Write;
 
 /// An object before and after a change of what is assumed of it.
 pub(crate) type Looks = (Object, Object);
 
 impl Cache {
-    /// From now on everybody sees the object as if the write had been made. Nothing happens when the object is gone,
-    /// or has a later version than the one that was decided upon: then the write will be refused.
-    pub(crate) fn assume_write(&mut self, write: StorageWrite) {
-        let name = &write.object;
+    /// Shows the object from now on as if the write had been made. Nothing happens when the object was deleted, or has a
+    /// later version than the one that the write holds for: then the write will be refused.
+    pub(crate) fn assume_write(&mut self, write: Write) {
+        let name = write.object();
         let key = (name.kind, name.namespace.clone(), name.name.clone());
         let Some(stored) = self.others.get(&key) else {
             return;
@@ -29,8 +30,8 @@ impl Cache {
 
     /// The write will not be made, or nobody knows. Returns how the object looked and how it looks now, if that is
     /// not the same.
-    pub(crate) fn take_back_write(&mut self, write: &StorageWrite) -> Option<Looks> {
-        let name = &write.object;
+    pub(crate) fn take_back_write(&mut self, write: &Write) -> Option<Looks> {
+        let name = write.object();
         let key = (name.kind, name.namespace.clone(), name.name.clone());
         if self.assumed_writes.get(&key) != Some(write) {
             return None;
@@ -69,7 +70,7 @@ impl Cache {
             if !stored.is_some_and(|stored| write.comes_after(stored.metadata())) {
                 return Err(format!(
                     "a write to {} is assumed, which is gone or has changed since",
-                    write.object
+                    write.object()
                 ));
             }
         }
@@ -82,6 +83,7 @@ mod tests {
     use super::*;
     use berth_api::storage::SELECTED_NODE_ANNOTATION;
     use berth_api::{Kind, Str};
+    use berth_framework::testing::annotate;
 
     fn claim(uid: &str, version: u64, node: &str) -> Object {
         let json = format!(
@@ -92,9 +94,8 @@ mod tests {
         kind.decode(json.as_bytes()).expect("a claim")
     }
 
-    fn select(stored: &Object, node: &str) -> StorageWrite {
-        let claim = stored.as_persistent_volume_claim().expect("a claim");
-        StorageWrite::select_node(claim, &node.into()).expect("a write")
+    fn select(stored: &Object, node: &str) -> Write {
+        annotate(stored, SELECTED_NODE_ANNOTATION, node)
     }
 
     /// The node that everybody sees selected.

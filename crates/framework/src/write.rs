@@ -1,0 +1,530 @@
+//! Writes to API objects: the calls that plugins make, and the types of calls that they register (KEP-5229).
+//!
+//! A [`Write`] is a value: which object, what is sent, for which version of the object it holds, and how the object
+//! looks once the API shows it. Its [`CallType`] has what the dispatcher needs to know of all such writes. A plugin
+//! registers the types of its calls with [`ExtensionsBuilder::calls`](crate::registry::ExtensionsBuilder::calls), hands
+//! writes to [`Outbox::call`](crate::stage::Outbox::call), and gets their results as
+//! [`WakeReason::Call`](crate::stage::WakeReason::Call).
+//!
+//! ```
+//! use berth_api::Kind;
+//! use berth_framework::write::{CallType, Merge, Write};
+//! use serde_json::json;
+//!
+//! /// Annotations of nodes. Two that wait for one node become one request.
+//! static NODE_NOTE: CallType = CallType::new("node_note", Kind::Node).merging(Merge::Patches);
+//!
+//! let body = json!({"metadata": {"annotations": {"example.com/warm-up": "requested"}}});
+//! let write = Write::patch(&NODE_NOTE, "", "n1", body);
+//! assert_eq!(write.call_type().name(), "node_note");
+//! ```
+
+use crate::call::{ObjectKey, ObjectName};
+use berth_api::{Kind, Object, ObjectMeta, Str};
+use serde_json::Value;
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+/// Where calls wait for their turn; each lane has a share of the calls that may be in flight. Higher lanes come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// Bindings.
+    Binding,
+    /// Evictions of preemption victims.
+    Deletion,
+    /// Writes of other objects: volumes, claims, and whatever plugins register.
+    Write,
+    /// Conditions and nominations of pods.
+    Status,
+}
+
+impl Lane {
+    /// All lanes, highest first.
+    pub const ALL: [Self; 4] = [Self::Binding, Self::Deletion, Self::Write, Self::Status];
+}
+
+/// What becomes of a write that waits when a newer one of its type is made for the same object. Two equal writes always
+/// become one call with one result.
+#[derive(Debug, Clone, Copy)]
+pub enum Merge {
+    /// The newer write replaces the older one.
+    Replace,
+    /// Both are merge patches and become one; where they set the same field, the newer one takes precedence.
+    Patches,
+    /// The function makes one write of the older and the newer one. An error fails the newer write.
+    With(fn(&Write, &Write) -> Result<Write, String>),
+}
+
+/// A type of API calls. Plugins declare each of theirs as a `static`.
+#[derive(Debug, Clone, Copy)]
+pub struct CallType {
+    name: &'static str,
+    kind: Kind,
+    relevance: u8,
+    lane: Lane,
+    merge: Merge,
+}
+
+/// `pod_status_patch`: conditions and nominated node of a pod.
+pub static POD_STATUS_PATCH: CallType = CallType::of_pods("pod_status_patch", 1, Lane::Status);
+/// `pod_binding`.
+pub static POD_BINDING: CallType = CallType::of_pods("pod_binding", 2, Lane::Binding);
+/// `pod_deletion`: evictions.
+pub static POD_DELETION: CallType = CallType::of_pods("pod_deletion", 3, Lane::Deletion);
+
+impl CallType {
+    /// A type of writes to objects of a kind, with relevance 1 and [`Merge::Replace`]. `name` is the `call_type` label
+    /// of the metrics, such as `resource_claim_update`.
+    pub const fn new(name: &'static str, kind: Kind) -> Self {
+        Self {
+            name,
+            kind,
+            relevance: 1,
+            lane: Lane::Write,
+            merge: Merge::Replace,
+        }
+    }
+
+    const fn of_pods(name: &'static str, relevance: u8, lane: Lane) -> Self {
+        Self {
+            name,
+            kind: Kind::Pod,
+            relevance,
+            lane,
+            merge: Merge::Replace,
+        }
+    }
+
+    /// With another relevance. Of two calls about one object, the more relevant one takes precedence and the other is
+    /// dropped. No two types of a kind have the same relevance; status patches, bindings and deletions of pods have 1, 2
+    /// and 3.
+    #[must_use]
+    pub const fn with_relevance(mut self, relevance: u8) -> Self {
+        self.relevance = relevance;
+        self
+    }
+
+    /// With another rule for writes that meet.
+    #[must_use]
+    pub const fn merging(mut self, merge: Merge) -> Self {
+        self.merge = merge;
+        self
+    }
+
+    /// The `call_type` label of the metrics.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The kind of the objects that such calls are about.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// See [`Self::with_relevance`].
+    pub fn relevance(&self) -> u8 {
+        self.relevance
+    }
+
+    /// Where such calls wait for their turn.
+    pub fn lane(&self) -> Lane {
+        self.lane
+    }
+}
+
+/// Types are told apart by name.
+impl PartialEq for CallType {
+    fn eq(&self, other: &Self) -> bool {
+        ptr::eq(self, other) || self.name == other.name
+    }
+}
+
+impl Eq for CallType {}
+
+/// What a write does to its object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Creates the object.
+    Create(Value),
+    /// Replaces the whole object. Only for kinds of which the plugin knows every field.
+    Update(Value),
+    /// Changes some fields by a JSON merge patch (RFC 7396): lists are replaced as a whole.
+    Patch(Value),
+    /// Changes some fields by a strategic merge patch: lists are merged by their keys. Not for custom resources.
+    StrategicPatch(Value),
+    /// Deletes the object.
+    Delete,
+}
+
+type EffectFn = dyn Fn(&Object) -> Object + Send + Sync;
+
+/// How an object looks once the API shows a write: a function of the object that changes nothing when it is called
+/// again.
+#[derive(Clone)]
+struct Effect(Arc<EffectFn>);
+
+impl fmt::Debug for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Effect")
+    }
+}
+
+/// A write to one API object.
+#[derive(Debug, Clone)]
+pub struct Write {
+    call_type: &'static CallType,
+    object: ObjectName,
+    /// Empty: whichever object has the name.
+    uid: Str,
+    /// `None`: whatever its version.
+    resource_version: Option<Str>,
+    subresource: &'static str,
+    action: Arc<Action>,
+    effect: Option<Effect>,
+}
+
+impl Write {
+    /// A write to the object of that name; `namespace` is empty for cluster-scoped kinds, and `name` when the API server
+    /// is to make one up for a new object.
+    pub fn new(call_type: &'static CallType, namespace: &str, name: &str, action: Action) -> Self {
+        Self {
+            call_type,
+            object: ObjectName {
+                kind: call_type.kind,
+                namespace: namespace.into(),
+                name: name.into(),
+            },
+            uid: Str::default(),
+            resource_version: None,
+            subresource: "",
+            action: Arc::new(action),
+            effect: None,
+        }
+    }
+
+    /// A JSON merge patch of the object of that name; see [`Action::Patch`].
+    pub fn patch(call_type: &'static CallType, namespace: &str, name: &str, body: Value) -> Self {
+        Self::new(call_type, namespace, name, Action::Patch(body))
+    }
+
+    /// Holds for the object with this identity only, and not for another one of its name.
+    #[must_use]
+    pub fn of(mut self, metadata: &ObjectMeta) -> Self {
+        self.uid = metadata.uid.clone();
+        self
+    }
+
+    /// Holds for this version of the object only: if somebody has changed it since, the write fails with
+    /// [`Conflict`](crate::call::CallErrorKind::Conflict), and the decision has to be made anew.
+    #[must_use]
+    pub fn of_version(mut self, metadata: &ObjectMeta) -> Self {
+        self.resource_version = Some(metadata.resource_version.clone());
+        self.of(metadata)
+    }
+
+    /// Writes to a subresource, such as `status`.
+    #[must_use]
+    pub fn to_subresource(mut self, subresource: &'static str) -> Self {
+        self.subresource = subresource;
+        self
+    }
+
+    /// Says how the object looks once the write is made. With that, the scheduler can show it so before the API does
+    /// ([`Outbox::assume`](crate::stage::Outbox::assume)), and can tell that the object shows the write already: then
+    /// the call is not needed. The function must change nothing of an object that it has changed before.
+    #[must_use]
+    pub fn seen_as(mut self, effect: impl Fn(&Object) -> Object + Send + Sync + 'static) -> Self {
+        self.effect = Some(Effect(Arc::new(effect)));
+        self
+    }
+
+    /// Its type.
+    pub fn call_type(&self) -> &'static CallType {
+        self.call_type
+    }
+
+    /// The object.
+    pub fn object(&self) -> &ObjectName {
+        &self.object
+    }
+
+    /// The identity that the object must have; empty for any.
+    pub fn uid(&self) -> &Str {
+        &self.uid
+    }
+
+    /// The version that the object must have; `None` for any.
+    pub fn resource_version(&self) -> Option<&Str> {
+        self.resource_version.as_ref()
+    }
+
+    /// The subresource; empty for the object itself.
+    pub fn subresource(&self) -> &'static str {
+        self.subresource
+    }
+
+    /// What is done.
+    pub fn action(&self) -> &Action {
+        &self.action
+    }
+
+    /// What calls about the object go by: its identity, or its name where that is not known.
+    pub fn key(&self) -> ObjectKey {
+        let uid = match self.uid.is_empty() {
+            false => self.uid.clone(),
+            // No identity has a slash.
+            true => Str::from(format!("{}/{}", self.object.namespace, self.object.name)),
+        };
+        ObjectKey {
+            kind: self.object.kind,
+            uid,
+        }
+    }
+
+    /// Whether this version of the object can be shown as if the write had been made: it is the right object, and not
+    /// newer than the version that the write holds for.
+    pub fn comes_after(&self, metadata: &ObjectMeta) -> bool {
+        self.is_about(metadata)
+            && self
+                .resource_version
+                .as_ref()
+                .is_none_or(|version| !metadata.is_newer_than(version))
+    }
+
+    fn is_about(&self, metadata: &ObjectMeta) -> bool {
+        self.uid.is_empty() || metadata.uid == self.uid
+    }
+
+    /// Whether the object shows what is to be written.
+    pub fn is_shown_by(&self, object: &Object) -> bool {
+        if !self.is_about(object.metadata()) {
+            return false;
+        }
+        match (&self.effect, object, &*self.action) {
+            (Some(effect), object, _) => (effect.0)(object) == *object,
+            (None, Object::Custom(custom), Action::Patch(patch)) => contains(&custom.value, patch),
+            (None, ..) => false,
+        }
+    }
+
+    /// The object as it will look once the API shows the write; unchanged if the write does not say.
+    #[must_use]
+    pub fn applied_to(&self, object: &Object) -> Object {
+        match &self.effect {
+            Some(effect) => (effect.0)(object),
+            None => object.clone(),
+        }
+    }
+
+    /// This write after an older one of its type that has not been sent.
+    ///
+    /// # Errors
+    /// Why one call cannot do both.
+    pub fn after(self, older: &Self) -> Result<Self, String> {
+        match self.call_type.merge {
+            Merge::Replace => Ok(self),
+            Merge::With(merge) => merge(older, &self),
+            Merge::Patches => self.patched_after(older),
+        }
+    }
+
+    fn patched_after(self, older: &Self) -> Result<Self, String> {
+        let (Action::Patch(first), Action::Patch(second)) = (&*older.action, &*self.action) else {
+            return Err("only merge patches can be merged".to_owned());
+        };
+        if older.subresource != self.subresource {
+            return Err(format!(
+                "one call cannot patch two subresources, {:?} and {:?}",
+                older.subresource, self.subresource
+            ));
+        }
+        let mut body = first.clone();
+        merge_patches(&mut body, second);
+        let effect = match (older.effect.clone(), self.effect.clone()) {
+            (Some(first), Some(second)) => {
+                let both = move |object: &Object| (second.0)(&(first.0)(object));
+                Some(Effect(Arc::new(both)))
+            }
+            // Of one of them nobody knows how it looks.
+            _ => None,
+        };
+        Ok(Self {
+            action: Arc::new(Action::Patch(body)),
+            effect,
+            ..self
+        })
+    }
+}
+
+/// How an object looks is no part of what is asked of the API.
+impl PartialEq for Write {
+    fn eq(&self, other: &Self) -> bool {
+        self.call_type == other.call_type
+            && self.object == other.object
+            && self.uid == other.uid
+            && self.resource_version == other.resource_version
+            && self.subresource == other.subresource
+            && self.action == other.action
+    }
+}
+
+impl Eq for Write {}
+
+/// Makes one merge patch of two: applying it is the same as applying first `patch`, then `newer` (RFC 7396).
+fn merge_patches(patch: &mut Value, newer: &Value) {
+    match (patch, newer) {
+        (Value::Object(fields), Value::Object(newer)) => {
+            for (name, value) in newer {
+                match fields.get_mut(name) {
+                    Some(field) if field.is_object() && value.is_object() => {
+                        merge_patches(field, value);
+                    }
+                    _ => {
+                        fields.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+        }
+        (patch, newer) => *patch = newer.clone(),
+    }
+}
+
+/// Whether an object looks as if the merge patch had been applied to it.
+fn contains(object: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Object(fields) => fields.iter().all(|(name, value)| match object.get(name) {
+            Some(field) => contains(field, value),
+            None => value.is_null(),
+        }),
+        value => object == value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::node;
+    use berth_api::CustomKind;
+    use serde_json::json;
+
+    static NOTE: CallType = CallType::new("note", Kind::Node).merging(Merge::Patches);
+
+    fn note(key: &'static str, value: &'static str) -> Write {
+        let body = json!({"metadata": {"annotations": {key: value}}});
+        Write::patch(&NOTE, "", "n", body).seen_as(move |object| match object {
+            Object::Node(node) => {
+                let mut node = berth_api::Node::clone(node);
+                node.metadata.annotations = node.metadata.annotations.with(key, value);
+                Object::Node(Arc::new(node))
+            }
+            other => other.clone(),
+        })
+    }
+
+    /// D-7: two patches that wait become one, and the object looks as after both.
+    #[test]
+    fn patches_become_one() {
+        for (older, newer, body) in [
+            (note("a", "1"), note("b", "2"), json!({"a": "1", "b": "2"})),
+            (note("a", "1"), note("a", "2"), json!({"a": "2"})),
+        ] {
+            let both = newer.clone().after(&older).expect("patches merge");
+            let expected = json!({"metadata": {"annotations": body}});
+            assert_eq!(both.action(), &Action::Patch(expected));
+            let stored = node("n").object();
+            let after = both.applied_to(&stored);
+            assert_eq!(after, newer.applied_to(&older.applied_to(&stored)));
+            assert!(both.is_shown_by(&after) && !both.is_shown_by(&stored));
+        }
+        let status = note("b", "2").to_subresource("status");
+        let error = status.after(&note("a", "1")).unwrap_err();
+        assert_eq!(
+            error,
+            "one call cannot patch two subresources, \"\" and \"status\""
+        );
+        let gone = Write::new(&NOTE, "", "n", Action::Delete);
+        assert!(gone.after(&note("a", "1")).is_err());
+    }
+
+    #[test]
+    fn of_two_patches_the_newer_field_counts() {
+        for (patch, newer, both) in [
+            (
+                json!({"a": {"b": 1}}),
+                json!({"a": {"c": 2}}),
+                json!({"a": {"b": 1, "c": 2}}),
+            ),
+            (
+                json!({"a": {"b": 1}}),
+                json!({"a": null}),
+                json!({"a": null}),
+            ),
+            (
+                json!({"a": null}),
+                json!({"a": {"b": 1}}),
+                json!({"a": {"b": 1}}),
+            ),
+            (json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
+        ] {
+            let mut merged = patch.clone();
+            merge_patches(&mut merged, &newer);
+            assert_eq!(merged, both, "{patch} then {newer}");
+        }
+    }
+
+    /// D-8: objects that are kept whole show a patch by themselves.
+    #[test]
+    fn a_custom_object_shows_its_patch() {
+        static KIND: CustomKind = CustomKind {
+            plural: "racks",
+            version: "v1",
+            group: "example.com",
+        };
+        static RACK: CallType = CallType::new("rack", Kind::Custom(KIND));
+        let object = |spec: Value| {
+            let json = json!({"metadata": {"name": "r", "uid": "u"}, "spec": spec}).to_string();
+            Kind::Custom(KIND).decode(json.as_bytes()).expect("a rack")
+        };
+        let write = Write::patch(&RACK, "", "r", json!({"spec": {"pods": 2, "note": null}}));
+        for (spec, shown) in [
+            (json!({"pods": 2}), true),
+            (json!({"pods": 2, "other": true}), true),
+            (json!({"pods": 3}), false),
+            (json!({"pods": 2, "note": "x"}), false),
+        ] {
+            assert_eq!(write.is_shown_by(&object(spec.clone())), shown, "{spec}");
+        }
+        let other = ObjectMeta {
+            uid: "another".into(),
+            ..ObjectMeta::default()
+        };
+        assert!(!write.of(&other).is_shown_by(&object(json!({"pods": 2}))));
+    }
+
+    /// plugins 7.4: an update that is newer takes the place of the assumption, an older one does not.
+    #[test]
+    fn a_write_comes_after_the_version_that_it_holds_for() {
+        let meta = |uid: &str, version: &str| ObjectMeta {
+            uid: uid.into(),
+            resource_version: version.into(),
+            ..ObjectMeta::default()
+        };
+        let write = note("a", "1").of_version(&meta("u", "5"));
+        for (uid, version, holds) in [
+            ("u", "5", true),
+            ("u", "4", true),
+            ("u", "6", false),
+            ("v", "5", false),
+        ] {
+            assert_eq!(
+                write.comes_after(&meta(uid, version)),
+                holds,
+                "{uid} {version}"
+            );
+        }
+        assert!(note("a", "1").comes_after(&meta("u", "9")), "any version");
+        assert_eq!(write.key().uid, "u");
+        assert_eq!(note("a", "1").key().uid, "/n", "its name stands for it");
+    }
+}
