@@ -1,11 +1,11 @@
 //! Keeps pods off nodes to which a CSI driver can attach no more volumes.
 //!
 //! A volume counts once per node, however many pods use it. A claim without a volume yet counts as one volume of the
-//! driver that will provision it. In-tree volumes count for the CSI driver that has taken them over on the node.
+//! driver that will provision it. An in-tree volume of a migrated plugin counts for the plugin's CSI driver.
 
 use crate::change::{is_assigned_or_nominated, pods};
 use crate::volumes::{
-    check_owner, claim_of, driver_of_plugin, inline_in_tree, is_migrated, look_up, shared_claims,
+    InTree, check_owner, claim_of, driver_of_plugin, inline_in_tree, look_up, shared_claims,
     uses_claim, volume_in_tree,
 };
 use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
@@ -39,6 +39,15 @@ struct Attached {
     handle: String,
 }
 
+impl From<InTree> for Attached {
+    fn from(volume: InTree) -> Self {
+        Self {
+            driver: Str::new(volume.driver),
+            handle: volume.handle,
+        }
+    }
+}
+
 type Volumes = FxHashSet<Attached>;
 
 /// The attachments of each node that have a CSI volume.
@@ -70,10 +79,9 @@ impl Trouble {
     }
 }
 
-/// Finds the CSI volumes behind the volumes of pods, as one node sees them.
+/// Finds the CSI volumes behind the volumes of pods.
 struct Finder<'a> {
     cluster: &'a Cluster,
-    csi_node: Option<&'a CsiNode>,
 }
 
 impl Finder<'_> {
@@ -108,18 +116,10 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// An in-tree volume by its driver, if the node's driver has taken it over.
-    fn migrated(&self, plugin: &str, handle: String) -> Option<Attached> {
-        let driver = driver_of_plugin(plugin)?;
-        is_migrated(self.csi_node, plugin).then(|| Attached {
-            driver: Str::new(driver),
-            handle,
-        })
-    }
-
+    /// A migrated in-tree volume counts for its driver on every node. As in kube-scheduler, the annotation of the
+    /// CSINode that lists migrated plugins does not matter; a node without a CSINode has no limits.
     fn of_inline(&self, volume: &Volume) -> Option<Attached> {
-        let in_tree = inline_in_tree(volume)?;
-        self.migrated(in_tree.plugin, in_tree.handle)
+        inline_in_tree(volume).map(Attached::from)
     }
 
     fn of_claim(&self, claim: &PersistentVolumeClaim) -> Option<Attached> {
@@ -133,8 +133,7 @@ impl Finder<'_> {
                 handle: csi.volume_handle.to_string(),
             });
         }
-        let in_tree = volume_in_tree(volume)?;
-        self.migrated(in_tree.plugin, in_tree.handle)
+        volume_in_tree(volume).map(Attached::from)
     }
 
     /// One volume of the class's driver, under a name that no driver gives.
@@ -143,13 +142,8 @@ impl Finder<'_> {
         let meta = &claim.metadata;
         let handle = format!("\0{}/{}", meta.namespace, meta.name);
         let provisioner = &class.provisioner;
-        if driver_of_plugin(provisioner).is_some() {
-            return self.migrated(provisioner, handle);
-        }
-        (!provisioner.is_empty()).then(|| Attached {
-            driver: provisioner.clone(),
-            handle,
-        })
+        let driver = driver_of_plugin(provisioner).map_or_else(|| provisioner.clone(), Str::new);
+        (!driver.is_empty()).then_some(Attached { driver, handle })
     }
 }
 
@@ -171,7 +165,7 @@ fn check(
     node: NodeView<'_>,
 ) -> Result<bool, Trouble> {
     let csi_node = cluster.csi_nodes.get(node.name()).map(AsRef::as_ref);
-    let finder = Finder { cluster, csi_node };
+    let finder = Finder { cluster };
     let mut new = Volumes::default();
     finder.add(pod, true, &mut new)?;
     if new.is_empty() {
@@ -300,7 +294,7 @@ fn after_detach(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     let has_claim = shared_claims(pod).next().is_some();
     let has_inline = || {
         let mut inline = pod.spec.volumes.iter().filter_map(inline_in_tree);
-        inline.any(|volume| driver_of_plugin(volume.plugin).is_some_and(|d| attacher == d))
+        inline.any(|volume| attacher == volume.driver)
     };
     Ok(if has_claim || has_inline() {
         Hint::Queue
@@ -329,8 +323,7 @@ fn attached_by(driver: Option<&str>) -> WaitKey {
 fn waits_for_detaching(pod: &Pod) -> Waits {
     let claims = shared_claims(pod).next().map(|_| attached_by(None));
     let inline = pod.spec.volumes.iter().filter_map(inline_in_tree);
-    let drivers = inline.filter_map(|volume| driver_of_plugin(volume.plugin));
-    let drivers = drivers.map(|driver| attached_by(Some(driver)));
+    let drivers = inline.map(|volume| attached_by(Some(volume.driver)));
     claims.into_iter().chain(drivers).collect()
 }
 

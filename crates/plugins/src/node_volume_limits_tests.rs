@@ -5,6 +5,7 @@ use crate::testing::{
     Answer, World, add, claim, csi_node, delete, full_pod, hint, pod, pod_info, storage_class,
     unresolvable, unschedulable, update, volume,
 };
+use crate::volumes::MIGRATED_PLUGINS_ANNOTATION;
 use berth_framework::Code;
 use serde_json::{Value, json};
 
@@ -233,47 +234,105 @@ fn a_node_takes_so_many_volumes() {
     }
 }
 
-/// plugins 7.3: in-tree volumes count for the driver that has taken over on the node.
+/// plugins 7.3: an in-tree volume of a migrated plugin counts for the CSI driver on every node with a CSINode, whatever
+/// the CSINode's annotation lists.
 #[test]
 fn migrated_volumes_count_for_their_driver() {
     let ebs = |id: &str| json!({"name": id, "awsElasticBlockStore": {"volumeID": id}});
-    let node = |migrated: &str| {
+    let inline = |id: &str| json!({"volumes": [ebs(id)]});
+    let node = |annotations: Value, count: u32| {
         csi_node(
             "n",
             json!({
-                "metadata": {"annotations": {"storage.alpha.kubernetes.io/migrated-plugins": migrated}},
-                "spec": {"drivers": [{"name": "ebs.csi.aws.com", "allocatable": {"count": 1}}]},
+                "metadata": {"annotations": annotations},
+                "spec": {"drivers": [{"name": "ebs.csi.aws.com", "allocatable": {"count": count}}]},
             }),
         )
     };
-    let both = "kubernetes.io/gce-pd,kubernetes.io/aws-ebs";
-    for (name, migrated, there, wanted, expected) in [
-        ("taken over", both, "vol-1", "vol-2", unschedulable(REASON)),
+    let listed = json!({MIGRATED_PLUGINS_ANNOTATION: "kubernetes.io/gce-pd,kubernetes.io/aws-ebs"});
+    let other = json!({MIGRATED_PLUGINS_ANNOTATION: "kubernetes.io/gce-pd"});
+    let with_volume = || {
+        let source = json!({"awsElasticBlockStore": {"volumeID": "vol-2"}});
+        World::new()
+            .with(volume("v", json!({ "spec": source })))
+            .with(claim("c", json!({"spec": {"volumeName": "v"}})))
+    };
+    let with_class = || {
+        World::new()
+            .with(storage_class(
+                "s",
+                json!({"provisioner": "kubernetes.io/aws-ebs"}),
+            ))
+            .with(claim("c", json!({"spec": {"storageClassName": "s"}})))
+    };
+    for (name, world, csi_node, wanted, expected) in [
+        (
+            "another volume",
+            World::new(),
+            node(listed.clone(), 1),
+            inline("vol-2"),
+            unschedulable(REASON),
+        ),
         (
             "the same by another name",
-            both,
-            "aws://zone/vol-1",
-            "vol-1",
+            World::new(),
+            node(listed, 1),
+            inline("aws://zone/vol-1"),
             None,
         ),
         (
-            "not taken over",
-            "kubernetes.io/gce-pd",
-            "vol-1",
-            "vol-2",
+            "an annotation that lists another plugin",
+            World::new(),
+            node(other, 1),
+            inline("vol-2"),
+            unschedulable(REASON),
+        ),
+        (
+            "no annotation",
+            World::new(),
+            node(json!({}), 1),
+            inline("vol-2"),
+            unschedulable(REASON),
+        ),
+        (
+            "a limit of 0",
+            World::new(),
+            node(json!({}), 0),
+            inline("vol-1"),
+            None,
+        ),
+        (
+            "a claim with an in-tree volume",
+            with_volume(),
+            node(json!({}), 1),
+            using(&["c"]),
+            unschedulable(REASON),
+        ),
+        (
+            "a claim of an in-tree class",
+            with_class(),
+            node(json!({}), 1),
+            using(&["c"]),
+            unschedulable(REASON),
+        ),
+        (
+            "room for two",
+            with_class(),
+            node(json!({}), 2),
+            using(&["c"]),
             None,
         ),
     ] {
-        let world = World::new()
+        let world = world
             .node("n", json!({}))
-            .with(node(migrated))
-            .bound("n", "o", json!({"volumes": [ebs(there)]}));
-        assert_eq!(
-            answer(&world, json!({"volumes": [ebs(wanted)]})),
-            expected,
-            "{name}"
-        );
+            .with(csi_node)
+            .bound("n", "o", inline("vol-1"));
+        assert_eq!(answer(&world, wanted), expected, "{name}");
     }
+    let empty = World::new().node("n", json!({})).with(node(json!({}), 0));
+    assert_eq!(answer(&empty, inline("vol-1")), unschedulable(REASON));
+    let without = World::new().node("n", json!({}));
+    assert_eq!(answer(&without, inline("vol-1")), None, "no CSINode");
 }
 
 /// plugins 7.3: what wakes.

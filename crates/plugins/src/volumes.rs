@@ -3,11 +3,11 @@
 use berth_api::pod::{
     AwsElasticBlockStore, AzureDisk, Cinder, GcePersistentDisk, PortworxVolume, Volume,
 };
-use berth_api::{CsiNode, PersistentVolume, PersistentVolumeClaim, Pod, Str};
+use berth_api::{PersistentVolume, PersistentVolumeClaim, Pod, Str};
 use berth_framework::Cluster;
 use std::sync::Arc;
 
-/// The annotation of a CSI node that lists the in-tree plugins whose volumes CSI drivers have taken over.
+/// The annotation of a CSINode that lists the in-tree plugins whose volumes are migrated to CSI drivers.
 pub(crate) const MIGRATED_PLUGINS_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
 /// A claim of a pod.
@@ -104,9 +104,9 @@ pub(crate) fn check_owner(pod: &Pod, claim: &PersistentVolumeClaim) -> Result<()
     ))
 }
 
-// === in-tree volumes that CSI drivers have taken over ===
+// === in-tree volumes that are migrated to CSI drivers ===
 
-/// The in-tree plugins that CSI drivers have taken over, with the drivers.
+/// The in-tree plugins whose volumes are migrated to a CSI driver, with the driver.
 const MIGRATED: [(&str, &str); 5] = [
     ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
     ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
@@ -115,23 +115,16 @@ const MIGRATED: [(&str, &str); 5] = [
     ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
 ];
 
-/// The CSI driver that has taken over from an in-tree plugin.
+/// The CSI driver to which the volumes of an in-tree plugin are migrated.
 pub(crate) fn driver_of_plugin(plugin: &str) -> Option<&'static str> {
     let found = MIGRATED.iter().find(|(name, _)| *name == plugin);
     found.map(|(_, driver)| *driver)
 }
 
-/// Whether the node's CSI drivers have taken over from the in-tree plugin.
-pub(crate) fn is_migrated(csi_node: Option<&CsiNode>, plugin: &str) -> bool {
-    let listed =
-        csi_node.and_then(|node| node.metadata.annotations.get(MIGRATED_PLUGINS_ANNOTATION));
-    listed.is_some_and(|plugins| plugins.split(',').any(|listed| listed == plugin))
-}
-
-/// An in-tree volume: its plugin, and the volume as its CSI driver calls it.
+/// A migrated in-tree volume: its CSI driver, and the handle by which the driver knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InTree {
-    pub(crate) plugin: &'static str,
+    pub(crate) driver: &'static str,
     pub(crate) handle: String,
 }
 
@@ -168,11 +161,12 @@ impl Sources<'_> {
         } else {
             return None;
         };
-        Some(InTree { plugin, handle })
+        let driver = driver_of_plugin(plugin)?;
+        Some(InTree { driver, handle })
     }
 }
 
-/// The in-tree volume that is written into a pod, if it is one that a CSI driver has taken over.
+/// The migrated in-tree volume that a pod declares inline.
 pub(crate) fn inline_in_tree(volume: &Volume) -> Option<InTree> {
     Sources {
         ebs: volume.aws_elastic_block_store.as_ref(),
@@ -184,7 +178,7 @@ pub(crate) fn inline_in_tree(volume: &Volume) -> Option<InTree> {
     .in_tree()
 }
 
-/// The in-tree volume of a persistent volume, if it is one that a CSI driver has taken over.
+/// The migrated in-tree volume of a persistent volume.
 pub(crate) fn volume_in_tree(volume: &PersistentVolume) -> Option<InTree> {
     let spec = &volume.spec;
     Sources {
