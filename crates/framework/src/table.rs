@@ -139,8 +139,6 @@ pub struct NodeTable {
     with_required_anti_affinity: usize,
     /// How many pods have each priority.
     priorities: BTreeMap<i32, usize>,
-    /// How many required anti-affinity terms of pods have each topology key.
-    anti_affinity_topologies: FxHashMap<Str, usize>,
     /// How often each label is mentioned by the selectors of pods' affinity and anti-affinity terms.
     affinity_labels: BTreeMap<Str, usize>,
     order: ZoneOrder,
@@ -171,7 +169,6 @@ impl Default for NodeTable {
             with_affinity: 0,
             with_required_anti_affinity: 0,
             priorities: BTreeMap::new(),
-            anti_affinity_topologies: FxHashMap::default(),
             affinity_labels: BTreeMap::new(),
             order: ZoneOrder::default(),
             journal: Vec::new(),
@@ -549,23 +546,6 @@ impl NodeTable {
         self.with_required_anti_affinity
     }
 
-    /// Whether the label is the topology key of a required anti-affinity term of some pod.
-    pub fn is_anti_affinity_topology(&self, label: &str) -> bool {
-        self.anti_affinity_topologies.contains_key(label)
-    }
-
-    fn book_topologies(&mut self, pod: &PodInfo, sign: i64) {
-        let terms = pod.affinity.as_ref();
-        for term in terms.map_or(&[][..], |terms| &terms.required_anti_affinity) {
-            let key = &term.topology_key;
-            let known = self.anti_affinity_topologies.get(key).copied();
-            match known.unwrap_or(0).saturating_add_signed(sign as isize) {
-                0 => self.anti_affinity_topologies.remove(key),
-                terms => self.anti_affinity_topologies.insert(key.clone(), terms),
-            };
-        }
-    }
-
     /// The labels of pods that the affinity and anti-affinity terms of pods look at, sorted.
     pub fn affinity_labels(&self) -> impl Iterator<Item = &Str> {
         self.affinity_labels.keys()
@@ -601,7 +581,6 @@ impl NodeTable {
             }
         }
         self.book_affinity_labels(pod, sign);
-        self.book_topologies(pod, sign);
         for (count, counts) in [
             (&mut self.with_affinity, pod.has_affinity()),
             (

@@ -1,9 +1,11 @@
-//! The pods of the cluster, and which of them use a resource claim.
+//! The pods of the cluster, with what events look up about them: which of them use a resource claim, and which topology
+//! keys their required anti-affinity names.
 //!
 //! An event of a claim has to find its pods without a walk over all of them (KEP-6132). The index is kept up to date
 //! with every pod that is set or taken out, so it is never behind what a hint sees; pods without claims are not in it,
 //! and what it takes goes with the pods.
 
+use berth_api::pod::PodAffinityTerm;
 use berth_api::{Pod, Str};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -17,6 +19,8 @@ pub struct Pods {
     by_uid: FxHashMap<Str, Arc<Pod>>,
     /// Namespace and name of a claim, and the UID of a pod that uses it.
     claim_users: BTreeSet<(Str, Str, Str)>,
+    /// How many required anti-affinity terms of pods have each topology key.
+    anti_affinity_topologies: FxHashMap<Str, usize>,
 }
 
 impl Deref for Pods {
@@ -48,10 +52,18 @@ fn use_the_same(old: &Pod, new: &Pod) -> bool {
         && old.status.extended_resource_claim_status == new.status.extended_resource_claim_status
 }
 
+/// The required anti-affinity terms of a pod.
+fn anti_affinity(pod: &Pod) -> &[PodAffinityTerm] {
+    let affinity = pod.spec.affinity.as_ref();
+    let terms = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    terms.map_or(&[], |terms| &terms.required)
+}
+
 impl Pods {
     /// Sets a pod under its UID. Returns the one before.
     pub fn insert(&mut self, uid: Str, pod: Arc<Pod>) -> Option<Arc<Pod>> {
         let before = self.by_uid.insert(uid.clone(), pod.clone());
+        self.replace_topologies(before.as_deref(), Some(&pod));
         if before.as_ref().is_some_and(|old| use_the_same(old, &pod)) {
             return before;
         }
@@ -68,8 +80,31 @@ impl Pods {
     /// Takes a pod out.
     pub fn remove(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let (uid, pod) = self.by_uid.remove_entry(uid)?;
+        self.replace_topologies(Some(&pod), None);
         self.forget_claims(&uid, &pod);
         Some(pod)
+    }
+
+    fn replace_topologies(&mut self, old: Option<&Pod>, new: Option<&Pod>) {
+        for term in new.map_or(&[][..], anti_affinity) {
+            let terms = self
+                .anti_affinity_topologies
+                .entry(term.topology_key.clone());
+            *terms.or_default() += 1;
+        }
+        for term in old.map_or(&[][..], anti_affinity) {
+            if let Some(terms) = self.anti_affinity_topologies.get_mut(&term.topology_key) {
+                *terms -= 1;
+                if *terms == 0 {
+                    self.anti_affinity_topologies.remove(&term.topology_key);
+                }
+            }
+        }
+    }
+
+    /// Whether the label is the topology key of a required anti-affinity term of some pod.
+    pub fn is_anti_affinity_topology(&self, label: &str) -> bool {
+        self.anti_affinity_topologies.contains_key(label)
     }
 
     fn forget_claims(&mut self, uid: &Str, pod: &Pod) {
@@ -186,6 +221,38 @@ mod tests {
         assert!(pods.remove("uid-p").is_some());
         assert_eq!((pods.len(), pods.claim_uses()), (0, 0));
         assert!(pods.remove("uid-p").is_none());
+    }
+
+    #[test]
+    fn the_topology_keys_of_anti_affinity_follow_the_pods() {
+        let apart = |name: &str, keys: &[&str]| {
+            let terms: Vec<String> = keys
+                .iter()
+                .map(|key| format!(r#"{{"topologyKey":"{key}","labelSelector":{{}}}}"#))
+                .collect();
+            let json = format!(
+                r#"{{"metadata":{{"name":"{name}","uid":"{name}"}},"spec":{{"affinity":{{"podAntiAffinity":
+                {{"requiredDuringSchedulingIgnoredDuringExecution":[{}]}}}}}}}}"#,
+                terms.join(",")
+            );
+            Arc::new(serde_json::from_str(&json).unwrap_or_else(|e| panic!("{json}: {e}")))
+        };
+        let mut pods = Pods::default();
+        for (change, zone, rack) in [
+            (Ok(apart("a", &["zone", "zone"])), true, false),
+            (Ok(apart("b", &["zone", "rack"])), true, true),
+            (Ok(apart("b", &["zone"])), true, false),
+            (Err("a"), true, false),
+            (Err("b"), false, false),
+        ] {
+            match change {
+                Ok(pod) => set(&mut pods, pod),
+                Err(uid) => drop(pods.remove(uid)),
+            }
+            let known = ["zone", "rack"].map(|key| pods.is_anti_affinity_topology(key));
+            assert_eq!(known, [zone, rack]);
+        }
+        assert!(pods.anti_affinity_topologies.is_empty());
     }
 
     /// Q-96, case 179: a thousand pods come and go with their claims, and nothing stays behind.

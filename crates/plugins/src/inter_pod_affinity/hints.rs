@@ -78,37 +78,44 @@ pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, 
     Ok(if helps { Hint::Queue } else { Hint::Skip })
 }
 
-/// What the hint misses of pods: one of several terms is met or freed, or only in namespaces that are looked up; or the
-/// last pod has gone that this one wanted near, and it may be the first of its kind now.
+/// The wake-ups after a change of another pod that the hint misses, because it does not look up the labels of
+/// namespaces, wants several anti-affinity terms to be freed at once, and does not know the first pod of a series:
+///
+/// - the other pod comes to match all affinity terms;
+/// - it matched one of several anti-affinity terms and does not match it any more;
+/// - it is deleted, and one of its own anti-affinity terms matched the pod;
+/// - it does not match all affinity terms any more, and the pod matches them itself.
 pub(super) fn missed_of_pods(
     cluster: &Cluster,
     pod: &Pod,
     change: &Change<'_>,
 ) -> Result<Hint, String> {
     let (old, new) = pods(change)?;
-    let labels_of = |namespace: &str| cluster.namespace_labels(namespace);
-    let any_match = |terms: &[AffinityTerm], of: &Pod, other: &Pod| {
-        is_assigned_or_nominated(other)
-            && terms
-                .iter()
-                .any(|term| term.matches(of, || labels_of(of.namespace())))
+    let placed = |pod: &'_ &Pod| is_assigned_or_nominated(pod);
+    let (old, new) = (old.filter(placed), new.filter(placed));
+    let matches = |term: &AffinityTerm, pod: &Pod| {
+        term.matches(pod, || cluster.namespace_labels(pod.namespace()))
+    };
+    let matches_all = |terms: &[AffinityTerm], pod: &Pod| {
+        !terms.is_empty() && terms.iter().all(|term| matches(term, pod))
     };
     let terms = parsed(pod)?;
-    let (near, far) = (&terms.required_affinity, &terms.required_anti_affinity);
-    let comes = new.is_some_and(|new| any_match(near, new, new));
-    let goes = match old {
-        Some(old) => {
-            any_match(far, old, old)
-                || (new.is_none() && any_match(&parsed(old)?.required_anti_affinity, pod, old))
+    let near = &terms.required_affinity;
+    let is_near = |other: Option<&Pod>| other.is_some_and(|other| matches_all(near, other));
+    let is_far =
+        |term: &AffinityTerm, other: Option<&Pod>| other.is_some_and(|other| matches(term, other));
+    let comes = !is_near(old) && is_near(new);
+    let may_be_first = is_near(old) && !is_near(new) && matches_all(near, pod);
+    let mut far = terms.required_anti_affinity.iter();
+    let is_freed = far.any(|term| is_far(term, old) && !is_far(term, new));
+    let frees = match (old, change.new) {
+        (Some(old), None) => {
+            let own = parsed(old)?.required_anti_affinity;
+            own.iter().any(|term| matches(term, pod))
         }
-        None => false,
+        _ => false,
     };
-    let may_be_first = !near.is_empty()
-        && near
-            .iter()
-            .all(|term| term.matches(pod, || labels_of(pod.namespace())))
-        && old.is_some_and(|old| any_match(near, old, old));
-    Ok(if comes || goes || may_be_first {
+    Ok(if comes || may_be_first || is_freed || frees {
         Hint::Queue
     } else {
         Hint::Skip
@@ -182,6 +189,11 @@ mod tests {
         let (near, far) = ("podAffinity", "podAntiAffinity");
         let plain = || Value::Null;
         let on = |app: &str| labelled(app, "n1", plain());
+        let also = |pod: Object| {
+            let mut pod = Pod::clone(pod.as_pod().expect("a pod"));
+            pod.metadata.labels = pod.metadata.labels.with("also", "this");
+            Object::Pod(Arc::new(pod))
+        };
         for (situation, affinity, old, new, hint, supplement) in [
             (
                 "one of two is gone",
@@ -200,10 +212,50 @@ mod tests {
                 Hint::Skip,
             ),
             (
-                "one of two has come",
+                "one that matches one of two affinity terms has come",
                 terms(near, &["a", "b"]),
                 None,
                 Some(on("b")),
+                Hint::Skip,
+                Hint::Skip,
+            ),
+            (
+                "one of two is relabelled",
+                terms(far, &["a", "b"]),
+                Some(on("a")),
+                Some(on("c")),
+                Hint::Skip,
+                Hint::Queue,
+            ),
+            (
+                "one of two gets another label",
+                terms(far, &["a", "b"]),
+                Some(on("a")),
+                Some(also(on("a"))),
+                Hint::Skip,
+                Hint::Skip,
+            ),
+            (
+                "what it wants near gets another label",
+                terms(near, &["a"]),
+                Some(on("a")),
+                Some(also(on("a"))),
+                Hint::Skip,
+                Hint::Skip,
+            ),
+            (
+                "the last of its kind gets another label",
+                terms(near, &["waiting"]),
+                Some(on("waiting")),
+                Some(also(on("waiting"))),
+                Hint::Skip,
+                Hint::Skip,
+            ),
+            (
+                "the last of its kind is relabelled",
+                terms(near, &["waiting"]),
+                Some(on("waiting")),
+                Some(on("c")),
                 Hint::Skip,
                 Hint::Queue,
             ),

@@ -162,11 +162,10 @@ pub(super) fn touched_by_node(cluster: &Cluster, change: &Change<'_>) -> Touched
         .collect()
 }
 
-/// Whether a node comes into another domain, or leaves one, by which pods that run keep others away. A label that is
-/// gone always counts, as nominated pods keep others away, too.
+/// Whether a label of a node changes that is the topology key of some pod's required anti-affinity: the node may enter or
+/// leave a domain from which that pod keeps others away.
 pub(super) fn moves_others(cluster: &Cluster, old: &Labels, new: &Labels) -> bool {
-    changed_labels(old, new)
-        .any(|(label, value)| value.is_none() || cluster.nodes.is_anti_affinity_topology(label))
+    changed_labels(old, new).any(|(label, _)| cluster.pods.is_anti_affinity_topology(label))
 }
 
 /// What a pod that was turned down waits for of namespaces.
