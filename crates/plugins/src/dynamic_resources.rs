@@ -30,7 +30,7 @@ use berth_framework::plugin::{
 };
 use berth_framework::stage::Wake;
 use berth_framework::{
-    Cluster, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status,
+    Cluster, Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status,
 };
 use std::sync::Arc;
 
@@ -100,13 +100,17 @@ impl PreEnqueue for DynamicResources {
     }
 }
 
+/// Written by PreFilter: in this cycle the plugin has looked at the pod.
+struct PreFilterState;
+
 impl PreFilter for DynamicResources {
     fn pre_filter(
         &self,
         cx: &Context<'_>,
-        _state: &mut CycleState,
+        state: &mut CycleState,
         pod: &PodInfo,
     ) -> PreFilterResult {
+        state.write(PreFilterState);
         if let Err(status) = check_claims(cx.cluster, &pod.pod) {
             return PreFilterResult::Reject(status);
         }
@@ -141,14 +145,22 @@ impl Filter for DynamicResources {
 }
 
 impl PostFilter for DynamicResources {
+    /// As kube-scheduler, ends PostFilter when an earlier plugin has rejected the pod in PreFilter: no pods are preempted
+    /// for it, and its nomination stays. There the plugin fails because it has no state, and its error (`not found`)
+    /// ends the pod's message.
     fn post_filter(
         &self,
-        _cx: &mut PostFilterContext<'_>,
+        cx: &mut PostFilterContext<'_>,
         _pod: &PodInfo,
-        _statuses: &NodeStatuses,
+        statuses: &NodeStatuses,
         _wake: Option<Wake<'_>>,
     ) -> PostFilterStep {
-        let status = Status::unschedulable(NOTHING_TO_DEALLOCATE);
+        let rejected_before =
+            statuses.listed() == 0 && cx.dry_run.state().read::<PreFilterState>().is_none();
+        let status = match rejected_before {
+            true => Status::new(Code::UnschedulableAndUnresolvable, []),
+            false => Status::unschedulable(NOTHING_TO_DEALLOCATE),
+        };
         PostFilterStep::done(status, Nominating::Keep)
     }
 }

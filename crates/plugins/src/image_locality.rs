@@ -264,4 +264,32 @@ mod tests {
             );
         }
     }
+
+    /// An image counts for as many nodes as have it now: when a node is added, deleted or pulls an image, the scores of
+    /// the other nodes change. 300 MiB, one container, out of 1000 MiB: 300·(share of nodes) − 23 of 977.
+    #[test]
+    fn the_scores_of_a_node_follow_the_other_nodes() {
+        let pod = pod_info("p", json!({"containers": containers(&[300])}));
+        let mut world = World::new();
+        for (change, image, scores) in [
+            ("one node", Some(("a", vec![300])), vec![28]),
+            ("a node without the image", Some(("b", vec![])), vec![12, 0]),
+            ("it pulls the image", Some(("b", vec![300])), vec![28, 28]),
+            ("a third without it", Some(("c", vec![])), vec![18, 18, 0]),
+            ("the second is deleted", None, vec![12, 0]),
+        ] {
+            let nodes = &mut world.cluster.nodes;
+            match image {
+                Some((name, images)) => {
+                    let node = crate::testing::node(name, node(&images));
+                    nodes.set_node(std::sync::Arc::new(node));
+                }
+                None => drop(nodes.remove_node("b")),
+            }
+            let (cx, state) = (world.context(), CycleState::default());
+            let score = |node| ImageLocality.score(&cx, &state, &pod, node);
+            let got: Result<Vec<i64>, Status> = world.cluster.nodes.iter().map(score).collect();
+            assert_eq!(got, Ok(scores), "{change}");
+        }
+    }
 }

@@ -66,14 +66,15 @@ fn bad_pods_get_their_own_status_and_others_go_on() {
     let bad_key = json!({"matchLabels": {"not a key": "web"}});
     let useless =
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
-    let unschedulable =
-        |reason: &str| format!("{} no new claims to deallocate, {useless}", nowhere(reason));
-    let filtered = |reason: &str| unschedulable(&format!("1 {reason}"));
+    let filtered = |reason: &str| {
+        let nowhere = nowhere(&format!("1 {reason}"));
+        format!("{nowhere} no new claims to deallocate, {useless}")
+    };
     for (name, spec, expected) in [
         (
             "a claim that does not exist",
             claim("none"),
-            unschedulable("persistentvolumeclaim \"none\" not found"),
+            nowhere("persistentvolumeclaim \"none\" not found"),
         ),
         (
             "a node selector operator that does not exist",
@@ -95,14 +96,14 @@ fn bad_pods_get_their_own_status_and_others_go_on() {
         (
             "a pod affinity selector operator that does not exist",
             pod_affinity("podAffinity", &bad),
-            unschedulable(
+            nowhere(
                 "parsing pod: requiredAffinityTerms: \"Resembles\" is not a valid label selector operator",
             ),
         ),
         (
             "a pod anti-affinity selector with a bad key",
             pod_affinity("podAntiAffinity", &bad_key),
-            unschedulable(
+            nowhere(
                 "parsing pod: requiredAntiAffinityTerms: key: Invalid value: \"not a key\": name part must consist of \
                  alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. \
                  'MyName',  or 'my.name',  or '123-abc', regex used for validation is \

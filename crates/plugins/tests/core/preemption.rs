@@ -1,6 +1,6 @@
 //! Preemption from the first attempt until the preemptor is bound (queue 6 and 9.13).
 
-use crate::world::{World, is_deletion, is_status_of};
+use crate::world::{World, is_deletion, is_status_of, with_spec};
 use berth_api::Kind;
 use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{PodBuilder, node, pod};
@@ -487,4 +487,63 @@ fn the_message_of_a_pod_that_cannot_preempt() {
         assert_eq!(w.promised("vip"), promised);
         assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 1.0);
     }
+}
+
+/// Two pods of a node hold the same host port, which happens with `spec.nodeName` or a second scheduler. The port is free
+/// only once both are gone: no pod is evicted in vain, and none is bound onto a port that is taken.
+#[test]
+fn a_host_port_with_two_holders_is_free_when_both_are_gone() {
+    let holder = |name: &str, priority| pod(name).priority(priority).host_port(80).on("n1");
+    for (situation, other, evicted) in [
+        ("the other holder is more important", 20, &[][..]),
+        ("both are less important", 0, &["a", "b"][..]),
+    ] {
+        let mut w = World::new();
+        w.node(node("n1"));
+        w.pod(holder("a", 0));
+        w.pod(holder("b", other));
+        w.pod(pod("vip").priority(10).host_port(80));
+        let text = w.attempt();
+        assert!(text.contains("free ports"), "{situation}: {text}");
+        for name in evicted {
+            assert_eq!(w.deletions(), [*name], "{situation}");
+            w.answer(is_deletion, None, true);
+        }
+        assert!(w.deletions().is_empty(), "{situation}");
+        for (at, name) in evicted.iter().enumerate() {
+            w.deleted(name);
+            w.advance(10);
+            let bound = match at + 1 == evicted.len() {
+                true => vec!["vip on n1".to_owned()],
+                false => Vec::new(),
+            };
+            let tried = w.attempts();
+            let placed: Vec<String> = tried
+                .into_iter()
+                .filter(|t| t.ends_with(" on n1"))
+                .collect();
+            assert_eq!(placed, bound, "{situation}: {name} is gone");
+        }
+    }
+}
+
+/// A pod that another plugin rejects in PreFilter before DynamicResources has looked at it: no pod is preempted for it,
+/// and its nomination stays.
+#[test]
+fn a_pod_that_prefilter_rejects_neither_preempts_nor_loses_its_nomination() {
+    let claim = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]});
+    let mut w = full(FeatureGates::default());
+    w.pod(with_spec(vip("vip", "2"), &claim).nominated("n1"));
+    assert_eq!(
+        w.attempt(),
+        "vip: 0/1 nodes are available: persistentvolumeclaim \"c\" not found."
+    );
+    assert_eq!(w.promised("vip"), "n1");
+    assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 0.0);
+    assert!(w.deletions().is_empty());
+    let cleared = w.calls.iter().any(|(_, call)| match call {
+        berth_framework::ApiCall::PatchPodStatus { nominated_node, .. } => nominated_node.is_some(),
+        _ => false,
+    });
+    assert!(!cleared, "{:?}", w.calls);
 }
