@@ -37,15 +37,15 @@ fn problems(plugin_config: &Value) -> Vec<String> {
 fn the_default_configuration_builds_every_default_plugin() {
     let features = FeatureGates::default();
     let registry = berth_plugins::in_tree();
-    let config = Config::new(features);
-    assert_eq!(config.check("F", &registry), Ok(()));
+    let config = Config::new(features, &berth_plugins::in_tree());
+    assert_eq!(config.check("F"), Ok(()));
     let profiles =
         Profiles::build(&config.profile_specs(), &registry, &features).expect("profiles");
     let profile = profiles
         .get("default-scheduler")
         .expect("the default profile");
     let made: Vec<&str> = profile.plugins().iter().map(|p| p.name.as_str()).collect();
-    let defaults = berth_scheduler::profile::default_plugins(&features);
+    let defaults = berth_scheduler::profile::default_plugins(&registry, &features);
     let expected: Vec<&str> = defaults
         .multi_point
         .enabled
@@ -59,7 +59,7 @@ fn the_default_configuration_builds_every_default_plugin() {
 #[test]
 fn plugins_and_configuration_have_the_same_defaults() {
     let features = FeatureGates::default();
-    let config = Config::new(features);
+    let config = Config::new(features, &berth_plugins::in_tree());
     let args = |plugin: &str| -> &Value {
         let mut given = config.profiles[0].plugin_config.iter();
         given
@@ -97,7 +97,8 @@ fn plugins_and_configuration_have_the_same_defaults() {
         let text = document(json!({"profiles": [
             {"pluginConfig": [{"name": "NodeResourcesFit", "args": given}]},
         ]}));
-        let config = config::parse(&text, "F", features).unwrap_or_else(|e| panic!("{e}"));
+        let config = config::parse(&text, "F", features, &berth_plugins::in_tree())
+            .unwrap_or_else(|e| panic!("{e}"));
         let completed = &config.profiles[0].plugin_config[0].args;
         assert_eq!(
             FitArgs::decode(completed),
@@ -112,7 +113,7 @@ fn plugins_and_configuration_have_the_same_defaults() {
         (Feature::NodeDeclaredFeatures, false),
     ] {
         let features = features.with(feature, on);
-        let config = Config::new(features);
+        let config = Config::new(features, &berth_plugins::in_tree());
         for given in &config.profiles[0].plugin_config {
             let registry = berth_plugins::in_tree();
             let factory = registry.get(&given.name).expect("an in-tree plugin");
@@ -120,7 +121,7 @@ fn plugins_and_configuration_have_the_same_defaults() {
                 args: &given.args,
                 features: &features,
             };
-            assert!(factory(&cx).is_ok(), "{} {feature}", given.name);
+            assert!(factory.make(&cx).is_ok(), "{} {feature}", given.name);
         }
     }
 }

@@ -76,15 +76,6 @@ fn most_cases_are_decided_from_kept_answers() {
     assert!(of > 1_150, "{kept:?}");
 }
 
-#[test]
-fn every_default_plugin_is_there() {
-    let registry = berth_plugins::in_tree();
-    let defaults = berth_scheduler::profile::default_plugins(&FeatureGates::default());
-    for plugin in defaults.multi_point.enabled {
-        assert!(registry.get(&plugin.name).is_some(), "{}", plugin.name);
-    }
-}
-
 /// A replay that cannot fail shows nothing.
 #[test]
 fn a_difference_is_noticed() {

@@ -130,9 +130,9 @@ pub(crate) async fn options_of_up(
             config
         }
         None => {
-            let config = Config::new(features);
+            let config = Config::new(features, &registry);
             config
-                .check("the default configuration", &registry)
+                .check("the default configuration")
                 .map_err(Failure::usage)?;
             config
         }

@@ -53,11 +53,11 @@ impl Settings {
             warnings.extend(more);
             return Ok(Self::new(config, flags, warnings));
         }
-        let mut config = Config::new(features);
+        let mut config = Config::new(features, registry);
         apply_deprecated(&flags.deprecated, &mut config);
         override_election(&flags.leader_election, &mut config);
         config
-            .check("the command line", registry)
+            .check("the command line")
             .map_err(Failure::usage)?;
         Ok(Self::new(config, flags, warnings))
     }

@@ -241,3 +241,39 @@ fn no_core_crate_switches_the_bans_off() {
     }
     assert!(files > 20, "only {files} files of the core were found");
 }
+
+/// Facts about a plugin (its arguments, its place in the default profile) are in its registration. The code of the
+/// scheduler, without comments and tests, names no in-tree plugin.
+#[test]
+fn the_scheduler_names_no_plugin() {
+    let registry = berth_plugins::in_tree();
+    let names: Vec<&str> = registry.names().collect();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scheduler/src");
+    let mut open = vec![sources];
+    let (mut files, mut found) = (0, Vec::new());
+    while let Some(path) = open.pop() {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if name == "tests" {
+            continue;
+        }
+        if path.is_dir() {
+            let entries = std::fs::read_dir(&path).expect("sources can be listed");
+            open.extend(entries.filter_map(Result::ok).map(|e| e.path()));
+            continue;
+        }
+        files += 1;
+        let source = std::fs::read_to_string(&path).expect("sources can be read");
+        let code = source.split("#[cfg(test)]\nmod tests {").next();
+        for (at, line) in code.unwrap_or_default().lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            // A feature gate may have the name of a plugin.
+            let code = code.replace("Feature::", "Feature");
+            let mut words = code.split(|c: char| !c.is_ascii_alphanumeric());
+            if let Some(plugin) = words.find(|word| names.contains(word)) {
+                found.push(format!("{}:{}: {plugin}", path.display(), at + 1));
+            }
+        }
+    }
+    assert!(files > 50, "only {files} files of the scheduler were found");
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

@@ -1,7 +1,7 @@
 //! The client's own limit on requests a second (`clientConnection.qps` and `burst`).
 //!
 //! Requests take tokens from a bucket, as in client-go. When there are none, requests wait by lane: more urgent lanes
-//! go first, and one token in [`RESERVED_EVERY`] goes to the lanes below in turn, so that none starves. With 50 requests
+//! go first, and one token in `RESERVED_EVERY` goes to the lanes below in turn, so that none starves. With 50 requests
 //! a second, bindings get at least 45 of them whatever else waits.
 
 use std::collections::VecDeque;

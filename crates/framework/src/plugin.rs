@@ -43,10 +43,20 @@ pub trait EnqueueExtensions: Plugin {
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration>;
 }
 
+/// The reason of the `PodScheduled` condition of a pod that a PreEnqueue plugin rejects (KEP-5501).
+pub const NOT_READY_FOR_SCHEDULING: &str = "NotReadyForScheduling";
+/// The reason that the API server itself writes for a pod with scheduling gates (KEP-3521).
+pub const SCHEDULING_GATED: &str = "SchedulingGated";
+
 /// Decides whether a pod may enter the active queue at all.
 pub trait PreEnqueue: Plugin {
     /// Success lets the pod in; anything else gates it until one of the plugin's events comes.
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status;
+
+    /// The reason of the `PodScheduled` condition of a pod that the plugin rejects (KEP-5501).
+    fn condition_reason(&self) -> &'static str {
+        NOT_READY_FOR_SCHEDULING
+    }
 
     /// Whether the plugin only sees an attempt through that a cycle has made, as while victims are told to go. What
     /// that cycle found then stands in the pod's status, and autoscalers go on reading there that it is

@@ -1,6 +1,6 @@
 //! How plugins become known: by name, with a factory that reads their arguments.
 
-use crate::features::FeatureGates;
+use crate::features::{Feature, FeatureGates};
 use crate::keep::{Domains, Keep};
 use crate::plugin::{
     Bind, EnqueueExtensions, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue,
@@ -8,8 +8,9 @@ use crate::plugin::{
 };
 use crate::write::CallType;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
@@ -173,7 +174,7 @@ impl FactoryContext<'_> {
 /// When the arguments are of another kind or do not fit the type.
 pub fn decode_args<T: DeserializeOwned>(args: &Value, kind: &str) -> Result<T, ArgsError> {
     let mut fields = match args {
-        Value::Null => serde_json::Map::new(),
+        Value::Null => Map::new(),
         Value::Object(fields) => fields.clone(),
         other => {
             return Err(ArgsError::at(
@@ -228,19 +229,159 @@ impl std::error::Error for ArgsError {}
 /// Makes a plugin from its arguments.
 pub type Factory = Arc<dyn Fn(&FactoryContext<'_>) -> Result<Extensions, ArgsError> + Send + Sync>;
 
+/// Fills the defaults into the fields of a plugin's arguments.
+pub type CompleteArgs = fn(&mut Map<String, Value>, &FeatureGates);
+
+/// The arguments that a configuration may give a plugin.
+#[derive(Debug, Clone, Copy)]
+pub enum ArgsKind {
+    /// The plugin takes none: any that are given are an error.
+    None,
+    /// Only the plugin knows: they are handed over as they are given.
+    Unknown,
+    /// The kind `<plugin>Args` of `kubescheduler.config.k8s.io`. The configuration fills in the defaults and writes them
+    /// out.
+    Typed(CompleteArgs),
+}
+
+/// A plugin's place in the default profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DefaultPlace {
+    /// How many times its scores count; `None` for a plugin that does not score.
+    pub weight: Option<i64>,
+    /// The gate that has to be on.
+    pub gate: Option<Feature>,
+}
+
+/// What is known about a plugin before it is made.
+#[derive(Clone)]
+pub struct Registration {
+    name: String,
+    factory: Factory,
+    args: ArgsKind,
+    default: Option<DefaultPlace>,
+    ignored_resources: Option<&'static str>,
+}
+
+impl Registration {
+    /// A plugin that reads its arguments itself and is not in the default profile.
+    pub fn new(
+        name: &str,
+        factory: impl Fn(&FactoryContext<'_>) -> Result<Extensions, ArgsError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            factory: Arc::new(factory),
+            args: ArgsKind::Unknown,
+            default: None,
+            ignored_resources: None,
+        }
+    }
+
+    /// The same plugin, made otherwise: `change` gets what the factory has made.
+    #[must_use]
+    pub fn changed_by(
+        self,
+        change: impl Fn(Extensions) -> Extensions + Send + Sync + 'static,
+    ) -> Self {
+        let made = self.factory;
+        Self {
+            factory: Arc::new(move |cx| made(cx).map(&change)),
+            ..self
+        }
+    }
+
+    /// Takes these arguments.
+    #[must_use]
+    pub fn args(mut self, args: ArgsKind) -> Self {
+        self.args = args;
+        self
+    }
+
+    /// Is in the default profile, after the plugins that were registered for it before.
+    #[must_use]
+    pub fn by_default(mut self, weight: Option<i64>) -> Self {
+        self.default = Some(DefaultPlace { weight, gate: None });
+        self
+    }
+
+    /// Is in the default profile only while a feature gate is on.
+    #[must_use]
+    pub fn gated_by(mut self, gate: Feature) -> Self {
+        let default = self.default.get_or_insert(DefaultPlace {
+            weight: None,
+            gate: None,
+        });
+        default.gate = Some(gate);
+        self
+    }
+
+    /// Has a list of extended resources in this field of its arguments that its Filter does not look at. The resources
+    /// that an extender manages alone (`ignoredByScheduler`) are added to the list.
+    #[must_use]
+    pub fn ignores_resources_in(mut self, field: &'static str) -> Self {
+        self.ignored_resources = Some(field);
+        self
+    }
+
+    /// The plugin's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes the plugin from its arguments.
+    ///
+    /// # Errors
+    /// What is wrong with the arguments.
+    pub fn make(&self, cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
+        let mut extensions = (self.factory)(cx)?;
+        // Everybody uses the name in the registry.
+        self.name.clone_into(&mut extensions.name);
+        Ok(extensions)
+    }
+
+    /// The arguments that it takes.
+    pub fn args_kind(&self) -> ArgsKind {
+        self.args
+    }
+
+    /// Its place in the default profile while these feature gates are on.
+    pub fn default_place(&self, features: &FeatureGates) -> Option<DefaultPlace> {
+        let on = |place: &DefaultPlace| place.gate.is_none_or(|gate| features.enabled(gate));
+        self.default.filter(on)
+    }
+
+    /// The field of its arguments with the extended resources that its Filter does not look at.
+    pub fn ignored_resources(&self) -> Option<&'static str> {
+        self.ignored_resources
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("name", &self.name)
+            .field("args", &self.args)
+            .field("default", &self.default)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The plugins that a profile can name.
 #[derive(Clone, Default)]
 pub struct Registry {
-    factories: BTreeMap<String, Factory>,
+    /// In the order of registration.
+    plugins: Vec<Registration>,
+    by_name: BTreeMap<String, usize>,
 }
 
-/// A plugin of this name is there already.
+/// A plugin of this name is registered already.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a plugin named {0} already exists")]
 pub struct AlreadyRegistered(pub String);
 
 impl Registry {
-    /// Adds a plugin.
+    /// Adds a plugin that reads its arguments itself and is not in the default profile.
     ///
     /// # Errors
     /// When the name is taken.
@@ -249,21 +390,48 @@ impl Registry {
         name: &str,
         factory: impl Fn(&FactoryContext<'_>) -> Result<Extensions, ArgsError> + Send + Sync + 'static,
     ) -> Result<(), AlreadyRegistered> {
-        if self.factories.contains_key(name) {
-            return Err(AlreadyRegistered(name.to_owned()));
-        }
-        self.factories.insert(name.to_owned(), Arc::new(factory));
-        Ok(())
+        self.add(Registration::new(name, factory))
     }
 
-    /// The factory of a plugin.
-    pub fn get(&self, name: &str) -> Option<&Factory> {
-        self.factories.get(name)
+    /// Adds a plugin.
+    ///
+    /// # Errors
+    /// When the name is taken.
+    pub fn add(&mut self, plugin: Registration) -> Result<(), AlreadyRegistered> {
+        let at = self.plugins.len();
+        match self.by_name.entry(plugin.name.clone()) {
+            Entry::Occupied(taken) => Err(AlreadyRegistered(taken.key().clone())),
+            Entry::Vacant(free) => {
+                free.insert(at);
+                self.plugins.push(plugin);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is known about a plugin.
+    pub fn get(&self, name: &str) -> Option<&Registration> {
+        self.plugins.get(*self.by_name.get(name)?)
+    }
+
+    /// All plugins in the order of registration.
+    pub fn iter(&self) -> impl Iterator<Item = &Registration> {
+        self.plugins.iter()
     }
 
     /// The names of all plugins, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.factories.keys().map(String::as_str)
+        self.by_name.keys().map(String::as_str)
+    }
+
+    /// The plugins of the default profile, in its order.
+    pub fn defaults(
+        &self,
+        features: &FeatureGates,
+    ) -> impl Iterator<Item = (&Registration, DefaultPlace)> {
+        self.plugins
+            .iter()
+            .filter_map(|plugin| Some((plugin, plugin.default_place(features)?)))
     }
 }
 
@@ -293,6 +461,34 @@ mod tests {
         assert_eq!(taken, Err("a plugin named B already exists".to_owned()));
         assert_eq!(registry.names().collect::<Vec<_>>(), ["A", "B"]);
         assert!(registry.get("A").is_some() && registry.get("C").is_none());
+    }
+
+    /// The default profile has the plugins in the order of their registration, those behind a gate only while it is on.
+    #[test]
+    fn plugins_know_their_place_in_the_default_profile() {
+        let mut registry = Registry::default();
+        let plugin = |name: &str| {
+            let made = fake(name).build();
+            Registration::new(name, move |_| Ok(made.clone()))
+        };
+        let gate = Feature::NodeDeclaredFeatures;
+        for plugin in [
+            plugin("Z").by_default(Some(2)),
+            plugin("Own"),
+            plugin("Gated").by_default(None).gated_by(gate),
+            plugin("A").by_default(None),
+        ] {
+            registry.add(plugin).expect("a new name");
+        }
+        for (on, expected) in [
+            (true, vec![("Z", Some(2)), ("Gated", None), ("A", None)]),
+            (false, vec![("Z", Some(2)), ("A", None)]),
+        ] {
+            let features = FeatureGates::default().with(gate, on);
+            let places = registry.defaults(&features);
+            let places: Vec<_> = places.map(|(p, place)| (p.name(), place.weight)).collect();
+            assert_eq!(places, expected);
+        }
     }
 
     /// F-26, F-31: arguments are read into the plugin's own type, or it is said why they cannot be.

@@ -2,6 +2,7 @@
 
 use berth_framework::registry::ArgsError;
 pub(crate) use berth_framework::registry::decode_args as decode;
+use serde_json::{Map, Value};
 use std::fmt::Display;
 
 /// Collects what is wrong with some arguments, so that a user sees all of it at once.
@@ -63,11 +64,22 @@ impl Problems {
     }
 }
 
+/// Sets a field that is not given.
+pub(crate) fn set_default(
+    fields: &mut Map<String, Value>,
+    field: &str,
+    value: impl FnOnce() -> Value,
+) {
+    if !fields.contains_key(field) {
+        fields.insert(field.to_owned(), value());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde::Deserialize;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     #[derive(Debug, Deserialize, PartialEq)]
     #[serde(deny_unknown_fields)]

@@ -6,6 +6,7 @@
 use berth_api::{Duration, Str};
 use berth_framework::call::PodRef;
 use berth_framework::plugin::{Bind, Plugin};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake, WakeReason};
 use berth_framework::{ApiCall, CycleState, PodInfo, Status};
 
@@ -18,6 +19,13 @@ pub const BIND_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
 /// Binds pods.
 #[derive(Debug, Default)]
 pub struct DefaultBinder;
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| Ok(Extensions::of(DefaultBinder).bind().build()))
+        .args(ArgsKind::None)
+        .by_default(None)
+}
 
 impl Plugin for DefaultBinder {
     fn name(&self) -> &str {

@@ -31,6 +31,7 @@ use berth_framework::plugin::{
     Context, DryRun, EnqueueExtensions, NodeStatuses, Nominating, Plugin, PostFilter,
     PostFilterContext, PostFilterStep, PreEnqueue,
 };
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::{Observation, Wake};
 use berth_framework::{Cluster, Code, Feature, FeatureGates, PodInfo, Status};
 use std::sync::Arc;
@@ -84,6 +85,20 @@ struct Wanted<'a> {
     pod: &'a PodInfo,
     /// Why it fits nowhere.
     statuses: &'a NodeStatuses,
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |cx| {
+        let args = DefaultPreemptionArgs::decode(cx.args)?;
+        Ok(Extensions::of(DefaultPreemption::new(args))
+            .pre_enqueue()
+            .post_filter()
+            .events()
+            .build())
+    })
+    .args(ArgsKind::Typed(args::complete))
+    .by_default(None)
 }
 
 impl Plugin for DefaultPreemption {

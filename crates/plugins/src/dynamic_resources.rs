@@ -28,6 +28,7 @@ use berth_framework::plugin::{
     PostFilter, PostFilterContext, PostFilterStep, PreEnqueue, PreFilter, PreFilterResult, Score,
     default_normalize,
 };
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::stage::Wake;
 use berth_framework::{
     Cluster, Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status,
@@ -79,6 +80,24 @@ fn needs_classes(cx: &Context<'_>, pod: &Pod) -> bool {
     cx.features.enabled(Feature::DRAExtendedResource)
         && !cx.cluster.device_classes.is_empty()
         && may_need_devices(cx.cluster, &pod_resources(pod, Options::PENDING))
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |cx| {
+        DynamicResourcesArgs::decode(cx)?;
+        Ok(Extensions::of(DynamicResources)
+            .pre_enqueue()
+            .pre_filter()
+            .filter()
+            .post_filter()
+            .score()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::Typed(args::complete))
+    .by_default(Some(2))
 }
 
 impl Plugin for DynamicResources {

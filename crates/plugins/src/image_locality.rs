@@ -6,6 +6,7 @@
 use berth_api::Pod;
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin, Score};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{CycleState, NodeTable, NodeView, PodInfo, Slot, Status};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -23,6 +24,15 @@ const MAX_BYTES_PER_CONTAINER: i64 = 1000 * MIB;
 /// Prefers nodes with the pod's images.
 #[derive(Debug, Default)]
 pub struct ImageLocality;
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(ImageLocality).score().keep().build())
+    })
+    .args(ArgsKind::None)
+    .by_default(Some(1))
+}
 
 impl Plugin for ImageLocality {
     fn name(&self) -> &str {

@@ -315,7 +315,7 @@ fn plugins(rng: &mut Rng) -> Vec<Extensions> {
     let made = names.into_iter().map(|name| {
         let args = &args(rng, name);
         let factory = registry.get(name).expect("it is registered");
-        let made = factory(&FactoryContext { args, features });
+        let made = factory.make(&FactoryContext { args, features });
         made.unwrap_or_else(|error| panic!("{name} {args}: {error}"))
     });
     made.filter(|plugin| plugin.keep.is_some()).collect()

@@ -26,6 +26,7 @@ use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, PreFilter, PreFilterResult,
     PreScore, Score, default_normalize,
 };
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
@@ -96,6 +97,23 @@ impl NodeAffinity {
             _ => Hint::Queue,
         })
     }
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |cx| {
+        let args = NodeAffinityArgs::decode(cx.args)?;
+        Ok(Extensions::of(NodeAffinity::new(args))
+            .pre_filter()
+            .filter()
+            .pre_score()
+            .score()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::Typed(|_, _| {}))
+    .by_default(Some(2))
 }
 
 impl Plugin for NodeAffinity {

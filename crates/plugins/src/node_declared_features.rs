@@ -12,7 +12,8 @@ use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
-use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
+use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -80,6 +81,21 @@ fn after_node_change(change: &Change<'_>) -> Result<Hint, String> {
         }
         _ => Hint::Queue,
     })
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(NodeDeclaredFeatures)
+            .pre_filter()
+            .filter()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
+    .gated_by(Feature::NodeDeclaredFeatures)
 }
 
 impl Plugin for NodeDeclaredFeatures {

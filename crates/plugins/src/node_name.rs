@@ -5,6 +5,7 @@
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, EnqueueExtensions, Filter, Plugin};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
@@ -17,6 +18,15 @@ pub const REASON: &str = "node(s) didn't match the requested node name";
 /// Keeps pods to the node that they name.
 #[derive(Debug, Default)]
 pub struct NodeName;
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(NodeName).filter().events().keep().build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
+}
 
 impl Plugin for NodeName {
     fn name(&self) -> &str {

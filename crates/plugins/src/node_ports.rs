@@ -13,6 +13,7 @@ use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
 use berth_framework::pod_info::host_ports;
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
 use std::sync::Arc;
 
@@ -25,6 +26,20 @@ pub const REASON: &str = "node(s) didn't have free ports for the requested pod p
 /// Keeps pods to nodes where their host ports are free.
 #[derive(Debug, Default)]
 pub struct NodePorts;
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(NodePorts)
+            .pre_filter()
+            .filter()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
+}
 
 impl Plugin for NodePorts {
     fn name(&self) -> &str {

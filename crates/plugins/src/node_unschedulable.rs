@@ -7,6 +7,7 @@ use berth_api::{Pod, Taint, TaintEffect};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, EnqueueExtensions, Filter, Plugin};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
@@ -48,6 +49,19 @@ impl NodeUnschedulable {
             Hint::Skip
         })
     }
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(NodeUnschedulable::default())
+            .filter()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
 }
 
 impl Plugin for NodeUnschedulable {

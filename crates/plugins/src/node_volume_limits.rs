@@ -18,6 +18,7 @@ use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -216,6 +217,20 @@ fn attachments(cluster: &Cluster) -> FxHashMap<Str, Vec<Attached>> {
         }
     }
     by_node
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(NodeVolumeLimits)
+            .pre_filter()
+            .filter()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
 }
 
 impl Plugin for NodeVolumeLimits {

@@ -27,6 +27,7 @@ use berth_api::Kind;
 use berth_framework::FeatureGates;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{EnqueueExtensions, Plugin};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -57,6 +58,23 @@ impl PodTopologySpread {
     pub fn new(args: PodTopologySpreadArgs) -> Self {
         Self { args }
     }
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |cx| {
+        let args = PodTopologySpreadArgs::decode(cx.args)?;
+        Ok(Extensions::of(PodTopologySpread::new(args))
+            .pre_filter()
+            .filter()
+            .pre_score()
+            .score()
+            .events()
+            .domains()
+            .build())
+    })
+    .args(ArgsKind::Typed(args::complete))
+    .by_default(Some(2))
 }
 
 impl Plugin for PodTopologySpread {

@@ -1,6 +1,7 @@
 //! Orders the active queue: higher priority first, then who has waited longer.
 
 use berth_framework::plugin::{Plugin, QueueSort, QueuedPod, SortKey};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 
 /// The plugin's name.
 pub const NAME: &str = "PrioritySort";
@@ -8,6 +9,15 @@ pub const NAME: &str = "PrioritySort";
 /// Orders pods by priority, then by the time of queueing.
 #[derive(Debug, Default)]
 pub struct PrioritySort;
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(PrioritySort).queue_sort().build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
+}
 
 impl Plugin for PrioritySort {
     fn name(&self) -> &str {

@@ -9,7 +9,8 @@ use crate::change::{is_same_pod, pods};
 use crate::wake::only_the_pod;
 use berth_api::Pod;
 use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
-use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue, SCHEDULING_GATED};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Feature, FeatureGates, Status};
 use std::sync::Arc;
 
@@ -23,6 +24,18 @@ pub const MESSAGE_IN_STATUS: &str = "Scheduling is blocked due to non-empty sche
 /// Holds gated pods back.
 #[derive(Debug, Default)]
 pub struct SchedulingGates;
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(SchedulingGates)
+            .pre_enqueue()
+            .events()
+            .build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
+}
 
 impl Plugin for SchedulingGates {
     fn name(&self) -> &str {
@@ -44,6 +57,10 @@ impl PreEnqueue for SchedulingGates {
             "waiting for scheduling gates: [{}]",
             names.join(" ")
         ))
+    }
+
+    fn condition_reason(&self) -> &'static str {
+        SCHEDULING_GATED
     }
 }
 

@@ -16,6 +16,7 @@ use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, PreScore, Score, default_normalize,
 };
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
@@ -102,6 +103,21 @@ fn for_scoring(pod: &PodInfo) -> Vec<Toleration> {
 fn comparison_operators(cx: &Context<'_>) -> bool {
     cx.features
         .enabled(Feature::TaintTolerationComparisonOperators)
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(TaintToleration)
+            .filter()
+            .pre_score()
+            .score()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::None)
+    .by_default(Some(3))
 }
 
 impl Plugin for TaintToleration {

@@ -24,6 +24,7 @@ use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore,
 };
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::status::Reason;
 use berth_framework::{Code, CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
 use claims::Claims;
@@ -86,6 +87,25 @@ impl Obstacles {
             Status::new(Code::UnschedulableAndUnresolvable, reasons)
         }
     }
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |cx| {
+        let args = VolumeBindingArgs::decode(cx.args)?;
+        Ok(Extensions::of(VolumeBinding::new(args))
+            .pre_filter()
+            .filter()
+            .pre_score()
+            .reserve()
+            .pre_bind()
+            .events()
+            .keep()
+            .calls(CALLS)
+            .build())
+    })
+    .args(ArgsKind::Typed(args::complete))
+    .by_default(None)
 }
 
 impl Plugin for VolumeBinding {

@@ -18,6 +18,7 @@ use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -175,6 +176,20 @@ fn touched_by_pod(change: &Change<'_>) -> Touched {
         Ok((None, _)) => Touched::nobody(),
         Err(_) => Touched::everything(),
     }
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(VolumeRestrictions)
+            .pre_filter()
+            .filter()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
 }
 
 impl Plugin for VolumeRestrictions {

@@ -13,6 +13,7 @@ use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
 };
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -164,6 +165,20 @@ fn after_volume_change(change: &Change<'_>) -> Result<Hint, String> {
     Ok(queue_if(
         old.is_none_or(|old| !topologies(old).eq(topologies(new))),
     ))
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |_| {
+        Ok(Extensions::of(VolumeZone)
+            .pre_filter()
+            .filter()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::None)
+    .by_default(None)
 }
 
 impl Plugin for VolumeZone {

@@ -21,7 +21,7 @@ fn registrations_with(plugin: &str, args: &Value) -> Vec<EventRegistration> {
     };
     let registry = in_tree();
     let factory = registry.get(plugin).expect("a plugin of that name");
-    let plugin = factory(&cx).expect("defaults are valid");
+    let plugin = factory.make(&cx).expect("defaults are valid");
     let events = plugin.events.expect("it hears of events");
     events.events(&features)
 }

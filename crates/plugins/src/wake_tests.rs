@@ -375,7 +375,9 @@ fn registrations() -> Vec<(String, EventRegistration)> {
             features: &features,
         };
         let factory = registry.get(name).expect("a plugin");
-        let plugin = factory(&cx).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+        let plugin = factory
+            .make(&cx)
+            .unwrap_or_else(|e| panic!("{name}: {e:?}"));
         if let Some(events) = &plugin.events {
             let events = events.clone().events(&features);
             all.extend(events.into_iter().map(|event| (name.to_owned(), event)));

@@ -3,9 +3,10 @@
 use crate::event::EventRegistration;
 use crate::features::FeatureGates;
 use crate::plugin::{
-    Bind, Context, EnqueueExtensions, Filter, NodeStatuses, Nominating, Permit, PermitStep, Plugin,
-    PostBind, PostFilter, PostFilterContext, PostFilterStep, PreBind, PreEnqueue, PreFilter,
-    PreFilterResult, PreScore, QueueSort, QueuedPod, Reserve, Score,
+    Bind, Context, EnqueueExtensions, Filter, NOT_READY_FOR_SCHEDULING, NodeStatuses, Nominating,
+    Permit, PermitStep, Plugin, PostBind, PostFilter, PostFilterContext, PostFilterStep, PreBind,
+    PreEnqueue, PreFilter, PreFilterResult, PreScore, QueueSort, QueuedPod, Reserve,
+    SCHEDULING_GATED, Score,
 };
 use crate::pod_info::PodInfo;
 use crate::registry::Extensions;
@@ -200,6 +201,14 @@ impl PreEnqueue for FakePlugin {
 
     fn follows_attempt(&self) -> bool {
         self.follows_attempt
+    }
+
+    /// A plugin under the name of the one for scheduling gates reports as that one does.
+    fn condition_reason(&self) -> &'static str {
+        match self.name.as_str() {
+            "SchedulingGates" => SCHEDULING_GATED,
+            _ => NOT_READY_FOR_SCHEDULING,
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! `DefaultPreemptionArgs`: on how many nodes preemption is tried.
 
-use crate::args::{Problems, decode};
+use crate::args::{Problems, decode, set_default};
+use berth_framework::FeatureGates;
 use berth_framework::registry::ArgsError;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// The arguments, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,10 +69,20 @@ impl DefaultPreemptionArgs {
     }
 }
 
+/// Fills in the defaults.
+pub(super) fn complete(fields: &mut Map<String, Value>, _features: &FeatureGates) {
+    let defaults = DefaultPreemptionArgs::default();
+    set_default(fields, "minCandidateNodesPercentage", || {
+        json!(defaults.min_candidate_nodes_percentage)
+    });
+    set_default(fields, "minCandidateNodesAbsolute", || {
+        json!(defaults.min_candidate_nodes_absolute)
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     /// plugins 0.2.
     #[test]

@@ -1,11 +1,19 @@
 //! `DynamicResourcesArgs`: how long things may take.
 
-use crate::args::{Problems, decode};
+use crate::args::{Problems, decode, set_default};
 use berth_api::GoDuration;
 use berth_framework::registry::{ArgsError, FactoryContext};
 use berth_framework::{Feature, FeatureGates};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+
+/// The gates that `filterTimeout` needs.
+const FILTER_TIMEOUT_GATES: &[Feature] = &[Feature::DRASchedulerFilterTimeout];
+/// The gates that `bindingTimeout` needs.
+const BINDING_TIMEOUT_GATES: &[Feature] = &[
+    Feature::DRADeviceBindingConditions,
+    Feature::DRAResourceClaimDeviceStatus,
+];
 
 /// The arguments, checked. Nothing takes long yet: claims are not allocated by this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +52,7 @@ impl DynamicResourcesArgs {
         if let Some(timeout) = read(
             "filterTimeout",
             wire.filter_timeout,
-            &[Feature::DRASchedulerFilterTimeout],
+            FILTER_TIMEOUT_GATES,
             cx.features,
             &mut problems,
         ) {
@@ -57,10 +65,7 @@ impl DynamicResourcesArgs {
         if let Some(timeout) = read(
             "bindingTimeout",
             wire.binding_timeout,
-            &[
-                Feature::DRADeviceBindingConditions,
-                Feature::DRAResourceClaimDeviceStatus,
-            ],
+            BINDING_TIMEOUT_GATES,
             cx.features,
             &mut problems,
         ) {
@@ -102,10 +107,34 @@ fn read(
     }
 }
 
+/// Fills in the defaults. A timeout that is given is written as Go prints it.
+pub(super) fn complete(fields: &mut Map<String, Value>, features: &FeatureGates) {
+    let defaults = DynamicResourcesArgs::default();
+    for (field, timeout, needs) in [
+        (
+            "filterTimeout",
+            defaults.filter_timeout,
+            FILTER_TIMEOUT_GATES,
+        ),
+        (
+            "bindingTimeout",
+            defaults.binding_timeout,
+            BINDING_TIMEOUT_GATES,
+        ),
+    ] {
+        if needs.iter().all(|gate| features.enabled(*gate)) {
+            set_default(fields, field, || json!(timeout.to_string()));
+        }
+        let given = fields.get(field).and_then(Value::as_str);
+        if let Some(Ok(given)) = given.map(str::parse::<GoDuration>) {
+            fields.insert(field.to_owned(), json!(given.to_string()));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     /// F-35, plugins 0.2.
     #[test]

@@ -1,9 +1,10 @@
 //! `InterPodAffinityArgs`.
 
-use crate::args::{Problems, decode};
+use crate::args::{Problems, decode, set_default};
+use berth_framework::FeatureGates;
 use berth_framework::registry::ArgsError;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// The arguments, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,4 +57,14 @@ impl InterPodAffinityArgs {
                 .unwrap_or(defaults.ignore_preferred_terms_of_existing_pods),
         })
     }
+}
+/// Fills in the defaults.
+pub(super) fn complete(fields: &mut Map<String, Value>, _features: &FeatureGates) {
+    let defaults = InterPodAffinityArgs::default();
+    set_default(fields, "hardPodAffinityWeight", || {
+        json!(defaults.hard_pod_affinity_weight)
+    });
+    set_default(fields, "ignorePreferredTermsOfExistingPods", || {
+        json!(defaults.ignore_preferred_terms_of_existing_pods)
+    });
 }

@@ -2,13 +2,14 @@
 
 use super::shape::{Shape, ShapePoint};
 use super::strategy::Strategy;
-use crate::args::{Problems, decode};
+use crate::args::{Problems, decode, set_default};
 use berth_api::Str;
 use berth_api::names::label_key;
 use berth_api::resources::{CPU, MEMORY};
+use berth_framework::FeatureGates;
 use berth_framework::registry::ArgsError;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// A resource that counts when nodes are scored.
@@ -238,10 +239,41 @@ impl BalancedAllocationArgs {
     }
 }
 
+/// Fills in the defaults of `NodeResourcesFitArgs`.
+pub(super) fn complete_fit(fields: &mut Map<String, Value>, _features: &FeatureGates) {
+    set_default(
+        fields,
+        "scoringStrategy",
+        || json!({"type": "LeastAllocated"}),
+    );
+    if let Some(Value::Object(strategy)) = fields.get_mut("scoringStrategy") {
+        complete_resources(strategy);
+    }
+}
+
+/// CPU and memory where no resource is given, weight 1 where no weight is.
+pub(super) fn complete_resources(fields: &mut Map<String, Value>) {
+    let none = match fields.get("resources") {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(resources)) => resources.is_empty(),
+        Some(_) => false,
+    };
+    if none {
+        let both = json!([{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]);
+        fields.insert("resources".to_owned(), both);
+    } else if let Some(Value::Array(resources)) = fields.get_mut("resources") {
+        for resource in resources.iter_mut().filter_map(Value::as_object_mut) {
+            let weight = resource.get("weight").unwrap_or(&Value::Null);
+            if weight.is_null() || weight.as_f64() == Some(0.0) {
+                resource.insert("weight".to_owned(), json!(1));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn resource(name: &str, weight: i64) -> ScoredResource {
         ScoredResource {

@@ -4,10 +4,11 @@
 //! pod and without it: 75 when the pod changes nothing, more when it evens things out, from 50 to 100.
 
 use super::amounts::{Amounts, Counted, FOR_BALANCE, ScoredColumns, requested, score_each};
-use super::args::{BalancedAllocationArgs, ScoredResource};
+use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
 use super::strategy::Share;
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin, PreScore, Score};
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -86,6 +87,20 @@ fn balance(fractions: &[f64]) -> i64 {
         }
     };
     ((1.0 - deviation) * MAX_NODE_SCORE as f64) as i64
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |cx| {
+        let args = BalancedAllocationArgs::decode(cx.args)?;
+        Ok(Extensions::of(NodeResourcesBalancedAllocation::new(args))
+            .pre_score()
+            .score()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::Typed(|fields, _| complete_resources(fields)))
+    .by_default(Some(1))
 }
 
 impl Plugin for NodeResourcesBalancedAllocation {

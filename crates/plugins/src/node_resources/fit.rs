@@ -9,7 +9,7 @@
 //! scores count containers without requests as if they had some.
 
 use super::amounts::{Amounts, Counted, FOR_FIT, ScoredColumns, is_fresh, requested, score_each};
-use super::args::FitArgs;
+use super::args::{FitArgs, complete_fit};
 use super::room::Room;
 use super::{hints, keys};
 use crate::extended_resources::class_of;
@@ -21,6 +21,7 @@ use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore, Score,
 };
+use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::status::Reason;
 use berth_framework::table::ResourceId;
 use berth_framework::{Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
@@ -202,6 +203,24 @@ impl NodeResourcesFit {
 
 pub(super) fn insufficient(resource: &str) -> Reason {
     format!("Insufficient {resource}").into()
+}
+
+/// The plugin's entry in the registry.
+pub fn registration() -> Registration {
+    Registration::new(NAME, |cx| {
+        let args = FitArgs::decode(cx.args)?;
+        Ok(Extensions::of(NodeResourcesFit::new(args))
+            .pre_filter()
+            .filter()
+            .pre_score()
+            .score()
+            .events()
+            .keep()
+            .build())
+    })
+    .args(ArgsKind::Typed(complete_fit))
+    .ignores_resources_in("ignoredResources")
+    .by_default(Some(1))
 }
 
 impl Plugin for NodeResourcesFit {

@@ -1,12 +1,13 @@
 //! `PodTopologySpreadArgs`: constraints for pods that have none of their own.
 
 use super::constraints::{DO_NOT_SCHEDULE, HOSTNAME, SCHEDULE_ANYWAY, ZONE};
-use crate::args::{Problems, decode};
+use crate::args::{Problems, decode, set_default};
 use berth_api::names::label_key;
 use berth_api::pod::TopologySpreadConstraint;
+use berth_framework::FeatureGates;
 use berth_framework::registry::ArgsError;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// The arguments, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,10 +113,17 @@ fn check(constraints: &[TopologySpreadConstraint], problems: &mut Problems) {
     }
 }
 
+/// Fills in the defaults.
+pub(super) fn complete(fields: &mut Map<String, Value>, _features: &FeatureGates) {
+    if fields.get("defaultingType").is_some_and(|kind| kind == "") {
+        fields.remove("defaultingType");
+    }
+    set_default(fields, "defaultingType", || json!("System"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn list(constraints: Value) -> Value {
         json!({"defaultingType": "List", "defaultConstraints": constraints})

@@ -1,10 +1,11 @@
 //! `VolumeBindingArgs`.
 
-use crate::args::{Problems, decode};
+use crate::args::{Problems, decode, set_default};
 use berth_api::Duration;
+use berth_framework::FeatureGates;
 use berth_framework::registry::ArgsError;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// The arguments, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,10 +57,16 @@ impl VolumeBindingArgs {
     }
 }
 
+/// Fills in the defaults.
+pub(super) fn complete(fields: &mut Map<String, Value>, _features: &FeatureGates) {
+    set_default(fields, "bindTimeoutSeconds", || {
+        json!(VolumeBindingArgs::default().bind_timeout.as_secs())
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     /// F-35, plugins 0.2.
     #[test]

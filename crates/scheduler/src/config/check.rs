@@ -45,11 +45,11 @@ fn check_args(
         let path = format!("{path}.pluginConfig[{i}].args");
         // The arguments of another kind would only be complained of twice.
         let known = i >= profile.given_args || problems.has(&path, true);
-        let Some(factory) = registry.get(&config.name).filter(|_| !known) else {
+        let Some(plugin) = registry.get(&config.name).filter(|_| !known) else {
             continue;
         };
         let args = &config.args;
-        if let Err(error) = factory(&FactoryContext { args, features }) {
+        if let Err(error) = plugin.make(&FactoryContext { args, features }) {
             add_args(&error, &path, problems);
         }
     }

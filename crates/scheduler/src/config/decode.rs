@@ -4,17 +4,13 @@ use super::error::Problems;
 use super::extender::Extender;
 use super::profile::ProfileConfig;
 use super::value::Object;
-use super::{API_GROUP, API_VERSION, ClientConnection, Config, KIND, LeaderElection};
+use super::{API_GROUP, API_VERSION, ClientConnection, Config, KIND, Known, LeaderElection};
+use crate::profile::ProfileSpec;
 use berth_api::GoDuration;
-use berth_framework::FeatureGates;
 use serde_json::Value;
 
 /// Reads a document. None when it is something else altogether; then reading on would only confuse.
-pub(super) fn decode(
-    document: &Value,
-    features: FeatureGates,
-    problems: &mut Problems,
-) -> Option<Config> {
+pub(super) fn decode(document: &Value, known: Known, problems: &mut Problems) -> Option<Config> {
     if !document.is_object() {
         let hint = format!("start with `apiVersion: {API_VERSION}` and `kind: {KIND}`");
         let message = match document {
@@ -28,7 +24,7 @@ pub(super) fn decode(
     if !check_type(&mut at, problems) {
         return None;
     }
-    let mut config = Config::new(features);
+    let mut config = Config::of(known);
     if let Some(at) = at.object("leaderElection", problems) {
         config.leader_election = LeaderElection::decode(at, problems);
     }
@@ -58,7 +54,7 @@ pub(super) fn decode(
     let profiles: Vec<ProfileConfig> = at
         .objects("profiles", problems)
         .into_iter()
-        .map(|at| ProfileConfig::decode(at, &features, problems))
+        .map(|at| ProfileConfig::decode(at, &config.known, problems))
         .collect();
     if !profiles.is_empty() {
         config.profiles = profiles;
@@ -66,7 +62,7 @@ pub(super) fn decode(
     if let [only] = &mut config.profiles[..]
         && only.scheduler_name.is_empty()
     {
-        only.scheduler_name = ProfileConfig::new(&features).scheduler_name;
+        only.scheduler_name = ProfileSpec::DEFAULT_SCHEDULER_NAME.to_owned();
     }
     at.close(problems);
     Some(config)

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use berth_api::GoDuration;
 use berth_api::names::{is_extended_resource_name, label_key};
+use berth_framework::registry::{Registration, Registry};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
@@ -69,7 +70,7 @@ pub struct ExtenderTls {
 pub struct ManagedResource {
     /// The name of an extended resource.
     pub name: String,
-    /// Whether NodeResourcesFit leaves it to the extender.
+    /// Whether the Filter plugins of resources ignore it.
     pub ignored_by_scheduler: bool,
 }
 
@@ -227,9 +228,6 @@ fn bytes(at: &mut Object<'_>, field: &'static str, problems: &mut Problems) -> V
     })
 }
 
-/// The plugin that leaves a resource to an extender that says so.
-const FIT: &str = "NodeResourcesFit";
-
 /// The resources that extenders look after alone.
 fn ignored(extenders: &[Extender]) -> impl Iterator<Item = &str> {
     let managed = extenders.iter().flat_map(|e| &e.managed_resources);
@@ -238,15 +236,23 @@ fn ignored(extenders: &[Extender]) -> impl Iterator<Item = &str> {
         .map(|resource| resource.name.as_str())
 }
 
-/// Lets NodeResourcesFit leave alone, in every profile, what extenders look after alone (F-44).
-pub(super) fn leave_to_extenders(extenders: &[Extender], profiles: &mut [ProfileSpec]) {
+/// Adds the resources that extenders manage alone to the arguments of the plugins that can ignore resources, in every
+/// profile (F-44).
+pub(super) fn leave_to_extenders(
+    extenders: &[Extender],
+    registry: &Registry,
+    profiles: &mut [ProfileSpec],
+) {
     for name in ignored(extenders) {
-        let configs = profiles.iter_mut().flat_map(|p| &mut p.plugin_config);
-        for fit in configs.filter(|config| config.name == FIT) {
-            let Some(args) = fit.args.as_object_mut() else {
+        for config in profiles.iter_mut().flat_map(|p| &mut p.plugin_config) {
+            let plugin = registry.get(&config.name);
+            let Some(field) = plugin.and_then(Registration::ignored_resources) else {
                 continue;
             };
-            let resources = args.entry("ignoredResources").or_insert(json!([]));
+            let Some(args) = config.args.as_object_mut() else {
+                continue;
+            };
+            let resources = args.entry(field).or_insert(json!([]));
             if let Some(resources) = resources.as_array_mut()
                 && !resources.iter().any(|known| known == name)
             {
@@ -256,22 +262,30 @@ pub(super) fn leave_to_extenders(extenders: &[Extender], profiles: &mut [Profile
     }
 }
 
-/// Checks that every profile can leave to extenders what they look after alone.
+/// Checks that every profile has the plugins that are to ignore what extenders manage alone.
 pub(super) fn validate_profiles(
     extenders: &[Extender],
+    registry: &Registry,
     profiles: &[ProfileConfig],
     problems: &mut Problems,
 ) {
     let Some(name) = ignored(extenders).next() else {
         return;
     };
-    for (i, profile) in profiles.iter().enumerate() {
-        if !profile.plugin_config.iter().any(|c| c.name == FIT) {
-            problems.add_with_hint(
-                format!("profiles[{i}].pluginConfig"),
-                "couldn't build extenders: can't find NodeResourcesFitArgs in plugin config",
-                format!("enable {FIT}, or leave out ignoredByScheduler of {name}"),
-            );
+    let ignoring = registry.names().filter(|name| {
+        registry
+            .get(name)
+            .is_some_and(|p| p.ignored_resources().is_some())
+    });
+    for plugin in ignoring {
+        for (i, profile) in profiles.iter().enumerate() {
+            if !profile.plugin_config.iter().any(|c| c.name == plugin) {
+                problems.add_with_hint(
+                    format!("profiles[{i}].pluginConfig"),
+                    format!("couldn't build extenders: can't find {plugin}Args in plugin config"),
+                    format!("enable {plugin}, or leave out ignoredByScheduler of {name}"),
+                );
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ pub use profile::ProfileConfig;
 
 use crate::core::SchedulerOptions;
 use crate::dispatcher::DispatcherOptions;
-use crate::profile::ProfileSpec;
+use crate::profile::{PluginSets, ProfileSpec, default_plugins};
 use berth_api::{Duration, GoDuration};
 use berth_framework::FeatureGates;
 use berth_framework::registry::Registry;
@@ -78,7 +78,34 @@ pub struct Config {
     pub extenders: Vec<Extender>,
     /// Whether nothing is watched before this scheduler is at work.
     pub delay_cache_until_active: bool,
+    known: Known,
+}
+
+/// What the configuration reads about plugins.
+#[derive(Debug, Clone)]
+struct Known {
+    registry: Registry,
     features: FeatureGates,
+}
+
+impl Known {
+    fn new(features: FeatureGates, registry: &Registry) -> Self {
+        Self {
+            registry: registry.clone(),
+            features,
+        }
+    }
+
+    fn default_plugins(&self) -> PluginSets {
+        default_plugins(&self.registry, &self.features)
+    }
+}
+
+impl PartialEq for Known {
+    /// Plugins are known by their names.
+    fn eq(&self, other: &Self) -> bool {
+        self.features == other.features && self.registry.names().eq(other.registry.names())
+    }
 }
 
 /// Who of several schedulers is at work.
@@ -150,8 +177,10 @@ pub fn parse(
     text: &str,
     source_name: &str,
     features: FeatureGates,
+    registry: &Registry,
 ) -> Result<Config, ConfigErrors> {
-    read(text, source_name, features, None, |_| {}).map(|(config, _)| config)
+    let known = Known::new(features, registry);
+    read(text, source_name, known, false, |_| {}).map(|(config, _)| config)
 }
 
 /// Reads a configuration and checks all of it, the plugins and their arguments too. `adjust` may change it before
@@ -166,14 +195,15 @@ pub fn load(
     registry: &Registry,
     adjust: impl FnOnce(&mut Config),
 ) -> Result<(Config, Vec<String>), ConfigErrors> {
-    read(text, source_name, features, Some(registry), adjust)
+    let known = Known::new(features, registry);
+    read(text, source_name, known, true, adjust)
 }
 
 fn read(
     text: &str,
     source_name: &str,
-    features: FeatureGates,
-    registry: Option<&Registry>,
+    known: Known,
+    checks_plugins: bool,
     adjust: impl FnOnce(&mut Config),
 ) -> Result<(Config, Vec<String>), ConfigErrors> {
     let document = value::parse_text(text).map_err(|error| ConfigErrors {
@@ -183,18 +213,22 @@ fn read(
     })?;
     let mut problems = Problems::default();
     // Without a configuration there is a problem.
-    let mut config = match decode::decode(&document, features, &mut problems) {
+    let mut config = match decode::decode(&document, known.clone(), &mut problems) {
         Some(config) => config,
-        None => return problems.or(source_name, (Config::new(features), Vec::new())),
+        None => return problems.or(source_name, (Config::of(known), Vec::new())),
     };
     adjust(&mut config);
-    config.find_problems(registry, &mut problems);
+    config.find_problems(checks_plugins, &mut problems);
     problems.or(source_name, (config, fields::warnings(&document)))
 }
 
 impl Config {
     /// The configuration of somebody who says nothing.
-    pub fn new(features: FeatureGates) -> Self {
+    pub fn new(features: FeatureGates, registry: &Registry) -> Self {
+        Self::of(Known::new(features, registry))
+    }
+
+    fn of(known: Known) -> Self {
         Self {
             parallelism: 16,
             leader_election: LeaderElection::default(),
@@ -204,10 +238,10 @@ impl Config {
             percentage_of_nodes_to_score: None,
             pod_initial_backoff_seconds: 1,
             pod_max_backoff_seconds: 10,
-            profiles: vec![ProfileConfig::new(&features)],
+            profiles: vec![ProfileConfig::new(&known)],
             extenders: Vec::new(),
             delay_cache_until_active: false,
-            features,
+            known,
         }
     }
 
@@ -216,30 +250,31 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn check(&self, source_name: &str, registry: &Registry) -> Result<(), ConfigErrors> {
+    pub fn check(&self, source_name: &str) -> Result<(), ConfigErrors> {
         let mut problems = Problems::default();
-        self.find_problems(Some(registry), &mut problems);
+        self.find_problems(true, &mut problems);
         problems.or(source_name, ())
     }
 
-    fn find_problems(&self, registry: Option<&Registry>, problems: &mut Problems) {
+    fn find_problems(&self, checks_plugins: bool, problems: &mut Problems) {
         validate::validate(self, problems);
-        if let Some(registry) = registry {
-            check::check(&self.profiles, registry, &self.features, problems);
+        if checks_plugins {
+            let Known { registry, features } = &self.known;
+            check::check(&self.profiles, registry, features, problems);
         }
     }
 
     /// The profiles as the core takes them, with the arguments of their plugins complete.
     pub fn profile_specs(&self) -> Vec<ProfileSpec> {
         let mut specs: Vec<_> = self.profiles.iter().map(ProfileConfig::spec).collect();
-        extender::leave_to_extenders(&self.extenders, &mut specs);
+        extender::leave_to_extenders(&self.extenders, &self.known.registry, &mut specs);
         specs
     }
 
     /// Sets what the configuration says of the core: profiles, share of nodes, backoffs, calls at once, feature gates.
     pub fn set_options(&self, options: &mut SchedulerOptions) {
         let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        options.features = self.features;
+        options.features = self.known.features;
         options.profiles = self.profile_specs();
         options.percentage_of_nodes_to_score = self.percentage_of_nodes_to_score;
         options.pod_initial_backoff = seconds(self.pod_initial_backoff_seconds);

@@ -1,12 +1,12 @@
 //! Profiles: from their fields to what the core builds them from.
 
-use super::args::{check_envelope, complete, has_kind};
+use super::Known;
+use super::args::{check_envelope, complete, defaults};
 use super::error::Problems;
 use super::value::Object;
 use crate::profile::{
-    EnabledPlugin, PluginConfig, PluginSet, PluginSets, Point, ProfileSpec, default_plugins, merge,
+    EnabledPlugin, PluginConfig, PluginSet, PluginSets, Point, ProfileSpec, merge,
 };
-use berth_framework::FeatureGates;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ pub struct ProfileConfig {
 
 impl ProfileConfig {
     /// The default profile.
-    pub(super) fn new(features: &FeatureGates) -> Self {
+    pub(super) fn new(known: &Known) -> Self {
         let mut profile = Self {
             scheduler_name: ProfileSpec::DEFAULT_SCHEDULER_NAME.to_owned(),
             percentage_of_nodes_to_score: None,
@@ -42,16 +42,12 @@ impl ProfileConfig {
             given_args: 0,
             placement_disabled: Default::default(),
         };
-        profile.add_default_args(features);
+        profile.add_default_args(known);
         profile
     }
 
     /// Reads one. A name that is not given stays empty.
-    pub(super) fn decode(
-        mut at: Object<'_>,
-        features: &FeatureGates,
-        problems: &mut Problems,
-    ) -> Self {
+    pub(super) fn decode(mut at: Object<'_>, known: &Known, problems: &mut Problems) -> Self {
         let mut profile = Self {
             scheduler_name: at.string("schedulerName", problems).unwrap_or_default(),
             percentage_of_nodes_to_score: at.i32("percentageOfNodesToScore", problems),
@@ -63,7 +59,6 @@ impl ProfileConfig {
         if let Some(plugins) = at.object("plugins", problems) {
             profile.decode_plugins(plugins, problems);
         }
-        let in_tree = default_plugins(features).multi_point.enabled;
         for mut at in at.objects("pluginConfig", problems) {
             let name = match at.string("name", problems) {
                 Some(name) if !name.is_empty() => name,
@@ -73,15 +68,19 @@ impl ProfileConfig {
                 }
             };
             let given = at.get("args").unwrap_or(&Value::Null);
-            let in_tree = in_tree.iter().any(|plugin| plugin.name == name);
-            check_envelope(&name, in_tree, given, &at.path("args"), problems);
+            let args = match known.registry.get(&name) {
+                Some(plugin) => {
+                    check_envelope(plugin, given, &at.path("args"), problems);
+                    complete(plugin, given, &known.features)
+                }
+                None => given.clone(),
+            };
             at.close(problems);
-            let args = complete(&name, given, features);
             profile.plugin_config.push(PluginConfig { name, args });
         }
         at.close(problems);
         profile.given_args = profile.plugin_config.len();
-        profile.add_default_args(features);
+        profile.add_default_args(known);
         profile
     }
 
@@ -116,8 +115,8 @@ impl ProfileConfig {
     }
 
     /// Appends the default arguments of every plugin that is enabled and was given none, by name (F-33).
-    fn add_default_args(&mut self, features: &FeatureGates) {
-        let sets = self.merged(features);
+    fn add_default_args(&mut self, known: &Known) {
+        let sets = self.merged(&known.default_plugins());
         let enabled: BTreeSet<&str> = sets
             .points
             .values()
@@ -126,21 +125,22 @@ impl ProfileConfig {
             .map(|plugin| plugin.name.as_str())
             .collect();
         for name in enabled {
-            if has_kind(name) && !self.plugin_config.iter().any(|c| c.name == name) {
-                self.plugin_config.push(PluginConfig {
-                    name: name.to_owned(),
-                    args: complete(name, &Value::Null, features),
-                });
+            let plugin = known.registry.get(name);
+            if let Some(args) = plugin.and_then(|plugin| defaults(plugin, &known.features))
+                && !self.plugin_config.iter().any(|c| c.name == name)
+            {
+                let name = name.to_owned();
+                self.plugin_config.push(PluginConfig { name, args });
             }
         }
     }
 
     /// The plugins with the default ones merged in (F-32).
-    pub(super) fn merged(&self, features: &FeatureGates) -> PluginSets {
-        merge(&default_plugins(features), &self.plugins)
+    pub(super) fn merged(&self, defaults: &PluginSets) -> PluginSets {
+        merge(defaults, &self.plugins)
     }
 
-    /// The same for the core, which merges in those default plugins that it has.
+    /// The same for the core, which merges in the default plugins itself.
     pub(super) fn spec(&self) -> ProfileSpec {
         ProfileSpec {
             scheduler_name: self.scheduler_name.clone(),

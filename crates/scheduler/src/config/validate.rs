@@ -76,7 +76,12 @@ pub(super) fn validate(config: &Config, problems: &mut Problems) {
     }
     queue_sort(&config.profiles, problems);
     extender::validate(&config.extenders, problems);
-    extender::validate_profiles(&config.extenders, &config.profiles, problems);
+    extender::validate_profiles(
+        &config.extenders,
+        &config.known.registry,
+        &config.profiles,
+        problems,
+    );
 }
 
 fn leader_election(election: &LeaderElection, problems: &mut Problems) {

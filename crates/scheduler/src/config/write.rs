@@ -2,8 +2,7 @@
 
 use super::profile::{PLACEMENT_POINTS, ProfileConfig};
 use super::{API_VERSION, Config, KIND};
-use crate::profile::{PluginConfig, PluginSet, Point};
-use berth_framework::FeatureGates;
+use crate::profile::{PluginConfig, PluginSet, PluginSets, Point};
 use serde_json::{Map, Value, json};
 
 impl Config {
@@ -20,10 +19,11 @@ impl Config {
     pub fn to_value(&self) -> Value {
         let election = &self.leader_election;
         let connection = &self.client_connection;
+        let defaults = self.known.default_plugins();
         let profiles: Vec<Value> = self
             .profiles
             .iter()
-            .map(|profile| profile.to_value(&self.features))
+            .map(|profile| profile.to_value(&defaults))
             .collect();
         let mut value = json!({
             "apiVersion": API_VERSION,
@@ -63,8 +63,8 @@ impl Config {
 }
 
 impl ProfileConfig {
-    fn to_value(&self, features: &FeatureGates) -> Value {
-        let sets = self.merged(features);
+    fn to_value(&self, defaults: &PluginSets) -> Value {
+        let sets = self.merged(defaults);
         let mut plugins = Map::new();
         let nothing = PluginSet::default();
         for point in Point::ALL {

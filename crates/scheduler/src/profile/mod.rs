@@ -83,7 +83,7 @@ impl Profile {
             return Err(errors);
         }
 
-        let sets = merge(&available_defaults(registry, features), &spec.plugins);
+        let sets = merge(&default_plugins(registry, features), &spec.plugins);
         let plugins = make_plugins(&sets, spec, registry, features)?;
         let by_name: BTreeMap<&str, usize> = plugins
             .iter()
@@ -256,27 +256,10 @@ fn check_names(spec: &ProfileSpec, registry: &Registry, errors: &mut Vec<Profile
                 path,
                 name: config.name.clone(),
             });
-        } else if registry.get(&config.name).is_none() && !is_default(&config.name) {
+        } else if registry.get(&config.name).is_none() {
             errors.push(unknown(path, &config.name));
         }
     }
-}
-
-/// Whether kube-scheduler knows the plugin: its arguments may stand in a configuration though Berth has no use
-/// for them yet.
-fn is_default(name: &str) -> bool {
-    let defaults = default_plugins(&FeatureGates::default());
-    defaults.multi_point.enabled.iter().any(|e| e.name == name)
-}
-
-/// The default plugins that are there.
-fn available_defaults(registry: &Registry, features: &FeatureGates) -> PluginSets {
-    let mut defaults = default_plugins(features);
-    defaults
-        .multi_point
-        .enabled
-        .retain(|plugin| registry.get(&plugin.name).is_some());
-    defaults
 }
 
 /// Makes every plugin that some point enables, once.
@@ -304,7 +287,7 @@ fn make_plugins(
     for name in names {
         let configured = spec.plugin_config.iter().position(|c| c.name == name);
         let args = configured.map_or(&serde_json::Value::Null, |at| &spec.plugin_config[at].args);
-        let Some(factory) = registry.get(name) else {
+        let Some(plugin) = registry.get(name) else {
             errors.push(ProfileError::UnknownPlugin {
                 path: "plugins".to_owned(),
                 name: name.to_owned(),
@@ -312,12 +295,8 @@ fn make_plugins(
             });
             continue;
         };
-        match factory(&FactoryContext { args, features }) {
-            Ok(mut extensions) => {
-                // The registry's name is the one that everybody uses.
-                name.clone_into(&mut extensions.name);
-                plugins.push(extensions);
-            }
+        match plugin.make(&FactoryContext { args, features }) {
+            Ok(extensions) => plugins.push(extensions),
             Err(source) => errors.push(ProfileError::Args {
                 path: configured.map_or_else(
                     || "plugins".to_owned(),

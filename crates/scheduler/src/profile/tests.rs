@@ -2,7 +2,7 @@
 
 use super::*;
 use berth_framework::plugin::{Context, Plugin, QueuedPod};
-use berth_framework::registry::ArgsError;
+use berth_framework::registry::{ArgsError, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, NodeView, PodInfo, Status};
 
@@ -54,27 +54,40 @@ impl Bind for Fake {
 fn registry() -> Registry {
     let mut registry = Registry::default();
     for name in ["PrioritySort", "OtherSort"] {
-        registry
-            .register(name, move |_| {
-                Ok(Extensions::of(Fake(name)).queue_sort().build())
-            })
-            .unwrap();
+        let sort = Registration::new(name, move |_| {
+            Ok(Extensions::of(Fake(name)).queue_sort().build())
+        });
+        let is_default = name == "PrioritySort";
+        let sort = if is_default {
+            sort.by_default(None)
+        } else {
+            sort
+        };
+        registry.add(sort).unwrap();
     }
-    for name in ["TaintToleration", "NodeAffinity", "Extra"] {
-        registry
-            .register(name, move |cx| {
-                if cx.args.get("bad").is_some() {
-                    return Err(ArgsError::at("bad", "is not a field"));
-                }
-                Ok(Extensions::of(Fake(name)).filter().score().build())
-            })
-            .unwrap();
+    for (name, weight) in [
+        ("TaintToleration", Some(3)),
+        ("NodeAffinity", Some(2)),
+        ("Extra", None),
+    ] {
+        let scores = Registration::new(name, move |cx| {
+            if cx.args.get("bad").is_some() {
+                return Err(ArgsError::at("bad", "is not a field"));
+            }
+            Ok(Extensions::of(Fake(name)).filter().score().build())
+        });
+        let is_default = weight.is_some();
+        let scores = if is_default {
+            scores.by_default(weight)
+        } else {
+            scores
+        };
+        registry.add(scores).unwrap();
     }
-    registry
-        .register("DefaultBinder", |_| {
-            Ok(Extensions::of(Fake("DefaultBinder")).bind().build())
-        })
-        .unwrap();
+    let binder = Registration::new("DefaultBinder", |_| {
+        Ok(Extensions::of(Fake("DefaultBinder")).bind().build())
+    });
+    registry.add(binder.by_default(None)).unwrap();
     registry
 }
 

@@ -1,6 +1,7 @@
 //! A pod in the queue with all that is remembered of its attempts, and the slab that holds them.
 
 use super::hooks::ProfileId;
+use super::report::NOT_READY_FOR_SCHEDULING;
 use super::report::Remembered;
 use berth_api::{Pod, Str, Time};
 use std::fmt;
@@ -88,6 +89,8 @@ pub struct QueuedPodInfo {
     /// The plugins that wait for something on its behalf.
     pub pending_plugins: PluginSet,
     pub(super) gating_plugin: Option<Str>,
+    /// The condition's reason while a plugin rejects the pod.
+    pub(super) gating_reason: &'static str,
     pub(super) remembered: Remembered,
 }
 
@@ -105,6 +108,7 @@ impl QueuedPodInfo {
             unschedulable_plugins: PluginSet::default(),
             pending_plugins: PluginSet::default(),
             gating_plugin: None,
+            gating_reason: NOT_READY_FOR_SCHEDULING,
             remembered: Remembered::default(),
         }
     }

@@ -171,6 +171,7 @@ impl SchedulingQueue {
                 } = info;
                 let rejection = Rejection {
                     plugin: &name,
+                    reason: plugin.condition_reason(),
                     message: &status.message(),
                     follows_attempt: plugin.follows_attempt(),
                 };
@@ -178,6 +179,7 @@ impl SchedulingQueue {
                     .rejected(remembered, pod, *attempts, &rejection);
             }
             info.gating_plugin = Some(name);
+            info.gating_reason = plugin.condition_reason();
             return;
         }
         let nanos = stopwatch.nanos().saturating_sub(began);

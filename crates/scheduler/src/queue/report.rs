@@ -10,12 +10,8 @@ use rustc_hash::FxBuildHasher;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The reason of the condition and the event of a pod that a PreEnqueue plugin keeps out.
-pub const NOT_READY_FOR_SCHEDULING: &str = "NotReadyForScheduling";
-/// The reason that the API server itself writes for a pod with scheduling gates.
-pub const SCHEDULING_GATED: &str = "SchedulingGated";
-/// The plugin that speaks for scheduling gates.
-const SCHEDULING_GATES_PLUGIN: &str = "SchedulingGates";
+pub use berth_framework::plugin::{NOT_READY_FOR_SCHEDULING, SCHEDULING_GATED};
+
 /// The reason that a cycle writes when it found no room; autoscalers act on it.
 const UNSCHEDULABLE: &str = "Unschedulable";
 /// The condition that tells whether a pod is scheduled.
@@ -30,6 +26,9 @@ pub enum PreEnqueueReport {
         pod: Arc<Pod>,
         /// The plugin.
         plugin: Str,
+        /// The reason of the condition; see
+        /// [`PreEnqueue::condition_reason`](berth_framework::plugin::PreEnqueue::condition_reason).
+        reason: &'static str,
         /// Its message.
         message: Str,
     },
@@ -48,14 +47,11 @@ impl PreEnqueueReport {
         }
     }
 
-    /// The reason of the condition to write; `None` when it is to be cleared. A rejection by SchedulingGates keeps
-    /// the API server's reason.
+    /// The reason of the condition to write; `None` when it is to be cleared. A rejection because of scheduling gates
+    /// keeps the API server's reason.
     pub fn reason(&self) -> Option<&'static str> {
         match self {
-            Self::Rejected { plugin, .. } if plugin.as_str() == SCHEDULING_GATES_PLUGIN => {
-                Some(SCHEDULING_GATED)
-            }
-            Self::Rejected { .. } => Some(NOT_READY_FOR_SCHEDULING),
+            Self::Rejected { reason, .. } => Some(reason),
             Self::Passed { .. } => None,
         }
     }
@@ -98,6 +94,7 @@ fn carries(pod: &Pod, reason: &str) -> bool {
 /// A plugin keeps a pod out.
 pub(super) struct Rejection<'a> {
     pub(super) plugin: &'a Str,
+    pub(super) reason: &'static str,
     pub(super) message: &'a str,
     /// The rejection is part of an attempt; see
     /// [`PreEnqueue::follows_attempt`](berth_framework::plugin::PreEnqueue::follows_attempt).
@@ -166,6 +163,7 @@ impl Reports {
             PreEnqueueReport::Rejected {
                 pod: pod.clone(),
                 plugin: rejection.plugin.clone(),
+                reason: rejection.reason,
                 message,
             },
         );
@@ -216,6 +214,7 @@ impl Reports {
         let report = PreEnqueueReport::Rejected {
             pod: new.clone(),
             plugin: plugin.clone(),
+            reason: info.gating_reason,
             message: message.clone(),
         };
         info.remembered = Remembered::Told(message);

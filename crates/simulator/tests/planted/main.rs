@@ -12,7 +12,7 @@ use berth_framework::plugin::{
     PostFilterStep, PreEnqueue, PreFilter, PreFilterResult,
 };
 use berth_framework::plugin::{NodeStatuses, Nominating};
-use berth_framework::registry::{Extensions, FactoryContext, Registry};
+use berth_framework::registry::{Extensions, Registry};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
 use berth_simulator::world::{Refusal, World};
@@ -20,7 +20,7 @@ use berth_simulator::{Api, FaithfulApi, Faults, Script, Shrunk, Subject, run, sh
 use std::sync::Arc;
 
 /// How many seeds a bug may hide in, and their steps.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 2_000;
 const STEPS: usize = 400;
 
 /// Finds a seed that shows the bug, checks that it is seen as what it is, and returns the shortest script.
@@ -60,18 +60,14 @@ fn with(
     let original = subject.registry.clone();
     let change = Arc::new(change);
     subject.registry = Registry::default();
-    for plugin in original.names() {
-        let Some(factory) = original.get(plugin).cloned() else {
-            continue;
-        };
-        let (is_it, change) = (plugin == name, change.clone());
-        let make = move |cx: &FactoryContext<'_>| {
-            let made = factory(cx)?;
-            Ok(if is_it { change(made) } else { made })
-        };
+    for plugin in original.iter() {
+        let (is_it, change) = (plugin.name() == name, change.clone());
+        let changed = plugin
+            .clone()
+            .changed_by(move |made| if is_it { change(made) } else { made });
         subject
             .registry
-            .register(plugin, make)
+            .add(changed)
             .unwrap_or_else(|e| panic!("{e}"));
     }
     subject

@@ -62,10 +62,11 @@ fn value() -> impl Strategy<Value = Value> {
 fn survives(text: &str) {
     let registry = Registry::default();
     let features = FeatureGates::default();
-    match parse(text, "F", features) {
+    match parse(text, "F", features, &in_tree()) {
         Ok(config) => {
             let yaml = config.to_yaml();
-            let again = parse(&yaml, "again", features).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
+            let again = parse(&yaml, "again", features, &in_tree())
+                .unwrap_or_else(|e| panic!("{e}\n{yaml}"));
             assert_eq!(again.to_value(), config.to_value());
         }
         Err(errors) => assert!(!errors.to_string().is_empty()),

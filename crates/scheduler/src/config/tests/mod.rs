@@ -9,6 +9,7 @@ mod validation;
 mod written;
 
 use super::*;
+use berth_plugins::in_tree;
 use serde_json::{Value, json};
 
 /// A configuration with these fields beside `apiVersion` and `kind`.
@@ -20,14 +21,18 @@ fn text(fields: &Value) -> String {
     document.to_string()
 }
 
+fn parse_text(text: &str) -> Result<Config, ConfigErrors> {
+    parse(text, "F", FeatureGates::default(), &in_tree())
+}
+
 /// The configuration with these fields.
 fn config(fields: &Value) -> Config {
-    parse(&text(fields), "F", FeatureGates::default()).unwrap_or_else(|e| panic!("{fields}: {e}"))
+    parse_text(&text(fields)).unwrap_or_else(|e| panic!("{fields}: {e}"))
 }
 
 /// What is wrong with a text, a problem a line.
 fn problems_of_text(text: &str) -> Vec<String> {
-    match parse(text, "F", FeatureGates::default()) {
+    match parse_text(text) {
         Ok(_) => Vec::new(),
         Err(errors) => {
             assert_eq!(errors.source_name, "F");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::profile::Profiles;
 use berth_framework::plugin::{Bind, Context, Filter, Plugin, QueueSort, QueuedPod, Score};
-use berth_framework::registry::{ArgsError, Extensions};
+use berth_framework::registry::{ArgsError, Extensions, Registration};
 use berth_framework::stage::{StageContext, Step, Wake};
 use berth_framework::{CycleState, Feature, NodeView, PodInfo, Status};
 
@@ -56,34 +56,45 @@ impl Bind for Fake {
 fn registry() -> Registry {
     let mut registry = Registry::default();
     for name in ["PrioritySort", "OtherSort"] {
-        registry
-            .register(name, move |_| {
-                Ok(Extensions::of(Fake(name)).queue_sort().build())
-            })
-            .expect("a new name");
+        let sort = Registration::new(name, move |_| {
+            Ok(Extensions::of(Fake(name)).queue_sort().build())
+        });
+        registry.add(by_default(sort)).expect("a new name");
     }
     for name in ["TaintToleration", "NodeResourcesFit", "Extra", "Another"] {
-        registry
-            .register(name, move |cx| {
-                let problems: Vec<(String, String)> = ["bad", "worse"]
-                    .into_iter()
-                    .filter(|field| cx.args.get(field).is_some())
-                    .map(|field| (field.to_owned(), "is refused".to_owned()))
-                    .collect();
-                if problems.is_empty() {
-                    Ok(Extensions::of(Fake(name)).filter().score().build())
-                } else {
-                    Err(ArgsError { problems })
-                }
-            })
-            .expect("a new name");
+        let scores = Registration::new(name, move |cx| {
+            let problems: Vec<(String, String)> = ["bad", "worse"]
+                .into_iter()
+                .filter(|field| cx.args.get(field).is_some())
+                .map(|field| (field.to_owned(), "is refused".to_owned()))
+                .collect();
+            if problems.is_empty() {
+                Ok(Extensions::of(Fake(name)).filter().score().build())
+            } else {
+                Err(ArgsError { problems })
+            }
+        });
+        registry.add(by_default(scores)).expect("a new name");
     }
+    let binder = Registration::new("DefaultBinder", |_| {
+        Ok(Extensions::of(Fake("DefaultBinder")).bind().build())
+    });
+    registry.add(by_default(binder)).expect("a new name");
     registry
-        .register("DefaultBinder", |_| {
-            Ok(Extensions::of(Fake("DefaultBinder")).bind().build())
-        })
-        .expect("a new name");
-    registry
+}
+
+/// A plugin with its arguments and its place in kube-scheduler's default profile.
+fn by_default(plugin: Registration) -> Registration {
+    let in_tree = in_tree();
+    let Some(known) = in_tree.get(plugin.name()) else {
+        return plugin;
+    };
+    let place = known.default_place(&FeatureGates::default());
+    let plugin = plugin.args(known.args_kind());
+    match place {
+        Some(place) => plugin.by_default(place.weight),
+        None => plugin,
+    }
 }
 
 fn load_fields(fields: &Value) -> Result<Config, ConfigErrors> {
@@ -253,7 +264,7 @@ fn arguments_are_completed() {
 #[test]
 fn defaults_follow_the_feature_gates_and_the_enabled_plugins() {
     let parse = |fields: &Value, features: FeatureGates| {
-        parse(&text(fields), "F", features).unwrap_or_else(|e| panic!("{fields}: {e}"))
+        parse(&text(fields), "F", features, &in_tree()).unwrap_or_else(|e| panic!("{fields}: {e}"))
     };
     let gates = FeatureGates::default();
     let off = gates
@@ -263,15 +274,6 @@ fn defaults_follow_the_feature_gates_and_the_enabled_plugins() {
     let dra = args_of(&config, "DynamicResources").expect("it is enabled");
     assert_eq!(dra.get("filterTimeout"), None);
     assert_eq!(dra.get("bindingTimeout"), None);
-    let config = parse(
-        &json!({}),
-        gates.with(Feature::StorageCapacityScoring, true),
-    );
-    let volumes = args_of(&config, "VolumeBinding").expect("it is enabled");
-    assert_eq!(
-        volumes["shape"],
-        json!([{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}])
-    );
     let without = plugins(json!({"multiPoint": {"disabled": [{"name": "VolumeBinding"}]}}));
     assert_eq!(args_of(&parse(&without, gates), "VolumeBinding"), None);
 }
@@ -405,12 +407,10 @@ fn a_problem_is_said_once() {
 
 #[test]
 fn a_configuration_made_by_hand_is_checked_too() {
-    let mut config = Config::new(FeatureGates::default());
-    assert_eq!(config.check("flags", &registry()), Ok(()));
+    let mut config = Config::new(FeatureGates::default(), &registry());
+    assert_eq!(config.check("flags"), Ok(()));
     config.leader_election.resource_lock = "configmaps".to_owned();
-    let errors = config
-        .check("flags", &registry())
-        .expect_err("no such lock");
+    let errors = config.check("flags").expect_err("no such lock");
     assert_eq!(
         errors.to_string(),
         "flags: leaderElection.resourceLock: Invalid value: \"configmaps\": resourceLock value must be \"leases\""

@@ -7,8 +7,11 @@ const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedu
 /// F-30.
 #[test]
 fn what_is_left_out_is_the_default() {
-    let nothing_said = parse(HEAD, "F", FeatureGates::default()).expect("it is complete");
-    assert_eq!(nothing_said, Config::new(FeatureGates::default()));
+    let nothing_said = parse_text(HEAD).expect("it is complete");
+    assert_eq!(
+        nothing_said,
+        Config::new(FeatureGates::default(), &in_tree())
+    );
     let empty = json!({
         "parallelism": null, "leaderElection": {}, "clientConnection": {"qps": 0, "burst": 0, "contentType": ""},
         "profiles": [], "extenders": null, "enableProfiling": null,
@@ -55,8 +58,8 @@ extenders:
   tlsConfig: {{insecure: true, serverName: sn, certFile: c, keyFile: k, caFile: a, certData: Yw==, keyData: aw==, caData: YQ==}}
 "#
     );
-    let config = parse(&yaml, "F", FeatureGates::default()).unwrap_or_else(|e| panic!("{e}"));
-    let mut expected = Config::new(FeatureGates::default());
+    let config = parse_text(&yaml).unwrap_or_else(|e| panic!("{e}"));
+    let mut expected = Config::new(FeatureGates::default(), &in_tree());
     expected.parallelism = 8;
     let seconds = |text: &str| text.parse::<GoDuration>().expect("a duration");
     expected.leader_election = LeaderElection {
@@ -362,6 +365,7 @@ fn every_problem_is_listed_with_its_source() {
         &text(&json!({"parallelism": 0, "podInitialBackoffSeconds": 0, "x": 1})),
         "config.yaml",
         FeatureGates::default(),
+        &in_tree(),
     )
     .expect_err("three problems");
     assert_eq!(
@@ -388,8 +392,7 @@ fn every_problem_is_listed_with_its_source() {
 fn a_flood_of_problems_is_cut() {
     let fields: serde_json::Map<String, Value> =
         (0..250).map(|i| (format!("field{i}"), json!(1))).collect();
-    let errors = parse(&text(&Value::Object(fields)), "F", FeatureGates::default())
-        .expect_err("unknown fields");
+    let errors = parse_text(&text(&Value::Object(fields))).expect_err("unknown fields");
     assert_eq!((errors.errors.len(), errors.left_out), (100, 150));
     assert!(errors.to_string().ends_with("\nF: and 150 more"));
 }

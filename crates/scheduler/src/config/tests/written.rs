@@ -20,14 +20,14 @@ fn the_default_configuration_is_kube_schedulers() {
     // What the flags of that run have set.
     expected["clientConnection"]["kubeconfig"] = json!("");
     expected["leaderElection"]["leaderElect"] = json!(true);
-    let yaml = Config::new(FeatureGates::default()).to_yaml();
+    let yaml = Config::new(FeatureGates::default(), &in_tree()).to_yaml();
     let written: Value = serde_saphyr::from_str(&yaml).expect("YAML");
     assert_eq!(written, expected, "{yaml}");
 }
 
 #[test]
 fn the_written_text_reads_like_yaml() {
-    let yaml = Config::new(FeatureGates::default()).to_yaml();
+    let yaml = Config::new(FeatureGates::default(), &in_tree()).to_yaml();
     for line in [
         "apiVersion: kubescheduler.config.k8s.io/v1",
         "  contentType: application/vnd.kubernetes.protobuf",
@@ -110,8 +110,7 @@ fn what_was_written_means_the_same_when_it_is_read() {
     ] {
         let first = config(&fields);
         let yaml = first.to_yaml();
-        let again = parse(&yaml, "again", FeatureGates::default())
-            .unwrap_or_else(|e| panic!("{e}\n{yaml}"));
+        let again = parse_text(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         assert_eq!(again.to_value(), first.to_value(), "{yaml}");
         assert_eq!(again.extenders, first.extenders);
         assert_eq!(again.leader_election, first.leader_election);
