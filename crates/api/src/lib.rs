@@ -26,6 +26,7 @@ pub mod storage;
 pub mod string;
 pub mod taint;
 pub mod time;
+pub mod volumes;
 pub mod workload;
 
 pub use custom::{CustomKind, CustomObject, NotAResource};

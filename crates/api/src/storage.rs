@@ -109,7 +109,7 @@ pub struct VolumeNodeAffinity {
 }
 
 /// A volume of a CSI driver.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiVolume {
     /// The driver.

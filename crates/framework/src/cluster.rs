@@ -1,18 +1,23 @@
 //! The cluster as the scheduler knows it.
 
 mod pods;
+mod services;
+mod storage;
 
 pub use pods::{Pods, claim_names};
+pub use services::Services;
+pub use storage::PersistentVolumes;
 
 use crate::table::NodeTable;
 use berth_api::{
     CsiDriver, CsiNode, CsiStorageCapacity, CustomKind, CustomObject, DeviceClass, Labels,
-    Namespace, Object, PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, ReplicaSet,
-    ReplicationController, ResourceClaim, ResourceSlice, Service, StatefulSet, StorageClass, Str,
+    Namespace, Object, PersistentVolumeClaim, PodDisruptionBudget, ReplicaSet,
+    ReplicationController, ResourceClaim, ResourceSlice, StatefulSet, StorageClass, Str,
     VolumeAttachment,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
+use storage::VolumeUsers;
 
 /// Cluster-scoped objects of one kind, by name.
 pub type ByName<T> = FxHashMap<Str, Arc<T>>;
@@ -80,8 +85,8 @@ pub struct Cluster {
     budgets_version: u64,
     /// Every pod that is known, by UID: the stored object with our unconfirmed writes applied.
     pub pods: Pods,
-    /// Services.
-    pub services: Namespaced<Service>,
+    /// Services. Changed through [`Cluster::set`] and [`Cluster::unset`].
+    pub services: Services,
     /// Replication controllers.
     pub replication_controllers: Namespaced<ReplicationController>,
     /// Replica sets.
@@ -90,8 +95,9 @@ pub struct Cluster {
     pub stateful_sets: Namespaced<StatefulSet>,
     /// Disruption budgets. Changed through [`Cluster::set`] and [`Cluster::unset`].
     pub pod_disruption_budgets: Namespaced<PodDisruptionBudget>,
-    /// Volumes by name, with our unconfirmed writes applied.
-    pub persistent_volumes: ByName<PersistentVolume>,
+    /// Volumes by name, with our unconfirmed writes applied. These and the other storage objects are changed through
+    /// [`Cluster::set`] and [`Cluster::unset`].
+    pub persistent_volumes: PersistentVolumes,
     /// Claims, with our unconfirmed writes applied.
     pub persistent_volume_claims: Namespaced<PersistentVolumeClaim>,
     /// Storage classes by name.
@@ -115,41 +121,7 @@ pub struct Cluster {
     /// Pods, by UID, whose victims have not all been told to go yet; see
     /// [`Outbox::start_preemption`](crate::stage::Outbox::start_preemption).
     pub preempting: FxHashSet<Str>,
-}
-
-macro_rules! stores {
-    ($cluster:ident, $object:ident, $by_name:ident, $namespaced:ident, $otherwise:expr) => {
-        match $object {
-            Object::Pod(_) | Object::Node(_) => $otherwise,
-            Object::Namespace(object) => $by_name!($cluster.namespaces, object),
-            Object::Service(object) => $namespaced!($cluster.services, object),
-            Object::ReplicationController(object) => {
-                $namespaced!($cluster.replication_controllers, object)
-            }
-            Object::ReplicaSet(object) => $namespaced!($cluster.replica_sets, object),
-            Object::StatefulSet(object) => $namespaced!($cluster.stateful_sets, object),
-            Object::PodDisruptionBudget(object) => {
-                $namespaced!($cluster.pod_disruption_budgets, object)
-            }
-            Object::PersistentVolume(object) => $by_name!($cluster.persistent_volumes, object),
-            Object::PersistentVolumeClaim(object) => {
-                $namespaced!($cluster.persistent_volume_claims, object)
-            }
-            Object::StorageClass(object) => $by_name!($cluster.storage_classes, object),
-            Object::CsiNode(object) => $by_name!($cluster.csi_nodes, object),
-            Object::CsiDriver(object) => $by_name!($cluster.csi_drivers, object),
-            Object::CsiStorageCapacity(object) => {
-                $namespaced!($cluster.csi_storage_capacities, object)
-            }
-            Object::VolumeAttachment(object) => $by_name!($cluster.volume_attachments, object),
-            Object::DeviceClass(object) => $by_name!($cluster.device_classes, object),
-            Object::ResourceClaim(object) => $namespaced!($cluster.resource_claims, object),
-            Object::ResourceSlice(object) => $by_name!($cluster.resource_slices, object),
-            Object::Custom(object) => {
-                $namespaced!($cluster.custom.entry(object.kind).or_default(), object)
-            }
-        }
-    };
+    volume_users: VolumeUsers,
 }
 
 impl Cluster {
@@ -171,11 +143,8 @@ impl Cluster {
         self.budgets_version
     }
 
-    /// Before a namespace gets these labels, or goes.
-    fn relabel_namespace(&mut self, object: &Object, is_there: bool) {
-        let Object::Namespace(namespace) = object else {
-            return;
-        };
+    /// To be called before a namespace is set or removed.
+    fn relabel_namespace(&mut self, namespace: &Namespace, is_there: bool) {
         let labels = match is_there {
             true => namespace.metadata.labels.clone(),
             false => Labels::default(),
@@ -184,45 +153,102 @@ impl Cluster {
         self.namespaces_version += u64::from(before != labels);
     }
 
-    /// Sets an object that is neither a pod nor a node, and says whether that is done: pods and nodes need the care
-    /// of whoever owns the table.
+    /// Sets an object that is neither a pod nor a node, and returns whether that was done: pods and nodes are set by
+    /// the owner of the table.
     pub fn set(&mut self, object: &Object) -> bool {
-        self.relabel_namespace(object, true);
-        self.budgets_version += u64::from(matches!(object, Object::PodDisruptionBudget(_)));
-        macro_rules! by_name {
-            ($store:expr, $object:ident) => {{
-                $store.insert($object.metadata.name.clone(), $object.clone());
-                true
-            }};
-        }
-        macro_rules! namespaced {
-            ($store:expr, $object:ident) => {{
-                let meta = &$object.metadata;
-                $store.insert(&meta.namespace, &meta.name, $object.clone());
-                true
-            }};
-        }
-        stores!(self, object, by_name, namespaced, false)
+        self.store(object, true)
     }
 
-    /// Takes out an object that is neither a pod nor a node, and says whether that is done.
+    /// Removes an object that is neither a pod nor a node, and returns whether that was done.
     pub fn unset(&mut self, object: &Object) -> bool {
-        self.relabel_namespace(object, false);
-        self.budgets_version += u64::from(matches!(object, Object::PodDisruptionBudget(_)));
+        self.store(object, false)
+    }
+
+    fn store(&mut self, object: &Object, is_there: bool) -> bool {
+        let meta = object.metadata();
+        let (namespace, name) = (&meta.namespace, &meta.name);
         macro_rules! by_name {
-            ($store:expr, $object:ident) => {{
-                $store.remove(&$object.metadata.name);
-                true
-            }};
+            ($store:ident, $object:ident) => {
+                match is_there {
+                    true => self.$store.insert(name.clone(), $object.clone()),
+                    false => self.$store.remove(name),
+                }
+            };
         }
         macro_rules! namespaced {
-            ($store:expr, $object:ident) => {{
-                let meta = &$object.metadata;
-                $store.remove(&meta.namespace, &meta.name);
-                true
-            }};
+            ($store:expr, $object:ident) => {
+                match is_there {
+                    true => $store.insert(namespace, name, $object.clone()),
+                    false => $store.remove(namespace, name),
+                }
+            };
         }
-        stores!(self, object, by_name, namespaced, false)
+        match object {
+            Object::Pod(_) | Object::Node(_) => return false,
+            Object::Namespace(object) => {
+                self.relabel_namespace(object, is_there);
+                by_name!(namespaces, object);
+            }
+            Object::Service(object) => {
+                namespaced!(self.services, object);
+            }
+            Object::ReplicationController(object) => {
+                namespaced!(self.replication_controllers, object);
+            }
+            Object::ReplicaSet(object) => {
+                namespaced!(self.replica_sets, object);
+            }
+            Object::StatefulSet(object) => {
+                namespaced!(self.stateful_sets, object);
+            }
+            Object::PodDisruptionBudget(object) => {
+                self.budgets_version += 1;
+                namespaced!(self.pod_disruption_budgets, object);
+            }
+            Object::PersistentVolume(object) => {
+                match is_there {
+                    true => self.persistent_volumes.insert(object.clone()),
+                    false => self.persistent_volumes.remove(name),
+                };
+                self.follow_volume(name);
+            }
+            Object::PersistentVolumeClaim(object) => {
+                let before = namespaced!(self.persistent_volume_claims, object);
+                self.follow_claim(before, object);
+            }
+            Object::StorageClass(object) => {
+                let before = by_name!(storage_classes, object);
+                self.follow_class(before, name);
+            }
+            Object::CsiNode(object) => {
+                by_name!(csi_nodes, object);
+                self.follow_csi_node(name);
+            }
+            Object::CsiDriver(object) => {
+                by_name!(csi_drivers, object);
+            }
+            Object::CsiStorageCapacity(object) => {
+                namespaced!(self.csi_storage_capacities, object);
+            }
+            Object::VolumeAttachment(object) => {
+                let before = by_name!(volume_attachments, object);
+                self.follow_attachment(before, object);
+            }
+            Object::DeviceClass(object) => {
+                by_name!(device_classes, object);
+            }
+            Object::ResourceClaim(object) => {
+                namespaced!(self.resource_claims, object);
+            }
+            Object::ResourceSlice(object) => {
+                by_name!(resource_slices, object);
+            }
+            Object::Custom(object) => {
+                let kind = self.custom.entry(object.kind).or_default();
+                namespaced!(kind, object);
+            }
+        }
+        true
     }
 }
 

@@ -11,6 +11,7 @@ mod row;
 mod tests;
 mod topology;
 mod view;
+mod volumes;
 
 pub use census::{Alike, Census, Crowd, Mark};
 pub use log::TableChange;
@@ -20,6 +21,7 @@ pub use view::{ImageState, NodeView};
 
 use crate::pod_info::PodInfo;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use berth_api::storage::CsiVolume;
 use berth_api::{Node, ObjectMeta, Resources, Str};
 use log::ChangeLog;
 use order::ZoneOrder;
@@ -28,6 +30,9 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::Topologies;
+use volumes::NodeVolumes;
+
+pub(crate) use volumes::ClaimKey;
 
 /// A node's place in the table. A node keeps its slot while it exists; a later node may get the slot of one that
 /// is gone, under another epoch.
@@ -149,6 +154,7 @@ pub struct NodeTable {
     images_version: u64,
     /// By slot: see [`NodeTable::is_untainted`].
     untainted: Vec<bool>,
+    volumes: NodeVolumes,
 }
 
 impl Default for NodeTable {
@@ -177,6 +183,7 @@ impl Default for NodeTable {
             log: ChangeLog::default(),
             images_version: 0,
             untainted: Vec::new(),
+            volumes: NodeVolumes::default(),
         };
         for name in [CPU, MEMORY, EPHEMERAL_STORAGE, PODS] {
             table.resource(&Str::new(name));
@@ -581,6 +588,9 @@ impl NodeTable {
             }
         }
         self.book_affinity_labels(pod, sign);
+        if !pod.pod.spec.volumes.is_empty() {
+            self.volumes.count_pod(slot, &pod.pod, sign as i32);
+        }
         for (count, counts) in [
             (&mut self.with_affinity, pod.has_affinity()),
             (
@@ -604,6 +614,48 @@ impl NodeTable {
             self.non_zero_milli_cpu[at].saturating_add(sign * pod.non_zero_milli_cpu);
         self.non_zero_memory[at] =
             self.non_zero_memory[at].saturating_add(sign * pod.non_zero_memory);
+    }
+
+    // --- volumes -------------------------------------------------------------------------------------------
+
+    /// Whether some pod on a node uses the CSI volume.
+    pub fn is_volume_used(&self, volume: &CsiVolume) -> bool {
+        self.volumes.is_used(volume)
+    }
+
+    /// Whether some pod on a node uses the claim.
+    pub fn is_claim_used(&self, namespace: &Str, name: &Str) -> bool {
+        let key = (namespace.clone(), name.clone());
+        let mut users = self.volumes.users(&key);
+        users.any(|slot| self.is_node[slot.index()])
+    }
+
+    /// The CSI volume behind a claim is this one now.
+    pub(crate) fn set_claim_volume(&mut self, key: &ClaimKey, volume: Option<CsiVolume>) {
+        for slot in self.volumes.set_claim(key, volume) {
+            self.storage_changed(slot);
+        }
+    }
+
+    /// The volumes that are attached to a node, whether or not a pod uses them, are these now.
+    pub(crate) fn set_attachments(&mut self, node: &Str, volumes: Vec<CsiVolume>) {
+        let slot = self.slot(node);
+        if self.volumes.set_attachments(node, slot, volumes) {
+            slot.into_iter().for_each(|slot| self.storage_changed(slot));
+        }
+    }
+
+    /// The greatest numbers of volumes of a node, by driver, are these now.
+    pub(crate) fn set_volume_limits(&mut self, node: &Str, limits: Vec<(Str, i64)>) {
+        if self.volumes.set_limits(node, limits) {
+            let slot = self.slot(node);
+            slot.into_iter().for_each(|slot| self.storage_changed(slot));
+        }
+    }
+
+    fn storage_changed(&mut self, slot: Slot) {
+        self.touch(slot);
+        self.log.push(TableChange::Storage(slot));
     }
 
     // --- supposing -----------------------------------------------------------------------------------------
@@ -681,6 +733,7 @@ impl NodeTable {
         };
         self.rows[slot.index()].name = name.clone();
         self.by_name.insert(name.clone(), slot);
+        self.volumes.open_slot(slot, name);
         slot
     }
 
@@ -690,6 +743,7 @@ impl NodeTable {
             let name = std::mem::take(&mut row.name);
             row.epoch += 1;
             self.by_name.remove(&name);
+            self.volumes.close_slot(slot);
             self.free.push(slot);
         }
     }

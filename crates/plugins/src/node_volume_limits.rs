@@ -4,13 +4,12 @@
 //! driver that will provision it. An in-tree volume of a migrated plugin counts for the plugin's CSI driver.
 
 use crate::change::{is_assigned_or_nominated, pods};
-use crate::volumes::{
-    InTree, check_owner, claim_of, driver_of_plugin, inline_in_tree, look_up, shared_claims,
-    uses_claim, volume_in_tree,
-};
+use crate::volumes::{check_owner, look_up};
 use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
 use berth_api::pod::Volume;
-use berth_api::{CsiNode, PersistentVolumeClaim, Pod, Str};
+use berth_api::storage::CsiVolume;
+use berth_api::volumes::{PodClaim, shared_claims, uses_claim};
+use berth_api::{CsiNode, Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
 };
@@ -33,119 +32,80 @@ pub const REASON: &str = "node(s) exceed max volume count";
 #[derive(Debug, Default)]
 pub struct NodeVolumeLimits;
 
-/// A volume by its driver and what the driver calls it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Attached {
-    driver: Str,
-    handle: String,
-}
-
-impl From<InTree> for Attached {
-    fn from(volume: InTree) -> Self {
-        Self {
-            driver: Str::new(volume.driver),
-            handle: volume.handle,
-        }
-    }
-}
-
-type Volumes = FxHashSet<Attached>;
-
-/// The attachments of each node that have a CSI volume.
-struct PreFilterState {
-    attachments: FxHashMap<Str, Vec<Attached>>,
+/// The volumes that a pod brings to its node.
+#[derive(Debug, Default)]
+struct Required {
+    volumes: FxHashSet<CsiVolume>,
+    /// What is wrong with a claim.
+    problem: Option<Status>,
 }
 
 /// Whether the volume may be one that a CSI driver attaches.
 fn may_attach(volume: &Volume) -> bool {
     volume.persistent_volume_claim.is_some()
         || volume.ephemeral.is_some()
-        || inline_in_tree(volume).is_some()
+        || volume.migrated().is_some()
 }
 
-/// What goes wrong with the volumes of a new pod.
-enum Trouble {
-    /// A claim is not there; the pod waits for it.
-    NotFound(String),
-    /// Something that must not be.
-    Broken(String),
-}
-
-impl Trouble {
-    fn into_status(self) -> Status {
-        match self {
-            Self::NotFound(text) => Status::unresolvable(text),
-            Self::Broken(text) => Status::error(text),
-        }
-    }
-}
-
-/// Finds the CSI volumes behind the volumes of pods.
-struct Finder<'a> {
-    cluster: &'a Cluster,
-}
-
-impl Finder<'_> {
-    /// Adds the volumes of a pod. Of pods that are there already, claims that are gone do not count.
-    fn add(&self, pod: &Pod, is_new: bool, volumes: &mut Volumes) -> Result<(), Trouble> {
+impl Required {
+    fn of(cluster: &Cluster, pod: &Pod) -> Self {
+        let mut required = Self::default();
         for volume in &pod.spec.volumes {
-            let Some(used) = claim_of(pod, volume) else {
-                volumes.extend(self.of_inline(volume));
-                continue;
-            };
-            if used.name.is_empty() {
-                return Err(Trouble::Broken(
-                    "PersistentVolumeClaim had no name".to_owned(),
-                ));
-            }
-            let claim = match look_up(self.cluster, pod, &used.name) {
-                Ok(claim) => claim,
-                Err(error) if is_new => {
-                    return Err(Trouble::NotFound(format!(
-                        "looking up PVC {}/{}: {error}",
-                        pod.namespace(),
-                        used.name
-                    )));
+            match csi_volume(cluster, pod, volume) {
+                Ok(volume) => required.volumes.extend(volume),
+                Err(problem) => {
+                    required.problem = Some(problem);
+                    break;
                 }
-                Err(_) => continue,
-            };
-            if used.is_ephemeral {
-                check_owner(pod, claim).map_err(Trouble::Broken)?;
             }
-            volumes.extend(self.of_claim(claim));
         }
-        Ok(())
+        required
     }
 
-    /// A migrated in-tree volume counts for its driver on every node. As in kube-scheduler, the annotation of the
-    /// CSINode that lists migrated plugins does not matter; a node without a CSINode has no limits.
-    fn of_inline(&self, volume: &Volume) -> Option<Attached> {
-        inline_in_tree(volume).map(Attached::from)
-    }
-
-    fn of_claim(&self, claim: &PersistentVolumeClaim) -> Option<Attached> {
-        let Some(volume) = self.cluster.persistent_volumes.get(&claim.spec.volume_name) else {
-            return self.to_be_provisioned(claim);
+    fn check(&self, node: NodeView<'_>) -> Status {
+        if let Some(problem) = &self.problem {
+            return problem.clone();
+        }
+        // As in kube-scheduler, a volume that is attached though no pod uses it counts even if the pod will use it.
+        let new = || {
+            self.volumes
+                .iter()
+                .filter(|volume| !node.uses_volume(volume))
         };
-        if let Some(csi) = &volume.spec.csi {
-            let known = !(csi.driver.is_empty() || csi.volume_handle.is_empty());
-            return known.then(|| Attached {
-                driver: csi.driver.clone(),
-                handle: csi.volume_handle.to_string(),
-            });
+        let exceeds = |volume: &CsiVolume| {
+            let driver = &volume.driver;
+            node.volume_limit(driver).is_some_and(|limit| {
+                let own = new().filter(|other| other.driver == *driver).count();
+                let all = node.attached_volumes(driver).saturating_add(own);
+                i64::try_from(all).unwrap_or(i64::MAX) > limit
+            })
+        };
+        match new().any(exceeds) {
+            true => Status::unschedulable(REASON),
+            false => Status::success(),
         }
-        volume_in_tree(volume).map(Attached::from)
     }
+}
 
-    /// One volume of the class's driver, under a name that no driver gives.
-    fn to_be_provisioned(&self, claim: &PersistentVolumeClaim) -> Option<Attached> {
-        let class = self.cluster.storage_classes.get(claim.class())?;
-        let meta = &claim.metadata;
-        let handle = format!("\0{}/{}", meta.namespace, meta.name);
-        let provisioner = &class.provisioner;
-        let driver = driver_of_plugin(provisioner).map_or_else(|| provisioner.clone(), Str::new);
-        (!driver.is_empty()).then_some(Attached { driver, handle })
+/// The CSI volume behind a volume of a new pod.
+///
+/// # Errors
+/// What is wrong with its claim.
+fn csi_volume(cluster: &Cluster, pod: &Pod, volume: &Volume) -> Result<Option<CsiVolume>, Status> {
+    let Some(used) = PodClaim::of(pod, volume) else {
+        return Ok(volume.migrated());
+    };
+    if used.name.is_empty() {
+        return Err(Status::error("PersistentVolumeClaim had no name"));
     }
+    let claim = look_up(cluster, pod, &used.name).map_err(|error| {
+        let claim = format!("{}/{}", pod.namespace(), used.name);
+        Status::unresolvable(format!("looking up PVC {claim}: {error}"))
+    })?;
+    if used.is_ephemeral {
+        check_owner(pod, claim).map_err(Status::error)?;
+    }
+    Ok(cluster.csi_volume_of(claim))
 }
 
 /// How many volumes each driver can attach to the node; drivers without a limit are left out.
@@ -157,66 +117,6 @@ fn limits(csi_node: &CsiNode) -> FxHashMap<&Str, i64> {
             Some((&driver.name, i64::from(count)))
         })
         .collect()
-}
-
-fn check(
-    cluster: &Cluster,
-    attachments: &[Attached],
-    pod: &Pod,
-    node: NodeView<'_>,
-) -> Result<bool, Trouble> {
-    let csi_node = cluster.csi_nodes.get(node.name()).map(AsRef::as_ref);
-    let finder = Finder { cluster };
-    let mut new = Volumes::default();
-    finder.add(pod, true, &mut new)?;
-    if new.is_empty() {
-        return Ok(true);
-    }
-    let limits = csi_node.map(limits).unwrap_or_default();
-    if limits.is_empty() {
-        return Ok(true);
-    }
-    let mut there = Volumes::default();
-    for other in node.pods() {
-        finder.add(&other.pod, false, &mut there)?;
-    }
-    new.retain(|volume| !there.contains(volume));
-    // As upstream, a volume that is attached though no pod uses it counts even if the pod will use it.
-    let also: FxHashSet<&Attached> = attachments
-        .iter()
-        .filter(|volume| !there.contains(volume))
-        .collect();
-    let count_of = |driver: &Str, volumes: &mut dyn Iterator<Item = &Attached>| {
-        i64::try_from(volumes.filter(|volume| volume.driver == *driver).count()).unwrap_or(i64::MAX)
-    };
-    Ok(limits.iter().all(|(driver, limit)| {
-        let wanted = count_of(driver, &mut new.iter());
-        let held = count_of(driver, &mut there.iter())
-            .saturating_add(count_of(driver, &mut also.iter().copied()));
-        wanted == 0 || held.saturating_add(wanted) <= *limit
-    }))
-}
-
-fn attachments(cluster: &Cluster) -> FxHashMap<Str, Vec<Attached>> {
-    let mut by_node: FxHashMap<Str, Vec<Attached>> = FxHashMap::default();
-    for attachment in cluster.volume_attachments.values() {
-        let spec = &attachment.spec;
-        let volume = spec
-            .source
-            .persistent_volume_name
-            .as_ref()
-            .and_then(|name| cluster.persistent_volumes.get(name));
-        if let Some(csi) = volume.and_then(|volume| volume.spec.csi.as_ref()) {
-            by_node
-                .entry(spec.node_name.clone())
-                .or_default()
-                .push(Attached {
-                    driver: spec.attacher.clone(),
-                    handle: csi.volume_handle.to_string(),
-                });
-        }
-    }
-    by_node
 }
 
 /// The plugin's entry in the registry.
@@ -249,9 +149,7 @@ impl PreFilter for NodeVolumeLimits {
         if !pod.pod.spec.volumes.iter().any(may_attach) {
             return PreFilterResult::Skip;
         }
-        state.write(PreFilterState {
-            attachments: attachments(cx.cluster),
-        });
+        state.write(Required::of(cx.cluster, &pod.pod));
         PreFilterResult::AllNodes
     }
 }
@@ -264,17 +162,9 @@ impl Filter for NodeVolumeLimits {
         pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        let Some(kept) = state.read::<PreFilterState>() else {
-            return Status::error("NodeVolumeLimits: Filter ran without PreFilter");
-        };
-        let attachments = kept
-            .attachments
-            .get(node.name())
-            .map_or(&[][..], Vec::as_slice);
-        match check(cx.cluster, attachments, &pod.pod, node) {
-            Ok(true) => Status::success(),
-            Ok(false) => Status::unschedulable(REASON),
-            Err(trouble) => trouble.into_status(),
+        match state.read::<Required>() {
+            Some(required) => required.check(node),
+            None => Required::of(cx.cluster, &pod.pod).check(node),
         }
     }
 }
@@ -308,8 +198,8 @@ fn after_detach(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
         .attacher;
     let has_claim = shared_claims(pod).next().is_some();
     let has_inline = || {
-        let mut inline = pod.spec.volumes.iter().filter_map(inline_in_tree);
-        inline.any(|volume| attacher == volume.driver)
+        let mut inline = pod.spec.volumes.iter().filter_map(Volume::migrated);
+        inline.any(|volume| *attacher == volume.driver)
     };
     Ok(if has_claim || has_inline() {
         Hint::Queue
@@ -337,8 +227,8 @@ fn attached_by(driver: Option<&str>) -> WaitKey {
 /// What a pod that was turned down waits for of attachments.
 fn waits_for_detaching(pod: &Pod) -> Waits {
     let claims = shared_claims(pod).next().map(|_| attached_by(None));
-    let inline = pod.spec.volumes.iter().filter_map(inline_in_tree);
-    let drivers = inline.map(|volume| attached_by(Some(volume.driver)));
+    let inline = pod.spec.volumes.iter().filter_map(Volume::migrated);
+    let drivers = inline.map(|volume| attached_by(Some(&volume.driver)));
     claims.into_iter().chain(drivers).collect()
 }
 

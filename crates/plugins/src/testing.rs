@@ -146,10 +146,9 @@ impl World {
 
     /// Without the CSI drivers of a node.
     pub(crate) fn without_csi_node(mut self, name: &str) -> Self {
-        assert!(
-            self.cluster.csi_nodes.remove(name).is_some(),
-            "it was there"
-        );
+        let csi_node = self.cluster.csi_nodes.get(name).expect("it was there");
+        let csi_node = Object::CsiNode(csi_node.clone());
+        assert!(self.cluster.unset(&csi_node));
         self
     }
 

@@ -7,9 +7,10 @@
 //! ```
 
 use crate::change::pods;
-use crate::volumes::{look_up, shared_claims, uses_claim};
+use crate::volumes::look_up;
 use crate::wake::{claim_key, touched_by_claim, waits_for_claims};
 use berth_api::pod::Volume;
+use berth_api::volumes::{shared_claims, uses_claim};
 use berth_api::{Pod, Str};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
@@ -20,7 +21,6 @@ use berth_framework::plugin::{
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
-use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -35,12 +35,8 @@ pub const REASON_ONE_POD: &str = "node(s) unavailable due to PersistentVolumeCla
 #[derive(Debug, Default)]
 pub struct VolumeRestrictions;
 
-struct PreFilterState {
-    /// The pod's claims that only one pod may use.
-    one_pod: FxHashSet<Str>,
-    /// How many of them are in use.
-    conflicts: i64,
-}
+/// The pod's claims that only one pod may use.
+struct OnePodClaims(Vec<Str>);
 
 fn is_disk(volume: &Volume) -> bool {
     volume.gce_persistent_disk.is_some()
@@ -89,46 +85,18 @@ fn disks_conflict(pod: &Pod, other: &Pod) -> bool {
 }
 
 /// The pod's claims that only one pod may use.
-fn one_pod_claims(cluster: &Cluster, pod: &Pod) -> Result<FxHashSet<Str>, String> {
-    let mut names = FxHashSet::default();
+///
+/// # Errors
+/// When a claim does not exist.
+fn one_pod_claims(cluster: &Cluster, pod: &Pod) -> Result<Vec<Str>, String> {
+    let mut names = Vec::new();
     for name in shared_claims(pod) {
-        let claim = look_up(cluster, pod, name)?;
-        if claim
-            .spec
-            .access_modes
-            .iter()
-            .any(|mode| mode == "ReadWriteOncePod")
-        {
-            names.insert(name.clone());
+        let mut modes = look_up(cluster, pod, name)?.spec.access_modes.iter();
+        if modes.any(|mode| mode == "ReadWriteOncePod") {
+            names.push(name.clone());
         }
     }
     Ok(names)
-}
-
-/// How many of the claims are used by some pod on a node.
-fn in_use(cluster: &Cluster, namespace: &Str, claims: &FxHashSet<Str>) -> i64 {
-    if claims.is_empty() {
-        return 0;
-    }
-    let mut used: FxHashSet<&Str> = FxHashSet::default();
-    for node in cluster.nodes.iter() {
-        let pods = node
-            .pods()
-            .iter()
-            .filter(|other| other.pod.namespace() == namespace);
-        for other in pods {
-            used.extend(shared_claims(&other.pod).filter(|name| claims.contains(*name)));
-        }
-    }
-    i64::try_from(used.len()).unwrap_or(i64::MAX)
-}
-
-impl PreFilterState {
-    fn change(&mut self, other: &Pod, sign: i64) {
-        // As upstream, the namespace of the other pod is not looked at.
-        let shared = shared_claims(other).filter(|name| self.one_pod.contains(*name));
-        self.conflicts += sign * i64::try_from(shared.count()).unwrap_or(0);
-    }
 }
 
 fn after_pod_delete(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
@@ -211,44 +179,19 @@ impl PreFilter for VolumeRestrictions {
             Ok(names) => names,
             Err(error) => return PreFilterResult::Reject(Status::unresolvable(error)),
         };
-        let conflicts = in_use(cx.cluster, pod.namespace(), &one_pod);
-        if conflicts == 0 && !pod.spec.volumes.iter().any(is_disk) {
+        let nodes = &cx.cluster.nodes;
+        let mut one = one_pod.iter();
+        let conflicts = one.any(|name| nodes.is_claim_used(pod.namespace(), name));
+        if !conflicts && !pod.spec.volumes.iter().any(is_disk) {
             return PreFilterResult::Skip;
         }
-        state.write(PreFilterState { one_pod, conflicts });
+        state.write(OnePodClaims(one_pod));
         PreFilterResult::AllNodes
-    }
-
-    fn add_pod(
-        &self,
-        _cx: &Context<'_>,
-        state: &mut CycleState,
-        _pod: &PodInfo,
-        other: &PodInfo,
-        _node: NodeView<'_>,
-    ) -> Status {
-        if let Some(kept) = state.read_mut::<PreFilterState>() {
-            kept.change(&other.pod, 1);
-        }
-        Status::success()
-    }
-
-    fn remove_pod(
-        &self,
-        _cx: &Context<'_>,
-        state: &mut CycleState,
-        _pod: &PodInfo,
-        other: &PodInfo,
-        _node: NodeView<'_>,
-    ) -> Status {
-        if let Some(kept) = state.read_mut::<PreFilterState>() {
-            kept.change(&other.pod, -1);
-        }
-        Status::success()
     }
 }
 
 impl Filter for VolumeRestrictions {
+    /// Pods that are supposed to come or go count as well: the table knows which claims are used.
     fn filter(
         &self,
         _cx: &Context<'_>,
@@ -256,17 +199,18 @@ impl Filter for VolumeRestrictions {
         pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        if node
-            .pods()
-            .iter()
-            .any(|other| disks_conflict(&pod.pod, &other.pod))
-        {
+        let pod = &pod.pod;
+        let mut others = node.pods().iter();
+        if others.any(|other| disks_conflict(pod, &other.pod)) {
             return Status::unschedulable(REASON_DISK);
         }
-        match state.read::<PreFilterState>() {
-            None => Status::error("VolumeRestrictions: Filter ran without PreFilter"),
-            Some(kept) if kept.conflicts > 0 => Status::unschedulable(REASON_ONE_POD),
-            Some(_) => Status::success(),
+        let Some(OnePodClaims(claims)) = state.read() else {
+            return Status::error("VolumeRestrictions: Filter ran without PreFilter");
+        };
+        let mut claims = claims.iter();
+        match claims.any(|name| node.is_claim_used(pod.namespace(), name)) {
+            true => Status::unschedulable(REASON_ONE_POD),
+            false => Status::success(),
         }
     }
 }
@@ -456,21 +400,18 @@ mod tests {
             assert_eq!(got, expected, "{name}");
         }
 
-        let world = base().bound("n1", "o", with_claim("c"));
-        let (waiting, other) = (
-            pod_info("p", with_claim("c")),
-            pod_info("o", with_claim("c")),
-        );
+        // A pod that is only supposed to leave.
+        let mut world = base().bound("n1", "o", with_claim("c"));
+        let waiting = pod_info("p", with_claim("c"));
         let mut state = CycleState::default();
-        let cx = world.context();
-        let node = world.cluster.nodes.node("n1").expect("it exists");
-        let _ = VolumeRestrictions.pre_filter(&cx, &mut state, &waiting);
-        let _ = VolumeRestrictions.remove_pod(&cx, &mut state, &waiting, &other, node);
+        let _ = VolumeRestrictions.pre_filter(&world.context(), &mut state, &waiting);
+        world.cluster.nodes.begin();
+        assert!(world.cluster.nodes.remove_pod("n1", "o").is_ok());
         assert_eq!(
             world.filter_with(&VolumeRestrictions, &state, &waiting),
             [None, None]
         );
-        let _ = VolumeRestrictions.add_pod(&cx, &mut state, &waiting, &other, node);
+        world.cluster.nodes.rollback();
         assert_eq!(
             Ok(world.filter_with(&VolumeRestrictions, &state, &waiting)),
             everywhere()

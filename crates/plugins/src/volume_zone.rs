@@ -5,8 +5,9 @@
 //! nodes without any zone or region label           → every node
 //! ```
 
-use crate::volumes::{class_not_found, look_up, shared_claims, volume_not_found};
+use crate::volumes::{class_not_found, look_up, volume_not_found};
 use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
+use berth_api::volumes::shared_claims;
 use berth_api::{Labels, PersistentVolume, PersistentVolumeClaim, Pod};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
 use berth_framework::keep::{Fragment, Keep, Kept};

@@ -4,7 +4,7 @@
 //! that a hint or a supplement would queue is missed (`wake_tests`).
 
 use crate::change::pods;
-use crate::volumes::claims;
+use berth_api::volumes::claims;
 use berth_api::{Labels, PersistentVolumeClaim, Pod, Str};
 use berth_framework::event::{Change, Hint, Touched, WaitKey, Waits};
 

@@ -17,13 +17,17 @@ pub enum TableChange {
     Came(Slot, Arc<PodInfo>),
     /// A pod has gone from a node, which need not be known.
     Went(Slot, Arc<PodInfo>),
+    /// The volumes that are attached to a node have changed, or how many it can have.
+    Storage(Slot),
 }
 
 impl TableChange {
     /// The place of the change.
     pub fn slot(&self) -> Slot {
         match self {
-            Self::Node(slot) | Self::Came(slot, _) | Self::Went(slot, _) => *slot,
+            Self::Node(slot) | Self::Came(slot, _) | Self::Went(slot, _) | Self::Storage(slot) => {
+                *slot
+            }
         }
     }
 }

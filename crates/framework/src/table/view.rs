@@ -2,6 +2,7 @@
 
 use super::{NodeTable, ResourceId, Row, Slot};
 use crate::pod_info::{HostPort, PodInfo};
+use berth_api::storage::CsiVolume;
 use berth_api::{Labels, Node, Str};
 use std::fmt;
 use std::sync::Arc;
@@ -142,6 +143,26 @@ impl<'a> NodeView<'a> {
             size: summary.size,
             nodes: summary.nodes,
         })
+    }
+
+    /// How many volumes the CSI driver can attach to the node; `None` for no limit.
+    pub fn volume_limit(&self, driver: &str) -> Option<i64> {
+        self.table.volumes.limit(self.name(), driver)
+    }
+
+    /// How many volumes of the CSI driver the pods of the node use or are attached to it, each counted once.
+    pub fn attached_volumes(&self, driver: &str) -> usize {
+        self.table.volumes.attached(self.slot, driver)
+    }
+
+    /// Whether a pod of the node uses the CSI volume.
+    pub fn uses_volume(&self, volume: &CsiVolume) -> bool {
+        self.table.volumes.uses(self.slot, volume)
+    }
+
+    /// Whether a pod of this or another node uses the claim.
+    pub fn is_claim_used(&self, namespace: &Str, name: &Str) -> bool {
+        self.table.is_claim_used(namespace, name)
     }
 
     /// The scalar resources that the node offers, a zero amount included.

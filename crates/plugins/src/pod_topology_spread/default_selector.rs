@@ -16,15 +16,8 @@ fn merge(labels: &Labels, more: &Labels) -> Labels {
 pub(super) fn default_selector(cluster: &Cluster, pod: &Pod) -> Selector {
     let namespace = pod.namespace();
     let mut labels = Labels::default();
-    for service in cluster.services.of_namespace(namespace) {
-        // A service without a selector serves no pods.
-        if let Some(selector) = &service.spec.selector
-            && selector
-                .iter()
-                .all(|(key, value)| pod.labels().get(key) == Some(value))
-        {
-            labels = merge(&labels, selector);
-        }
+    for selector in cluster.services.selectors_of(pod) {
+        labels = merge(&labels, selector);
     }
     let selector = Selector::from_labels(&labels);
     let Some(owner) = pod.metadata.controller() else {

@@ -13,8 +13,8 @@
 use super::claims::Claims;
 use super::find::{find, is_reachable};
 use super::{NAME, PreFilterState, VolumeBinding, writes as api};
-use crate::volumes;
 use berth_api::storage::SELECTED_NODE_ANNOTATION;
+use berth_api::volumes::claims;
 use berth_api::{Duration, Kind, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Str, Time};
 use berth_framework::call::ObjectName;
 use berth_framework::plugin::{PreBind, Reserve};
@@ -78,13 +78,8 @@ impl Choice {
         let mut writes = Vec::new();
         let mut bindings = Vec::new();
         for (claim, volume) in found.bindings {
-            let name = &volume.metadata.name;
-            let seen = cluster.persistent_volumes.get(name);
-            if !seen.is_some_and(|seen| is_same_volume(seen, &volume)) {
-                return Err(out_of_sync(name));
-            }
             writes.extend(api::give(&volume, &claim));
-            bindings.push((claim, name.clone()));
+            bindings.push((claim, volume.metadata.name.clone()));
         }
         for claim in &found.provisions {
             let meta = &claim.metadata;
@@ -235,14 +230,6 @@ fn out_of_sync(name: &str) -> Status {
     Status::error(format!("{name:?} is out of sync"))
 }
 
-/// Whether the volume is as it was when it was chosen, what is assumed of it included.
-fn is_same_volume(seen: &Arc<PersistentVolume>, chosen: &Arc<PersistentVolume>) -> bool {
-    Arc::ptr_eq(seen, chosen)
-        || (seen.metadata.uid == chosen.metadata.uid
-            && seen.metadata.resource_version == chosen.metadata.resource_version
-            && seen.spec.claim_ref == chosen.spec.claim_ref)
-}
-
 /// Whether the claim is as it was when a volume was chosen for it, what is assumed of it included.
 fn is_same_claim(seen: &Arc<PersistentVolumeClaim>, chosen: &Arc<PersistentVolumeClaim>) -> bool {
     let selected = |claim: &PersistentVolumeClaim| {
@@ -292,7 +279,7 @@ impl Reserve for VolumeBinding {
                     Err(status) => return failed(cx, "assume", status),
                 }
             }
-            None if volumes::claims(&pod.pod).next().is_some() => {
+            None if claims(&pod.pod).next().is_some() => {
                 return Step::Done(Status::error(format!(
                     "{NAME}: Reserve ran without PreFilter"
                 )));

@@ -1,9 +1,9 @@
 //! The claims of a pod, sorted by what is still to be done about them.
 
-use crate::volumes::{check_owner, claim_not_found, claims};
-use berth_api::{PersistentVolume, PersistentVolumeClaim, Pod};
+use crate::volumes::{check_owner, claim_not_found};
+use berth_api::volumes::claims;
+use berth_api::{PersistentVolumeClaim, Pod};
 use berth_framework::Cluster;
-use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// The claims of a pod.
@@ -15,8 +15,6 @@ pub(super) struct Claims {
     pub(super) delayed: Vec<Arc<PersistentVolumeClaim>>,
     /// Whether some are not bound that should be without the pod.
     pub(super) has_immediate: bool,
-    /// The volumes of the classes of the delayed claims, sorted by name.
-    pub(super) volumes: FxHashMap<String, Vec<Arc<PersistentVolume>>>,
 }
 
 /// Checks that every claim is there and can be used; tells whether there is one.
@@ -98,18 +96,6 @@ impl Claims {
         sorted
             .delayed
             .sort_by_key(|claim| claim.request().unwrap_or_default());
-        for claim in &sorted.delayed {
-            let class = claim.class();
-            if !sorted.volumes.contains_key(class) {
-                let all = cluster.persistent_volumes.values();
-                let mut of_class: Vec<_> = all
-                    .filter(|volume| volume.class() == class)
-                    .cloned()
-                    .collect();
-                of_class.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
-                sorted.volumes.insert(class.to_owned(), of_class);
-            }
-        }
         Ok(sorted)
     }
 }

@@ -76,8 +76,8 @@ fn is_suitable(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool
 /// # Errors
 /// When the claim's selector does not parse.
 fn matching_volume<'a>(
+    cluster: &'a Cluster,
     claim: &PersistentVolumeClaim,
-    volumes: &'a [Arc<PersistentVolume>],
     labels: &Labels,
     taken: &FxHashSet<Str>,
 ) -> Result<Option<&'a Arc<PersistentVolume>>, String> {
@@ -87,35 +87,29 @@ fn matching_volume<'a>(
             Selector::from_label_selector(Some(selector)).map_err(|error| error.to_string())?
         }
     };
+    let may_be_taken = |volume: &PersistentVolume| {
+        !taken.contains(&volume.metadata.name) && is_suitable(volume, claim)
+    };
     let has_modes = |volume: &PersistentVolume| {
         let mut modes = claim.spec.access_modes.iter();
         modes.all(|mode| volume.spec.access_modes.contains(mode))
     };
-    let mut smallest: Option<&Arc<PersistentVolume>> = None;
-    for volume in volumes {
-        let is_claimed = volume.spec.claim_ref.is_some();
-        let is_meant = is_for(volume, claim);
-        if taken.contains(&volume.metadata.name)
-            || (is_claimed && !is_meant)
-            || !is_suitable(volume, claim)
-        {
-            continue;
-        }
-        let reachable = is_reachable(volume, labels);
-        if is_meant {
-            return Ok(reachable.then_some(volume));
-        }
-        if volume.status.phase == "Available"
-            && selector.matches(&volume.metadata.labels)
-            && volume.class() == claim.class()
-            && reachable
-            && has_modes(volume)
-            && smallest.is_none_or(|best| volume.capacity() < best.capacity())
-        {
-            smallest = Some(volume);
-        }
+    let volumes = &cluster.persistent_volumes;
+    let class = claim.class();
+    let mut meant = volumes
+        .given_to(&claim.metadata)
+        .filter(|volume| volume.class() == class && is_for(volume, claim) && may_be_taken(volume));
+    if let Some(volume) = meant.next() {
+        return Ok(is_reachable(volume, labels).then_some(volume));
     }
-    Ok(smallest)
+    let mut free = volumes.free(class, claim.request().unwrap_or_default());
+    Ok(free.find(|volume| {
+        volume.status.phase == "Available"
+            && may_be_taken(volume)
+            && selector.matches(&volume.metadata.labels)
+            && is_reachable(volume, labels)
+            && has_modes(volume)
+    }))
 }
 
 /// Whether the class can make volumes for nodes with these labels.
@@ -237,11 +231,7 @@ pub(super) fn find(
     }
     let mut taken = FxHashSet::default();
     for claim in to_match {
-        let volumes = claims
-            .volumes
-            .get(claim.class())
-            .map_or(&[][..], Vec::as_slice);
-        match matching_volume(claim, volumes, labels, &taken)? {
+        match matching_volume(cluster, claim, labels, &taken)? {
             None => found.provisions.push(claim.clone()),
             Some(volume) => {
                 taken.insert(volume.metadata.name.clone());

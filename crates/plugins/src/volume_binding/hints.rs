@@ -1,6 +1,7 @@
 //! Which changes may help a pod that was turned down.
 
-use crate::volumes::{MIGRATED_PLUGINS_ANNOTATION, uses_claim};
+use crate::volumes::MIGRATED_PLUGINS_ANNOTATION;
+use berth_api::volumes::uses_claim;
 use berth_api::{Object, Pod};
 use berth_framework::event::{Change, Hint, Touched, WaitKey, Waits};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Judging the world once everything has come to rest.
 
 use super::Violation;
-use crate::rules::{GATED, Scene, forbids, is_kept_out, is_ours, kept_out};
+use crate::rules::{GATED, Scene, forbids, is_kept_out, is_ours, kept_out, lacks_claim};
 use crate::world::World;
 use berth_api::{Pod, Str};
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,8 +145,8 @@ fn check_place(
     statuses: &Statuses,
 ) -> Result<(), Violation> {
     for node in world.nodes().values() {
-        // A place that is kept free for a pod stays so while that one is on hold, when somebody else wants it so, and
-        // when it may not preempt: kube-scheduler takes back only what preemption has promised.
+        // A nomination stays while its pod is on hold or lacks a claim, when another scheduler wrote it, and when the pod may
+        // not preempt: kube-scheduler clears a nomination only when preemption finds no node.
         let kept_free_for = world.pods().values().filter(|other| {
             !other.is_assigned()
                 && other.uid() != pod.uid()
@@ -154,6 +154,7 @@ fn check_place(
                 && other.priority() >= pod.priority()
                 && (is_kept_out(other, world.others())
                     || other.spec.preemption_policy.as_deref() == Some("Never")
+                    || lacks_claim(world.others(), other)
                     || statuses.foreign.nominations.contains(other.uid()))
         });
         let announced = scene.with(kept_free_for.map(|other| (&**other, node.name().as_str())));

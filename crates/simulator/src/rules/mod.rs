@@ -10,6 +10,8 @@ mod room;
 mod tests;
 mod volumes;
 
+pub(crate) use volumes::lacks_claim;
+
 pub(crate) use ready::{GATED, NOT_READY, is_kept_out, is_ours, kept_out};
 
 use crate::world::Others;

@@ -45,6 +45,19 @@ pub(super) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
     unclear.then_some(Forbids::Unclear)
 }
 
+/// Whether a claim of the pod is not there, going, bound to a volume that is not there, or waits for a volume that it names:
+/// the pod is not even filtered then.
+pub(crate) fn lacks_claim(others: &Others, pod: &Pod) -> bool {
+    claims(pod).any(|name| {
+        others.claim(pod.namespace(), name).is_none_or(|claim| {
+            let volume = &claim.spec.volume_name;
+            claim.metadata.deletion_timestamp.is_some()
+                || (!volume.is_empty()
+                    && (!claim.is_fully_bound() || others.volume(volume).is_none()))
+        })
+    })
+}
+
 fn claims(pod: &Pod) -> impl Iterator<Item = &Str> {
     let volumes = pod.spec.volumes.iter();
     volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name))

@@ -450,7 +450,7 @@ impl Book {
         moved.clear();
         for change in cx.cluster.nodes.changes_since(seen).ok_or(Unkeepable)? {
             let (slot, pod, movement) = match change {
-                TableChange::Node(_) => continue,
+                TableChange::Node(_) | TableChange::Storage(_) => continue,
                 TableChange::Came(slot, pod) => (*slot, pod, Movement::Came),
                 TableChange::Went(slot, pod) => (*slot, pod, Movement::Went),
             };

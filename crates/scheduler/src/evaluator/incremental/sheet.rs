@@ -201,10 +201,14 @@ impl Sheet {
         for change in changes {
             match change {
                 TableChange::Node(slot) => scratch.note(*slot, Note::Node),
-                TableChange::Came(slot, _) | TableChange::Went(slot, _) if reads_pods => {
+                TableChange::Came(slot, _)
+                | TableChange::Went(slot, _)
+                | TableChange::Storage(slot)
+                    if reads_pods =>
+                {
                     scratch.note(*slot, Note::Row);
                 }
-                TableChange::Came(..) | TableChange::Went(..) => {}
+                TableChange::Came(..) | TableChange::Went(..) | TableChange::Storage(_) => {}
             }
         }
         if reads_pods {

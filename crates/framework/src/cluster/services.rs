@@ -1,0 +1,88 @@
+//! Services, and which of them select a pod.
+
+use super::Namespaced;
+use berth_api::{Labels, Pod, Service, Str};
+use rustc_hash::FxHashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A namespace and one label that pods of a service have.
+type Selected = (Str, Option<(Str, Str)>);
+
+/// Services. Reading is that of namespaced objects.
+#[derive(Debug, Default)]
+pub struct Services {
+    all: Namespaced<Service>,
+    /// By namespace and the first label of their selector; without a label those that select every pod.
+    by_label: FxHashMap<Selected, Vec<Arc<Service>>>,
+}
+
+impl Deref for Services {
+    type Target = Namespaced<Service>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+/// Where a service is filed. `None` for one without a selector, which selects no pods.
+fn place(service: &Service) -> Option<Selected> {
+    let selector = service.spec.selector.as_ref()?;
+    let label = selector.iter().next();
+    let label = label.map(|(key, value)| (key.clone(), value.clone()));
+    Some((service.metadata.namespace.clone(), label))
+}
+
+impl Services {
+    /// Sets a service. Returns the one before.
+    pub fn insert(
+        &mut self,
+        namespace: &Str,
+        name: &Str,
+        service: Arc<Service>,
+    ) -> Option<Arc<Service>> {
+        let before = self.remove(namespace, name);
+        if let Some(place) = place(&service) {
+            self.by_label
+                .entry(place)
+                .or_default()
+                .push(service.clone());
+        }
+        self.all.insert(namespace, name, service);
+        before
+    }
+
+    /// Removes a service.
+    pub fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+        let service = self.all.remove(namespace, name)?;
+        if let Some(place) = place(&service)
+            && let Some(filed) = self.by_label.get_mut(&place)
+        {
+            filed.retain(|known| known.metadata.name != service.metadata.name);
+            if filed.is_empty() {
+                self.by_label.remove(&place);
+            }
+        }
+        Some(service)
+    }
+
+    /// The selectors of the services that select the pod, in no particular order.
+    pub fn selectors_of(&self, pod: &Pod) -> impl Iterator<Item = &Labels> {
+        let labels = pod.labels();
+        let label = labels
+            .iter()
+            .map(|(key, value)| Some((key.clone(), value.clone())));
+        let places = label
+            .chain([None])
+            .map(|label| (pod.namespace().clone(), label));
+        let filed = places
+            .filter_map(|place| self.by_label.get(&place))
+            .flatten();
+        filed
+            .filter_map(|service| service.spec.selector.as_ref())
+            .filter(|selector| {
+                let mut selector = selector.iter();
+                selector.all(|(key, value)| labels.get_str(key) == Some(value))
+            })
+    }
+}

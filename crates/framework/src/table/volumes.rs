@@ -1,0 +1,256 @@
+//! The CSI volumes of each node: those that its pods use and those that are attached to it, with the limits of its
+//! drivers.
+//!
+//! A pod names claims; which volume is behind a claim is told by [`Cluster`](crate::Cluster), which knows the objects.
+//! Claims and attachments are counted under the name of their claim and node, so that nothing has to be looked up again
+//! when one of them changes.
+
+use super::Slot;
+use berth_api::storage::CsiVolume;
+use berth_api::volumes::PodClaim;
+use berth_api::{Pod, Str};
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// Namespace and name of a claim.
+pub(crate) type ClaimKey = (Str, Str);
+
+/// A CSI volume, quick to compare.
+#[derive(Debug, Clone)]
+struct Known {
+    hash: u64,
+    volume: Arc<CsiVolume>,
+}
+
+impl Known {
+    fn new(volume: CsiVolume) -> Self {
+        Self {
+            hash: FxBuildHasher.hash_one(&volume),
+            volume: Arc::new(volume),
+        }
+    }
+
+    fn is(&self, hash: u64, volume: &CsiVolume) -> bool {
+        self.hash == hash && *self.volume == *volume
+    }
+}
+
+impl PartialEq for Known {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other.hash, &other.volume)
+    }
+}
+
+/// A volume of a node.
+#[derive(Debug, Clone)]
+struct OnNode {
+    volume: Known,
+    /// How often pods of the node use it.
+    uses: u32,
+    /// How many attachments to the node it has.
+    attachments: u32,
+}
+
+/// A claim that exists, or that a pod on a node names.
+#[derive(Debug, Default)]
+struct Claim {
+    volume: Option<Known>,
+    /// How often the pods of each node use it.
+    users: SmallVec<[(Slot, u32); 1]>,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct NodeVolumes {
+    by_slot: Vec<Vec<OnNode>>,
+    claims: FxHashMap<ClaimKey, Claim>,
+    /// How often pods on nodes use a volume.
+    uses: FxHashMap<CsiVolume, u32>,
+    /// By the name of the node, known or not.
+    attachments: FxHashMap<Str, Vec<Known>>,
+    /// The drivers with a limit, by the name of the node, known or not.
+    limits: FxHashMap<Str, Vec<(Str, i64)>>,
+}
+
+impl NodeVolumes {
+    // --- changes -------------------------------------------------------------------------------------------
+
+    /// A slot is given to the node of this name.
+    pub(super) fn open_slot(&mut self, slot: Slot, node: &str) {
+        let attached = self.attachments.get(node).cloned().unwrap_or_default();
+        for volume in attached {
+            self.count(slot, &volume, (0, 1));
+        }
+    }
+
+    /// The slot has no node and no pods any more.
+    pub(super) fn close_slot(&mut self, slot: Slot) {
+        if let Some(volumes) = self.by_slot.get_mut(slot.index()) {
+            *volumes = Vec::new();
+        }
+    }
+
+    /// A pod comes to a node (`sign` is 1) or leaves it (-1).
+    pub(super) fn count_pod(&mut self, slot: Slot, pod: &Pod, sign: i32) {
+        for volume in &pod.spec.volumes {
+            if let Some(claim) = PodClaim::of(pod, volume) {
+                self.count_claim(slot, (pod.namespace().clone(), claim.name), sign);
+            } else if let Some(volume) = volume.migrated() {
+                self.count(slot, &Known::new(volume), (sign, 0));
+            }
+        }
+    }
+
+    fn count_claim(&mut self, slot: Slot, key: ClaimKey, sign: i32) {
+        let claim = self.claims.entry(key).or_default();
+        match claim.users.iter().position(|(at, _)| *at == slot) {
+            Some(at) => {
+                let users = &mut claim.users[at].1;
+                *users = users.saturating_add_signed(sign);
+                if *users == 0 {
+                    claim.users.swap_remove(at);
+                }
+            }
+            None if sign > 0 => claim.users.push((slot, 1)),
+            None => debug_assert!(false, "a pod that leaves was counted"),
+        }
+        if let Some(volume) = claim.volume.clone() {
+            self.count(slot, &volume, (sign, 0));
+        }
+    }
+
+    fn count(&mut self, slot: Slot, volume: &Known, (uses, attachments): (i32, i32)) {
+        if uses != 0 {
+            let name = CsiVolume::clone(&volume.volume);
+            let total = self.uses.entry(name).or_default();
+            *total = total.saturating_add_signed(uses);
+            if *total == 0 {
+                self.uses.remove(&*volume.volume);
+            }
+        }
+        if self.by_slot.len() <= slot.index() {
+            self.by_slot.resize_with(slot.index() + 1, Vec::new);
+        }
+        let volumes = &mut self.by_slot[slot.index()];
+        let at = volumes.iter().position(|known| known.volume == *volume);
+        let at = at.unwrap_or_else(|| {
+            volumes.push(OnNode {
+                volume: volume.clone(),
+                uses: 0,
+                attachments: 0,
+            });
+            volumes.len() - 1
+        });
+        let known = &mut volumes[at];
+        known.uses = known.uses.saturating_add_signed(uses);
+        known.attachments = known.attachments.saturating_add_signed(attachments);
+        if (known.uses, known.attachments) == (0, 0) {
+            volumes.swap_remove(at);
+        }
+    }
+
+    /// The volume behind a claim is this one now. Returns the nodes that are concerned.
+    pub(super) fn set_claim(&mut self, key: &ClaimKey, volume: Option<CsiVolume>) -> Vec<Slot> {
+        let volume = volume.map(Known::new);
+        let claim = match self.claims.get_mut(key) {
+            Some(claim) => claim,
+            None if volume.is_none() => return Vec::new(),
+            None => self.claims.entry(key.clone()).or_default(),
+        };
+        if claim.volume == volume {
+            return Vec::new();
+        }
+        let before = std::mem::replace(&mut claim.volume, volume.clone());
+        let users = claim.users.clone();
+        if volume.is_none() && users.is_empty() {
+            self.claims.remove(key);
+        }
+        for (slot, uses) in &users {
+            let uses = i32::try_from(*uses).unwrap_or(i32::MAX);
+            if let Some(before) = &before {
+                self.count(*slot, before, (-uses, 0));
+            }
+            if let Some(volume) = &volume {
+                self.count(*slot, volume, (uses, 0));
+            }
+        }
+        users.into_iter().map(|(slot, _)| slot).collect()
+    }
+
+    /// The attachments of a node are these now; `slot` is the node's, if it has one. Returns whether that is a change.
+    pub(super) fn set_attachments(
+        &mut self,
+        node: &Str,
+        slot: Option<Slot>,
+        volumes: Vec<CsiVolume>,
+    ) -> bool {
+        let volumes: Vec<Known> = volumes.into_iter().map(Known::new).collect();
+        let before = match volumes.is_empty() {
+            true => self.attachments.remove(node),
+            false => self.attachments.insert(node.clone(), volumes.clone()),
+        };
+        let before = before.unwrap_or_default();
+        if before == volumes {
+            return false;
+        }
+        if let Some(slot) = slot {
+            for volume in &before {
+                self.count(slot, volume, (0, -1));
+            }
+            for volume in &volumes {
+                self.count(slot, volume, (0, 1));
+            }
+        }
+        true
+    }
+
+    /// The limits of a node are these now. Returns whether that is a change.
+    pub(super) fn set_limits(&mut self, node: &Str, limits: Vec<(Str, i64)>) -> bool {
+        let before = match limits.is_empty() {
+            true => self.limits.remove(node),
+            false => self.limits.insert(node.clone(), limits.clone()),
+        };
+        before.unwrap_or_default() != limits
+    }
+
+    // --- questions -----------------------------------------------------------------------------------------
+
+    fn on_node(&self, slot: Slot) -> &[OnNode] {
+        self.by_slot.get(slot.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// See [`NodeView::volume_limit`](super::NodeView::volume_limit).
+    pub(super) fn limit(&self, node: &str, driver: &str) -> Option<i64> {
+        let limits = self.limits.get(node)?;
+        let found = limits.iter().find(|(name, _)| name == driver);
+        found.map(|(_, limit)| *limit)
+    }
+
+    /// See [`NodeView::attached_volumes`](super::NodeView::attached_volumes).
+    pub(super) fn attached(&self, slot: Slot, driver: &str) -> usize {
+        let volumes = self.on_node(slot).iter();
+        let of_driver = volumes.filter(|known| known.volume.volume.driver == *driver);
+        of_driver.count()
+    }
+
+    /// See [`NodeView::uses_volume`](super::NodeView::uses_volume).
+    pub(super) fn uses(&self, slot: Slot, volume: &CsiVolume) -> bool {
+        let hash = FxBuildHasher.hash_one(volume);
+        let mut volumes = self.on_node(slot).iter();
+        volumes.any(|known| known.uses > 0 && known.volume.is(hash, volume))
+    }
+
+    /// Whether some pod on a node uses the volume.
+    pub(super) fn is_used(&self, volume: &CsiVolume) -> bool {
+        self.uses.contains_key(volume)
+    }
+
+    /// The nodes, known or not, with pods that use the claim.
+    pub(super) fn users(&self, key: &ClaimKey) -> impl Iterator<Item = Slot> {
+        let claim = self.claims.get(key);
+        let users = claim.map_or(&[][..], |claim| &claim.users);
+        users.iter().map(|(slot, _)| *slot)
+    }
+}
