@@ -20,6 +20,7 @@ mod filter;
 #[cfg(test)]
 mod hint_tests;
 mod hints;
+mod incoming;
 mod keys;
 mod ledger;
 mod score;

@@ -20,6 +20,7 @@ mod hints;
 mod keys;
 mod ledger;
 mod score;
+mod tally;
 
 pub use args::PodTopologySpreadArgs;
 

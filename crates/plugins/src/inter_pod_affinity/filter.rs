@@ -2,96 +2,90 @@
 
 use super::InterPodAffinity;
 use super::counts::Counts;
-use super::terms::{Meant, Required, count_unwelcome, verdict};
-use berth_api::{Labels, Pod};
+use super::incoming::{Effect, Incoming};
+use super::terms::verdict;
+use berth_api::{Labels, Str};
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
 use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Status};
+
+/// What is counted per domain.
+#[derive(Debug, Default)]
+struct Counted {
+    /// The terms of other pods that do not want this one there.
+    existing_anti_affinity: Counts,
+    /// The pods that match all affinity terms, once per term.
+    affinity: Counts,
+    /// The pods that match an anti-affinity term, once per term.
+    anti_affinity: Counts,
+}
+
+impl Counted {
+    fn add(&mut self, key: &Str, effect: Effect, labels: &Labels, amount: i64) {
+        match effect {
+            Effect::ExistingAntiAffinity => self.existing_anti_affinity.add(key, labels, amount),
+            Effect::Affinity => self.affinity.add(key, labels, amount),
+            Effect::AntiAffinity => self.anti_affinity.add(key, labels, amount),
+            Effect::Points(_) => {}
+        }
+    }
+}
 
 /// What is kept about one pod.
 #[derive(Debug)]
 struct PreFilterState {
-    required: Required,
-    /// The labels of the pod's namespace.
-    namespace: Labels,
-    /// Per domain, the terms of other pods that do not want this one there.
-    existing_anti_affinity: Counts,
-    /// Per domain, the pods that match all affinity terms, once per term.
-    affinity: Counts,
-    /// Per domain, the pods that match an anti-affinity term, once per term.
-    anti_affinity: Counts,
+    incoming: Incoming,
+    counted: Counted,
 }
 
 impl PreFilterState {
     fn new(cluster: &Cluster, pod: &PodInfo) -> Self {
-        Self {
-            required: Required::new(pod.affinity.as_deref(), cluster),
-            namespace: cluster.namespace_labels(pod.pod.namespace()),
-            existing_anti_affinity: Counts::default(),
-            affinity: Counts::default(),
-            anti_affinity: Counts::default(),
-        }
-    }
-
-    fn count_all(&mut self, cluster: &Cluster, pod: &Pod) {
-        let has_terms = !self.required.is_empty();
-        if !has_terms && cluster.nodes.pods_with_required_anti_affinity() == 0 {
-            return;
-        }
-        for node in cluster.nodes.iter() {
-            for other in node.pods_with_required_anti_affinity() {
-                self.count_existing(pod, other, node.labels(), 1);
-            }
-            if has_terms {
-                for other in node.pods() {
-                    self.count_own(&other.pod, node.labels(), 1);
+        let nodes = &cluster.nodes;
+        let mut state = Self {
+            incoming: Incoming::for_filter(cluster, pod),
+            counted: Counted::default(),
+        };
+        let counted = &mut state.counted;
+        state.incoming.all_effects(nodes, |key, effect, crowd| {
+            for (slot, pods) in crowd {
+                if let Some(node) = nodes.get(*slot) {
+                    counted.add(key, effect, node.labels(), i64::from(*pods));
                 }
             }
-        }
+        });
+        state
     }
 
-    fn count_existing(&mut self, pod: &Pod, other: &PodInfo, labels: &Labels, amount: i64) {
-        let counts = &mut self.existing_anti_affinity;
-        count_unwelcome(pod, &self.namespace, other, |key| {
-            counts.add(key, labels, amount);
+    fn change(&mut self, other: &PodInfo, labels: &Labels, amount: i64) {
+        let counted = &mut self.counted;
+        self.incoming.effects(other, |key, effect| {
+            counted.add(key, effect, labels, amount);
         });
     }
 
-    fn count_own(&mut self, other: &Pod, labels: &Labels, amount: i64) {
-        let (affinity, anti_affinity) = (&mut self.affinity, &mut self.anti_affinity);
-        self.required.count(other, |key, meant| match meant {
-            Meant::Affinity => affinity.add(key, labels, amount),
-            Meant::AntiAffinity => anti_affinity.add(key, labels, amount),
-        });
-    }
-
-    fn change(&mut self, pod: &Pod, other: &PodInfo, labels: &Labels, amount: i64) {
-        self.count_existing(pod, other, labels, amount);
-        self.count_own(&other.pod, labels, amount);
-    }
-
-    fn satisfies_affinity(&self, pod: &Pod, labels: &Labels) -> bool {
+    fn satisfies_affinity(&self, labels: &Labels) -> bool {
         let mut all_there = true;
-        for term in &self.required.affinity {
+        for term in &self.incoming.required.affinity {
             let Some(value) = labels.get(term.topology_key()) else {
                 return false;
             };
-            all_there &= self.affinity.get(term.topology_key(), value) > 0;
+            all_there &= self.counted.affinity.get(term.topology_key(), value) > 0;
         }
         // The first pod of a series.
-        all_there || (self.affinity.is_empty() && self.required.affinity_means(pod))
+        all_there || (self.counted.affinity.is_empty() && self.incoming.is_meant_by_itself)
     }
 
     fn satisfies_anti_affinity(&self, labels: &Labels) -> bool {
-        self.required.anti_affinity.iter().all(|term| {
+        self.incoming.required.anti_affinity.iter().all(|term| {
             let value = labels.get(term.topology_key());
-            value.is_none_or(|value| self.anti_affinity.get(term.topology_key(), value) <= 0)
+            value
+                .is_none_or(|value| self.counted.anti_affinity.get(term.topology_key(), value) <= 0)
         })
     }
 
-    fn check(&self, pod: &Pod, labels: &Labels) -> Status {
-        let mut unwelcome = self.existing_anti_affinity.of_node(labels);
+    fn check(&self, labels: &Labels) -> Status {
+        let mut unwelcome = self.counted.existing_anti_affinity.of_node(labels);
         verdict(
-            self.satisfies_affinity(pod, labels),
+            self.satisfies_affinity(labels),
             || self.satisfies_anti_affinity(labels),
             || !unwelcome.any(|count| count > 0),
         )
@@ -109,9 +103,8 @@ impl PreFilter for InterPodAffinity {
         if let Some(error) = error {
             return PreFilterResult::Reject(Status::unresolvable(format!("parsing pod: {error}")));
         }
-        let mut kept = PreFilterState::new(cx.cluster, pod);
-        kept.count_all(cx.cluster, &pod.pod);
-        if kept.existing_anti_affinity.is_empty() && kept.required.is_empty() {
+        let kept = PreFilterState::new(cx.cluster, pod);
+        if kept.counted.existing_anti_affinity.is_empty() && kept.incoming.required.is_empty() {
             return PreFilterResult::Skip;
         }
         state.write(kept);
@@ -122,12 +115,12 @@ impl PreFilter for InterPodAffinity {
         &self,
         _cx: &Context<'_>,
         state: &mut CycleState,
-        pod: &PodInfo,
+        _pod: &PodInfo,
         other: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
         if let Some(kept) = state.read_mut::<PreFilterState>() {
-            kept.change(&pod.pod, other, node.labels(), 1);
+            kept.change(other, node.labels(), 1);
         }
         Status::success()
     }
@@ -136,12 +129,12 @@ impl PreFilter for InterPodAffinity {
         &self,
         _cx: &Context<'_>,
         state: &mut CycleState,
-        pod: &PodInfo,
+        _pod: &PodInfo,
         other: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
         if let Some(kept) = state.read_mut::<PreFilterState>() {
-            kept.change(&pod.pod, other, node.labels(), -1);
+            kept.change(other, node.labels(), -1);
         }
         Status::success()
     }
@@ -152,11 +145,11 @@ impl Filter for InterPodAffinity {
         &self,
         _cx: &Context<'_>,
         state: &CycleState,
-        pod: &PodInfo,
+        _pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
         match state.read::<PreFilterState>() {
-            Some(kept) => kept.check(&pod.pod, node.labels()),
+            Some(kept) => kept.check(node.labels()),
             None => Status::error("InterPodAffinity: Filter ran without PreFilter"),
         }
     }

@@ -10,11 +10,11 @@
 //! into two numbers of the class, and the few nodes of a domain get another class when they change.
 
 mod book;
-mod incoming;
 #[cfg(test)]
 mod tests;
 
 use super::InterPodAffinity;
+use super::incoming::{self, Incoming};
 use super::score::Range;
 use super::terms::verdict;
 use berth_api::Str;
@@ -22,7 +22,6 @@ use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledge
 use berth_framework::plugin::Context;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use book::{Book, Sums};
-use incoming::Incoming;
 use std::sync::Arc;
 
 /// The node lacks the topology key of a required affinity term.

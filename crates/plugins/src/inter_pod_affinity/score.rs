@@ -1,6 +1,7 @@
 //! Points for domains with pods that are wanted near, and against those with pods that are not.
 
 use super::counts::Counts;
+use super::incoming::{Effect, Incoming};
 use super::terms::{Look, Term};
 use super::{InterPodAffinity, InterPodAffinityArgs};
 use berth_api::{Labels, Pod, Str};
@@ -17,7 +18,7 @@ struct Preference {
 }
 
 /// What the new pod prefers, and how much the preferences of others count for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Preferences {
     own: Vec<Preference>,
     others_count: bool,
@@ -162,24 +163,25 @@ impl PreScore for InterPodAffinity {
         if let Some(error) = terms.and_then(|terms| terms.error.as_ref()) {
             return Status::error(format!("parsing pod: {error}"));
         }
-        let preferences = Preferences::new(&self.args, terms, cx.cluster);
-        let others_count = preferences.others_count && cx.cluster.nodes.pods_with_affinity() > 0;
+        let nodes = &cx.cluster.nodes;
+        let incoming = Incoming::for_score(&self.args, cx.cluster, pod);
+        let preferences = &incoming.preferences;
+        let others_count = preferences.others_count && nodes.pods_with_affinity() > 0;
         if preferences.is_empty() && !others_count {
             return Status::skip();
         }
-        let namespace = cx.cluster.namespace_labels(pod.pod.namespace());
         let mut points = Counts::default();
-        for node in cx.cluster.nodes.iter() {
-            let mut add = |key: &Str, amount| points.add_points(key, node.labels(), amount);
-            if !preferences.is_empty() {
-                for other in node.pods() {
-                    preferences.count_own(&other.pod, &mut add);
+        incoming.all_effects(nodes, |key, effect, crowd| {
+            let Effect::Points(of_each) = effect else {
+                return;
+            };
+            for (slot, pods) in crowd {
+                if let Some(node) = nodes.get(*slot) {
+                    let sum = of_each.saturating_mul(i64::from(*pods));
+                    points.add_points(key, node.labels(), sum);
                 }
             }
-            for other in node.pods_with_affinity() {
-                preferences.count_others(&pod.pod, &namespace, other, &mut add);
-            }
-        }
+        });
         if points.is_empty() {
             return Status::skip();
         }

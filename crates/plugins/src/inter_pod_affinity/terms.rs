@@ -93,7 +93,7 @@ pub(super) enum Meant {
 }
 
 /// What the new pod requires.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Required {
     pub(super) affinity: Vec<Term>,
     pub(super) anti_affinity: Vec<Term>,

@@ -7,7 +7,7 @@ use berth_api::pod::TopologySpreadConstraint;
 use berth_api::selector::{Operator, Requirement};
 use berth_api::taint::first_untolerated;
 use berth_api::{Labels, Node, Pod, Selector, Str, TaintEffect};
-use berth_framework::{Cluster, Feature, FeatureGates, NodeView};
+use berth_framework::{Cluster, Feature, FeatureGates};
 
 /// Keep the pod off where the constraint does not hold.
 pub(super) const DO_NOT_SCHEDULE: &str = "DoNotSchedule";
@@ -63,18 +63,6 @@ impl Constraint {
                 .as_ref()
                 .is_some_and(|p| p == "Honor"),
         })
-    }
-
-    /// How many pods of the namespace on the node count. A selector of everything counts none, as upstream.
-    pub(super) fn count(&self, node: NodeView<'_>, namespace: &Str) -> i64 {
-        if self.selector.is_empty() {
-            return 0;
-        }
-        let counted = node.pods().iter().filter(|other| {
-            let other = &other.pod;
-            is_countable(other, namespace) && self.selector.matches(other.labels())
-        });
-        i64::try_from(counted.count()).unwrap_or(i64::MAX)
     }
 
     /// Whether the constraint holds in a domain of `there` pods once the pod has come, which counts for `own` itself.

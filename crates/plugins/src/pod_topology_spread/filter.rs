@@ -1,6 +1,7 @@
 //! `DoNotSchedule`: pods per domain, counted once and kept while pods are supposed to come and go.
 
 use super::constraints::{Constraint, DO_NOT_SCHEDULE, Inclusion, has_all_keys};
+use super::tally::Tally;
 use super::{PodTopologySpread, REASON_NO_DOMAIN, REASON_SKEW};
 use berth_api::{Pod, Str};
 use berth_framework::plugin::{Context, Filter, PreFilter, PreFilterResult};
@@ -82,17 +83,21 @@ impl PreFilter for PodTopologySpread {
             return PreFilterResult::Skip;
         }
         let inclusion = Inclusion::of(pod, cx.features);
+        let nodes = &cx.cluster.nodes;
+        let tally =
+            |constraint: &Constraint| Tally::open(&constraint.selector, pod.namespace(), nodes).0;
+        let tallies: Vec<Tally> = constraints.iter().map(tally).collect();
         let mut domains = vec![FxHashMap::<Str, i64>::default(); constraints.len()];
-        for node in cx.cluster.nodes.iter() {
+        for node in nodes.iter() {
             if !has_all_keys(&constraints, node.labels()) {
                 continue;
             }
-            for (constraint, domains) in constraints.iter().zip(&mut domains) {
+            let counted = constraints.iter().zip(&tallies);
+            for ((constraint, tally), domains) in counted.zip(&mut domains) {
                 if inclusion.includes(constraint, pod, node.node())
                     && let Some(value) = node.labels().get_str(&constraint.topology_key)
                 {
-                    *domains.entry(value.clone()).or_default() +=
-                        constraint.count(node, pod.namespace());
+                    *domains.entry(value.clone()).or_default() += tally.count(node.slot());
                 }
             }
         }

@@ -18,10 +18,11 @@ use super::constraints::{
     Constraint, DO_NOT_SCHEDULE, Inclusion, SCHEDULE_ANYWAY, has_all_keys, is_countable,
 };
 use super::score::{normalized, weight};
-use berth_api::{Labels, Pod, Selector};
+use super::tally::{Tallies, Tally};
+use berth_api::Pod;
 use berth_framework::keep::{Class, Domains, FeasibleClass, Fragment, Kept, Ledger, Movement};
 use berth_framework::plugin::Context;
-use berth_framework::table::{Mark, Topology};
+use berth_framework::table::Topology;
 use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use hard::Hard;
 use places::{Entry, Number, Place, Places};
@@ -33,53 +34,6 @@ use std::sync::Arc;
 const MISSING: i64 = -1;
 /// The class, for every soft constraint, of nodes without all of the labels where those do not score.
 const IGNORED: i64 = i64::MIN;
-
-/// The pods that a selector matches, by slot. Constraints with equal selectors share one.
-#[derive(Debug)]
-struct Tally {
-    selector: Selector,
-    counts: Vec<u32>,
-}
-
-impl Tally {
-    /// Counts the pods of a namespace, on nodes that there are. Beside the tally, tells where any were.
-    fn open(selector: &Selector, namespace: &str, nodes: &NodeTable) -> (Self, Vec<Slot>) {
-        let mut tally = Self {
-            selector: selector.clone(),
-            counts: vec![0; nodes.slots()],
-        };
-        let mut somewhere = Vec::new();
-        let is_node = nodes.is_node();
-        for alike in nodes
-            .census()
-            .alike(&[Mark::required(Some(namespace), selector)])
-        {
-            let is_countable = !alike.is_terminating && alike.namespace == namespace;
-            if !is_countable || !tally.matches(alike.labels) {
-                continue;
-            }
-            for (slot, pods) in alike.crowd {
-                if is_node[slot.index()] {
-                    let count = &mut tally.counts[slot.index()];
-                    if *count == 0 {
-                        somewhere.push(*slot);
-                    }
-                    *count += pods;
-                }
-            }
-        }
-        (tally, somewhere)
-    }
-
-    /// A selector of everything counts none, as upstream.
-    fn matches(&self, labels: &Labels) -> bool {
-        !self.selector.is_empty() && self.selector.matches(labels)
-    }
-
-    fn count(&self, slot: Slot) -> i64 {
-        self.counts.get(slot.index()).map_or(0, |n| i64::from(*n))
-    }
-}
 
 /// What is known of the node of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,31 +56,6 @@ struct SpreadLedger {
     hard: Vec<Hard>,
     soft: Vec<Soft>,
     presence: Vec<Presence>,
-}
-
-/// Tallies while they are opened, each with the slots where it has counted any.
-struct Tallies<'a> {
-    opened: SmallVec<[(Tally, Vec<Slot>); 1]>,
-    namespace: &'a str,
-    nodes: &'a NodeTable,
-}
-
-impl Tallies<'_> {
-    /// The place of the tally with a selector, opened if need be.
-    fn of(&mut self, selector: &Selector) -> usize {
-        let mut known = self.opened.iter();
-        let known = known.position(|(tally, _)| tally.selector == *selector);
-        known.unwrap_or_else(|| {
-            let tally = Tally::open(selector, self.namespace, self.nodes);
-            self.opened.push(tally);
-            self.opened.len() - 1
-        })
-    }
-
-    fn counts(&self, tally: usize) -> impl Iterator<Item = (Slot, i64)> {
-        let (tally, somewhere) = &self.opened[tally];
-        somewhere.iter().map(|slot| (*slot, tally.count(*slot)))
-    }
 }
 
 fn topologies(constraints: &[Constraint], nodes: &NodeTable) -> SmallVec<[Arc<Topology>; 2]> {

@@ -5,6 +5,7 @@
 
 use super::PodTopologySpread;
 use super::constraints::{Constraint, HOSTNAME, Inclusion, SCHEDULE_ANYWAY, has_all_keys};
+use super::tally::Tally;
 use berth_api::{Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
 use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
@@ -34,6 +35,7 @@ impl PodTopologySpread {
 /// A constraint with what it counts.
 struct Weighed {
     constraint: Constraint,
+    tally: Tally,
     /// The pods of each domain that a feasible node is in; not of hosts, which are counted one by one.
     domains: FxHashMap<Str, i64>,
     weight: f64,
@@ -57,6 +59,7 @@ impl PreScoreState {
     fn new(
         cx: &Context<'_>,
         constraints: Vec<Constraint>,
+        namespace: &str,
         feasible: &[Slot],
         all_keys: bool,
     ) -> Self {
@@ -84,6 +87,7 @@ impl PreScoreState {
             .into_iter()
             .zip(domains)
             .map(|(constraint, domains)| {
+                let (tally, _) = Tally::open(&constraint.selector, namespace, &cx.cluster.nodes);
                 let size = if constraint.topology_key == HOSTNAME {
                     hosts
                 } else {
@@ -91,6 +95,7 @@ impl PreScoreState {
                 };
                 Weighed {
                     constraint,
+                    tally,
                     domains,
                     weight: weight(size),
                 }
@@ -115,13 +120,13 @@ impl PreScoreState {
                 if let Some(count) = weighed.domains.get_mut(value)
                     && inclusion.includes(constraint, pod, node.node())
                 {
-                    *count += constraint.count(node, pod.namespace());
+                    *count += weighed.tally.count(node.slot());
                 }
             }
         }
     }
 
-    fn score(&self, pod: &PodInfo, node: NodeView<'_>) -> i64 {
+    fn score(&self, node: NodeView<'_>) -> i64 {
         if self.ignored.contains(&node.slot()) {
             return 0;
         }
@@ -132,7 +137,7 @@ impl PreScoreState {
                 continue;
             };
             let count = if weighed.is_per_host() {
-                constraint.count(node, pod.pod.namespace())
+                weighed.tally.count(node.slot())
             } else {
                 weighed.domains.get(value).copied().unwrap_or(0)
             };
@@ -164,7 +169,7 @@ impl PreScore for PodTopologySpread {
             }
         };
         let all_keys = self.wants_all_keys(&pod.pod);
-        let mut kept = PreScoreState::new(cx, constraints, nodes, all_keys);
+        let mut kept = PreScoreState::new(cx, constraints, pod.pod.namespace(), nodes, all_keys);
         kept.count(cx, pod, all_keys);
         state.write(kept);
         Status::success()
@@ -176,11 +181,11 @@ impl Score for PodTopologySpread {
         &self,
         _cx: &Context<'_>,
         state: &CycleState,
-        pod: &PodInfo,
+        _pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Result<i64, Status> {
         match state.read::<PreScoreState>() {
-            Some(kept) => Ok(kept.score(pod, node)),
+            Some(kept) => Ok(kept.score(node)),
             None => Err(Status::error(
                 "PodTopologySpread: Score ran without PreScore",
             )),

@@ -1,6 +1,6 @@
 //! What stands in the domains of one topology key.
 
-use super::incoming::Effect;
+use crate::inter_pod_affinity::incoming::Effect;
 use berth_api::Str;
 use berth_framework::table::{Crowd, Topology};
 use berth_framework::{NodeTable, Slot};

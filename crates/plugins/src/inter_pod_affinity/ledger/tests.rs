@@ -379,7 +379,7 @@ impl Follower {
         let mut changed = Vec::new();
         for change in log {
             let (slot, pod, movement) = match change {
-                TableChange::Node(_) => continue,
+                TableChange::Node(_) | TableChange::Storage(_) => continue,
                 TableChange::Came(slot, pod) => (*slot, pod, Movement::Came),
                 TableChange::Went(slot, pod) => (*slot, pod, Movement::Went),
             };
@@ -544,13 +544,13 @@ fn pods_that_do_not_concern_a_ledger_change_nothing() {
         unconcerned += 1;
         let slots: Vec<Slot> = scene.cluster.nodes.iter().map(|view| view.slot()).collect();
         for slot in slots {
-            scene.cluster.nodes.begin();
             scene.cluster.nodes.add_pod_at(slot, coming.clone());
             let cx = context(&scene.cluster, &features);
             for (pod, before) in same.iter().zip(&before) {
                 assert_eq!(plain(&plugin, &cx, pod, seed), *before, "seed {seed}");
             }
-            scene.cluster.nodes.rollback();
+            let nodes = &mut scene.cluster.nodes;
+            assert!(nodes.remove_pod_at(slot, coming.pod.uid()).is_some());
         }
     }
     assert!(

@@ -470,7 +470,7 @@ impl Books {
                 }
                 TableChange::Came(_, pod) => (pod, Movement::Came),
                 TableChange::Went(_, pod) => (pod, Movement::Went),
-                TableChange::Node(_) => continue,
+                TableChange::Node(_) | TableChange::Storage(_) => continue,
             };
             let before = changed.len();
             let concerned = self.ledger.concerns(cx, pod);

@@ -1,10 +1,8 @@
-//! The pods that a ledger is for: what they have in common, and what other pods are to them.
+//! The incoming pod, or all pods with one fragment: what they have in common, and what other pods are to them.
 
-use crate::inter_pod_affinity::InterPodAffinityArgs;
-use crate::inter_pod_affinity::score::Preferences;
-use crate::inter_pod_affinity::terms::{
-    Look, Meant, Required, count_unwelcome, required_anti_affinity,
-};
+use super::InterPodAffinityArgs;
+use super::score::Preferences;
+use super::terms::{Look, Meant, Required, count_unwelcome, required_anti_affinity};
 use berth_api::{Labels, Pod, Selector, Str};
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::pod_info::{AffinityTerm, AffinityTerms, Computed};
@@ -76,11 +74,13 @@ pub(super) fn write(cluster: &Cluster, pod: &PodInfo, fragment: &mut Fragment) -
 #[derive(Debug)]
 pub(super) struct Incoming {
     /// One of them.
-    pod: Arc<PodInfo>,
+    pod: PodInfo,
     /// The labels of its namespace.
     namespace: Labels,
-    required: Required,
-    preferences: Preferences,
+    pub(super) required: Required,
+    pub(super) preferences: Preferences,
+    /// Whether required anti-affinity of other pods counts.
+    counts_unwelcome: bool,
     /// Whether the pod's required affinity terms mean the pod itself.
     pub(super) is_meant_by_itself: bool,
     /// The labels of the pod that are the same for all of them; `None` when not even the namespace is.
@@ -88,17 +88,46 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(args: &InterPodAffinityArgs, cluster: &Cluster, pod: &Arc<PodInfo>) -> Self {
-        let terms = pod.affinity.as_deref();
-        let may_be_meant = cluster.nodes.pods_with_affinity() > 0;
-        let required = Required::new(terms, cluster);
+    /// With neither what is required nor what is preferred.
+    fn bare(cluster: &Cluster, pod: &PodInfo) -> Self {
         Self {
             namespace: cluster.namespace_labels(pod.pod.namespace()),
+            required: Required::default(),
+            preferences: Preferences::default(),
+            counts_unwelcome: false,
+            is_meant_by_itself: false,
+            common_labels: None,
+            pod: pod.clone(),
+        }
+    }
+
+    /// With what is required alone.
+    pub(super) fn for_filter(cluster: &Cluster, pod: &PodInfo) -> Self {
+        let required = Required::new(pod.affinity.as_deref(), cluster);
+        Self {
             is_meant_by_itself: required.affinity_means(&pod.pod),
             required,
-            preferences: Preferences::new(args, terms, cluster),
-            common_labels: may_be_meant.then(|| cluster.nodes.affinity_labels().cloned().collect()),
-            pod: pod.clone(),
+            counts_unwelcome: true,
+            ..Self::bare(cluster, pod)
+        }
+    }
+
+    /// With what is preferred alone.
+    pub(super) fn for_score(args: &InterPodAffinityArgs, cluster: &Cluster, pod: &PodInfo) -> Self {
+        Self {
+            preferences: Preferences::new(args, pod.affinity.as_deref(), cluster),
+            ..Self::bare(cluster, pod)
+        }
+    }
+
+    /// With everything, for all pods with the fragment of `pod`.
+    pub(super) fn new(args: &InterPodAffinityArgs, cluster: &Cluster, pod: &PodInfo) -> Self {
+        let may_be_meant = cluster.nodes.pods_with_affinity() > 0;
+        let labels = || cluster.nodes.affinity_labels().cloned().collect();
+        Self {
+            preferences: Preferences::new(args, pod.affinity.as_deref(), cluster),
+            common_labels: may_be_meant.then(labels),
+            ..Self::for_filter(cluster, pod)
         }
     }
 
@@ -160,9 +189,11 @@ impl Incoming {
     /// What another pod counts for by its own terms.
     fn effects_by_terms(&self, other: &Computed, each: &mut impl FnMut(&Str, Effect)) {
         let (pod, namespace) = (&self.pod.pod, &self.namespace);
-        count_unwelcome(pod, namespace, other, |key| {
-            each(key, Effect::ExistingAntiAffinity);
-        });
+        if self.counts_unwelcome {
+            count_unwelcome(pod, namespace, other, |key| {
+                each(key, Effect::ExistingAntiAffinity);
+            });
+        }
         self.preferences
             .count_others(pod, namespace, other, |key, points| {
                 each(key, Effect::Points(points));

@@ -1,0 +1,82 @@
+//! How many pods on each node a selector matches: found by the kinds of pods that there are, not by walking the pods.
+
+use berth_api::{Labels, Selector};
+use berth_framework::table::Mark;
+use berth_framework::{NodeTable, Slot};
+use smallvec::SmallVec;
+
+/// The pods that a selector matches, by slot. Constraints with equal selectors share one.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) selector: Selector,
+    pub(super) counts: Vec<u32>,
+}
+
+impl Tally {
+    /// Counts the pods of a namespace, on nodes that there are. Beside the tally, tells where any were.
+    pub(super) fn open(
+        selector: &Selector,
+        namespace: &str,
+        nodes: &NodeTable,
+    ) -> (Self, Vec<Slot>) {
+        let mut tally = Self {
+            selector: selector.clone(),
+            counts: vec![0; nodes.slots()],
+        };
+        let mut somewhere = Vec::new();
+        let is_node = nodes.is_node();
+        for alike in nodes
+            .census()
+            .alike(&[Mark::required(Some(namespace), selector)])
+        {
+            let is_countable = !alike.is_terminating && alike.namespace == namespace;
+            if !is_countable || !tally.matches(alike.labels) {
+                continue;
+            }
+            for (slot, pods) in alike.crowd {
+                if is_node[slot.index()] {
+                    let count = &mut tally.counts[slot.index()];
+                    if *count == 0 {
+                        somewhere.push(*slot);
+                    }
+                    *count += pods;
+                }
+            }
+        }
+        (tally, somewhere)
+    }
+
+    /// A selector of everything counts none, as upstream.
+    pub(super) fn matches(&self, labels: &Labels) -> bool {
+        !self.selector.is_empty() && self.selector.matches(labels)
+    }
+
+    pub(super) fn count(&self, slot: Slot) -> i64 {
+        self.counts.get(slot.index()).map_or(0, |n| i64::from(*n))
+    }
+}
+
+/// Tallies while they are opened, each with the slots where it has counted any.
+pub(super) struct Tallies<'a> {
+    pub(super) opened: SmallVec<[(Tally, Vec<Slot>); 1]>,
+    pub(super) namespace: &'a str,
+    pub(super) nodes: &'a NodeTable,
+}
+
+impl Tallies<'_> {
+    /// The place of the tally with a selector, opened if need be.
+    pub(super) fn of(&mut self, selector: &Selector) -> usize {
+        let mut known = self.opened.iter();
+        let known = known.position(|(tally, _)| tally.selector == *selector);
+        known.unwrap_or_else(|| {
+            let tally = Tally::open(selector, self.namespace, self.nodes);
+            self.opened.push(tally);
+            self.opened.len() - 1
+        })
+    }
+
+    pub(super) fn counts(&self, tally: usize) -> impl Iterator<Item = (Slot, i64)> {
+        let (tally, somewhere) = &self.opened[tally];
+        somewhere.iter().map(|slot| (*slot, tally.count(*slot)))
+    }
+}
