@@ -148,3 +148,25 @@ pub struct KindInfo {
     /// Whether objects live in a namespace.
     pub namespaced: bool,
 }
+
+/// How many names of custom resources are kept for the life of the process.
+const INTERNED_MAX: usize = 100_000;
+
+/// A name that lives as long as the process. Names of custom resources are few and come again, so each is kept once;
+/// beyond a limit that no cluster reaches, all further names are one.
+pub(crate) fn intern(name: &str) -> &'static str {
+    use std::collections::HashSet;
+    use std::sync::{Mutex, PoisonError};
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_with(HashSet::new);
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    if names.len() >= INTERNED_MAX {
+        return "too-many-names";
+    }
+    let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    names.insert(name);
+    name
+}

@@ -12,8 +12,12 @@ pub mod access;
 pub mod admission;
 pub mod auth;
 pub mod controllers;
+#[allow(dead_code)] // Custom resources come next.
+mod custom;
 mod discovery;
 pub mod field;
+#[allow(dead_code)]
+mod jsonpath;
 pub mod kubelet;
 #[cfg(feature = "loopback")]
 pub mod loopback;
@@ -21,13 +25,16 @@ pub mod openapi;
 pub mod patch;
 pub mod protobuf;
 pub mod registry;
+#[allow(dead_code)]
 pub mod schema;
 pub mod selectors;
 pub mod server;
 pub mod status;
 pub mod storage;
 pub mod strategy;
+#[allow(dead_code)]
 pub mod table;
+#[allow(dead_code)]
 pub mod validation;
 mod watch;
 

@@ -38,7 +38,7 @@ const FORBIDDEN_IN_CORE: [&str; 16] = [
 ];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 11] = [
+const DIRECTIONS: [(&str, &[&str]); 12] = [
     ("berth-api", &[]),
     ("berth-framework", &["berth-api"]),
     ("berth-plugins", &["berth-api", "berth-framework"]),
@@ -91,6 +91,7 @@ const DIRECTIONS: [(&str, &[&str]); 11] = [
         "custom-scheduler",
         &["berth-api", "berth-framework", "berth"],
     ),
+    ("xtask", &[]),
 ];
 
 struct Workspace {

@@ -1,7 +1,8 @@
 //! Discovery: which groups, versions and resources there are, in the plain and in the aggregated form.
 
-use crate::registry::{self, Resource, Sub, Verb};
+use crate::registry::{Catalog, Resource, Sub};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// The exact content type of an aggregated answer.
 pub(crate) const AGGREGATED: &str =
@@ -17,33 +18,30 @@ pub(crate) fn core_versions(server: &str) -> Value {
 }
 
 /// `/apis`.
-pub(crate) fn groups() -> Value {
-    let groups: Vec<Value> = group_names().into_iter().map(group_value).collect();
+pub(crate) fn groups(catalog: &Catalog) -> Value {
+    let names = group_names(catalog).into_iter();
+    let groups: Vec<Value> = names.map(|name| group_value(catalog, name)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/GROUP`.
-pub(crate) fn group(name: &str) -> Option<Value> {
-    if name.is_empty() || !group_names().contains(&name) {
+pub(crate) fn group(catalog: &Catalog, name: &str) -> Option<Value> {
+    if name.is_empty() || !group_names(catalog).contains(&name) {
         return None;
     }
-    let mut group = group_value(name);
+    let mut group = group_value(catalog, name);
     group["kind"] = "APIGroup".into();
     group["apiVersion"] = "v1".into();
     Some(group)
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
-pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
+pub(crate) fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
     let mut resources: Vec<Value> = Vec::new();
-    for resource in of_version(group, version) {
+    for resource in of_version(catalog, group, version) {
         resources.push(resource_value(resource));
-        resources.extend(
-            resource
-                .subresources
-                .iter()
-                .map(|sub| subresource_value(resource, *sub)),
-        );
+        let subs = resource.subresources.iter();
+        resources.extend(subs.map(|sub| subresource_value(resource, sub)));
     }
     if resources.is_empty() {
         return None;
@@ -66,15 +64,15 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
 }
 
 /// The aggregated answer of `/api` (with `core`) or of `/apis`.
-pub(crate) fn aggregated(core: bool) -> Value {
+pub(crate) fn aggregated(catalog: &Catalog, core: bool) -> Value {
     let mut items: Vec<Value> = Vec::new();
-    let groups = if core { vec![""] } else { group_names() };
+    let groups = if core { vec![""] } else { group_names(catalog) };
     for group in groups {
-        let versions: Vec<Value> = versions(group)
+        let versions: Vec<Value> = versions(catalog, group)
             .into_iter()
             .map(|version| {
-                let resources: Vec<Value> = of_version(group, version)
-                    .map(aggregated_resource)
+                let resources: Vec<Value> = of_version(catalog, group, version)
+                    .map(|r| aggregated_resource(r))
                     .collect();
                 json!({"version": version, "resources": resources, "freshness": "Current"})
             })
@@ -95,9 +93,9 @@ pub(crate) fn aggregated(core: bool) -> Value {
 }
 
 /// The named groups in order of their first resource.
-fn group_names() -> Vec<&'static str> {
+fn group_names(catalog: &Catalog) -> Vec<&'static str> {
     let mut names = Vec::new();
-    for (group, _) in registry::group_versions() {
+    for (group, _) in catalog.group_versions() {
         if !group.is_empty() && !names.contains(&group) {
             names.push(group);
         }
@@ -105,31 +103,33 @@ fn group_names() -> Vec<&'static str> {
     names
 }
 
-fn versions(group: &str) -> Vec<&'static str> {
-    registry::group_versions()
+fn versions(catalog: &Catalog, group: &str) -> Vec<&'static str> {
+    catalog
+        .group_versions()
         .into_iter()
         .filter(|(g, _)| *g == group)
         .map(|(_, version)| version)
         .collect()
 }
 
-fn of_version(group: &str, version: &str) -> impl Iterator<Item = &'static Resource> {
-    registry::resources()
+fn of_version<'a>(
+    catalog: &'a Catalog,
+    group: &'a str,
+    version: &'a str,
+) -> impl Iterator<Item = &'a Arc<Resource>> {
+    catalog
+        .resources()
         .iter()
         .filter(move |r| r.resource.group == group && r.version == version)
 }
 
-fn group_value(name: &str) -> Value {
-    let versions: Vec<Value> = versions(name)
+fn group_value(catalog: &Catalog, name: &str) -> Value {
+    let versions: Vec<Value> = versions(catalog, name)
         .into_iter()
         .map(|version| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
         .collect();
     let preferred = versions.first().cloned().unwrap_or(Value::Null);
     json!({"name": name, "versions": versions, "preferredVersion": preferred})
-}
-
-fn verb_names(verbs: &[Verb]) -> Vec<&'static str> {
-    verbs.iter().map(|v| v.name()).collect()
 }
 
 fn resource_value(resource: &Resource) -> Value {
@@ -138,75 +138,71 @@ fn resource_value(resource: &Resource) -> Value {
     value.insert("singularName".to_owned(), resource.singular.into());
     value.insert("namespaced".to_owned(), resource.namespaced.into());
     value.insert("kind".to_owned(), resource.kind.into());
-    value.insert("verbs".to_owned(), verb_names(resource.verbs).into());
+    value.insert("verbs".to_owned(), resource.verbs.clone().into());
     put_names(&mut value, resource);
     Value::Object(value)
 }
 
 fn put_names(value: &mut Map<String, Value>, resource: &Resource) {
     for (field, names) in [
-        ("shortNames", resource.short_names),
-        ("categories", resource.categories),
+        ("shortNames", &resource.short_names),
+        ("categories", &resource.categories),
     ] {
         if !names.is_empty() {
-            value.insert(field.to_owned(), names.into());
+            value.insert(field.to_owned(), names.clone().into());
         }
     }
 }
 
-fn subresource_value(resource: &Resource, sub: Sub) -> Value {
+/// Whether a subresource speaks another kind than its resource.
+fn has_own_kind(resource: &Resource, sub: &Sub) -> bool {
+    (sub.group, sub.version) != (resource.resource.group, resource.version)
+}
+
+fn subresource_value(resource: &Resource, sub: &Sub) -> Value {
     let mut value = json!({
-        "name": format!("{}/{}", resource.resource.resource, sub.name()),
+        "name": format!("{}/{}", resource.resource.resource, sub.name),
         "singularName": "",
         "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": sub.verb_names(),
+        "kind": sub.kind,
+        "verbs": sub.verbs,
     });
-    if let Some((group, version, kind)) = sub.kind() {
-        value["kind"] = kind.into();
-        if !group.is_empty() {
-            value["group"] = group.into();
-            value["version"] = version.into();
-        }
+    if has_own_kind(resource, sub) {
+        value["group"] = sub.group.into();
+        value["version"] = sub.version.into();
     }
     value
 }
 
-fn aggregated_resource(resource: &'static Resource) -> Value {
+fn aggregated_resource(resource: &Resource) -> Value {
     let scope = if resource.namespaced {
         "Namespaced"
     } else {
         "Cluster"
     };
+    let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut value = Map::new();
     value.insert("resource".to_owned(), resource.resource.resource.into());
-    value.insert(
-        "responseKind".to_owned(),
-        response_kind(("", "", resource.kind)),
-    );
+    // An empty group and version are those of the resource.
+    value.insert("responseKind".to_owned(), kind("", "", resource.kind));
     value.insert("scope".to_owned(), scope.into());
     value.insert("singularResource".to_owned(), resource.singular.into());
-    value.insert("verbs".to_owned(), verb_names(resource.verbs).into());
+    value.insert("verbs".to_owned(), resource.verbs.clone().into());
     put_names(&mut value, resource);
     if !resource.subresources.is_empty() {
         let subresources: Vec<Value> = resource
             .subresources
             .iter()
             .map(|sub| {
-                json!({
-                    "subresource": sub.name(),
-                    "responseKind": response_kind(sub.kind().unwrap_or(("", "", resource.kind))),
-                    "verbs": sub.verb_names(),
-                })
+                let spoken = if has_own_kind(resource, sub) {
+                    kind(sub.group, sub.version, sub.kind)
+                } else {
+                    kind("", "", sub.kind)
+                };
+                json!({"subresource": sub.name, "responseKind": spoken, "verbs": sub.verbs})
             })
             .collect();
         value.insert("subresources".to_owned(), subresources.into());
     }
     Value::Object(value)
-}
-
-/// A kind; an empty group and version are those of the resource.
-fn response_kind((group, version, kind): (&str, &str, &str)) -> Value {
-    let version = if group.is_empty() { "" } else { version };
-    json!({"group": group, "version": version, "kind": kind})
 }

@@ -1,75 +1,122 @@
-//! The schemas of a document: the generated ones brought into the form that Kubernetes publishes, with the
-//! rules of the extensions table added.
+//! The schemas of documents, from the tables of facts.
 
-use super::{ServedKind, group_version_kind};
-use crate::schema::extensions::{self, FieldRule, ListType};
-use crate::schema::kinds::{self, COMPONENTS};
+use crate::schema::Schemas;
+use crate::schema::model::{Field, ListType, ObjectType, Presence, Shape, TypeId};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-/// What a document says of kinds.
-pub(super) struct Components {
-    schemas: Map<String, Value>,
-    /// The schema's name by group, version and kind.
-    names: BTreeMap<(String, String, String), String>,
+/// Where component schemas are listed in an OpenAPI v3 document.
+pub(super) const COMPONENTS: &str = "#/components/schemas/";
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+const MACHINERY: &str = "io.k8s.apimachinery.pkg.";
+
+/// The name in OpenAPI of a type of the tables, such as `io.k8s.api.core.v1.Pod`.
+pub(super) fn openapi_name(type_name: &str) -> String {
+    match type_name.split('.').next() {
+        Some("meta") => format!("{MACHINERY}apis.{type_name}"),
+        Some("apiextensions") => format!("io.k8s.apiextensions-apiserver.pkg.apis.{type_name}"),
+        _ => format!("io.k8s.api.{type_name}"),
+    }
 }
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+/// A reference to a schema by its name.
+pub(super) fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("{COMPONENTS}{name}") })
+}
+
+/// A reference to a type of the API machinery, such as `Status`.
+pub(super) fn meta_reference(name: &str) -> Value {
+    reference(&format!("{META}{name}"))
+}
+
+/// OpenAPI 3.0 allows nothing beside a reference, so it is wrapped.
+pub(super) fn all_of(reference: Value) -> Value {
+    json!({ "allOf": [reference] })
+}
+
+/// Group, version and kind as extensions write them.
+pub(super) fn group_version_kind((group, version, kind): (&str, &str, &str)) -> Value {
+    json!({"group": group, "version": version, "kind": kind})
+}
+
+/// The schemas of a document.
+#[derive(Debug, Default)]
+pub(super) struct Components {
+    schemas: Map<String, Value>,
+    /// The types whose schemas are there or are going to be.
+    seen: BTreeSet<String>,
+}
 
 impl Components {
-    /// The schemas of kinds, of their lists and of what their subresources speak.
-    pub(super) fn of(kinds: &[ServedKind]) -> Self {
-        let mut wanted: Vec<(&str, &str, &str)> = Vec::new();
-        for kind in kinds {
-            wanted.push((kind.info.resource.group, kind.info.version, kind.info.kind));
-            wanted.extend(
-                kind.subresources
-                    .iter()
-                    .map(|s| (s.group, s.version, s.kind)),
-            );
-        }
-        wanted.sort_unstable();
-        wanted.dedup();
-
-        let (definitions, described) = kinds::describe(&wanted);
-        let mut components = Self {
-            schemas: definitions
-                .into_iter()
-                .map(|(name, schema)| {
-                    let schema = definition(&name, schema);
-                    (name, schema)
-                })
-                .collect(),
-            names: BTreeMap::new(),
-        };
-        components.schemas.insert(
-            format!("{META}Patch"),
-            json!({
-                "description": "A patch of an object, in the language that its media type names.",
-                "type": "object",
-            }),
-        );
-        for ((group, version, kind), name) in wanted.iter().zip(described) {
-            let name = name.unwrap_or_else(|| components.free_kind(group, version, kind));
-            if let Some(Value::Object(schema)) = components.schemas.get_mut(&name) {
-                schema.insert(
-                    "x-kubernetes-group-version-kind".to_owned(),
-                    json!([group_version_kind(group, version, kind)]),
-                );
+    /// The schemas that every document has.
+    pub(super) fn new() -> Self {
+        let mut components = Self::default();
+        for name in ["DeleteOptions", "ListMeta", "ObjectMeta", "Patch", "Status"] {
+            if let Some(id) = Schemas::get().model().find(&format!("meta.v1.{name}")) {
+                components.add_type(id);
             }
-            components.names.insert(
-                (
-                    (*group).to_owned(),
-                    (*version).to_owned(),
-                    (*kind).to_owned(),
-                ),
-                name,
-            );
         }
-        for kind in kinds.iter().filter(|k| k.verbs.contains(&"list")) {
-            components.list_of(kind);
+        for (name, schema) in [
+            (
+                "api.resource.Quantity",
+                json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+            ),
+            ("apis.meta.v1.Duration", json!({"type": "string"})),
+            ("apis.meta.v1.FieldsV1", json!({"type": "object"})),
+            (
+                "apis.meta.v1.MicroTime",
+                json!({"type": "string", "format": "date-time"}),
+            ),
+            (
+                "apis.meta.v1.Time",
+                json!({"type": "string", "format": "date-time"}),
+            ),
+            ("runtime.RawExtension", json!({"type": "object"})),
+            (
+                "util.intstr.IntOrString",
+                json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+            ),
+        ] {
+            components.insert(format!("{MACHINERY}{name}"), schema);
         }
         components
+    }
+
+    /// Adds a schema.
+    pub(super) fn insert(&mut self, name: String, schema: Value) {
+        self.schemas.insert(name, schema);
+    }
+
+    /// Adds the schema of a kind and of everything that it refers to. Returns its name.
+    pub(super) fn add_kind(&mut self, kind: (&str, &str, &str)) -> Option<String> {
+        let id = Schemas::get().find(kind.0, kind.1, kind.2)?;
+        let name = self.add_type(id);
+        if let Some(Value::Object(schema)) = self.schemas.get_mut(&name) {
+            let kinds = schema
+                .entry("x-kubernetes-group-version-kind")
+                .or_insert(json!([]));
+            let spoken = group_version_kind(kind);
+            if let Some(kinds) = kinds.as_array_mut().filter(|k| !k.contains(&spoken)) {
+                kinds.push(spoken);
+            }
+        }
+        Some(name)
+    }
+
+    /// Adds the schema of the list of a kind whose schema has this name.
+    pub(super) fn add_list(&mut self, item: &str, kind: (&str, &str, &str)) {
+        let schema = json!({
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "items": {"type": "array", "items": all_of(reference(item))},
+                "kind": {"type": "string"},
+                "metadata": all_of(meta_reference("ListMeta")),
+            },
+            "x-kubernetes-group-version-kind": [group_version_kind(kind)],
+        });
+        self.insert(format!("{item}List"), schema);
     }
 
     /// The schemas by name.
@@ -77,167 +124,107 @@ impl Components {
         self.schemas
     }
 
-    /// A reference to the schema of a kind.
-    pub(super) fn reference(&self, group: &str, version: &str, kind: &str) -> Value {
-        let key = (group.to_owned(), version.to_owned(), kind.to_owned());
-        match self.names.get(&key) {
-            Some(name) => reference(name),
-            None => json!({"type": "object"}),
+    fn add_type(&mut self, id: TypeId) -> String {
+        let object_type = Schemas::get().model().object_type(id);
+        let name = openapi_name(&object_type.name);
+        if self.seen.insert(name.clone()) {
+            let schema = self.object_schema(object_type);
+            self.insert(name.clone(), schema);
         }
-    }
-
-    /// A reference to a type of the API machinery, such as `Status`.
-    pub(super) fn meta_reference(&self, name: &str) -> Value {
-        reference(&format!("{META}{name}"))
-    }
-
-    /// The schema of a kind of which no type is known: any object.
-    fn free_kind(&mut self, group: &str, version: &str, kind: &str) -> String {
-        let mut parts: Vec<&str> = group.split('.').filter(|part| !part.is_empty()).collect();
-        parts.reverse();
-        parts.extend([version, kind]);
-        let name = parts.join(".");
-        self.schemas.insert(
-            name.clone(),
-            json!({
-                "description": format!("An object of kind {kind}. Its fields are not described."),
-                "type": "object",
-                "properties": {
-                    "apiVersion": {"type": "string"},
-                    "kind": {"type": "string"},
-                    "metadata": all_of(reference(&format!("{META}ObjectMeta"))),
-                },
-                "x-kubernetes-preserve-unknown-fields": true,
-            }),
-        );
         name
     }
 
-    /// Adds the schema of the list of a kind.
-    fn list_of(&mut self, kind: &ServedKind) {
-        let (group, version, name) = (kind.info.resource.group, kind.info.version, kind.info.kind);
-        let key = (group.to_owned(), version.to_owned(), name.to_owned());
-        let Some(item) = self.names.get(&key).cloned() else {
-            return;
-        };
-        let list_kind = format!("{name}List");
-        let schema = json!({
-            "description": format!("A list of {name} objects."),
-            "type": "object",
-            "required": ["items"],
-            "properties": {
-                "apiVersion": {"description": "The version of this representation.", "type": "string"},
-                "items": {
-                    "description": "The objects.",
-                    "type": "array",
-                    "items": all_of(reference(&item)),
-                },
-                "kind": {"description": "The kind of this representation.", "type": "string"},
-                "metadata": all_of(reference(&format!("{META}ListMeta"))),
-            },
-            "x-kubernetes-group-version-kind": [group_version_kind(group, version, &list_kind)],
-        });
-        let schema_name = format!("{item}List");
-        self.names.insert(
-            (group.to_owned(), version.to_owned(), list_kind),
-            schema_name.clone(),
-        );
-        self.schemas.insert(schema_name, schema);
-    }
-}
-
-fn reference(name: &str) -> Value {
-    json!({ "$ref": format!("{COMPONENTS}{name}") })
-}
-
-/// OpenAPI 3.0 allows nothing beside a reference, so it is wrapped.
-fn all_of(reference: Value) -> Value {
-    json!({ "allOf": [reference] })
-}
-
-/// One generated schema in the form that Kubernetes publishes.
-fn definition(name: &str, schema: Value) -> Value {
-    let Value::Object(mut schema) = schema else {
-        return schema;
-    };
-    match name.strip_prefix("io.k8s.apimachinery.pkg.") {
-        Some("api.resource.Quantity") => {
-            schema.remove("x-kubernetes-int-or-string");
-            schema.insert(
-                "oneOf".to_owned(),
-                json!([{"type": "string"}, {"type": "number"}]),
-            );
-        }
-        Some("util.intstr.IntOrString") => {
-            schema.remove("x-kubernetes-int-or-string");
-            schema.insert("format".to_owned(), json!("int-or-string"));
-            schema.insert(
-                "oneOf".to_owned(),
-                json!([{"type": "integer"}, {"type": "string"}]),
-            );
-        }
-        _ => {}
-    }
-    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-        for (field, property) in properties {
-            let plain = std::mem::take(property);
-            *property = published(plain, extensions::field_rule(name, field));
-        }
-    }
-    if let Some(Value::Array(required)) = schema.get_mut("required") {
-        // The generated types always have metadata; the API does not ask for it.
-        required.retain(|field| field != "metadata");
-        if required.is_empty() {
-            schema.remove("required");
-        }
-    }
-    if extensions::type_rules(name).is_some_and(|rules| rules.atomic) {
-        schema.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
-    }
-    Value::Object(schema)
-}
-
-/// A schema inside another one.
-fn published(schema: Value, rule: Option<&FieldRule>) -> Value {
-    let Value::Object(mut schema) = schema else {
-        return schema;
-    };
-    if let Some(reference) = schema.remove("$ref") {
-        schema.insert("allOf".to_owned(), json!([{ "$ref": reference }]));
-    }
-    for nested in ["items", "additionalProperties"] {
-        if let Some(inner) = schema.remove(nested) {
-            schema.insert(nested.to_owned(), published(inner, None));
-        }
-    }
-    if schema.get("type").and_then(Value::as_str) == Some("array") {
-        let list_type = match rule.and_then(|r| r.list_type) {
-            Some(ListType::Set) => "set",
-            Some(ListType::Map(keys)) => {
-                schema.insert("x-kubernetes-list-map-keys".to_owned(), json!(keys));
-                "map"
+    fn object_schema(&mut self, object_type: &ObjectType) -> Value {
+        let mut properties = Map::new();
+        let mut required = Vec::new();
+        for field in &object_type.fields {
+            if field.required {
+                required.push(&*field.name);
             }
-            None => "atomic",
-        };
-        schema.insert("x-kubernetes-list-type".to_owned(), json!(list_type));
+            properties.insert(field.name.to_string(), self.field_schema(field));
+        }
+        let mut schema = json!({"type": "object"});
+        if !properties.is_empty() {
+            schema["properties"] = Value::Object(properties);
+        }
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        if object_type.atomic {
+            schema["x-kubernetes-map-type"] = json!("atomic");
+        }
+        schema
     }
-    let Some(rule) = rule else {
-        return Value::Object(schema);
-    };
-    let extensions = [
-        ("x-kubernetes-patch-merge-key", rule.merge_key),
-        ("x-kubernetes-patch-strategy", rule.patch_strategy()),
-        (
-            "x-kubernetes-map-type",
-            rule.atomic_map
-                .map(|atomic| if atomic { "atomic" } else { "granular" }),
-        ),
-        ("default", rule.default),
-    ];
-    for (name, value) in extensions {
-        if let Some(value) = value {
-            schema.insert(name.to_owned(), json!(value));
+
+    fn field_schema(&mut self, field: &Field) -> Value {
+        let mut schema = self.shape_schema(&field.shape);
+        if matches!(field.shape, Shape::List(_)) {
+            let list_type = match &field.list {
+                ListType::Atomic => "atomic",
+                ListType::Set => "set",
+                ListType::Map(keys) => {
+                    schema["x-kubernetes-list-map-keys"] = json!(keys);
+                    "map"
+                }
+            };
+            schema["x-kubernetes-list-type"] = json!(list_type);
+        }
+        if let Some(key) = &field.merge_key {
+            schema["x-kubernetes-patch-merge-key"] = json!(key);
+        }
+        if let Some(strategy) = field.patch.text() {
+            schema["x-kubernetes-patch-strategy"] = json!(strategy);
+        }
+        if let Some(atomic) = field.atomic {
+            schema["x-kubernetes-map-type"] = json!(if atomic { "atomic" } else { "granular" });
+        }
+        let is_value = !matches!(
+            field.shape,
+            Shape::List(_) | Shape::Map(_) | Shape::Object(_)
+        );
+        match &field.default {
+            Some(default) => schema["default"] = default.clone(),
+            None if is_value && field.required && field.presence == Presence::AlwaysWritten => {
+                if let Some(zero) = field.shape.zero().filter(|z| !z.is_null()) {
+                    schema["default"] = zero;
+                }
+            }
+            None => {}
+        }
+        if !field.values.is_empty() && field.shape == Shape::String {
+            schema["enum"] = json!(field.values);
+        }
+        schema
+    }
+
+    fn shape_schema(&mut self, shape: &Shape) -> Value {
+        let machinery = |name: &str| all_of(reference(&format!("{MACHINERY}{name}")));
+        match shape {
+            Shape::Any | Shape::SchemaOr(_) => json!({}),
+            Shape::Raw => machinery("runtime.RawExtension"),
+            Shape::Fields => machinery("apis.meta.v1.FieldsV1"),
+            Shape::Bool => json!({"type": "boolean"}),
+            Shape::Int32 => json!({"type": "integer", "format": "int32"}),
+            Shape::Int64 => json!({"type": "integer", "format": "int64"}),
+            Shape::Float => json!({"type": "number", "format": "double"}),
+            Shape::String => json!({"type": "string"}),
+            Shape::Bytes => json!({"type": "string", "format": "byte"}),
+            Shape::Time => machinery("apis.meta.v1.Time"),
+            Shape::MicroTime => machinery("apis.meta.v1.MicroTime"),
+            Shape::Duration => machinery("apis.meta.v1.Duration"),
+            Shape::Quantity => machinery("api.resource.Quantity"),
+            Shape::IntOrString => machinery("util.intstr.IntOrString"),
+            Shape::Strings => json!({"type": "array", "items": {"type": "string"}}),
+            Shape::Object(id) => {
+                let name = self.add_type(*id);
+                all_of(reference(&name))
+            }
+            Shape::List(items) => {
+                json!({"type": "array", "items": self.shape_schema(items)})
+            }
+            Shape::Map(values) => {
+                json!({"type": "object", "additionalProperties": self.shape_schema(values)})
+            }
         }
     }
-    Value::Object(schema)
 }

@@ -1,151 +1,174 @@
-//! The OpenAPI v3 documents: what `kubectl` reads before it explains, validates or applies anything.
+//! The OpenAPI documents: what `kubectl` reads before it explains, validates or applies anything.
 //!
-//! There is one document for each group version and an index of them. A document holds the schemas of the
-//! served kinds with the rules of [`crate::schema::extensions`] (merge keys, list types), and their paths. It
-//! is built when it is first asked for, then kept; its hash is part of its URL, so that clients may cache it for
-//! ever.
+//! In version 3 there is one document for each group version and an index of them, in version 2 one document for
+//! everything. A document holds the schemas of the served kinds with what patches need to know (merge keys, list
+//! types), and their paths. It is built when it is first asked for and kept as long as the resources stay the same;
+//! its hash is part of its URL, so that clients may cache it for ever.
 
 mod components;
 mod paths;
+mod v2;
 
 #[cfg(test)]
 mod tests;
 
-use crate::access::KindInfo;
+use crate::registry::{Catalog, Resource};
 use bytes::Bytes;
+use components::{Components, openapi_name};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The Kubernetes version whose API this is.
 const VERSION: &str = "v1.36.0";
 
-/// A kind as it is served.
-#[derive(Debug, Clone)]
-pub struct ServedKind {
-    /// Group, version, resource and kind.
-    pub info: KindInfo,
-    /// The verbs of discovery: `create`, `delete`, `deletecollection`, `get`, `list`, `patch`, `update`, `watch`.
-    pub verbs: Vec<&'static str>,
-    /// Its subresources.
-    pub subresources: Vec<ServedSubresource>,
-}
-
-/// A subresource as it is served, such as `status` or `scale`.
-#[derive(Debug, Clone, Copy)]
-pub struct ServedSubresource {
-    /// The last part of its path.
-    pub name: &'static str,
-    /// The group of the kind that it speaks.
-    pub group: &'static str,
-    /// The version of that kind.
-    pub version: &'static str,
-    /// That kind, such as `Scale`.
-    pub kind: &'static str,
-    /// The verbs of discovery.
-    pub verbs: &'static [&'static str],
-}
-
 /// A document as it is sent.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// The JSON text.
+    /// The text, or the bytes of protobuf.
     pub body: Bytes,
-    /// The hash of the text, for `ETag` and the index.
+    /// The hash of the body, for `ETag` and the index.
     pub hash: String,
 }
 
-/// All documents of a server.
-#[derive(Debug)]
-pub struct OpenApi {
-    /// By the place in the index, such as `api/v1` or `apis/apps/v1`.
-    group_versions: BTreeMap<String, GroupVersion>,
-}
+/// The documents of a catalog that were built.
+#[derive(Debug, Default)]
+pub struct Documents(Mutex<BTreeMap<String, Document>>);
 
-#[derive(Debug)]
-struct GroupVersion {
-    kinds: Vec<ServedKind>,
-    document: OnceLock<Document>,
-}
-
-impl OpenApi {
-    /// The documents of these kinds. Nothing is built yet.
-    pub fn new(kinds: impl IntoIterator<Item = ServedKind>) -> Self {
-        let mut group_versions: BTreeMap<String, GroupVersion> = BTreeMap::new();
-        for kind in kinds {
-            group_versions
-                .entry(group_version_path(
-                    kind.info.resource.group,
-                    kind.info.version,
-                ))
-                .or_insert_with(|| GroupVersion {
-                    kinds: Vec::new(),
-                    document: OnceLock::new(),
-                })
-                .kinds
-                .push(kind);
-        }
-        Self { group_versions }
-    }
-
-    /// The answer to `/openapi/v3`.
-    pub fn index(&self) -> Value {
-        let paths: Map<String, Value> = self
-            .group_versions
-            .iter()
-            .map(|(path, group_version)| {
-                let hash = &group_version.document(path).hash;
-                let url = format!("/openapi/v3/{path}?hash={hash}");
-                (path.clone(), json!({ "serverRelativeURL": url }))
-            })
-            .collect();
-        json!({ "paths": paths })
-    }
-
-    /// The answer to `/openapi/v3/<path>`, where `path` is `api/v1` or `apis/<group>/<version>`.
-    pub fn document(&self, path: &str) -> Option<&Document> {
-        let path = path.trim_matches('/');
-        self.group_versions
-            .get(path)
-            .map(|group_version| group_version.document(path))
+impl Clone for Documents {
+    /// A changed catalog has other documents.
+    fn clone(&self) -> Self {
+        Self::default()
     }
 }
 
-impl GroupVersion {
-    fn document(&self, path: &str) -> &Document {
-        self.document.get_or_init(|| {
-            let document = build(path, &self.kinds);
-            let body = document.to_string();
+impl Documents {
+    fn get(&self, name: &str, build: impl FnOnce() -> Vec<u8>) -> Document {
+        let known = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned();
+        known.unwrap_or_else(|| {
+            let body = build();
             let mut hasher = DefaultHasher::new();
-            hasher.write(body.as_bytes());
-            Document {
+            hasher.write(&body);
+            let document = Document {
                 hash: format!("{:016X}", hasher.finish()),
                 body: Bytes::from(body),
-            }
+            };
+            let mut documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            documents.insert(name.to_owned(), document.clone());
+            document
         })
     }
 }
 
-/// The document of one group version.
-fn build(path: &str, kinds: &[ServedKind]) -> Value {
-    let components = components::Components::of(kinds);
+/// The answer to `/openapi/v3`.
+pub(crate) fn index(catalog: &Catalog) -> Value {
+    let paths: Map<String, Value> = catalog
+        .group_versions()
+        .into_iter()
+        .filter_map(|(group, version)| {
+            let path = group_version_path(group, version);
+            let hash = document(catalog, &path)?.hash;
+            let url = format!("/openapi/v3/{path}?hash={hash}");
+            Some((path, json!({ "serverRelativeURL": url })))
+        })
+        .collect();
+    json!({ "paths": paths })
+}
+
+/// The answer to `/openapi/v3/<path>`, where `path` is `api/v1` or `apis/<group>/<version>`.
+pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<Document> {
+    let path = path.trim_matches('/');
+    let resources: Vec<Arc<Resource>> = catalog
+        .resources()
+        .iter()
+        .filter(|r| group_version_path(r.resource.group, r.version) == path)
+        .cloned()
+        .collect();
+    if resources.is_empty() {
+        return None;
+    }
+    let build = || build(&resources).to_string().into_bytes();
+    Some(catalog.documents().get(path, build))
+}
+
+/// The answer to `/openapi/v2`, as JSON or as protobuf.
+pub(crate) fn document_v2(catalog: &Catalog, protobuf: bool) -> Document {
+    let name = if protobuf { "v2.pb" } else { "v2" };
+    catalog.documents().get(name, || {
+        let document = v2::convert(build(catalog.resources()));
+        if protobuf {
+            v2::to_protobuf(&document)
+        } else {
+            document.to_string().into_bytes()
+        }
+    })
+}
+
+/// A document of version 3 of these resources.
+fn build(resources: &[Arc<Resource>]) -> Value {
+    let mut components = Components::new();
+    let mut paths = Map::new();
+    for resource in resources {
+        let own = (resource.resource.group, resource.version, resource.kind);
+        let name = components.add_kind(own).unwrap_or_else(|| {
+            let name = custom_name(resource);
+            let schema = resource
+                .custom
+                .as_ref()
+                .map_or(json!({"type": "object"}), |c| {
+                    c.published(
+                        components::group_version_kind(own),
+                        &components::meta_reference("ObjectMeta"),
+                    )
+                });
+            components.insert(name.clone(), schema);
+            name
+        });
+        if resource.offers("list") {
+            components.add_list(&name, (own.0, own.1, resource.list_kind));
+        }
+        for sub in &resource.subresources {
+            components.add_kind((sub.group, sub.version, sub.kind));
+        }
+        paths::add(&mut paths, resource, &name);
+    }
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": VERSION},
-        "paths": paths::paths(path, kinds, &components),
+        "paths": paths,
         "components": {
             "schemas": components.into_schemas(),
             "securitySchemes": {
-                "BearerToken": {
-                    "description": "A bearer token",
-                    "in": "header",
-                    "name": "authorization",
-                    "type": "apiKey",
-                },
+                "BearerToken": {"in": "header", "name": "authorization", "type": "apiKey"},
             },
         },
     })
+}
+
+/// The schema name of a custom resource: its group backwards, its version and its kind.
+fn custom_name(resource: &Resource) -> String {
+    let mut parts: Vec<&str> = resource
+        .resource
+        .group
+        .split('.')
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.reverse();
+    parts.extend([resource.version, resource.kind]);
+    parts.join(".")
+}
+
+/// The schema name of a kind that a subresource speaks.
+fn schema_name(group: &str, version: &str, kind: &str) -> Option<String> {
+    let schemas = crate::schema::Schemas::get();
+    let id = schemas.find(group, version, kind)?;
+    Some(openapi_name(&schemas.model().object_type(id).name))
 }
 
 /// Where a group version lives below the server's root.
@@ -155,9 +178,4 @@ fn group_version_path(group: &str, version: &str) -> String {
     } else {
         format!("apis/{group}/{version}")
     }
-}
-
-/// Group, version and kind as extensions write them.
-fn group_version_kind(group: &str, version: &str, kind: &str) -> Value {
-    json!({"group": group, "version": version, "kind": kind})
 }

@@ -143,8 +143,13 @@ pub fn apply_reporting(
         PatchType::Json => json::apply(current.clone(), parsed.value)?,
         PatchType::Merge => merge::apply(current.clone(), parsed.value)?,
         PatchType::Strategic => {
-            let kind = Schemas::get().find(group, version, kind);
-            strategic::apply(kind, current.clone(), parsed.value)?
+            let schemas = Schemas::get();
+            let kind = schemas.find(group, version, kind);
+            strategic::apply(
+                kind.map(|id| (schemas.model(), id)),
+                current.clone(),
+                parsed.value,
+            )?
         }
     };
     Ok(Patched {

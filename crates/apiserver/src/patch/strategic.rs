@@ -16,8 +16,7 @@
 
 use super::PatchError;
 use super::json::type_name;
-use crate::schema::extensions::{FieldRule, ListType, field_rule};
-use crate::schema::model::{Model, Shape, TypeId};
+use crate::schema::model::{Field, ListType, Model, Shape, TypeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Map, Value};
 
@@ -60,14 +59,14 @@ struct Typed<'m> {
 
 impl<'m> Typed<'m> {
     /// A member of this object: its type and its rule.
-    fn member(self, name: &str) -> (Option<Self>, Option<&'static FieldRule>) {
+    fn member(self, name: &str) -> (Option<Self>, Option<&'m Field>) {
         match self.shape {
-            Shape::Object(id) => match self.model.object_type(*id).fields.get(name) {
-                Some(field) => (Some(self.with(&field.shape)), field.rule),
+            Shape::Object(id) => match self.model.object_type(*id).field(name) {
+                Some(field) => (Some(self.with(&field.shape)), Some(field)),
                 None => (None, None),
             },
             Shape::Map(values) => (Some(self.with(values)), None),
-            Shape::Any | Shape::AnyObject => (Some(self), None),
+            shape if is_free(shape) => (Some(self), None),
             _ => (None, None),
         }
     }
@@ -75,7 +74,7 @@ impl<'m> Typed<'m> {
     fn items(self) -> Option<Self> {
         match self.shape {
             Shape::List(items) => Some(self.with(items)),
-            Shape::Any | Shape::AnyObject => Some(self),
+            shape if is_free(shape) => Some(self),
             _ => None,
         }
     }
@@ -86,14 +85,18 @@ impl<'m> Typed<'m> {
 
     /// Whether the value has no type below this place: what looks like a directive there is content.
     fn is_free(self) -> bool {
-        matches!(self.shape, Shape::Any | Shape::AnyObject)
+        is_free(self.shape)
     }
 }
 
-fn member<'m>(
-    typed: Option<Typed<'m>>,
-    name: &str,
-) -> (Option<Typed<'m>>, Option<&'static FieldRule>) {
+fn is_free(shape: &Shape) -> bool {
+    matches!(
+        shape,
+        Shape::Any | Shape::Raw | Shape::Fields | Shape::SchemaOr(_)
+    )
+}
+
+fn member<'m>(typed: Option<Typed<'m>>, name: &str) -> (Option<Typed<'m>>, Option<&'m Field>) {
     typed.map_or((None, None), |t| t.member(name))
 }
 
@@ -131,7 +134,7 @@ fn merge_object(
         let merged = match (original.remove(&key), value) {
             (_, Value::Null) => continue,
             (Some(Value::Object(mut old)), Value::Object(new))
-                if !rule.is_some_and(|r| r.replace) =>
+                if !rule.is_some_and(|r| r.patch.replace) =>
             {
                 merge_object(&mut old, new, typed)?;
                 Value::Object(old)
@@ -224,7 +227,7 @@ fn order_lists(
             continue;
         }
         let (typed, rule) = member(typed, &field);
-        let key = rule.and_then(|r| r.merge_key);
+        let key = rule.and_then(|r| r.merge_key.as_deref());
         let mut order_keys = Vec::with_capacity(order.len());
         for entry in &order {
             order_keys.push(
@@ -291,12 +294,12 @@ fn check_order(patch: &[Value], order: &[String], key: Option<&str>) -> Result<(
 fn merge_list(
     original: Vec<Value>,
     patch: Vec<Value>,
-    rule: Option<&'static FieldRule>,
+    rule: Option<&Field>,
     typed: Option<Typed<'_>>,
     field: &str,
 ) -> Result<Vec<Value>, PatchError> {
     match rule {
-        Some(rule) if rule.merge => match rule.merge_key {
+        Some(rule) if rule.patch.merge => match rule.merge_key.as_deref() {
             Some(key) => merge_entries(original, patch, rule, key, typed, field),
             None => Ok(merge_scalars(original, patch)),
         },
@@ -323,8 +326,8 @@ fn merge_scalars(original: Vec<Value>, patch: Vec<Value>) -> Vec<Value> {
 fn merge_entries(
     mut original: Vec<Value>,
     patch: Vec<Value>,
-    rule: &'static FieldRule,
-    key: &'static str,
+    rule: &Field,
+    key: &str,
     typed: Option<Typed<'_>>,
     field: &str,
 ) -> Result<Vec<Value>, PatchError> {
@@ -443,28 +446,30 @@ impl Directed {
 }
 
 /// Which entries of a list are the same one, beyond the merge key.
-struct Identity {
+struct Identity<'m> {
     /// The other keys of the list, each with the value that its absence stands for.
-    others: Vec<(&'static str, Option<&'static str>)>,
+    others: Vec<(&'m str, Option<&'m str>)>,
 }
 
-impl Identity {
-    fn new(rule: &'static FieldRule, key: &str, items: Option<Typed<'_>>) -> Self {
-        let keys = match rule.list_type {
-            Some(ListType::Map(keys)) => keys,
+impl<'m> Identity<'m> {
+    fn new(rule: &'m Field, key: &str, items: Option<Typed<'m>>) -> Self {
+        let keys: &[Box<str>] = match &rule.list {
+            ListType::Map(keys) => keys,
             _ => &[],
         };
         let default_of = |name: &str| match items.map(|t| (t.model, t.shape)) {
-            Some((model, Shape::Object(id))) => {
-                field_rule(&model.object_type(*id).name, name).and_then(|r| r.default)
-            }
+            Some((model, Shape::Object(id))) => model
+                .object_type(*id)
+                .field(name)
+                .and_then(|field| field.default.as_ref()?.as_str()),
             _ => None,
         };
         Self {
             others: keys
                 .iter()
-                .filter(|name| **name != key)
-                .map(|name| (*name, default_of(name)))
+                .map(|name| &**name)
+                .filter(|name| *name != key)
+                .map(|name| (name, default_of(name)))
                 .collect(),
         }
     }

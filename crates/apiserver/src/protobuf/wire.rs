@@ -85,3 +85,60 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 }
+
+/// Writes the fields of messages.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    out: Vec<u8>,
+}
+
+impl Writer {
+    /// What was written.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.out
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    fn varint_bits(&mut self, mut bits: u64) {
+        while bits >= 0x80 {
+            self.out.push(bits as u8 | 0x80);
+            bits >>= 7;
+        }
+        self.out.push(bits as u8);
+    }
+
+    /// An integer field.
+    pub(crate) fn varint(&mut self, number: u32, value: i64) {
+        self.varint_bits(u64::from(number) << 3);
+        self.varint_bits(value.cast_unsigned());
+    }
+
+    /// A field of eight bytes.
+    pub(crate) fn double(&mut self, number: u32, value: f64) {
+        self.varint_bits(u64::from(number) << 3 | 1);
+        self.raw(&value.to_le_bytes());
+    }
+
+    /// A field of bytes.
+    pub(crate) fn bytes(&mut self, number: u32, value: &[u8]) {
+        self.varint_bits(u64::from(number) << 3 | 2);
+        self.varint_bits(value.len() as u64);
+        self.raw(value);
+    }
+
+    /// A message field, written by `body`.
+    pub(crate) fn message(&mut self, number: u32, body: impl FnOnce(&mut Self)) {
+        self.varint_bits(u64::from(number) << 3 | 2);
+        // Most messages are shorter than 128 bytes: one byte is left for the length, and more is made when needed.
+        let start = self.out.len();
+        self.out.push(0);
+        body(self);
+        let mut length = Self::default();
+        length.varint_bits((self.out.len() - start - 1) as u64);
+        self.out.splice(start..=start, length.out);
+    }
+}

@@ -1,6 +1,6 @@
 //! The API of one control plane: the store, the rules of the kinds, admission, the clock and randomness.
 
-use super::kinds::{self, Resource};
+use super::resource::{self, Catalog, Resource};
 use crate::admission::Admission;
 use crate::status::{ApiError, Subject};
 use crate::storage::{HistoryLimits, Store, StoreError, Version};
@@ -9,7 +9,7 @@ use crate::validation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Where the time comes from.
@@ -53,6 +53,7 @@ pub struct Api {
     pub(super) admission: Admission,
     clock: Clock,
     random: Mutex<fastrand::Rng>,
+    catalog: RwLock<Arc<Catalog>>,
 }
 
 impl fmt::Debug for Api {
@@ -71,13 +72,9 @@ impl Api {
     /// # Errors
     /// When one of these objects is refused, which is a fault of this program.
     pub fn new(options: ApiOptions) -> Result<Self, ApiError> {
-        let stores = kinds::resources()
-            .iter()
-            .filter_map(|r| r.store)
-            .max()
-            .map_or(0, |last| last + 1);
         let api = Self {
-            store: Store::new(stores, options.history),
+            store: Store::new(resource::stores(), options.history),
+            catalog: RwLock::new(Arc::clone(resource::built_in())),
             admission: options.admission,
             clock: options.clock,
             random: Mutex::new(fastrand::Rng::with_seed(options.seed)),
@@ -88,7 +85,7 @@ impl Api {
 
     fn create_what_every_cluster_has(&self) -> Result<(), ApiError> {
         let create = |group, plural, object| {
-            let resource = kinds::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
+            let resource = resource::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
             self.create(resource, "", object, &super::WriteOptions::default())
         };
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
@@ -123,6 +120,12 @@ impl Api {
     /// Which admission rules apply.
     pub fn admission(&self) -> Admission {
         self.admission
+    }
+
+    /// The resources that are served now.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        let catalog = self.catalog.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&catalog)
     }
 
     /// The time.
@@ -244,10 +247,12 @@ impl Resource {
     /// The resource under whose rules and shape objects of this one are stored.
     pub(crate) fn stored_as(&self) -> &Self {
         match self.store {
-            Some(store) => kinds::resources()
+            Some(store) if self.custom.is_none() => resource::built_in()
+                .resources()
                 .iter()
                 .find(|r| r.store == Some(store))
-                .unwrap_or(self),
+                .map_or(self, |r| r),
+            Some(_) => self,
             None => self,
         }
     }

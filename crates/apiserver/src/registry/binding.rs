@@ -2,7 +2,7 @@
 
 use super::api::{Api, child_mut, meta, meta_mut};
 use super::decode::{self, Body};
-use super::kinds::{self, Resource};
+use super::resource::{self, Resource};
 use super::write::{
     WRITE_ATTEMPTS_MAX, WriteOptions, Written, precondition_conflict, uid_conflict,
 };
@@ -98,7 +98,7 @@ impl Api {
         if !self.admission.pod_topology_labels {
             return Vec::new();
         }
-        let node = kinds::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
+        let node = resource::find("", "nodes").and_then(|nodes| self.get(nodes, "", node).ok());
         let labels = node
             .as_ref()
             .and_then(|n| n.object().pointer("/metadata/labels"));

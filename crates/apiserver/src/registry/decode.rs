@@ -2,7 +2,7 @@
 
 use super::api::meta_mut;
 use super::events;
-use super::kinds::Resource;
+use super::resource::Resource;
 use crate::protobuf;
 use crate::schema::{self, Schemas};
 use crate::status::ApiError;
@@ -126,7 +126,7 @@ pub(super) fn of_kind(
     };
     expect_kind(&mut object, &api_version, kind)?;
     let schemas = Schemas::get();
-    let decoded = schemas.check(group, version, kind, &object);
+    let decoded = schemas.normalize(group, version, kind, &mut object);
     let refuse = |what: &str| {
         ApiError::bad_request(format!(
             "{kind} in version {version:?} cannot be handled as a {kind}: {what}"
@@ -142,7 +142,6 @@ pub(super) fn of_kind(
             faults.join(", ")
         )));
     }
-    schemas.prune(group, version, kind, &mut object);
     meta_mut(&mut object);
     let warnings = if validation == FieldValidation::Warn {
         faults

@@ -5,9 +5,9 @@
 
 use super::api::{Api, meta, meta_mut, seconds_text};
 use super::decode::{self, Body, Encoding, FieldValidation};
-use super::kinds::{Resource, find};
 use super::list::ListRequest;
 use super::options::bad_option;
+use super::resource::{Resource, find};
 use super::write::WRITE_ATTEMPTS_MAX;
 use crate::access::{Propagation, gr};
 use crate::field::ErrorType;

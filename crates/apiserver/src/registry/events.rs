@@ -1,6 +1,6 @@
 //! Events have two shapes, core/v1 and events.k8s.io/v1, and are stored once, in the first.
 
-use super::kinds::Resource;
+use super::resource::Resource;
 use serde_json::{Map, Value, json};
 
 /// Field of core/v1 and of events.k8s.io/v1.

@@ -4,8 +4,8 @@
 
 use super::api::{Api, meta};
 use super::delete::{DeleteRequest, Preconditions};
-use super::kinds::{self, Resource, Verb};
 use super::list::ListRequest;
+use super::resource::{self, Resource};
 use super::write::{Change, WriteOptions};
 use crate::access::{
     Access, AccessError, Change as Seen, DeleteOptions, GroupResource, KindInfo, Object,
@@ -65,8 +65,8 @@ impl InProcess {
     }
 }
 
-fn resource(kind: GroupResource) -> Result<&'static Resource, ApiError> {
-    kinds::indexed(kind).ok_or_else(ApiError::no_such_resource)
+fn resource(kind: GroupResource) -> Result<&'static Arc<Resource>, ApiError> {
+    resource::find(kind.group, kind.resource).ok_or_else(ApiError::no_such_resource)
 }
 
 impl Access for InProcess {
@@ -149,10 +149,11 @@ impl Access for InProcess {
     }
 
     fn kinds(&self) -> Vec<KindInfo> {
-        kinds::resources()
+        resource::built_in()
+            .resources()
             .iter()
-            .filter(|r| r.offers(Verb::Watch) && !r.is_converted())
-            .map(Resource::info)
+            .filter(|r| r.offers("watch") && !r.is_converted())
+            .map(|r| r.info())
             .collect()
     }
 }

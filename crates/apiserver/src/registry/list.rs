@@ -1,8 +1,8 @@
 //! Lists: what `resourceVersion`, `resourceVersionMatch`, `limit` and `continue` mean.
 
 use super::api::{Api, store_error};
-use super::kinds::Resource;
 use super::options::bad_option;
+use super::resource::Resource;
 use crate::field::ErrorType;
 use crate::selectors::Selectors;
 use crate::status::ApiError;

@@ -1,6 +1,6 @@
 //! The served kinds and what can be done with them.
 //!
-//! `kinds` is the table of resources; [`Api`] holds the verbs, generic over kinds. Everything that enters,
+//! `resource` reads the tables of resources; [`Api`] holds the verbs, generic over kinds. Everything that enters,
 //! over HTTP or from within the process, passes through it: decoding, defaulting, admission, preparation,
 //! validation, preconditions, storage.
 
@@ -10,21 +10,20 @@ mod decode;
 mod delete;
 mod events;
 mod in_process;
-mod kinds;
 mod list;
 mod namespaces;
 mod options;
 mod patch;
+mod resource;
 mod reviews;
 mod scale;
-mod served;
 mod write;
 
 pub use api::{Api, ApiOptions, Clock};
 pub use decode::{Body, Encoding, FieldValidation};
 pub use delete::{DeleteRequest, Deletion, Preconditions};
-pub use kinds::{Generation, Resource, Sub, Verb, find, group_versions, indexed, resources};
 pub use list::{ListRequest, Listed, VersionMatch};
+pub use resource::{Catalog, Generation, Resource, Sub, built_in, find};
 pub use reviews::review;
 pub use write::{WriteOptions, Written};
 

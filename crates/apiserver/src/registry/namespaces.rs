@@ -1,7 +1,7 @@
 //! What is special about namespaces: they stay, terminating, until their content is gone and `finalize` says so.
 
 use super::api::{Api, child_mut, meta, meta_mut, seconds_text};
-use super::kinds::Resource;
+use super::resource::Resource;
 use super::write::{WRITE_ATTEMPTS_MAX, is_released};
 use crate::status::ApiError;
 use crate::storage::Version;

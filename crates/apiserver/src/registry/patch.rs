@@ -2,7 +2,7 @@
 
 use super::api::{Api, meta};
 use super::events;
-use super::kinds::{Resource, Sub};
+use super::resource::Resource;
 use super::write::{Change, WriteOptions, Written, subresource};
 use super::{FieldValidation, decode, scale};
 use crate::field::{ErrorType, FieldError};
@@ -25,7 +25,7 @@ impl Api {
         resource: &Resource,
         namespace: &str,
         name: &str,
-        sub: Option<Sub>,
+        sub: Option<&str>,
         (patch_type, patch): (PatchType, &[u8]),
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
@@ -45,7 +45,7 @@ impl Api {
             }
         };
         let version = self.update(&change, |stored| match sub {
-            Some(Sub::Scale) => {
+            Some("scale") => {
                 let kind = ("autoscaling", "v1", "Scale");
                 let before = scale::of(stored);
                 let (after, faults) = patched(kind, &before, patch_type, patch, options)?;
@@ -77,7 +77,7 @@ fn patched(
         .map_err(|e| patch_error(&e))?;
     let mut object = patched.object;
     let schemas = Schemas::get();
-    let decoded = schemas.check(group, version, kind, &object);
+    let decoded = schemas.normalize(group, version, kind, &mut object);
     if let Some(first) = decoded.type_errors.first() {
         return Err(bad_outcome(&object, first));
     }
@@ -86,7 +86,6 @@ fn patched(
         let text = format!("strict decoding error: {}", faults.join(", "));
         return Err(bad_outcome(&object, &text));
     }
-    schemas.prune(group, version, kind, &mut object);
     Ok((object, faults))
 }
 

@@ -4,7 +4,7 @@
 
 use super::api::Api;
 use super::decode::{self, Body};
-use super::kinds::Resource;
+use super::resource::Resource;
 use super::write::WriteOptions;
 use crate::auth::{Authenticator, User};
 use crate::status::ApiError;

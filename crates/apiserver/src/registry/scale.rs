@@ -2,7 +2,7 @@
 
 use super::api::{Api, child_mut, meta};
 use super::decode::{self, Body};
-use super::kinds::Resource;
+use super::resource::Resource;
 use super::write::{Change, WriteOptions, Written};
 use crate::field::{ErrorType, FieldError};
 use crate::status::{ApiError, Subject};

@@ -5,8 +5,8 @@
 
 use super::api::{Api, child_mut, meta, meta_mut};
 use super::decode::{self, Body, FieldValidation};
-use super::kinds::{Generation, Resource, Sub};
 use super::namespaces;
+use super::resource::{Generation, Resource};
 use crate::access::gr;
 use crate::schema::Schemas;
 use crate::status::ApiError;
@@ -126,11 +126,7 @@ impl Api {
             Generation::Unset => meta_mut(&mut object).remove("generation"),
             _ => meta_mut(&mut object).insert("generation".to_owned(), 1.into()),
         };
-        let mut errors = metadata::validate_create(
-            &object,
-            resource.namespaced,
-            metadata::NameRule::of(rules.resource),
-        );
+        let mut errors = metadata::validate_create(&object, resource.namespaced, rules.names);
         errors.extend(strategy.validate(&object));
         if !errors.is_empty() {
             let subject = resource.kind_subject(meta(&object, "name"));
@@ -177,7 +173,7 @@ impl Api {
         resource: &Resource,
         namespace: &str,
         name: &str,
-        sub: Option<Sub>,
+        sub: Option<&str>,
         body: Body<'_>,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
@@ -191,7 +187,7 @@ impl Api {
                 "the name of the object ({given}) does not match the name on the URL ({name})"
             )));
         }
-        if sub == Some(Sub::Finalize) {
+        if sub == Some("finalize") {
             let version = self.finalize_namespace(resource, name, &object, options.dry_run)?;
             return Ok(Written { version, warnings });
         }
@@ -335,7 +331,7 @@ impl Api {
 /// Adds what a typed server always writes. What goes into the store is complete; nothing before asks for it.
 fn complete(resource: &Resource, object: &mut Value) {
     let group = resource.resource.group;
-    Schemas::get().complete(group, resource.version, resource.kind, object);
+    Schemas::get().normalize(group, resource.version, resource.kind, object);
 }
 
 /// Whether an object that was being deleted has nothing left that holds it.
@@ -400,9 +396,9 @@ fn registry_path(resource: &Resource) -> &'static str {
 }
 
 /// Which half of an object a subresource writes.
-pub(super) fn subresource(sub: Option<Sub>) -> Subresource {
+pub(super) fn subresource(sub: Option<&str>) -> Subresource {
     match sub {
-        Some(Sub::Status) => Subresource::Status,
+        Some("status") => Subresource::Status,
         _ => Subresource::Main,
     }
 }
@@ -439,6 +435,17 @@ fn bump_generation(resource: &Resource, new: &mut Value, old: &Value) {
     let changed = match resource.generation {
         Generation::Unset | Generation::One => false,
         Generation::Spec => new.get("spec") != old.get("spec"),
+        Generation::Content => {
+            let content = |object: &Value| {
+                let mut object = object.clone();
+                if let Some(map) = object.as_object_mut() {
+                    map.remove("metadata");
+                    map.remove("status");
+                }
+                object
+            };
+            content(new) != content(old)
+        }
         Generation::SpecAndAnnotations => {
             new.get("spec") != old.get("spec")
                 || new.pointer("/metadata/annotations") != old.pointer("/metadata/annotations")

@@ -1,36 +1,34 @@
-//! What Kubernetes' types look like: which fields they have, what values go there, how their lists merge.
+//! What Kubernetes' types look like: which fields they have, what values go there, how their lists merge, what is
+//! filled in and what is checked.
 //!
-//! Objects are JSON values everywhere in this crate; here is the knowledge that a typed server has in its
-//! structs. The types come from `k8s-openapi`'s generated schemas and are compiled for a group version when the
-//! first request needs it; what those schemas do not say stands in [`extensions`]. Kinds that are not known
-//! there are not checked.
-//!
-//! Unknown fields and values of the wrong type are decoding errors: they are found before validation, with the
-//! words of kube-apiserver's decoder.
+//! Objects are JSON values everywhere in this crate. The knowledge that a typed server has in its structs is read
+//! from two tables: `facts/kubernetes.txt`, generated from what Kubernetes publishes, and `facts/rules/*.txt`,
+//! written by hand. One [`Model`] holds both; decoding, defaulting, patches, server-side apply, OpenAPI, protobuf
+//! and validation read it.
 
-mod check;
-mod complete;
-pub mod extensions;
-pub(crate) mod kinds;
+mod defaults;
+mod document;
 pub(crate) mod model;
-mod parse;
-mod path;
-mod presence;
-mod prune;
+mod normal;
+pub(crate) mod path;
+pub(crate) mod rules;
+mod table;
 
 #[cfg(test)]
 mod tests;
 
-pub use parse::{
+pub use document::{
     DEPTH_MAX, DecodeError, Parsed, TEXT_BYTES_MAX, VALUES_MAX, parse_json, parse_yaml,
 };
+pub(crate) use rules::{Check, words};
+pub(crate) use table::ResourceFacts;
 
-use kinds::GROUP_VERSIONS;
 use model::{Model, TypeId};
+use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::sync::OnceLock;
 
-/// What a decoder would say of an object.
+/// What a decoder reports about an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decoded {
     /// The fields that the type does not have, such as `spec.containers[0].foo`. In strict validation each is an
@@ -40,20 +38,69 @@ pub struct Decoded {
     pub type_errors: Vec<String>,
 }
 
-/// All known types.
+/// All types of Kubernetes' own API.
 #[derive(Debug)]
 pub struct Schemas {
-    /// One entry for each of [`GROUP_VERSIONS`], compiled at first use.
-    models: Vec<OnceLock<Model>>,
+    model: Model,
+    resources: Vec<ResourceFacts>,
+    /// The types of kinds, by API group, version and kind.
+    kinds: FxHashMap<(&'static str, &'static str), Vec<(&'static str, TypeId)>>,
+    /// Lines of the tables that could not be read; none, as a test ensures.
+    faults: Vec<String>,
 }
 
 impl Schemas {
     /// The types of this process.
     pub fn get() -> &'static Self {
         static SCHEMAS: OnceLock<Schemas> = OnceLock::new();
-        SCHEMAS.get_or_init(|| Self {
-            models: GROUP_VERSIONS.iter().map(|_| OnceLock::new()).collect(),
-        })
+        SCHEMAS.get_or_init(Self::read)
+    }
+
+    fn read() -> Self {
+        let table = table::parse(table::KUBERNETES);
+        let (mut model, mut faults) = (table.model, table.faults);
+        for file in rules::FILES {
+            faults.extend(rules::apply(&mut model, file));
+        }
+        rules::close(&mut model);
+        let mut kinds: FxHashMap<_, Vec<_>> = FxHashMap::default();
+        let mut add = |group, version, type_name: &'static str| {
+            let kind = type_name.rsplit('.').next().unwrap_or(type_name);
+            if let Some(id) = model.find(type_name) {
+                kinds.entry((group, version)).or_default().push((kind, id));
+            }
+        };
+        for resource in &table.resources {
+            add(resource.group, resource.version, resource.type_name);
+            for sub in &resource.subresources {
+                add(sub.group, sub.version, sub.type_name);
+            }
+        }
+        for type_name in [
+            "meta.v1.DeleteOptions",
+            "meta.v1.ListMeta",
+            "meta.v1.PartialObjectMetadata",
+            "meta.v1.PartialObjectMetadataList",
+            "meta.v1.Status",
+        ] {
+            add("", "v1", type_name);
+        }
+        Self {
+            model,
+            resources: table.resources,
+            kinds,
+            faults,
+        }
+    }
+
+    /// Every type.
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Every resource that Kubernetes serves and Berth includes.
+    pub(crate) fn resources(&self) -> &[ResourceFacts] {
+        &self.resources
     }
 
     /// Whether the types of a kind are known.
@@ -63,53 +110,27 @@ impl Schemas {
 
     /// Fields an object has and its type has not, and values of the wrong type.
     pub fn check(&self, group: &str, version: &str, kind: &str, object: &Value) -> Decoded {
-        self.find(group, version, kind)
-            .map(|(model, id)| check::check(model, id, object))
-            .unwrap_or_default()
-    }
-
-    /// The paths of required fields that an object does not have.
-    pub fn missing_fields(
-        &self,
-        group: &str,
-        version: &str,
-        kind: &str,
-        object: &Value,
-    ) -> Vec<String> {
-        self.find(group, version, kind)
-            .map(|(model, id)| check::missing(model, id, object))
-            .unwrap_or_default()
+        self.normalize(group, version, kind, &mut object.clone())
     }
 
     /// Brings an object into the form in which it is stored: unknown fields, nulls, empty lists and maps and zero
-    /// values without a meaning dropped, quantities and times canonical.
-    pub fn prune(&self, group: &str, version: &str, kind: &str, object: &mut Value) {
-        if let Some((model, id)) = self.find(group, version, kind) {
-            prune::prune(model, id, object);
+    /// values without a meaning dropped, fields that are always written added, quantities and times canonical.
+    pub fn normalize(&self, group: &str, version: &str, kind: &str, object: &mut Value) -> Decoded {
+        self.find(group, version, kind)
+            .map(|id| normal::normalize(&self.model, id, object))
+            .unwrap_or_default()
+    }
+
+    /// Fills in the defaults of an object in its normal form.
+    pub(crate) fn fill_defaults(&self, group: &str, version: &str, kind: &str, object: &mut Value) {
+        if let Some(id) = self.find(group, version, kind) {
+            defaults::fill(&self.model, id, object);
         }
     }
 
-    /// Adds to an object what a typed server always writes, such as `status: {}`. The last step before an object
-    /// is stored: for admission and validation a missing field is as good.
-    pub fn complete(&self, group: &str, version: &str, kind: &str, object: &mut Value) {
-        if let Some((model, id)) = self.find(group, version, kind) {
-            complete::complete(model, id, object);
-        }
+    /// The type of a kind.
+    pub(crate) fn find(&self, group: &str, version: &str, kind: &str) -> Option<TypeId> {
+        let kinds = self.kinds.get(&(group, version))?;
+        kinds.iter().find(|(k, _)| *k == kind).map(|(_, id)| *id)
     }
-
-    /// The type of a kind and the model that holds it.
-    pub(crate) fn find(&self, group: &str, version: &str, kind: &str) -> Option<(&Model, TypeId)> {
-        let position = kinds::position(group, version)?;
-        let group_version = GROUP_VERSIONS.get(position)?;
-        let model = self
-            .models
-            .get(position)?
-            .get_or_init(|| Model::of(group_version));
-        model.kind(kind).map(|id| (model, id))
-    }
-}
-
-/// [`Schemas::prune`] of this process's types.
-pub fn prune(group: &str, version: &str, kind: &str, object: &mut Value) {
-    Schemas::get().prune(group, version, kind, object);
 }

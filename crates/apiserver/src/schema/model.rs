@@ -1,23 +1,25 @@
-//! The types of one group version in the form that requests are checked against: fields by name, each with its
-//! shape and its rule of the extensions table. Compiled once from the generated JSON schemas.
+//! Types and their fields, as the tables of facts state them.
+//!
+//! There is one [`Model`] of all of Kubernetes' types, and one of each CustomResourceDefinition version. The
+//! functions of this crate that decode, default, merge, publish and validate objects read nothing else.
 
-use super::extensions::{self, FieldRule};
-use super::kinds::{COMPONENTS, GroupVersion};
-use super::presence::{self, Presence};
+use super::rules::Check;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 
 /// The index of an object type in its [`Model`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TypeId(usize);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TypeId(pub(super) usize);
 
 /// What a value may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Any JSON value; nothing below is checked.
     Any,
-    /// Any JSON object; nothing below is checked.
-    AnyObject,
+    /// Any JSON object (`RawExtension`).
+    Raw,
+    /// The fields of a managed fields entry: any JSON object.
+    Fields,
     /// `true` or `false`.
     Bool,
     /// A whole number of 32 bits.
@@ -34,10 +36,16 @@ pub(crate) enum Shape {
     Time,
     /// An RFC 3339 time, to the microsecond.
     MicroTime,
+    /// A duration such as `1m30s`.
+    Duration,
     /// A resource quantity: a string or a number.
     Quantity,
     /// A 32-bit number or a string.
     IntOrString,
+    /// A list of strings that is a message of its own in protobuf.
+    Strings,
+    /// A JSON schema, or one of the alternatives that the field allows. Any JSON value; protobuf tells them apart.
+    SchemaOr(Alternative),
     /// An object with known fields.
     Object(TypeId),
     /// A list.
@@ -46,29 +54,216 @@ pub(crate) enum Shape {
     Map(Box<Shape>),
 }
 
+/// What may stand in place of a JSON schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Alternative {
+    /// A list of schemas.
+    Array,
+    /// `true` or `false`.
+    Bool,
+    /// A list of strings.
+    Strings,
+}
+
+/// What becomes of a missing or zero value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// The value is kept as the client wrote it.
+    AsWritten,
+    /// A zero value is left out.
+    OmittedWhenZero,
+    /// A missing value is written as the zero value.
+    AlwaysWritten,
+}
+
+/// How the entries of a list relate to each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum ListType {
+    /// The list is replaced as a whole.
+    #[default]
+    Atomic,
+    /// Entries are unique scalars.
+    Set,
+    /// Entries are objects that these fields together identify.
+    Map(Vec<Box<str>>),
+}
+
+/// What a strategic merge patch does with a field.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PatchStrategy {
+    /// The list is merged instead of replaced.
+    pub(crate) merge: bool,
+    /// Clients send `$retainKeys`: of a union, only the named members survive.
+    pub(crate) retain_keys: bool,
+    /// The object is replaced instead of merged.
+    pub(crate) replace: bool,
+}
+
 /// One field of an object type.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Field {
+    /// The name in JSON.
+    pub(crate) name: Box<str>,
     /// What its value may be.
     pub(crate) shape: Shape,
-    /// How it is merged; `None` for the defaults.
-    pub(crate) rule: Option<&'static FieldRule>,
     /// What becomes of a missing or zero value.
     pub(crate) presence: Presence,
+    /// Whether the field is a pointer in Go: its absence differs from its zero value.
+    pub(crate) pointer: bool,
+    /// Whether OpenAPI lists it as required.
+    pub(crate) required: bool,
+    /// How the entries of a list relate to each other.
+    pub(crate) list: ListType,
+    /// Whether a map or object is owned as a whole (`Some(true)`) or, against its type, by field (`Some(false)`).
+    pub(crate) atomic: Option<bool>,
+    /// What a strategic merge patch does.
+    pub(crate) patch: PatchStrategy,
+    /// The field that identifies an entry in a strategic merge patch.
+    pub(crate) merge_key: Option<Box<str>>,
+    /// The value that a missing field gets.
+    pub(crate) default: Option<Value>,
+    /// The values that Kubernetes enumerates for the type of the field.
+    pub(crate) values: Vec<Box<str>>,
+    /// The markers of declarative validation, such as `maxItems=8`.
+    pub(crate) markers: Vec<&'static str>,
+}
+
+/// Where a field of a message goes.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    /// Into the field at this index.
+    Field(usize),
+    /// Into the fields of an embedded message.
+    Embedded(Vec<Wire>),
+}
+
+/// A field of a message.
+#[derive(Debug, Clone)]
+pub(crate) struct Wire {
+    /// The number on the wire.
+    pub(crate) number: u32,
+    /// Where it goes.
+    pub(crate) target: Target,
+}
+
+/// A line of a type's validation.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    /// The index of the field that is checked; `None` is the object as a whole.
+    pub(crate) field: Option<usize>,
+    /// The name under which errors report it.
+    pub(crate) shown: &'static str,
+    /// What is checked, in this order.
+    pub(crate) checks: Vec<Check>,
 }
 
 /// An object with known fields.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ObjectType {
-    /// The name in OpenAPI, such as `io.k8s.api.core.v1.PodSpec`.
-    pub(crate) name: String,
-    /// The fields by JSON name.
-    pub(crate) fields: FxHashMap<String, Field>,
-    /// The fields that must be there.
-    pub(crate) required: Vec<String>,
+    /// The name in the tables, such as `core.v1.PodSpec`.
+    pub(crate) name: Box<str>,
+    /// The fields, sorted by name.
+    pub(crate) fields: Vec<Field>,
+    /// Whether unknown fields are kept (custom resources only).
+    pub(crate) open: bool,
+    /// Whether objects of this type are owned as a whole.
+    pub(crate) atomic: bool,
+    /// The fields in protobuf, by number.
+    pub(crate) wires: Vec<Wire>,
+    /// How objects are validated, in order.
+    pub(crate) rules: Vec<Rule>,
+    /// What fills in defaults that depend on other fields.
+    pub(crate) defaults: Vec<fn(&mut Value)>,
+    /// Whether this type or one below it has rules.
+    pub(crate) has_rules: bool,
+    /// Whether this type or one below it has defaults.
+    pub(crate) has_defaults: bool,
 }
 
+/// Object types that refer to each other.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Model {
+    pub(super) types: Vec<ObjectType>,
+    pub(super) by_name: FxHashMap<Box<str>, TypeId>,
+}
+
+// === impl Field ===
+
+impl Field {
+    /// A field of which only name and shape are known.
+    pub(crate) fn new(name: &str, shape: Shape) -> Self {
+        Self {
+            name: name.into(),
+            shape,
+            presence: Presence::AsWritten,
+            pointer: false,
+            required: false,
+            list: ListType::Atomic,
+            atomic: None,
+            patch: PatchStrategy::default(),
+            merge_key: None,
+            default: None,
+            values: Vec::new(),
+            markers: Vec::new(),
+        }
+    }
+}
+
+impl Field {
+    /// What is written when the field is absent and always written; `None` where nothing is.
+    pub(crate) fn zero(&self) -> Option<Value> {
+        if self.pointer {
+            Some(Value::Null)
+        } else {
+            self.shape.zero()
+        }
+    }
+}
+
+// === impl PatchStrategy ===
+
+impl PatchStrategy {
+    /// The strategies as `x-kubernetes-patch-strategy` spells them; `None` when there is none.
+    pub(crate) fn text(self) -> Option<&'static str> {
+        match (self.merge, self.retain_keys, self.replace) {
+            (true, true, _) => Some("merge,retainKeys"),
+            (true, false, _) => Some("merge"),
+            (false, true, _) => Some("retainKeys"),
+            (false, false, true) => Some("replace"),
+            (false, false, false) => None,
+        }
+    }
+}
+
+// === impl ObjectType ===
+
 impl ObjectType {
+    /// A type without fields.
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            fields: Vec::new(),
+            open: false,
+            atomic: false,
+            wires: Vec::new(),
+            rules: Vec::new(),
+            defaults: Vec::new(),
+            has_rules: false,
+            has_defaults: false,
+        }
+    }
+
+    /// A field by its name in JSON.
+    pub(crate) fn field(&self, name: &str) -> Option<&Field> {
+        self.position(name).and_then(|i| self.fields.get(i))
+    }
+
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        self.fields
+            .binary_search_by(|field| (*field.name).cmp(name))
+            .ok()
+    }
+
     /// The last part of the name, such as `PodSpec`.
     pub(crate) fn short_name(&self) -> &str {
         self.name.rsplit('.').next().unwrap_or(&self.name)
@@ -76,50 +271,18 @@ impl ObjectType {
 
     /// The name as error messages print it, such as `v1.PodSpec`.
     pub(crate) fn go_name(&self) -> &str {
-        let mut dots = self.name.rmatch_indices('.');
-        match (dots.next(), dots.next()) {
-            (Some(_), Some((at, _))) => &self.name[at + 1..],
-            _ => &self.name,
-        }
+        self.name
+            .split_once('.')
+            .map_or(&*self.name, |(_, rest)| rest)
     }
 }
 
-/// The types of one group version.
-#[derive(Debug)]
-pub(crate) struct Model {
-    types: Vec<ObjectType>,
-    kinds: FxHashMap<&'static str, TypeId>,
-}
+// === impl Model ===
 
 impl Model {
-    /// Compiles the types of a group version.
-    pub(crate) fn of(group_version: &GroupVersion) -> Self {
-        let (definitions, kinds) = group_version.definitions();
-        let mut names: Vec<&String> = definitions
-            .iter()
-            .filter(|(name, schema)| special(name).is_none() && schema.get("properties").is_some())
-            .map(|(name, _)| name)
-            .collect();
-        names.sort();
-        let ids: FxHashMap<&str, TypeId> = names
-            .iter()
-            .enumerate()
-            .map(|(i, name)| (name.as_str(), TypeId(i)))
-            .collect();
-        let types = names
-            .iter()
-            .map(|name| object_type(name, definitions.get(*name), &ids))
-            .collect();
-        let kinds = kinds
-            .iter()
-            .filter_map(|(kind, name)| ids.get(name.as_str()).map(|id| (*kind, *id)))
-            .collect();
-        Self { types, kinds }
-    }
-
-    /// The type of a kind.
-    pub(crate) fn kind(&self, kind: &str) -> Option<TypeId> {
-        self.kinds.get(kind).copied()
+    /// A type by its name, such as `core.v1.PodSpec`.
+    pub(crate) fn find(&self, name: &str) -> Option<TypeId> {
+        self.by_name.get(name).copied()
     }
 
     /// A type by its index, which this model has handed out.
@@ -128,119 +291,72 @@ impl Model {
     }
 
     /// Every type.
-    #[cfg(test)]
     pub(crate) fn types(&self) -> &[ObjectType] {
         &self.types
     }
 
-    /// The Go name of a shape as decoding errors print it.
-    pub(crate) fn go_type(&self, shape: &Shape) -> String {
-        match shape {
-            Shape::Any | Shape::AnyObject => "interface {}".to_owned(),
-            Shape::Bool => "bool".to_owned(),
-            Shape::Int32 => "int32".to_owned(),
-            Shape::Int64 => "int64".to_owned(),
-            Shape::Float => "float64".to_owned(),
-            Shape::String => "string".to_owned(),
-            Shape::Bytes => "[]uint8".to_owned(),
-            Shape::Time => "v1.Time".to_owned(),
-            Shape::MicroTime => "v1.MicroTime".to_owned(),
-            Shape::Quantity => "resource.Quantity".to_owned(),
-            Shape::IntOrString => "intstr.IntOrString".to_owned(),
-            Shape::Object(id) => self.object_type(*id).go_name().to_owned(),
-            Shape::List(items) => format!("[]{}", self.go_type(items)),
-            Shape::Map(values) => format!("map[string]{}", self.go_type(values)),
+    /// Adds a type and returns its index.
+    pub(crate) fn add(&mut self, object_type: ObjectType) -> TypeId {
+        let id = TypeId(self.types.len());
+        self.by_name.insert(object_type.name.clone(), id);
+        self.types.push(object_type);
+        id
+    }
+
+    /// Replaces a type that was added.
+    pub(crate) fn set(&mut self, id: TypeId, object_type: ObjectType) {
+        if let Some(slot) = self.types.get_mut(id.0) {
+            *slot = object_type;
         }
     }
-}
 
-/// The types with a form of their own in JSON.
-fn special(name: &str) -> Option<Shape> {
-    let rest = name.strip_prefix("io.k8s.apimachinery.pkg.")?;
-    match rest {
-        "api.resource.Quantity" => Some(Shape::Quantity),
-        "apis.meta.v1.FieldsV1" => Some(Shape::AnyObject),
-        "apis.meta.v1.MicroTime" => Some(Shape::MicroTime),
-        "apis.meta.v1.Time" => Some(Shape::Time),
-        "runtime.RawExtension" => Some(Shape::Any),
-        "util.intstr.IntOrString" => Some(Shape::IntOrString),
-        _ => None,
+    /// The Go name of a shape as decoding errors print it.
+    pub(crate) fn go_type(&self, shape: &Shape) -> String {
+        let name = match shape {
+            Shape::Any | Shape::Raw | Shape::Fields | Shape::SchemaOr(_) => "interface {}",
+            Shape::Bool => "bool",
+            Shape::Int32 => "int32",
+            Shape::Int64 => "int64",
+            Shape::Float => "float64",
+            Shape::String => "string",
+            Shape::Bytes => "[]uint8",
+            Shape::Time => "v1.Time",
+            Shape::MicroTime => "v1.MicroTime",
+            Shape::Duration => "v1.Duration",
+            Shape::Quantity => "resource.Quantity",
+            Shape::IntOrString => "intstr.IntOrString",
+            Shape::Strings => "[]string",
+            Shape::Object(id) => self.object_type(*id).go_name(),
+            Shape::List(items) => return format!("[]{}", self.go_type(items)),
+            Shape::Map(values) => return format!("map[string]{}", self.go_type(values)),
+        };
+        name.to_owned()
     }
 }
 
-fn object_type(name: &str, schema: Option<&Value>, ids: &FxHashMap<&str, TypeId>) -> ObjectType {
-    let required: Vec<String> = schema
-        .and_then(|s| s.get("required"))
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        // The generated types always have metadata; the API does not ask for it.
-        .filter(|field| *field != "metadata")
-        .map(str::to_owned)
-        .collect();
-    let properties = schema
-        .and_then(|s| s.get("properties"))
-        .and_then(Value::as_object);
-    let fields = properties
-        .into_iter()
-        .flatten()
-        .map(|(field, schema)| {
-            let shape = schema
-                .as_object()
-                .map_or(Shape::Any, |schema| shape(schema, ids));
-            let is_required = required.iter().any(|r| r == field);
-            let field_type = Field {
-                presence: match &shape {
-                    Shape::Bool | Shape::Int32 | Shape::Int64 | Shape::Float | Shape::String => {
-                        presence::of_scalar(name, field, is_required)
-                    }
-                    Shape::List(_) | Shape::Map(_) => presence::of_collection(is_required),
-                    Shape::Object(_) | Shape::Time | Shape::MicroTime | Shape::Quantity => {
-                        presence::of_struct(name, field)
-                    }
-                    Shape::Any | Shape::AnyObject | Shape::Bytes | Shape::IntOrString => {
-                        Presence::AsWritten
-                    }
-                },
-                rule: extensions::field_rule(name, field),
-                shape,
-            };
-            (field.clone(), field_type)
-        })
-        .collect();
-    ObjectType {
-        name: name.to_owned(),
-        fields,
-        required,
-    }
-}
+// === impl Shape ===
 
-fn shape(schema: &Map<String, Value>, ids: &FxHashMap<&str, TypeId>) -> Shape {
-    let text = |key: &str| schema.get(key).and_then(Value::as_str);
-    let nested = |key: &str| {
-        schema
-            .get(key)
-            .and_then(Value::as_object)
-            .map(|schema| shape(schema, ids))
-    };
-    if let Some(name) = text("$ref").and_then(|r| r.strip_prefix(COMPONENTS)) {
-        return special(name)
-            .or_else(|| ids.get(name).map(|id| Shape::Object(*id)))
-            .unwrap_or(Shape::Any);
+impl Shape {
+    /// The object type of the value, or of the entries of a list or map.
+    pub(crate) fn object(&self) -> Option<TypeId> {
+        match self {
+            Self::Object(id) => Some(*id),
+            Self::List(inner) | Self::Map(inner) => inner.object(),
+            _ => None,
+        }
     }
-    match (text("type"), text("format")) {
-        (Some("boolean"), _) => Shape::Bool,
-        (Some("integer"), Some("int32")) => Shape::Int32,
-        (Some("integer"), _) => Shape::Int64,
-        (Some("number"), _) => Shape::Float,
-        (Some("string"), Some("byte")) => Shape::Bytes,
-        (Some("string"), _) => Shape::String,
-        (Some("array"), _) => Shape::List(Box::new(nested("items").unwrap_or(Shape::Any))),
-        (Some("object"), _) => match nested("additionalProperties") {
-            Some(values) => Shape::Map(Box::new(values)),
-            None => Shape::AnyObject,
-        },
-        _ => Shape::Any,
+
+    /// The zero value as it is written; `None` where none is.
+    pub(crate) fn zero(&self) -> Option<Value> {
+        match self {
+            Self::Bool => Some(Value::Bool(false)),
+            Self::Int32 | Self::Int64 | Self::Float | Self::IntOrString => Some(Value::from(0)),
+            Self::String | Self::Bytes => Some(Value::String(String::new())),
+            Self::Quantity => Some(Value::String("0".to_owned())),
+            Self::Duration => Some(Value::String("0s".to_owned())),
+            Self::Object(_) => Some(Value::Object(Map::new())),
+            Self::Time | Self::MicroTime | Self::List(_) | Self::Map(_) => Some(Value::Null),
+            Self::Any | Self::Raw | Self::Fields | Self::Strings | Self::SchemaOr(_) => None,
+        }
     }
 }

@@ -151,95 +151,87 @@ fn unknown_kinds_are_not_checked() {
     assert!(!Schemas::get().knows("example.com", "v1", "Widget"));
     assert!(!Schemas::get().knows("", "v1", "Widget"));
     let mut widget = json!({"spec": {"anything": null}});
-    assert_eq!(
-        check("example.com", "v1", "Widget", widget.clone()),
-        Decoded::default()
-    );
-    prune("example.com", "v1", "Widget", &mut widget);
+    let decoded = Schemas::get().normalize("example.com", "v1", "Widget", &mut widget);
+    assert_eq!(decoded, Decoded::default());
     assert_eq!(widget, json!({"spec": {"anything": null}}));
 }
 
 #[test]
-fn required_fields_are_missed() {
-    let missing =
-        |object: Value| Schemas::get().missing_fields("apps", "v1", "Deployment", &object);
-    assert_eq!(
-        missing(json!({"spec": {}})),
-        ["spec.selector", "spec.template"]
-    );
-    assert_eq!(
-        missing(
-            json!({"spec": {"selector": {}, "template": {"spec": {"containers": [{"image": "i"}]}}}})
-        ),
-        ["spec.template.spec.containers[0].name"]
-    );
+fn the_tables_are_read_without_faults() {
+    assert_eq!(Schemas::get().faults, Vec::<String>::new());
+}
+
+fn normal(group: &str, version: &str, kind: &str, mut object: Value) -> Value {
+    Schemas::get().normalize(group, version, kind, &mut object);
+    object
 }
 
 #[test]
-fn pruning_leaves_what_a_typed_server_keeps() {
+fn objects_are_kept_as_a_typed_server_keeps_them() {
     let cases = [
         (
-            "unknown fields go, at every depth",
+            "unknown fields are dropped, at every depth",
             json!({"x": 1, "spec": {"containers": [{"name": "c", "y": {}}], "z": []}}),
-            json!({"spec": {"containers": [{"name": "c"}]}}),
+            json!({"spec": {"containers": [{"name": "c", "resources": {}}]}}),
         ),
         (
-            "nulls go",
+            "nulls are dropped",
             json!({"metadata": {"creationTimestamp": null}, "spec": {"nodeSelector": null, "priority": null}}),
-            json!({"metadata": {}, "spec": {}}),
+            json!({"metadata": {}, "spec": {"containers": null}}),
         ),
         (
             "nulls in lists and maps are zero values",
             json!({"metadata": {"labels": {"a": null}}, "spec": {"containers": [null]}}),
-            json!({"metadata": {"labels": {"a": ""}}, "spec": {"containers": [{}]}}),
+            json!({"metadata": {"labels": {"a": ""}}, "spec": {"containers": [{"name": "", "resources": {}}]}}),
         ),
         (
             "times of conditions stay null",
-            json!({"status": {"conditions": [{"type": "T", "lastProbeTime": null, "message": null}]}}),
-            json!({"status": {"conditions": [{"type": "T", "lastProbeTime": null}]}}),
+            json!({"status": {"conditions": [{"type": "T", "status": "", "lastProbeTime": null, "message": null}]}}),
+            json!({"status": {"conditions": [{"type": "T", "status": "", "lastProbeTime": null, "lastTransitionTime": null}]}}),
         ),
         (
-            "empty lists and maps go, unless they are required; empty objects stay",
+            "empty lists and maps are dropped, unless they are required; empty objects stay",
             json!({"metadata": {"labels": {}, "finalizers": []}, "spec": {"containers": [], "schedulingGates": [], "securityContext": {}}}),
             json!({"metadata": {}, "spec": {"containers": [], "securityContext": {}}}),
         ),
         (
-            "zero values go, unless they mean something",
+            "zero values are dropped, unless they mean something",
             json!({"spec": {"hostNetwork": false, "nodeName": "", "priority": 0, "enableServiceLinks": false, "containers": [{"name": ""}]}}),
-            json!({"spec": {"priority": 0, "enableServiceLinks": false, "containers": [{"name": ""}]}}),
+            json!({"spec": {"priority": 0, "enableServiceLinks": false, "containers": [{"name": "", "resources": {}}]}}),
         ),
         (
-            "quantities are canonical",
-            json!({"spec": {"overhead": {"cpu": "1000m", "memory": "1024Mi", "a": 2, "b": 0.5}}}),
-            json!({"spec": {"overhead": {"cpu": "1", "memory": "1Gi", "a": "2", "b": "500m"}}}),
+            "quantities are canonical, resources in thousandths",
+            json!({"spec": {"overhead": {"cpu": "1000m", "memory": "1024Mi", "a": 2, "b": 0.5, "c": "100u"}, "containers": []}}),
+            json!({"spec": {"overhead": {"cpu": "1", "memory": "1Gi", "a": "2", "b": "500m", "c": "1m"}, "containers": []}}),
         ),
         (
             "times are in UTC, to the second",
             json!({"metadata": {"deletionTimestamp": "2026-01-01T02:00:00.5+02:00"}}),
-            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"containers": null}}),
         ),
     ];
-    for (name, mut object, expect) in cases {
-        prune("", "v1", "Pod", &mut object);
-        assert_eq!(object, expect, "{name}");
+    for (name, object, expect) in cases {
+        let mut got = normal("", "v1", "Pod", object);
+        assert_eq!(normal("", "v1", "Pod", got.clone()), got, "{name}: again");
+        for part in ["metadata", "spec", "status"] {
+            if expect.get(part).is_none()
+                && let Some(map) = got.as_object_mut()
+            {
+                map.remove(part);
+            }
+        }
+        assert_eq!(got, expect, "{name}");
     }
-    let mut lease = json!({"spec": {"renewTime": "2026-01-01T00:00:00.123456Z", "acquireTime": "2026-01-01T00:00:00Z"}});
-    prune("coordination.k8s.io", "v1", "Lease", &mut lease);
+    let lease = json!({"spec": {"renewTime": "2026-01-01T00:00:00.123456Z", "acquireTime": "2026-01-01T00:00:00Z"}});
     assert_eq!(
-        lease,
-        json!({"spec": {"renewTime": "2026-01-01T00:00:00.123456Z", "acquireTime": "2026-01-01T00:00:00.000000Z"}})
+        normal("coordination.k8s.io", "v1", "Lease", lease)["spec"],
+        json!({"renewTime": "2026-01-01T00:00:00.123456Z", "acquireTime": "2026-01-01T00:00:00.000000Z"})
     );
 }
 
 #[test]
-fn completing_writes_what_a_typed_server_writes() {
+fn what_a_typed_server_always_writes_is_added() {
     let cases = [
-        (
-            "a pod's containers have resources",
-            ("", "v1", "Pod"),
-            json!({"metadata": {}, "spec": {"containers": [{"name": "c"}]}}),
-            json!({"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {}}]}, "status": {}}),
-        ),
         (
             "a budget's counters are there from the start",
             ("policy", "v1", "PodDisruptionBudget"),
@@ -264,75 +256,21 @@ fn completing_writes_what_a_typed_server_writes() {
             json!({
                 "metadata": {},
                 "spec": {
-                    "replicas": 0, "strategy": {"type": "Recreate"},
-                    "template": {"metadata": {}, "spec": {}},
+                    "replicas": 0, "selector": null, "strategy": {"type": "Recreate"},
+                    "template": {"metadata": {}, "spec": {"containers": null}},
                 },
                 "status": {"replicas": 1},
             }),
         ),
     ];
-    for (name, (group, version, kind), mut object, expect) in cases {
-        Schemas::get().complete(group, version, kind, &mut object);
-        assert_eq!(object, expect, "{name}");
-        let complete = object.clone();
-        prune(group, version, kind, &mut object);
-        assert_eq!(object, complete, "{name}: pruning keeps it");
-    }
-}
-
-#[test]
-fn every_presence_is_of_a_field_that_exists() {
-    let models: Vec<Model> = GROUP_VERSIONS.iter().map(Model::of).collect();
-    for table in presence::tables() {
-        let mut last = "";
-        for (type_name, fields) in table {
-            assert!(last < *type_name, "{type_name} is out of order");
-            last = type_name;
-            let object_type = models
-                .iter()
-                .flat_map(|m| m.types())
-                .find(|t| t.name == *type_name)
-                .unwrap_or_else(|| panic!("{type_name} is unknown"));
-            for field in *fields {
-                assert!(
-                    object_type.fields.contains_key(*field),
-                    "{type_name}.{field}"
-                );
-            }
-        }
-    }
-}
-
-#[test]
-fn every_rule_names_a_field_that_exists() {
-    let models: Vec<Model> = GROUP_VERSIONS.iter().map(Model::of).collect();
-    let types: std::collections::BTreeMap<&str, &model::ObjectType> = models
-        .iter()
-        .flat_map(|m| m.types())
-        .map(|t| (t.name.as_str(), t))
-        .collect();
-    let mut last = "";
-    for rules in extensions::types() {
-        assert!(last < rules.name, "{} is out of order", rules.name);
-        last = rules.name;
-        // Types that only kinds outside the catalogue use are allowed to be unknown; there are none today.
-        let object_type = types
-            .get(rules.name)
-            .unwrap_or_else(|| panic!("{} is unknown", rules.name));
-        for rule in rules.fields {
-            let field = object_type
-                .fields
-                .get(rule.name)
-                .unwrap_or_else(|| panic!("{} has no field {}", rules.name, rule.name));
-            let is_list = matches!(field.shape, model::Shape::List(_));
-            assert_eq!(
-                is_list,
-                rule.list_type.is_some() || rule.merge,
-                "{}.{}: list rules are for lists",
-                rules.name,
-                rule.name
-            );
-        }
+    for (name, (group, version, kind), object, expect) in cases {
+        let got = normal(group, version, kind, object);
+        assert_eq!(got, expect, "{name}");
+        assert_eq!(
+            normal(group, version, kind, got.clone()),
+            got,
+            "{name}: again"
+        );
     }
 }
 

@@ -16,6 +16,17 @@ pub struct Selectable {
     pub absent: &'static str,
 }
 
+impl Selectable {
+    /// A field that counts as empty when it is absent.
+    pub(crate) const fn text(label: &'static str, pointer: &'static str) -> Self {
+        Self {
+            label,
+            pointer,
+            absent: "",
+        }
+    }
+}
+
 /// Fields that must equal, or must not equal, a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSelector {

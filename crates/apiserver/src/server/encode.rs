@@ -1,23 +1,36 @@
-//! Answers as bytes: objects, lists, tables, reduced metadata, in the view that the client asked for.
+//! Answers as bytes: objects, lists, tables, reduced metadata, in the view and format that the client asked for.
 
+use super::negotiate::Format;
+use crate::protobuf::{self, Writer};
 use crate::registry::{Listed, Resource, meta, to_events_v1};
+use crate::schema::Schemas;
 use crate::storage::Version;
 use crate::table::{self, Include};
 use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 
-/// How the client wants to see objects.
+/// What of an object the client wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum View {
-    /// As they are.
+    /// The object as it is.
     #[default]
     Object,
-    /// As rows.
+    /// A row.
     Table(Include),
-    /// Only their metadata.
+    /// Only its metadata.
     Metadata,
+}
+
+/// How objects are encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Shape {
+    /// The format.
+    pub(crate) format: Format,
+    /// What of an object is shown.
+    pub(crate) view: View,
 }
 
 /// The object without `apiVersion` and `kind`, as this resource shows it.
@@ -27,6 +40,44 @@ fn body<'a>(resource: &Resource, version: &'a Version) -> &'a Bytes {
     } else {
         version.body()
     }
+}
+
+/// The object as a message of protobuf, as this resource shows it.
+fn message<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
+    if resource.is_converted() {
+        encode(resource, &to_events_v1(version.object())).into()
+    } else {
+        let message = version.message(|object| encode(resource, object));
+        Cow::Borrowed(message.as_ref())
+    }
+}
+
+/// An object of a kind as a message of protobuf.
+fn encode(resource: &Resource, object: &Value) -> Vec<u8> {
+    let (group, version) = (resource.resource.group, resource.version);
+    encode_kind(group, version, resource.kind, object)
+}
+
+fn encode_kind(group: &str, version: &str, kind: &str, object: &Value) -> Vec<u8> {
+    let found = Schemas::get().find(group, version, kind);
+    found.map_or_else(Vec::new, |id| protobuf::message(id, object))
+}
+
+/// An object that names its kind, in this format.
+pub(crate) fn plain(format: Format, object: &Value) -> Bytes {
+    if format != Format::Protobuf {
+        return Bytes::from(object.to_string());
+    }
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or("");
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = match api_version.split_once('/') {
+        // The types of the machinery are listed with the core group.
+        Some(("meta.k8s.io", version)) => ("", version),
+        Some(pair) => pair,
+        None => ("", api_version),
+    };
+    let message = encode_kind(group, version, kind, object);
+    Bytes::from(protobuf::envelope(api_version, kind, &message))
 }
 
 /// Appends `{"kind":…,"apiVersion":…,` and the rest of the object.
@@ -63,27 +114,63 @@ fn put_json(out: &mut BytesMut, value: &Value) {
 /// One object.
 pub(crate) fn object(
     resource: &Resource,
-    view: &View,
+    shape: &Shape,
     version: &Arc<Version>,
     now: Timestamp,
 ) -> Bytes {
     let mut out = BytesMut::new();
-    watched(&mut out, resource, view, version, true, now);
+    watched(&mut out, resource, shape, version, true, now);
     out.freeze()
+}
+
+/// An event of a stream around an object: a line of JSON, or a frame of protobuf behind its length.
+pub(crate) fn event(
+    out: &mut BytesMut,
+    format: Format,
+    kind: &str,
+    object: impl FnOnce(&mut BytesMut),
+) {
+    if format == Format::Protobuf {
+        let mut bytes = BytesMut::new();
+        object(&mut bytes);
+        let mut event = Writer::default();
+        event.bytes(1, kind.as_bytes());
+        event.message(2, |raw| raw.bytes(1, &bytes));
+        let event = event.into_bytes();
+        out.put_u32(u32::try_from(event.len()).unwrap_or(u32::MAX));
+        out.extend_from_slice(&event);
+        return;
+    }
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    object(out);
+    out.extend_from_slice(b"}\n");
 }
 
 /// One object of a stream; `columns` is whether a table carries its column definitions.
 pub(crate) fn watched(
     out: &mut BytesMut,
     resource: &Resource,
-    view: &View,
+    shape: &Shape,
     version: &Arc<Version>,
     columns: bool,
     now: Timestamp,
 ) {
-    match view {
+    match shape.view {
+        View::Object if shape.format == Format::Protobuf => {
+            let message = message(resource, version);
+            out.extend_from_slice(&protobuf::envelope(
+                &resource.api_version(),
+                resource.kind,
+                &message,
+            ));
+        }
         View::Object => put_object(out, resource, version),
-        View::Metadata => put_json(out, &table::partial_metadata(version.object())),
+        View::Metadata => {
+            let partial = table::partial_metadata(version.object());
+            out.extend_from_slice(&plain(shape.format, &partial));
+        }
         View::Table(include) => {
             let mut list_meta = Map::new();
             let revision = meta(version.object(), "resourceVersion");
@@ -93,17 +180,17 @@ pub(crate) fn watched(
             let versions = std::slice::from_ref(version);
             put_json(
                 out,
-                &table::table(resource, versions, list_meta, *include, columns, now),
+                &table::table(resource, versions, list_meta, include, columns, now),
             );
         }
     }
 }
 
-/// An object of which only the revision is told.
+/// An object of which only the revision is set.
 pub(crate) fn bookmark(
     out: &mut BytesMut,
     resource: &Resource,
-    view: &View,
+    shape: &Shape,
     revision: u64,
     initial_end: bool,
     columns: bool,
@@ -116,7 +203,12 @@ pub(crate) fn bookmark(
             json!({"k8s.io/initial-events-end": "true"}),
         );
     }
-    match view {
+    match shape.view {
+        View::Object if shape.format == Format::Protobuf => {
+            let (kind, api_version) = (resource.kind, resource.api_version());
+            let object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+            out.extend_from_slice(&plain(shape.format, &object));
+        }
         View::Object => {
             put_head(out, resource.kind, &resource.api_version());
             out.extend_from_slice(b",\"metadata\":");
@@ -124,21 +216,21 @@ pub(crate) fn bookmark(
             out.extend_from_slice(resource.blank.as_bytes());
             out.put_u8(b'}');
         }
-        View::Metadata => put_json(
-            out,
+        View::Metadata => out.extend_from_slice(&plain(
+            shape.format,
             &json!({
                 "kind": "PartialObjectMetadata",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata,
             }),
-        ),
+        )),
         View::Table(include) => put_json(
             out,
             &table::table(
                 resource,
                 &[],
                 metadata,
-                *include,
+                include,
                 columns,
                 Timestamp::UNIX_EPOCH,
             ),
@@ -147,7 +239,7 @@ pub(crate) fn bookmark(
 }
 
 /// A list.
-pub(crate) fn list(resource: &Resource, view: &View, listed: &Listed, now: Timestamp) -> Bytes {
+pub(crate) fn list(resource: &Resource, shape: &Shape, listed: &Listed, now: Timestamp) -> Bytes {
     let mut list_meta = Map::new();
     list_meta.insert(
         "resourceVersion".to_owned(),
@@ -160,7 +252,19 @@ pub(crate) fn list(resource: &Resource, view: &View, listed: &Listed, now: Times
         list_meta.insert("remainingItemCount".to_owned(), remaining.into());
     }
     let mut out = BytesMut::new();
-    match view {
+    match shape.view {
+        View::Object if shape.format == Format::Protobuf => {
+            let mut list = Writer::default();
+            list.bytes(
+                1,
+                &encode_kind("", "v1", "ListMeta", &Value::Object(list_meta)),
+            );
+            for version in &listed.items {
+                list.bytes(2, &message(resource, version));
+            }
+            let (kind, api_version) = (resource.list_kind, resource.api_version());
+            return Bytes::from(protobuf::envelope(&api_version, kind, &list.into_bytes()));
+        }
         View::Object => {
             put_head(&mut out, resource.list_kind, &resource.api_version());
             out.extend_from_slice(b",\"metadata\":");
@@ -170,7 +274,11 @@ pub(crate) fn list(resource: &Resource, view: &View, listed: &Listed, now: Times
                 if i > 0 {
                     out.put_u8(b',');
                 }
-                out.extend_from_slice(body(resource, version));
+                if resource.custom.is_some() {
+                    put_object(&mut out, resource, version);
+                } else {
+                    out.extend_from_slice(body(resource, version));
+                }
             }
             out.extend_from_slice(b"]}");
         }
@@ -180,8 +288,8 @@ pub(crate) fn list(resource: &Resource, view: &View, listed: &Listed, now: Times
                 .iter()
                 .map(|v| table::partial_metadata(v.object()))
                 .collect();
-            put_json(
-                &mut out,
+            return plain(
+                shape.format,
                 &json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": "meta.k8s.io/v1",
@@ -192,7 +300,7 @@ pub(crate) fn list(resource: &Resource, view: &View, listed: &Listed, now: Times
         }
         View::Table(include) => put_json(
             &mut out,
-            &table::table(resource, &listed.items, list_meta, *include, true, now),
+            &table::table(resource, &listed.items, list_meta, include, true, now),
         ),
     }
     out.freeze()

@@ -32,6 +32,8 @@ const WARNINGS_MAX: usize = 50;
 const WARNING_BYTES_MAX: usize = 1_024;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const PROTOBUF: HeaderValue =
+    HeaderValue::from_static("application/vnd.kubernetes.protobuf");
 pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 pub(super) type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -90,7 +92,7 @@ async fn respond(
         return Ok(not_found());
     };
     let received = Received { parts, body, user };
-    match route::route(&segments) {
+    match route::route(&state.api.catalog(), &segments) {
         Route::Resource(target) => resources::serve(state, &target, received).await,
         Route::InPod(pod) => Err(resources::no_containers(state, &pod)),
         Route::UnknownResource => Err(ApiError::no_such_resource()),
@@ -152,7 +154,7 @@ pub(super) fn response(
     response
 }
 
-/// A response of JSON bytes in the format that the client asked for.
+/// A response of JSON or protobuf bytes in the format that the client asked for.
 pub(super) fn formatted(
     code: u16,
     answer: Answer,
@@ -162,6 +164,7 @@ pub(super) fn formatted(
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = match answer.format {
         Format::Json => response(status, JSON, json),
+        Format::Protobuf => response(status, PROTOBUF, json),
         Format::Yaml => match to_yaml(&json) {
             Some(yaml) => response(status, HeaderValue::from_static("application/yaml"), yaml),
             None => response(status, JSON, json),

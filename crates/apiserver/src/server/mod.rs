@@ -8,7 +8,7 @@ pub(crate) mod encode;
 mod handle;
 mod kubeconfig;
 mod limits;
-mod negotiate;
+pub(crate) mod negotiate;
 mod nonresource;
 mod resources;
 mod route;
@@ -20,8 +20,7 @@ pub use kubeconfig::KubeconfigError;
 use crate::access::Access;
 use crate::admission::Admission;
 use crate::auth::Authenticator;
-use crate::openapi::OpenApi;
-use crate::registry::{self, Api, ApiOptions, Clock, InProcess, Resource};
+use crate::registry::{Api, ApiOptions, Clock, InProcess};
 use crate::storage::HistoryLimits;
 use limits::Limits;
 use std::io;
@@ -147,7 +146,6 @@ pub(crate) struct State {
     pub(crate) authenticator: Authenticator,
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
-    pub(crate) openapi: OpenApi,
     pub(crate) bookmark_interval: Duration,
     /// `host:port`, as clients reach the server.
     pub(crate) address: String,
@@ -207,7 +205,6 @@ impl Server {
             limits: Limits::new(options.max_in_flight, options.max_watches),
             stopping: stopping.clone(),
             bookmark_interval: options.bookmark_interval,
-            openapi: OpenApi::new(registry::resources().iter().map(Resource::served)),
             address: reachable(address).to_string(),
         });
         tokio::spawn(expire_events(

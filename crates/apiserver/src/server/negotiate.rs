@@ -1,6 +1,6 @@
 //! What the client sends and what it accepts: media types and their parameters.
 
-use super::encode::View;
+use super::encode::{Shape, View};
 use crate::registry::Encoding;
 use crate::status::ApiError;
 use crate::table::Include;
@@ -9,9 +9,10 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 
 /// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Format {
+pub(crate) enum Format {
     #[default]
     Json,
+    Protobuf,
     Yaml,
 }
 
@@ -22,6 +23,16 @@ pub(super) struct Answer {
     pub(super) view: View,
     /// Whether discovery may be answered in its aggregated form.
     pub(super) aggregated: bool,
+}
+
+impl Answer {
+    /// How objects are encoded.
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            format: self.format,
+            view: self.view,
+        }
+    }
 }
 
 /// A media type of a header, in lower case, and its parameters.
@@ -46,11 +57,16 @@ impl<'a> MediaType<'a> {
     }
 }
 
-/// Chooses the first clause of `Accept` that can be satisfied. No `Accept` is JSON.
+/// Chooses the first clause of `Accept` that can be satisfied. No `Accept` is JSON. `protobuf` is whether the kind has
+/// a protobuf form.
 ///
 /// # Errors
 /// 406 when there is none.
-pub(super) fn accepted(headers: &HeaderMap, include: Include) -> Result<Answer, ApiError> {
+pub(super) fn accepted(
+    headers: &HeaderMap,
+    include: Include,
+    protobuf: bool,
+) -> Result<Answer, ApiError> {
     let texts: Vec<&str> = headers
         .get_all(ACCEPT)
         .iter()
@@ -62,13 +78,14 @@ pub(super) fn accepted(headers: &HeaderMap, include: Include) -> Result<Answer, 
     }
     accept
         .split(',')
-        .find_map(|clause| clause_answer(&MediaType::parse(clause), include))
+        .find_map(|clause| clause_answer(&MediaType::parse(clause), include, protobuf))
         .ok_or_else(ApiError::not_acceptable)
 }
 
-fn clause_answer(media: &MediaType<'_>, include: Include) -> Option<Answer> {
+fn clause_answer(media: &MediaType<'_>, include: Include, protobuf: bool) -> Option<Answer> {
     let format = match media.name.as_str() {
         "application/json" | "application/*" | "*/*" => Format::Json,
+        "application/vnd.kubernetes.protobuf" if protobuf => Format::Protobuf,
         "application/yaml" => Format::Yaml,
         _ => return None,
     };
@@ -84,7 +101,7 @@ fn clause_answer(media: &MediaType<'_>, include: Include) -> Option<Answer> {
                 return None;
             }
             match kind {
-                "Table" => (View::Table(include), false),
+                "Table" if format != Format::Protobuf => (View::Table(include), false),
                 "PartialObjectMetadata" | "PartialObjectMetadataList" => (View::Metadata, false),
                 _ => return None,
             }
@@ -126,7 +143,7 @@ mod tests {
     fn answer(accept: &'static str) -> Option<Answer> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        accepted(&headers, Include::Metadata).ok()
+        accepted(&headers, Include::Metadata, true).ok()
     }
 
     #[test]
@@ -142,7 +159,17 @@ mod tests {
         };
         let cases = [
             ("application/json", Some(json)),
-            ("application/vnd.kubernetes.protobuf, */*", Some(json)),
+            (
+                "application/vnd.kubernetes.protobuf, */*",
+                Some(Answer {
+                    format: Format::Protobuf,
+                    ..json
+                }),
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io, application/json",
+                Some(json),
+            ),
             (
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
                 Some(table),
@@ -166,7 +193,6 @@ mod tests {
                     ..json
                 }),
             ),
-            ("application/vnd.kubernetes.protobuf", None),
             ("text/html", None),
         ];
         for (accept, expect) in cases {

@@ -3,12 +3,13 @@
 use super::handle::{AnswerBody, JSON, Received, TEXT, json, not_found, response};
 use super::{State, negotiate};
 use crate::discovery;
-use crate::registry;
+use crate::openapi::{self, Document};
+use crate::registry::{self, Catalog};
 use crate::status::ApiError;
 use crate::table::Include;
 use bytes::Bytes;
-use http::header::ETAG;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::header::{ACCEPT, ETAG};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -25,46 +26,61 @@ pub(super) fn serve(
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Err(ApiError::method_not_allowed());
     }
+    let catalog = state.api.catalog();
     let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
-    let aggregated =
-        || negotiate::accepted(&parts.headers, Include::Metadata).map(|answer| answer.aggregated);
+    let aggregated = || {
+        negotiate::accepted(&parts.headers, Include::Metadata, false)
+            .map(|answer| answer.aggregated)
+    };
     let found = match texts.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => return Ok(health(state)),
         ["version"] => Some(version()),
         ["metrics"] => return Ok(metrics(state)),
-        ["api"] if aggregated()? => return Ok(aggregated_answer(true)),
-        ["apis"] if aggregated()? => return Ok(aggregated_answer(false)),
+        ["api"] if aggregated()? => return Ok(aggregated_answer(&catalog, true)),
+        ["apis"] if aggregated()? => return Ok(aggregated_answer(&catalog, false)),
         ["api"] => Some(discovery::core_versions(&state.address)),
-        ["apis"] => Some(discovery::groups()),
-        ["api", version] => discovery::resources("", version),
-        ["apis", group] => discovery::group(group),
-        ["apis", group, version] => discovery::resources(group, version),
-        ["openapi", "v3"] => Some(state.openapi.index()),
-        ["openapi", "v3", path @ ..] => return Ok(openapi(state, &path.join("/"))),
-        [] => Some(paths()),
+        ["apis"] => Some(discovery::groups(&catalog)),
+        ["api", version] => discovery::resources(&catalog, "", version),
+        ["apis", group] => discovery::group(&catalog, group),
+        ["apis", group, version] => discovery::resources(&catalog, group, version),
+        ["openapi", "v3"] => Some(openapi::index(&catalog)),
+        ["openapi", "v3", path @ ..] => {
+            return Ok(openapi::document(&catalog, &path.join("/"))
+                .map_or_else(not_found, |d| document(&d, JSON)));
+        }
+        ["openapi", "v2"] => return Ok(openapi_v2(&catalog, &parts.headers)),
+        [] => Some(paths(&catalog)),
         _ => None,
     };
     Ok(found.map_or_else(not_found, |value| json(200, &value)))
 }
 
-fn aggregated_answer(core: bool) -> Response<AnswerBody> {
+fn aggregated_answer(catalog: &Catalog, core: bool) -> Response<AnswerBody> {
     response(
         StatusCode::OK,
         HeaderValue::from_static(discovery::AGGREGATED),
-        Bytes::from(discovery::aggregated(core).to_string()),
+        Bytes::from(discovery::aggregated(catalog, core).to_string()),
     )
 }
 
-/// A document of one group version. Its hash is in its URL, so that it may be cached for good.
-fn openapi(state: &State, path: &str) -> Response<AnswerBody> {
-    let Some(document) = state.openapi.document(path) else {
-        return not_found();
-    };
-    let mut answer = response(StatusCode::OK, JSON, document.body.clone());
+/// A document. Its hash is in its URL, so that it may be cached for good.
+fn document(document: &Document, content_type: HeaderValue) -> Response<AnswerBody> {
+    let mut answer = response(StatusCode::OK, content_type, document.body.clone());
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", document.hash)) {
         answer.headers_mut().insert(ETAG, tag);
     }
     answer
+}
+
+/// The document of version 2. kubectl takes it in protobuf only.
+fn openapi_v2(catalog: &Catalog, headers: &HeaderMap) -> Response<AnswerBody> {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+    if accept.is_some_and(|a| a.contains("proto-openapi.spec.v2") && a.contains("+protobuf")) {
+        let found = openapi::document_v2(catalog, true);
+        return document(&found, HeaderValue::from_static(PROTOBUF));
+    }
+    document(&openapi::document_v2(catalog, false), JSON)
 }
 
 fn health(state: &State) -> Response<AnswerBody> {
@@ -89,9 +105,9 @@ fn version() -> Value {
     })
 }
 
-fn paths() -> Value {
+fn paths(catalog: &Catalog) -> Value {
     let mut paths: Vec<String> = ["/api", "/api/v1", "/apis"].map(str::to_owned).to_vec();
-    for (group, version) in registry::group_versions() {
+    for (group, version) in catalog.group_versions() {
         if !group.is_empty() {
             paths.push(format!("/apis/{group}"));
             paths.push(format!("/apis/{group}/{version}"));
@@ -129,7 +145,7 @@ pub(super) fn metrics_text(state: &State) -> String {
         "# HELP apiserver_storage_objects Stored objects by resource.\n\
          # TYPE apiserver_storage_objects gauge"
     );
-    for resource in registry::resources() {
+    for resource in registry::built_in().resources() {
         let (Some(store), false) = (resource.store, resource.is_converted()) else {
             continue;
         };

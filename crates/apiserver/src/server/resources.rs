@@ -1,15 +1,15 @@
 //! Requests about objects: from method, path and query to a verb of the registry, and back to an answer.
 
 use super::State;
-use super::encode::{self, View};
+use super::encode::{self, Shape, View};
 use super::handle::{self, AnswerBody, JSON, Received, formatted};
-use super::negotiate::{self, Answer};
+use super::negotiate::{self, Answer, Format};
 use super::route::{InPod, Query, Target};
 use crate::field::ErrorType;
 use crate::patch::PatchType;
 use crate::registry::{
-    self, Body, DeleteRequest, FieldValidation, ListRequest, Listed, Resource, Sub, Verb,
-    VersionMatch, WriteOptions, Written, bad_option, parse_revision, scale_of,
+    self, Body, DeleteRequest, FieldValidation, ListRequest, Listed, Resource, VersionMatch,
+    WriteOptions, Written, bad_option, parse_revision, scale_of,
 };
 use crate::selectors::Selectors;
 use crate::status::{self, ApiError};
@@ -29,6 +29,8 @@ use std::time::Duration;
 
 /// How long a watch runs when the client does not say.
 const WATCH_SECONDS_DEFAULT: u64 = 45 * 60;
+const PROTOBUF_STREAM: HeaderValue =
+    HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
 /// No watch runs longer.
 const WATCH_SECONDS_MAX: u64 = 24 * 3_600;
 
@@ -51,45 +53,49 @@ pub(super) async fn serve(
     let request = Request {
         state,
         target,
-        answer: negotiate::accepted(&received.parts.headers, include)?,
+        answer: negotiate::accepted(
+            &received.parts.headers,
+            include,
+            target.resource.custom.is_none(),
+        )?,
         content_type: negotiate::content_type(&received.parts.headers),
         query,
     };
     let method = &received.parts.method;
     if *method == Method::GET && target.name.is_none() && request.query.flag("watch") {
-        allow(target, Verb::Watch)?;
+        allow(target, "watch")?;
         return request.watch().await;
     }
     let _permit = state.limits.request()?;
     match (method.as_str(), &target.name, target.sub) {
         ("GET", None, _) => {
-            allow(target, Verb::List)?;
+            allow(target, "list")?;
             request.list().await
         }
         ("GET", Some(name), sub) => {
-            allow_sub(target, sub, Verb::Get)?;
+            allow_sub(target, sub, "get")?;
             request.get(name)
         }
         ("POST", None, _) => {
-            allow(target, Verb::Create)?;
+            allow(target, "create")?;
             if target.resource.namespaced && target.namespace.is_none() {
                 return Err(ApiError::method_not_allowed());
             }
             request.create(received).await
         }
-        ("POST", Some(name), Some(Sub::Binding)) => {
+        ("POST", Some(name), Some("binding")) => {
             let options = request.write_options()?;
             let body = handle::read(received.body).await?;
             let body = request.body(&body)?;
             request.bind(name, body, &options)
         }
         ("PUT", Some(name), sub) => {
-            allow_sub(target, sub, Verb::Update)?;
+            allow_sub(target, sub, "update")?;
             let body = handle::read(received.body).await?;
             request.update(name, sub, &body)
         }
         ("PATCH", Some(name), sub) => {
-            allow_sub(target, sub, Verb::Patch)?;
+            allow_sub(target, sub, "patch")?;
             let patch_type = PatchType::from_media_type(&request.content_type)
                 .ok_or_else(ApiError::unsupported_media_type)?;
             let body = handle::read(received.body).await?;
@@ -97,9 +103,9 @@ pub(super) async fn serve(
         }
         ("DELETE", name, None) => {
             let verb = if name.is_some() {
-                Verb::Delete
+                "delete"
             } else {
-                Verb::DeleteCollection
+                "deletecollection"
             };
             allow(target, verb)?;
             let body = handle::read(received.body).await?;
@@ -112,7 +118,7 @@ pub(super) async fn serve(
     }
 }
 
-fn allow(target: &Target, verb: Verb) -> Result<(), ApiError> {
+fn allow(target: &Target, verb: &str) -> Result<(), ApiError> {
     if target.resource.offers(verb) {
         Ok(())
     } else {
@@ -120,9 +126,16 @@ fn allow(target: &Target, verb: Verb) -> Result<(), ApiError> {
     }
 }
 
-fn allow_sub(target: &Target, sub: Option<Sub>, verb: Verb) -> Result<(), ApiError> {
+fn allow_sub(target: &Target, sub: Option<&str>, verb: &str) -> Result<(), ApiError> {
     match sub {
-        Some(sub) if sub.verbs().contains(&verb) => Ok(()),
+        Some(sub)
+            if target
+                .resource
+                .subresource(sub)
+                .is_some_and(|s| s.verbs.contains(&verb)) =>
+        {
+            Ok(())
+        }
         Some(_) => Err(ApiError::method_not_allowed()),
         None => allow(target, verb),
     }
@@ -143,8 +156,8 @@ pub(super) fn no_containers(state: &State, pod: &InPod) -> ApiError {
 }
 
 impl Request<'_> {
-    fn resource(&self) -> &'static Resource {
-        self.target.resource
+    fn resource(&self) -> &Resource {
+        &self.target.resource
     }
 
     /// The namespace of the path; empty for objects of the cluster.
@@ -181,12 +194,18 @@ impl Request<'_> {
 
     fn object(&self, code: u16, written: &Written) -> Response<AnswerBody> {
         let now = self.state.api.now();
-        let bytes = encode::object(self.resource(), &self.answer.view, &written.version, now);
+        let bytes = encode::object(self.resource(), &self.answer.shape(), &written.version, now);
         formatted(code, self.answer, bytes, &written.warnings)
     }
 
+    /// An answer of another kind than the resource, such as a `Scale`.
     fn plain(&self, code: u16, value: &Value, warnings: &[String]) -> Response<AnswerBody> {
-        formatted(code, self.answer, Bytes::from(value.to_string()), warnings)
+        formatted(
+            code,
+            self.answer,
+            encode::plain(self.answer.format, value),
+            warnings,
+        )
     }
 
     fn get(&self, name: &str) -> Result<Response<AnswerBody>, ApiError> {
@@ -194,7 +213,7 @@ impl Request<'_> {
             .state
             .api
             .get(self.resource(), self.namespace(), name)?;
-        if self.target.sub == Some(Sub::Scale) {
+        if self.target.sub == Some("scale") {
             return Ok(self.plain(200, &scale_of(version.object()), &[]));
         }
         let written = Written {
@@ -244,7 +263,7 @@ impl Request<'_> {
 
     fn listed(&self, listed: &Listed) -> Response<AnswerBody> {
         let now = self.state.api.now();
-        let bytes = encode::list(self.resource(), &self.answer.view, listed, now);
+        let bytes = encode::list(self.resource(), &self.answer.shape(), listed, now);
         formatted(200, self.answer, bytes, &[])
     }
 
@@ -287,13 +306,13 @@ impl Request<'_> {
     fn update(
         &self,
         name: &str,
-        sub: Option<Sub>,
+        sub: Option<&str>,
         body: &Bytes,
     ) -> Result<Response<AnswerBody>, ApiError> {
         let options = self.write_options()?;
         let body = self.body(body)?;
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
-        if sub == Some(Sub::Scale) {
+        if sub == Some("scale") {
             let written = api.update_scale(resource, namespace, name, body, &options)?;
             return Ok(self.scale(&written));
         }
@@ -304,14 +323,14 @@ impl Request<'_> {
     fn patch(
         &self,
         name: &str,
-        sub: Option<Sub>,
+        sub: Option<&str>,
         patch_type: PatchType,
         body: &Bytes,
     ) -> Result<Response<AnswerBody>, ApiError> {
         let options = self.write_options()?;
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         let written = api.patch(resource, namespace, name, sub, (patch_type, body), &options)?;
-        if sub == Some(Sub::Scale) {
+        if sub == Some("scale") {
             return Ok(self.scale(&written));
         }
         Ok(self.object(200, &written))
@@ -364,20 +383,22 @@ impl Request<'_> {
 
     async fn watch(&self) -> Result<Response<AnswerBody>, ApiError> {
         let permit = self.state.limits.watch()?;
-        let resource = self.resource();
         let seconds = self
             .query
             .number("timeoutSeconds")?
             .filter(|s| *s > 0)
             .unwrap_or(WATCH_SECONDS_DEFAULT);
         let request = WatchRequest {
-            resource,
+            resource: Arc::clone(&self.target.resource),
             namespace: self.target.namespace.clone(),
             selectors: self.selectors()?,
-            view: match self.answer.view {
+            shape: Shape {
                 // A stream of nothing makes no sense: rows always name their object.
-                View::Table(Include::None) => View::Table(Include::Metadata),
-                view => view,
+                view: match self.answer.view {
+                    View::Table(Include::None) => View::Table(Include::Metadata),
+                    view => view,
+                },
+                ..self.answer.shape()
             },
             bookmarks: self.query.flag("allowWatchBookmarks"),
             bookmark_interval: self.state.bookmark_interval,
@@ -390,7 +411,7 @@ impl Request<'_> {
         let stream = match start {
             Ok(start) => watch::chunks(request, start, clock, stopping).boxed(),
             Err(error) => {
-                let event = watch::error_event(&error);
+                let event = watch::error_event(self.answer.format, &error);
                 futures_util::stream::once(async move { event }).boxed()
             }
         };
@@ -401,7 +422,11 @@ impl Request<'_> {
         });
         let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, JSON);
+        let content_type = match self.answer.format {
+            Format::Protobuf => PROTOBUF_STREAM,
+            _ => JSON,
+        };
+        headers.insert(CONTENT_TYPE, content_type);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         Ok(response)
     }
@@ -441,10 +466,7 @@ impl Request<'_> {
         if let Some(revision) = revision {
             api.reached(revision).await?;
         }
-        let prefix = match &request.namespace {
-            Some(namespace) if resource.namespaced => format!("{namespace}/"),
-            _ => String::new(),
-        };
+        let prefix = resource.key_prefix(request.namespace.as_deref());
         let from_now = initial == Some(true) || (initial.is_none() && revision.is_none());
         let started = if from_now {
             api.store()

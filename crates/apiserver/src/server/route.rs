@@ -1,7 +1,8 @@
 //! Paths and queries: which resource a request is about.
 
-use crate::registry::{self, Resource, Sub};
+use crate::registry::{Catalog, Resource};
 use crate::status::ApiError;
+use std::sync::Arc;
 
 /// What a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,10 +22,10 @@ pub(super) enum Route {
 /// One or many objects of a resource.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    pub(super) resource: &'static Resource,
+    pub(super) resource: Arc<Resource>,
     pub(super) namespace: Option<String>,
     pub(super) name: Option<String>,
-    pub(super) sub: Option<Sub>,
+    pub(super) sub: Option<&'static str>,
 }
 
 /// A subresource of a pod that leads into its containers.
@@ -56,20 +57,20 @@ pub(super) fn segments(path: &str) -> Option<Vec<String>> {
 }
 
 /// Finds what the segments name.
-pub(super) fn route(segments: &[String]) -> Route {
+pub(super) fn route(catalog: &Catalog, segments: &[String]) -> Route {
     let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
     let (group, version, rest) = match texts.as_slice() {
         ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
         ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
         _ => return Route::Other,
     };
-    if !registry::group_versions().contains(&(group, version)) {
+    if !catalog.group_versions().contains(&(group, version)) {
         return Route::NotFound;
     }
     let (namespace, rest) = match rest {
         // `namespaces/x` is the namespace itself, `namespaces/x/pods` what is in it.
         ["namespaces", namespace, rest @ ..]
-            if !rest.is_empty() && !is_namespace_part(group, rest) =>
+            if !rest.is_empty() && !is_namespace_part(catalog, group, rest) =>
         {
             (Some((*namespace).to_owned()), rest)
         }
@@ -81,7 +82,7 @@ pub(super) fn route(segments: &[String]) -> Route {
         [plural, name, sub] => (*plural, Some((*name).to_owned()), Some(*sub)),
         _ => return Route::UnknownResource,
     };
-    let Some(resource) = registry::find(group, plural).filter(|r| r.version == version) else {
+    let Some(resource) = catalog.find_version(group, version, plural) else {
         return Route::UnknownResource;
     };
     if let (Some(namespace), Some(name), Some(sub)) = (&namespace, &name, sub)
@@ -96,7 +97,7 @@ pub(super) fn route(segments: &[String]) -> Route {
     }
     let sub = match sub.map(|s| resource.subresource(s)) {
         None => None,
-        Some(Some(sub)) => Some(sub),
+        Some(Some(sub)) => Some(sub.name),
         Some(None) => return Route::UnknownResource,
     };
     // A namespaced object has a namespace, an object of the cluster has none.
@@ -104,7 +105,7 @@ pub(super) fn route(segments: &[String]) -> Route {
         return Route::UnknownResource;
     }
     Route::Resource(Target {
-        resource,
+        resource: Arc::clone(resource),
         namespace,
         name,
         sub,
@@ -112,11 +113,11 @@ pub(super) fn route(segments: &[String]) -> Route {
 }
 
 /// Whether what follows a namespace is a subresource of it.
-fn is_namespace_part(group: &str, rest: &[&str]) -> bool {
+fn is_namespace_part(catalog: &Catalog, group: &str, rest: &[&str]) -> bool {
     match rest {
-        [one] if group.is_empty() => {
-            registry::find("", "namespaces").is_some_and(|r| r.subresource(one).is_some())
-        }
+        [one] if group.is_empty() => catalog
+            .find("", "namespaces")
+            .is_some_and(|r| r.subresource(one).is_some()),
         _ => false,
     }
 }
@@ -209,13 +210,14 @@ fn decode(text: &str, in_query: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry;
 
     #[test]
     fn paths_name_resources() {
         let target = |group: &str, plural, namespace: Option<&str>, name: Option<&str>, sub| {
             registry::find(group, plural).map(|resource| {
                 Route::Resource(Target {
-                    resource,
+                    resource: Arc::clone(resource),
                     namespace: namespace.map(str::to_owned),
                     name: name.map(str::to_owned),
                     sub,
@@ -230,7 +232,7 @@ mod tests {
             ),
             (
                 "/api/v1/namespaces/a/pods/p/status",
-                target("", "pods", Some("a"), Some("p"), Some(Sub::Status)),
+                target("", "pods", Some("a"), Some("p"), Some("status")),
             ),
             (
                 "/api/v1/namespaces",
@@ -242,17 +244,11 @@ mod tests {
             ),
             (
                 "/api/v1/namespaces/a/finalize",
-                target("", "namespaces", None, Some("a"), Some(Sub::Finalize)),
+                target("", "namespaces", None, Some("a"), Some("finalize")),
             ),
             (
                 "/apis/apps/v1/namespaces/a/deployments/d/scale",
-                target(
-                    "apps",
-                    "deployments",
-                    Some("a"),
-                    Some("d"),
-                    Some(Sub::Scale),
-                ),
+                target("apps", "deployments", Some("a"), Some("d"), Some("scale")),
             ),
             (
                 "/api/v1/nodes/n%2d1",
@@ -279,7 +275,7 @@ mod tests {
             ("/version", Some(Route::Other)),
         ];
         for (path, expect) in cases {
-            let got = segments(path).map(|s| route(&s));
+            let got = segments(path).map(|s| route(registry::built_in(), &s));
             assert_eq!(got, expect, "{path}");
         }
     }

@@ -35,6 +35,8 @@ pub struct Version {
     body: OnceLock<Bytes>,
     /// The same for the other group-version that serves the object, where there is one.
     other_body: OnceLock<Bytes>,
+    /// The object as a message of protobuf.
+    message: OnceLock<Bytes>,
 }
 
 /// How much history a kind keeps.
@@ -111,6 +113,7 @@ impl Version {
             written: Instant::now(),
             body: OnceLock::new(),
             other_body: OnceLock::new(),
+            message: OnceLock::new(),
         }
     }
 
@@ -137,6 +140,12 @@ impl Version {
     /// The JSON of the object without `apiVersion` and `kind`, serialised on first use.
     pub fn body(&self) -> &Bytes {
         self.body.get_or_init(|| encode_body(&self.object))
+    }
+
+    /// The object as a message of protobuf, encoded on first use.
+    pub fn message(&self, encode: impl FnOnce(&Value) -> Vec<u8>) -> &Bytes {
+        self.message
+            .get_or_init(|| Bytes::from(encode(&self.object)))
     }
 
     /// As [`Version::body`], for the object as another group-version shows it.

@@ -1,15 +1,13 @@
 //! Tables: objects as the rows that `kubectl get` prints, with upstream's columns and cells.
 //!
-//! `Columns` of a resource are a static list; its cells are a function from an object. A resource without an
-//! entry shows its name and when it was created.
+//! The columns of a resource are listed in `facts/resources.txt`, those of custom resources in their definitions.
+//! A resource without columns shows its name and when it was created.
 
-mod cluster;
+mod cells;
 mod pods;
-mod storage;
 pub(crate) mod text;
-mod workloads;
 
-use crate::registry::{Resource, meta};
+use crate::registry::Resource;
 use crate::status::ApiError;
 use crate::storage::Version;
 use jiff::Timestamp;
@@ -17,25 +15,49 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// A column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Column {
-    name: &'static str,
-    kind: &'static str,
-    format: &'static str,
-    /// Zero is always shown, one only when asked for width.
-    priority: u8,
-    description: &'static str,
+#[derive(Debug, Clone)]
+pub struct Column {
+    name: Box<str>,
+    kind: Box<str>,
+    format: Box<str>,
+    description: Box<str>,
+    /// Zero is always shown, anything else only when asked for width.
+    priority: i64,
+    cell: Cell,
 }
 
-/// How a resource is printed.
-pub(crate) struct Columns {
-    columns: &'static [Column],
-    cells: fn(&Value, Timestamp) -> Vec<Value>,
-    /// Conditions of the row, such as that a pod has completed.
-    conditions: Option<fn(&Value) -> Option<Value>>,
+/// Where the value of a cell comes from.
+#[derive(Debug, Clone)]
+enum Cell {
+    /// A field, read through filters.
+    Field {
+        pointer: Box<str>,
+        filters: Vec<Filter>,
+    },
+    /// How long ago the object was created.
+    Age,
+    /// A function.
+    Call(CellFn),
+    /// A JSONPath of a custom resource.
+    Path(crate::jsonpath::JsonPath),
 }
 
-/// What stands in a row besides the cells.
+/// Computes a cell.
+pub(crate) type CellFn = fn(&Value, Timestamp) -> Value;
+
+/// What is made of the value of a field.
+#[derive(Debug, Clone)]
+enum Filter {
+    Age,
+    Flag,
+    Join,
+    Len,
+    Number,
+    Or(Box<str>),
+    Selector,
+}
+
+/// What a row holds besides the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Include {
     /// Nothing.
@@ -64,89 +86,210 @@ impl Include {
     }
 }
 
-/// A string column that is always shown.
-pub(crate) const fn column(name: &'static str, description: &'static str) -> Column {
-    Column {
-        name,
-        kind: "string",
-        format: "",
-        priority: 0,
-        description,
+impl Column {
+    fn new(name: &str, kind: &str, cell: Cell) -> Self {
+        Self {
+            name: name.into(),
+            kind: kind.into(),
+            format: "".into(),
+            description: "".into(),
+            priority: 0,
+            cell,
+        }
+    }
+
+    fn name() -> Self {
+        Self {
+            format: "name".into(),
+            ..Self::new("Name", "string", Cell::field("/metadata/name"))
+        }
+    }
+
+    /// Reads a column of the table of resources: its name, type and value.
+    pub(crate) fn parse(mut words: impl Iterator<Item = &'static str>, wide: bool) -> Self {
+        let name = words.next().unwrap_or("").trim_matches('"');
+        let kind = words.next().unwrap_or("string");
+        let value = words.next();
+        let mut column = match (name, value) {
+            ("Age", None) => Self::new(name, kind, Cell::Age),
+            ("Name", None) => Self::name(),
+            (_, value) => Self::new(name, kind, Cell::parse(value.unwrap_or(""))),
+        };
+        if name == "Name" {
+            (column.kind, column.format) = ("string".into(), "name".into());
+        }
+        column.priority = i64::from(wide);
+        column
+    }
+
+    /// A column of a custom resource.
+    pub(crate) fn custom(definition: &Value) -> Self {
+        let text = |field: &str| definition.get(field).and_then(Value::as_str).unwrap_or("");
+        let path = text("jsonPath");
+        let cell = crate::jsonpath::JsonPath::parse(path).map_or(Cell::field(""), Cell::Path);
+        Self {
+            format: text("format").into(),
+            description: text("description").into(),
+            priority: definition
+                .get("priority")
+                .and_then(Value::as_i64)
+                .unwrap_or(0),
+            ..Self::new(text("name"), text("type"), cell)
+        }
+    }
+
+    /// The columns of a custom resource that defines none.
+    pub(crate) fn name_and_age() -> Vec<Self> {
+        vec![Self::name(), Self::new("Age", "date", Cell::Age)]
+    }
+
+    fn generic() -> Vec<Self> {
+        let created = Cell::field("/metadata/creationTimestamp");
+        vec![Self::name(), Self::new("Created At", "date", created)]
+    }
+
+    fn to_value(&self) -> Value {
+        json!({
+            "name": self.name,
+            "type": self.kind,
+            "format": self.format,
+            "description": self.description,
+            "priority": self.priority,
+        })
+    }
+
+    fn cell(&self, object: &Value, now: Timestamp) -> Value {
+        let (pointer, filters) = match &self.cell {
+            Cell::Age => return text::age(object, now).into(),
+            Cell::Call(function) => return function(object, now),
+            Cell::Path(path) => return self.custom_cell(path.first(object), now),
+            Cell::Field { pointer, filters } => (pointer, filters),
+        };
+        let found = object.pointer(pointer).filter(|v| !v.is_null());
+        let mut value = match (found, &*self.kind) {
+            (found, "integer") if filters.is_empty() => {
+                found.and_then(Value::as_i64).unwrap_or(0).into()
+            }
+            (found, "boolean") => found.and_then(Value::as_bool).unwrap_or(false).into(),
+            (Some(Value::String(text)), _) => text.as_str().into(),
+            (Some(other), _) => other.clone(),
+            (None, _) => Value::Null,
+        };
+        for filter in filters {
+            value = filter.apply(value, now);
+        }
+        match value {
+            Value::Null => "".into(),
+            value => value,
+        }
+    }
+
+    /// The cell of a custom resource: the value in the type of its column, nothing where it has another type.
+    fn custom_cell(&self, value: Option<&Value>, now: Timestamp) -> Value {
+        match (&*self.kind, value) {
+            (_, None) => Value::Null,
+            ("integer", Some(Value::Number(n))) => n.as_i64().map_or(Value::Null, Value::from),
+            ("number", Some(Value::Number(n))) => Value::Number(n.clone()),
+            ("boolean", Some(Value::Bool(b))) => (*b).into(),
+            ("string", Some(Value::String(text))) => text.as_str().into(),
+            ("string", Some(other)) => other.to_string().into(),
+            ("date", Some(Value::String(time))) => text::since(time, now).into(),
+            _ => Value::Null,
+        }
     }
 }
 
-/// A string column that is shown only when asked for width.
-pub(crate) const fn wide(name: &'static str, description: &'static str) -> Column {
-    Column {
-        priority: 1,
-        ..column(name, description)
+impl Cell {
+    fn field(pointer: &str) -> Self {
+        Self::Field {
+            pointer: pointer.into(),
+            filters: Vec::new(),
+        }
+    }
+
+    /// `.path.to.field|filter|filter` or `@function`.
+    fn parse(text: &str) -> Self {
+        if let Some(name) = text.strip_prefix('@') {
+            return cells::find(name).map_or(Self::field(""), Self::Call);
+        }
+        let mut parts = text.split('|');
+        let pointer = parts.next().unwrap_or("").replace('.', "/");
+        let filters = parts.filter_map(|word| {
+            Some(match word {
+                "age" => Filter::Age,
+                "flag" => Filter::Flag,
+                "join" => Filter::Join,
+                "len" => Filter::Len,
+                "number" => Filter::Number,
+                "selector" => Filter::Selector,
+                "none" => Filter::Or(text::NONE.into()),
+                "unset" => Filter::Or(text::UNSET.into()),
+                "unknown" => Filter::Or(text::UNKNOWN.into()),
+                word => Filter::Or(word.strip_prefix("or(")?.strip_suffix(')')?.into()),
+            })
+        });
+        Self::Field {
+            pointer: pointer.into(),
+            filters: filters.collect(),
+        }
     }
 }
 
-/// A column of another type than string.
-pub(crate) const fn typed(
-    name: &'static str,
-    kind: &'static str,
-    description: &'static str,
-) -> Column {
-    Column {
-        kind,
-        ..column(name, description)
+impl Filter {
+    fn apply(&self, value: Value, now: Timestamp) -> Value {
+        match self {
+            Self::Age => match value.as_str() {
+                Some(time) => text::since(time, now).into(),
+                None => Value::Null,
+            },
+            Self::Flag => value.as_bool().unwrap_or(false).into(),
+            Self::Number => value.as_i64().unwrap_or(0).into(),
+            Self::Len => match value {
+                Value::Array(list) => list.len().into(),
+                Value::Object(map) => map.len().into(),
+                _ => 0.into(),
+            },
+            Self::Join => {
+                let entries = value.as_array().into_iter().flatten();
+                let texts: Vec<&str> = entries.filter_map(Value::as_str).collect();
+                texts.join(",").into()
+            }
+            Self::Selector => text::selector(&value).into(),
+            Self::Or(otherwise) => match &value {
+                Value::Null => (**otherwise).into(),
+                Value::String(text) if text.is_empty() => (**otherwise).into(),
+                Value::Number(n) => n.to_string().into(),
+                _ => value,
+            },
+        }
     }
 }
 
-/// The column of the object's name.
-pub(crate) const NAME: Column = Column {
-    format: "name",
-    ..column(
-        "Name",
-        "The name, unique among objects of this kind in a namespace.",
-    )
-};
-/// The column of the object's age.
-pub(crate) const AGE: Column = column("Age", "How long ago the object was created.");
-
-const GENERIC: Columns = Columns {
-    columns: &[
-        NAME,
-        Column {
-            kind: "date",
-            ..column("Created At", "When the object was created.")
-        },
-    ],
-    cells: |object, _| {
-        vec![
-            meta(object, "name").into(),
-            meta(object, "creationTimestamp").into(),
-        ]
-    },
-    conditions: None,
-};
-
-fn columns_of(resource: &Resource) -> &'static Columns {
-    let (group, name) = (resource.resource.group, resource.resource.resource);
-    cluster::columns(group, name)
-        .or_else(|| workloads::columns(group, name))
-        .or_else(|| storage::columns(group, name))
-        .unwrap_or(&GENERIC)
+/// The columns of a resource.
+fn columns_of(resource: &Resource) -> std::borrow::Cow<'_, [Column]> {
+    if resource.columns.is_empty() {
+        Column::generic().into()
+    } else {
+        resource.columns.as_slice().into()
+    }
 }
 
-/// A table of these objects. `columns` is whether the definitions are in it, which a stream sends only once.
+/// A table of these objects. `with_columns` is whether the definitions are in it, which a stream sends only once.
 pub(crate) fn table(
     resource: &Resource,
     versions: &[Arc<Version>],
     list_meta: Map<String, Value>,
     include: Include,
-    columns: bool,
+    with_columns: bool,
     now: Timestamp,
 ) -> Value {
-    let printer = columns_of(resource);
+    let columns = columns_of(resource);
     let rows: Vec<Value> = versions
         .iter()
-        .map(|version| row(resource, printer, version.object(), include, now))
+        .map(|version| row(resource, &columns, version.object(), include, now))
         .collect();
-    let definitions = if columns {
-        printer.columns.iter().map(|c| c.to_value()).collect()
+    let definitions = if with_columns {
+        columns.iter().map(Column::to_value).collect()
     } else {
         Value::Null
     };
@@ -159,17 +302,23 @@ pub(crate) fn table(
     })
 }
 
+fn cells(columns: &[Column], object: &Value, now: Timestamp) -> Vec<Value> {
+    columns.iter().map(|c| c.cell(object, now)).collect()
+}
+
 fn row(
     resource: &Resource,
-    printer: &Columns,
+    columns: &[Column],
     object: &Value,
     include: Include,
     now: Timestamp,
 ) -> Value {
     let mut row = Map::new();
-    row.insert("cells".to_owned(), (printer.cells)(object, now).into());
-    if let Some(conditions) = printer.conditions.and_then(|f| f(object)) {
-        row.insert("conditions".to_owned(), json!([conditions]));
+    row.insert("cells".to_owned(), cells(columns, object, now).into());
+    if resource.kind == "Pod"
+        && let Some(condition) = pods::row_condition(object)
+    {
+        row.insert("conditions".to_owned(), json!([condition]));
     }
     let shown = match include {
         Include::None => Value::Null,
@@ -187,18 +336,6 @@ pub(crate) fn partial_metadata(object: &Value) -> Value {
         "apiVersion": "meta.k8s.io/v1",
         "metadata": object.get("metadata").unwrap_or(&Value::Null),
     })
-}
-
-impl Column {
-    fn to_value(self) -> Value {
-        json!({
-            "name": self.name,
-            "type": self.kind,
-            "format": self.format,
-            "description": self.description,
-            "priority": self.priority,
-        })
-    }
 }
 
 #[cfg(test)]

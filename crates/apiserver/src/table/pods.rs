@@ -1,38 +1,11 @@
 //! The row of a pod; its STATUS is rule API-20.
 
-use super::text::{NONE, age, flag, human_seconds, items, number, text, text_or_none};
-use super::{AGE, Column, Columns, NAME, column, wide};
+use super::text::{NONE, condition, flag, human_seconds, items, number, or, text};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-const COLUMNS: &[Column] = &[
-    NAME,
-    column("Ready", "How many of the pod's containers are ready."),
-    column("Status", "The phase, or the reason that says more."),
-    column(
-        "Restarts",
-        "How often containers were restarted, and when last.",
-    ),
-    AGE,
-    wide("IP", "The address of the pod."),
-    wide("Node", "The node that the pod is bound to."),
-    wide(
-        "Nominated Node",
-        "The node where preemption makes room for the pod.",
-    ),
-    wide(
-        "Readiness Gates",
-        "How many of the pod's readiness gates have passed.",
-    ),
-];
-
-pub(super) const PODS: Columns = Columns {
-    columns: COLUMNS,
-    cells,
-    conditions: Some(conditions),
-};
-
-fn conditions(pod: &Value) -> Option<Value> {
+/// The condition of a row whose pod has ended.
+pub(super) fn row_condition(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
         "Failed" => ("Failed", "The pod failed."),
@@ -50,50 +23,49 @@ struct Sum {
     last_restart: Option<Timestamp>,
 }
 
-fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
+pub(super) fn ready(pod: &Value) -> Value {
     let sum = summarize(pod);
-    let restarts = match sum.last_restart {
-        Some(last) if sum.restarts != 0 => format!(
-            "{} ({} ago)",
-            sum.restarts,
-            human_seconds(now.duration_since(last).as_secs())
-        ),
-        _ => sum.restarts.to_string(),
-    };
-    let ip = match items(pod, "/status/podIPs").first() {
-        Some(first) => text_or_none(first, "/ip"),
-        None => text_or_none(pod, "/status/podIP"),
-    };
-    vec![
-        text(pod, "/metadata/name").into(),
-        format!("{}/{}", sum.ready, sum.total).into(),
-        sum.reason.into(),
-        restarts.into(),
-        age(pod, now).into(),
-        ip.into(),
-        text_or_none(pod, "/spec/nodeName").into(),
-        text_or_none(pod, "/status/nominatedNodeName").into(),
-        readiness_gates(pod).into(),
-    ]
+    format!("{}/{}", sum.ready, sum.total).into()
 }
 
-fn readiness_gates(pod: &Value) -> String {
+pub(super) fn status(pod: &Value) -> Value {
+    summarize(pod).reason.into()
+}
+
+pub(super) fn restarts(pod: &Value, now: Timestamp) -> Value {
+    let sum = summarize(pod);
+    match sum.last_restart {
+        Some(last) if sum.restarts != 0 => {
+            let ago = human_seconds(now.duration_since(last).as_secs());
+            format!("{} ({ago} ago)", sum.restarts).into()
+        }
+        _ => sum.restarts.to_string().into(),
+    }
+}
+
+pub(super) fn ip(pod: &Value) -> Value {
+    let ip = match items(pod, "/status/podIPs").first() {
+        Some(first) => text(first, "/ip"),
+        None => text(pod, "/status/podIP"),
+    };
+    or(ip.to_owned(), NONE).into()
+}
+
+pub(super) fn readiness_gates(pod: &Value) -> Value {
     let gates = items(pod, "/spec/readinessGates");
     if gates.is_empty() {
-        return NONE.to_owned();
+        return NONE.into();
     }
     let passed = gates
         .iter()
         .filter(|gate| has_condition(pod, text(gate, "/conditionType")))
         .count();
-    format!("{passed}/{}", gates.len())
+    format!("{passed}/{}", gates.len()).into()
 }
 
 /// Whether the pod has this condition and it is true.
 fn has_condition(pod: &Value, kind: &str) -> bool {
-    items(pod, "/status/conditions")
-        .iter()
-        .any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
+    condition(pod, kind).is_some_and(|c| text(c, "/status") == "True")
 }
 
 fn summarize(pod: &Value) -> Sum {

@@ -11,9 +11,7 @@ fn cells(group: &str, resource: &str, object: &Value) -> Vec<String> {
         .parse()
         .unwrap_or(Timestamp::UNIX_EPOCH);
     let columns = columns_of(resource);
-    let cells = (columns.cells)(object, now);
-    assert_eq!(cells.len(), columns.columns.len());
-    cells
+    super::cells(&columns, object, now)
         .iter()
         .map(|c| c.as_str().map_or_else(|| c.to_string(), str::to_owned))
         .collect()
@@ -270,5 +268,5 @@ fn a_finished_pod_says_so_in_its_row() {
 }
 
 fn row_conditions(pod: &Value) -> Option<Value> {
-    pods::PODS.conditions.and_then(|f| f(pod))
+    pods::row_condition(pod)
 }

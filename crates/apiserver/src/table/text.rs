@@ -19,12 +19,33 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or("")
 }
 
-/// A string of an object, or `<none>`.
-pub(crate) fn text_or_none<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    match text(object, pointer) {
-        "" => NONE,
-        text => text,
+/// A text, or another one where it is empty.
+pub(crate) fn or(text: String, otherwise: &str) -> String {
+    if text.is_empty() {
+        otherwise.to_owned()
+    } else {
+        text
     }
+}
+
+/// Texts with commas between them.
+pub(crate) fn join<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    texts.collect::<Vec<_>>().join(",")
+}
+
+/// The strings of a list.
+pub(crate) fn strings<'a>(object: &'a Value, pointer: &str) -> Vec<&'a str> {
+    items(object, pointer)
+        .iter()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// A condition of an object by its type.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    items(object, "/status/conditions")
+        .iter()
+        .find(|c| text(c, "/type") == kind)
 }
 
 /// An integer of an object, zero when it is absent.
@@ -107,22 +128,9 @@ pub(crate) fn human_seconds(seconds: i64) -> String {
     }
 }
 
-/// Names and images of the containers of a pod template.
-pub(crate) fn containers(object: &Value, pointer: &str) -> (String, String) {
-    let containers = items(object, pointer);
-    let join = |field| {
-        let texts: Vec<&str> = containers.iter().map(|c| text(c, field)).collect();
-        texts.join(",")
-    };
-    (join("/name"), join("/image"))
-}
-
 /// A label selector, or `<none>`.
-pub(crate) fn selector(object: &Value, pointer: &str) -> String {
-    match selector_text(object.pointer(pointer)) {
-        text if text.is_empty() => NONE.to_owned(),
-        text => text,
-    }
+pub(crate) fn selector(selector: &Value) -> String {
+    or(selector_text(Some(selector)), NONE)
 }
 
 #[cfg(test)]

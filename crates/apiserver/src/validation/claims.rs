@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(
             claim,
             json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": {
-                "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}}, "status": {}})
+                "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}}, "metadata": {}, "status": {}})
         );
         let mut changed = claim.clone();
         changed["spec"]["devices"]["requests"][0]["name"] = json!("x");

@@ -216,7 +216,7 @@ mod tests {
         SecretStrategy.default(&mut secret);
         assert_eq!(
             secret,
-            json!({"type": "Opaque", "data": {"a": "eg==", "b": "eQ=="}})
+            json!({"metadata": {}, "type": "Opaque", "data": {"a": "eg==", "b": "eQ=="}})
         );
         assert_eq!(SecretStrategy.validate(&secret), []);
         let cases = [

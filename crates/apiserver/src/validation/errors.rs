@@ -7,39 +7,91 @@ use crate::field::{ErrorType, FieldError};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// The path of a field, such as `spec.containers[0].image`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Path(String);
+/// A path has no more steps; what is deeper is reported at the last.
+const STEPS_MAX: usize = 20;
 
-impl Path {
+/// One step of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step<'a> {
+    Name(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+/// The path of a field, such as `spec.containers[0].image`. It becomes text only when an error prints it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Path<'a> {
+    steps: [Step<'a>; STEPS_MAX],
+    len: usize,
+}
+
+impl Default for Path<'_> {
+    fn default() -> Self {
+        Self {
+            steps: [Step::Index(0); STEPS_MAX],
+            len: 0,
+        }
+    }
+}
+
+impl<'a> Path<'a> {
     /// A path of one or more dotted names.
-    pub(crate) fn new(path: &str) -> Self {
-        Self(path.to_owned())
+    pub(crate) fn new(path: &'a str) -> Self {
+        match path {
+            "" => Self::default(),
+            path => Self::default().child(path),
+        }
     }
 
-    /// The field `name` of this object.
-    pub(crate) fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() {
-            return Self::new(name);
-        }
-        Self(format!("{}.{name}", self.0))
+    /// The field `name` of this object, or one further down, with dots between the names.
+    pub(crate) fn child<'b>(&self, name: &'b str) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        self.with(Step::Name(name))
     }
 
     /// An entry of this list.
     pub(crate) fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
+        self.with(Step::Index(index))
     }
 
     /// An entry of this map.
-    pub(crate) fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
+    pub(crate) fn key<'b>(&self, key: &'b str) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        self.with(Step::Key(key))
+    }
+
+    fn with<'b>(&self, step: Step<'b>) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        let mut path: Path<'b> = self.clone();
+        if let Some(slot) = path.steps.get_mut(path.len) {
+            *slot = step;
+            path.len += 1;
+        }
+        path
     }
 }
 
-impl std::fmt::Display for Path {
+impl std::fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Upstream prints the path of the whole object as `<nil>`.
-        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+        if self.len == 0 {
+            return f.write_str("<nil>");
+        }
+        for (i, step) in self.steps.iter().take(self.len).enumerate() {
+            match step {
+                Step::Name(name) if i == 0 => f.write_str(name)?,
+                Step::Name(name) => write!(f, ".{name}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) => write!(f, "[{key}]")?,
+            }
+        }
+        Ok(())
     }
 }
 

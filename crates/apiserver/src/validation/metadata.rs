@@ -4,7 +4,6 @@ use super::errors::{Errors, IS_IMMUTABLE, Path, Shown, quote_json};
 use super::names;
 use super::selectors;
 use super::view::{View, copy_field};
-use crate::access::GroupResource;
 use crate::field::FieldError;
 use serde_json::Value;
 
@@ -28,16 +27,6 @@ pub enum NameRule {
 }
 
 impl NameRule {
-    /// The rule for a kind.
-    pub fn of(kind: GroupResource) -> Self {
-        match (kind.group, kind.resource) {
-            ("", "namespaces") => Self::Label,
-            ("", "services") => Self::Label1035,
-            ("rbac.authorization.k8s.io", _) => Self::PathSegment,
-            _ => Self::Subdomain,
-        }
-    }
-
     /// What is wrong with `name`; a `prefix` of a generated name may end in dashes.
     fn check(self, name: &str, prefix: bool) -> Vec<String> {
         let masked;

@@ -8,6 +8,7 @@ mod amounts;
 mod claims;
 mod config;
 mod devices;
+pub(crate) mod engine;
 mod errors;
 mod job;
 pub mod metadata;
@@ -20,15 +21,67 @@ mod service;
 mod service_rules;
 mod sets;
 mod small;
-mod view;
+pub(crate) mod view;
 mod volumes;
 mod workloads;
 
 use crate::access::GroupResource;
-use crate::strategy::{Plain, Strategy};
+use crate::field::FieldError;
+use crate::schema::Schemas;
+use crate::strategy::{Plain, RequestContext, Strategy, Subresource};
+pub(crate) use engine::CheckFn;
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+use std::sync::LazyLock;
 
-/// The rules of a kind; kinds without rules of their own get those of [`Plain`].
+/// Finds the faults of a string.
+pub(crate) type Format = fn(&str) -> Vec<String>;
+
+/// A format by the name that the rules give it.
+pub(crate) fn format(name: &str) -> Option<Format> {
+    Some(match name {
+        "config-key" => names::config_key,
+        "dns-label" | "short-name" => names::dns_label,
+        "dns-subdomain" | "long-name" => names::dns_subdomain,
+        "env-name" => names::env_var_name,
+        "label-key" | "qualified-name" => names::qualified_name,
+        "label-value" => names::label_value,
+        "path-segment-name" => |name| names::path_segment(name, false),
+        "port-name" => names::port_name,
+        _ => return None,
+    })
+}
+
+/// A check by the name that the rules give it.
+pub(crate) fn check_fn(_name: &str) -> Option<CheckFn> {
+    None
+}
+
+/// A function that fills in defaults by the name that the rules give it.
+pub(crate) fn default_fn(_name: &str) -> Option<fn(&mut Value)> {
+    None
+}
+
+/// The rules of a kind: those that the tables state, then what only code can say.
 pub fn strategy(kind: GroupResource) -> &'static dyn Strategy {
+    static RULES: LazyLock<FxHashMap<GroupResource, Rules>> = LazyLock::new(|| {
+        let resources = crate::registry::built_in().resources().iter();
+        resources
+            .map(|r| {
+                let kind = (r.resource.group, r.version, r.kind);
+                let code = of_code(r.resource);
+                (r.resource, Rules { kind, code })
+            })
+            .collect()
+    });
+    match RULES.get(&kind) {
+        Some(rules) => rules,
+        None => &Plain,
+    }
+}
+
+/// What only code can say of a kind.
+fn of_code(kind: GroupResource) -> &'static dyn Strategy {
     match (kind.group, kind.resource) {
         ("", "configmaps") => &config::ConfigMapStrategy,
         ("", "events") | ("events.k8s.io", "events") => &small::EventStrategy,
@@ -58,12 +111,62 @@ pub fn strategy(kind: GroupResource) -> &'static dyn Strategy {
     }
 }
 
+/// The rules of the tables for a kind, and its code.
+struct Rules {
+    kind: (&'static str, &'static str, &'static str),
+    code: &'static dyn Strategy,
+}
+
+impl Strategy for Rules {
+    fn default(&self, object: &mut Value) {
+        let (group, version, kind) = self.kind;
+        let schemas = Schemas::get();
+        schemas.normalize(group, version, kind, object);
+        schemas.fill_defaults(group, version, kind, object);
+        self.code.default(object);
+    }
+
+    fn prepare_for_create(&self, object: &mut Value, cx: &RequestContext) {
+        self.code.prepare_for_create(object, cx);
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = engine::run(self.kind, object, None, Subresource::Main).into_vec();
+        errors.extend(self.code.validate(object));
+        errors
+    }
+
+    fn prepare_for_update(
+        &self,
+        new: &mut Value,
+        old: &Value,
+        subresource: Subresource,
+        cx: &RequestContext,
+    ) {
+        self.code.prepare_for_update(new, old, subresource, cx);
+    }
+
+    fn validate_update(
+        &self,
+        new: &Value,
+        old: &Value,
+        subresource: Subresource,
+    ) -> Vec<FieldError> {
+        let mut errors = engine::run(self.kind, new, Some(old), subresource).into_vec();
+        errors.extend(self.code.validate_update(new, old, subresource));
+        errors
+    }
+
+    fn grace_period_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
+        self.code.grace_period_seconds(object, requested)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access::gr;
-    use crate::strategy::{RequestContext, Subresource};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     const KINDS: &[(&str, &str)] = &[
         ("", "configmaps"),

@@ -4,48 +4,17 @@
 //! absence and `cpu: 1000m` equals `cpu: "1"`. What is written and what is left out follows from the types
 //! ([`crate::schema`]); lists of resources are rounded up to thousandths besides, as defaulting does.
 
-use super::amounts;
 use crate::schema::Schemas;
 use serde_json::Value;
 
 /// Group, version and kind of an object.
 pub(crate) type Type = (&'static str, &'static str, &'static str);
 
-/// Lists of resources, wherever they stand.
-const RESOURCE_LISTS: &[&str] = &[
-    "limits",
-    "requests",
-    "overhead",
-    "capacity",
-    "allocatable",
-    "allocatedResources",
-];
-
-/// Maps whose keys are the user's and no fields.
-const USER_MAPS: &[&str] = &["labels", "annotations", "nodeSelector", "matchLabels"];
-
 /// Brings an object of a type into its normal form.
 pub(crate) fn normalize(object: &mut Value, (group, version, kind): Type) {
     let schemas = Schemas::get();
-    schemas.prune(group, version, kind, object);
-    schemas.complete(group, version, kind, object);
-    round_amounts(object);
-}
-
-fn round_amounts(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            for (name, field) in map.iter_mut() {
-                if RESOURCE_LISTS.contains(&name.as_str()) && field.is_object() {
-                    amounts::round_list(field);
-                } else if !USER_MAPS.contains(&name.as_str()) && name != "managedFields" {
-                    round_amounts(field);
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(round_amounts),
-        _ => {}
-    }
+    schemas.normalize(group, version, kind, object);
+    schemas.fill_defaults(group, version, kind, object);
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 
 use crate::registry::{Resource, meta_mut};
 use crate::selectors::Selectors;
-use crate::server::encode::{self, View};
+use crate::server::encode::{self, Shape};
+use crate::server::negotiate::Format;
 use crate::server::stopped;
 use crate::status::ApiError;
 use crate::storage::{Cursor, Event, EventKind, Version};
@@ -27,11 +28,11 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// What a watcher wants.
 #[derive(Debug)]
 pub(crate) struct WatchRequest {
-    pub(crate) resource: &'static Resource,
+    pub(crate) resource: Arc<Resource>,
     /// The namespace; `None` is all of them.
     pub(crate) namespace: Option<String>,
     pub(crate) selectors: Selectors,
-    pub(crate) view: View,
+    pub(crate) shape: Shape,
     /// Whether the watcher wants to know how far it is when nothing happens.
     pub(crate) bookmarks: bool,
     /// How often it is told.
@@ -77,10 +78,7 @@ pub(crate) fn chunks(
     stopping: watch::Receiver<bool>,
 ) -> impl Stream<Item = Bytes> + Send {
     let now = Instant::now();
-    let prefix = match &request.namespace {
-        Some(namespace) if request.resource.namespaced => format!("{namespace}/"),
-        _ => String::new(),
-    };
+    let prefix = request.resource.key_prefix(request.namespace.as_deref());
     let watcher = Watcher {
         deadline: now + request.timeout,
         next_bookmark: now + request.bookmark_interval,
@@ -132,7 +130,7 @@ impl Watcher {
                         "too old resource version: {} ({})",
                         self.seen, lost.oldest
                     ));
-                    return Some(error_event(&error));
+                    return Some(error_event(self.request.shape.format, &error));
                 }
             }
             let bookmark_at = if self.request.bookmarks {
@@ -222,42 +220,28 @@ impl Watcher {
     }
 
     fn write(&mut self, chunk: &mut BytesMut, kind: &str, version: &Arc<Version>) {
-        let resource = self.request.resource;
         let columns = std::mem::replace(&mut self.columns, false);
-        chunk.extend_from_slice(b"{\"type\":\"");
-        chunk.extend_from_slice(kind.as_bytes());
-        chunk.extend_from_slice(b"\",\"object\":");
-        encode::watched(
-            chunk,
-            resource,
-            &self.request.view,
-            version,
-            columns,
-            (self.clock)(),
-        );
-        chunk.extend_from_slice(b"}\n");
+        let (resource, shape) = (&self.request.resource, &self.request.shape);
+        let now = (self.clock)();
+        encode::event(chunk, shape.format, kind, |out| {
+            encode::watched(out, resource, shape, version, columns, now);
+        });
     }
 
     fn bookmark(&mut self, chunk: &mut BytesMut, revision: u64, initial_end: bool) {
-        let resource = self.request.resource;
         let columns = std::mem::replace(&mut self.columns, false);
-        chunk.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
-        encode::bookmark(
-            chunk,
-            resource,
-            &self.request.view,
-            revision,
-            initial_end,
-            columns,
-        );
-        chunk.extend_from_slice(b"}\n");
+        let (resource, shape) = (&self.request.resource, &self.request.shape);
+        encode::event(chunk, shape.format, "BOOKMARK", |out| {
+            encode::bookmark(out, resource, shape, revision, initial_end, columns);
+        });
     }
 }
 
 /// The event that ends a stream which has failed.
-pub(crate) fn error_event(error: &ApiError) -> Bytes {
-    Bytes::from(format!(
-        "{{\"type\":\"ERROR\",\"object\":{}}}\n",
-        error.to_status()
-    ))
+pub(crate) fn error_event(format: Format, error: &ApiError) -> Bytes {
+    let mut chunk = BytesMut::new();
+    encode::event(&mut chunk, format, "ERROR", |out| {
+        out.extend_from_slice(&encode::plain(format, &error.to_status()));
+    });
+    chunk.freeze()
 }

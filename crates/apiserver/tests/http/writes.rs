@@ -53,7 +53,7 @@ async fn a_field_that_stands_twice_is_told() {
 }
 
 #[tokio::test]
-async fn bodies_may_be_yaml_or_protobuf_and_answers_yaml() {
+async fn bodies_and_answers_may_be_yaml_or_protobuf() {
     let cluster = Cluster::start().await;
     let yaml =
         json!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: from-yaml\ndata:\n  a: b\n");
@@ -75,7 +75,13 @@ async fn bodies_may_be_yaml_or_protobuf_and_answers_yaml() {
         })
         .await;
     assert_eq!(reply.status, 201, "{}", reply.text());
-    assert_eq!(*at(&reply.json(), "/data"), json!({"x": "y"}));
+    assert_eq!(
+        reply.header("content-type"),
+        "application/vnd.kubernetes.protobuf"
+    );
+    let created = berth_apiserver::protobuf::decode(&reply.body).expect("protobuf");
+    assert_eq!(*at(&created, "/data"), json!({"x": "y"}));
+    assert_eq!(text(&created, "/kind"), "ConfigMap");
     let reply = cluster
         .ask(Ask {
             path: format!("{CONFIG_MAPS}/a"),

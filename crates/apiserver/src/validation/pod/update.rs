@@ -328,13 +328,18 @@ fn write_requirement(out: &mut String, requirement: &Value) {
 }
 
 /// A field that differs: its path, what it was, what it would be.
-struct Difference {
-    path: Path,
+struct Difference<'a> {
+    path: Path<'a>,
     before: Option<Value>,
     after: Option<Value>,
 }
 
-fn find_differences(before: &Value, after: &Value, path: &Path, found: &mut Vec<Difference>) {
+fn find_differences<'a>(
+    before: &'a Value,
+    after: &'a Value,
+    path: &Path<'a>,
+    found: &mut Vec<Difference<'a>>,
+) {
     if before == after {
         return;
     }
@@ -368,7 +373,7 @@ fn find_differences(before: &Value, after: &Value, path: &Path, found: &mut Vec<
     }
 }
 
-fn show(differences: &[Difference]) -> String {
+fn show(differences: &[Difference<'_>]) -> String {
     let value = |v: &Option<Value>| match v {
         None => "unset".to_owned(),
         Some(v) => {

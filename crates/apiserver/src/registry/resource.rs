@@ -1,0 +1,506 @@
+//! What a served resource is: names, scope, verbs, subresources, selectable fields, columns.
+//!
+//! Kubernetes' own resources are read from `facts/kubernetes.txt` (what it publishes) and `facts/resources.txt` (what
+//! it does not). A [`Catalog`] adds those of CustomResourceDefinitions.
+
+use crate::access::{GroupResource, KindInfo, gr};
+use crate::custom::CustomType;
+use crate::openapi::Documents;
+use crate::schema::{ResourceFacts, Schemas};
+use crate::selectors::field::Selectable;
+use crate::table::Column;
+use crate::validation::metadata::NameRule;
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use std::sync::{Arc, LazyLock};
+
+const RESOURCES: &str = include_str!("../../facts/resources.txt");
+
+/// The verbs of a stored resource.
+pub(crate) const ALL_VERBS: [&str; 8] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+
+/// The subresources that are served. Those of containers need containers that really run.
+const SUBRESOURCES: [&str; 4] = ["binding", "finalize", "scale", "status"];
+
+/// How `metadata.generation` moves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Generation {
+    /// The kind has none.
+    #[default]
+    Unset,
+    /// It stays at 1.
+    One,
+    /// It counts the changes of `spec`.
+    Spec,
+    /// It counts the changes of `spec` and of the annotations.
+    SpecAndAnnotations,
+    /// It counts the changes of everything but metadata and status.
+    Content,
+}
+
+/// A part of an object that requests read or write on its own, or an action on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sub {
+    /// The last segment of its path, such as `status`.
+    pub name: &'static str,
+    /// The API group of its body.
+    pub group: &'static str,
+    /// The version of its body.
+    pub version: &'static str,
+    /// The kind of its body.
+    pub kind: &'static str,
+    /// The verbs that it offers.
+    pub verbs: Vec<&'static str>,
+}
+
+/// A served resource.
+#[derive(Debug, Clone)]
+pub struct Resource {
+    /// Group and plural name.
+    pub resource: GroupResource,
+    /// The version.
+    pub version: &'static str,
+    /// The kind of one object.
+    pub kind: &'static str,
+    /// The kind of a list.
+    pub list_kind: &'static str,
+    /// The name of one, in lower case.
+    pub singular: &'static str,
+    /// Abbreviations for the command line.
+    pub short_names: Vec<&'static str>,
+    /// Groups of resources for the command line, such as `all`.
+    pub categories: Vec<&'static str>,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+    /// What can be done.
+    pub verbs: Vec<&'static str>,
+    /// Parts that can be written on their own, and actions.
+    pub subresources: Vec<Sub>,
+    /// How `metadata.generation` moves.
+    pub generation: Generation,
+    /// Whether a deletion answers with the object instead of a `Status`.
+    pub returns_deleted: bool,
+    /// Whether an update must name the version that it replaces.
+    pub needs_version: bool,
+    /// Whether an update creates an object that does not exist.
+    pub creates_on_update: bool,
+    /// The format of names.
+    pub names: NameRule,
+    /// Fields to select by, besides name and namespace.
+    pub fields: Vec<Selectable>,
+    /// The error about any other field, in which `{}` is that field; `None` is that of kinds without own fields.
+    pub unknown_field: Option<&'static str>,
+    /// The columns of its table.
+    pub columns: Vec<Column>,
+    /// What follows `metadata` in the JSON of an object of which nothing is set (bookmarks are such objects).
+    pub blank: String,
+    /// The number under which objects of this resource are stored; `None` when none are.
+    pub store: Option<usize>,
+    /// What precedes the namespace and name in the keys of its objects.
+    pub prefix: String,
+    /// The type of a custom resource.
+    pub custom: Option<Arc<CustomType>>,
+}
+
+/// Every resource that a server serves.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    resources: Vec<Arc<Resource>>,
+    index: FxHashMap<(&'static str, &'static str), Vec<usize>>,
+    documents: Documents,
+}
+
+static BUILT_IN: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::new(read())));
+
+/// Kubernetes' own resources.
+pub fn built_in() -> &'static Arc<Catalog> {
+    &BUILT_IN
+}
+
+/// One of Kubernetes' own resources, by group and plural name.
+pub fn find(group: &str, plural: &str) -> Option<&'static Arc<Resource>> {
+    BUILT_IN.find(group, plural)
+}
+
+/// How many kinds of objects a store must hold. The last is for all custom resources.
+pub(super) fn stores() -> usize {
+    custom_store() + 1
+}
+
+/// The number under which all custom resources are stored.
+pub(super) fn custom_store() -> usize {
+    let stores = BUILT_IN.resources.iter().filter_map(|r| r.store);
+    stores.max().map_or(0, |last| last + 1)
+}
+
+// === impl Catalog ===
+
+impl Catalog {
+    /// A catalog of these resources.
+    pub fn new(resources: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+        let mut catalog = Self::default();
+        for resource in resources {
+            catalog.add(resource);
+        }
+        catalog
+    }
+
+    /// Adds a resource.
+    pub fn add(&mut self, resource: Arc<Resource>) {
+        let key = (resource.resource.group, resource.resource.resource);
+        self.index
+            .entry(key)
+            .or_default()
+            .push(self.resources.len());
+        self.resources.push(resource);
+    }
+
+    /// The OpenAPI documents of these resources.
+    pub(crate) fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    /// All resources, group by group.
+    pub fn resources(&self) -> &[Arc<Resource>] {
+        &self.resources
+    }
+
+    /// The resource of this group and plural name, in its first version.
+    pub fn find(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+        let first = self.index.get(&(group, plural))?.first()?;
+        self.resources.get(*first)
+    }
+
+    /// The resource of this group, version and plural name.
+    pub fn find_version(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        let found = self.index.get(&(group, plural))?;
+        found
+            .iter()
+            .filter_map(|i| self.resources.get(*i))
+            .find(|r| r.version == version)
+    }
+
+    /// The served groups and their versions, core first.
+    pub fn group_versions(&self) -> Vec<(&'static str, &'static str)> {
+        let mut found: Vec<(&str, &str)> = Vec::new();
+        for resource in &self.resources {
+            let gv = (resource.resource.group, resource.version);
+            if !found.contains(&gv) {
+                found.push(gv);
+            }
+        }
+        found
+    }
+}
+
+// === impl Resource ===
+
+impl Resource {
+    /// A stored, namespaced resource of which nothing else is known.
+    pub(crate) fn new(resource: GroupResource, version: &'static str, kind: &'static str) -> Self {
+        Self {
+            resource,
+            version,
+            kind,
+            list_kind: crate::access::intern(&format!("{kind}List")),
+            singular: "",
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: true,
+            verbs: ALL_VERBS.to_vec(),
+            subresources: Vec::new(),
+            generation: Generation::Unset,
+            returns_deleted: false,
+            needs_version: false,
+            creates_on_update: false,
+            names: NameRule::Subdomain,
+            fields: Vec::new(),
+            unknown_field: None,
+            columns: Vec::new(),
+            blank: String::new(),
+            store: None,
+            prefix: String::new(),
+            custom: None,
+        }
+    }
+
+    fn published(facts: &ResourceFacts) -> Self {
+        let kind = |type_name: &'static str| {
+            let kind = type_name.rsplit('.').next().unwrap_or(type_name);
+            kind.trim_start_matches('-')
+        };
+        let mut resource = Self::new(
+            gr(facts.group, facts.plural),
+            facts.version,
+            kind(facts.type_name),
+        );
+        resource.singular = facts.singular;
+        resource.short_names.clone_from(&facts.short_names);
+        resource.categories.clone_from(&facts.categories);
+        resource.namespaced = facts.namespaced;
+        if let Some(verbs) = &facts.verbs {
+            resource.verbs.clone_from(verbs);
+        }
+        resource.subresources = facts
+            .subresources
+            .iter()
+            .filter(|sub| SUBRESOURCES.contains(&sub.name))
+            .map(|sub| Sub {
+                name: sub.name,
+                group: sub.group,
+                version: sub.version,
+                kind: kind(sub.type_name),
+                verbs: sub.verbs.clone(),
+            })
+            .collect();
+        let mut blank = json!({});
+        Schemas::get().normalize(facts.group, facts.version, resource.kind, &mut blank);
+        for (field, value) in blank.as_object().into_iter().flatten() {
+            if field != "metadata" {
+                resource.blank += &format!(",{}:{value}", Value::from(field.as_str()));
+            }
+        }
+        resource
+    }
+
+    /// `v1` or `group/v1`.
+    pub fn api_version(&self) -> String {
+        if self.resource.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.resource.group, self.version)
+        }
+    }
+
+    /// What the controllers need to know of it.
+    pub fn info(&self) -> KindInfo {
+        KindInfo {
+            resource: self.resource,
+            version: self.version,
+            kind: self.kind,
+            namespaced: self.namespaced,
+        }
+    }
+
+    /// The key under which an object is stored.
+    pub fn key(&self, namespace: &str, name: &str) -> String {
+        format!("{}{name}", self.key_prefix(Some(namespace)))
+    }
+
+    /// What the keys of the objects of a namespace begin with, or of all objects.
+    pub fn key_prefix(&self, namespace: Option<&str>) -> String {
+        match namespace {
+            Some(namespace) if self.namespaced => format!("{}{namespace}/", self.prefix),
+            _ => self.prefix.clone(),
+        }
+    }
+
+    /// Whether the verb is offered on whole objects.
+    pub fn offers(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<&Sub> {
+        self.subresources.iter().find(|s| s.name == name)
+    }
+
+    /// The field that a selector names.
+    ///
+    /// # Errors
+    /// Upstream's words when the kind cannot be selected by it.
+    pub fn selectable(&self, label: &str) -> Result<Selectable, String> {
+        const ALWAYS: [Selectable; 2] = [
+            Selectable::text("metadata.name", "/metadata/name"),
+            Selectable::text("metadata.namespace", "/metadata/namespace"),
+        ];
+        ALWAYS
+            .iter()
+            .chain(&self.fields)
+            .find(|f| f.label == label)
+            .copied()
+            .ok_or_else(|| match self.unknown_field {
+                Some(words) => words.replace("{}", label),
+                None => format!(
+                    "{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                ),
+            })
+    }
+}
+
+/// Reads the resources from both tables and numbers those that are stored.
+fn read() -> Vec<Arc<Resource>> {
+    let mut resources: Vec<Resource> = Schemas::get()
+        .resources()
+        .iter()
+        .map(Resource::published)
+        .collect();
+    let mut shared: Vec<(usize, &str)> = Vec::new();
+    let mut current = None;
+    for line in RESOURCES.lines().filter(|l| !l.starts_with('#')) {
+        let mut words = crate::schema::words(line);
+        let Some(first) = words.next() else {
+            continue;
+        };
+        if first == "resource" {
+            let name = words.next().unwrap_or("");
+            let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+            current = resources
+                .iter()
+                .position(|r| r.resource.group == group && r.resource.resource == plural);
+            if let Some((i, other)) = current.and_then(|i| {
+                let other = words.clone().find_map(|w| w.strip_prefix("stored-as="))?;
+                Some((i, other))
+            }) {
+                shared.push((i, other));
+            }
+        }
+        if let Some(resource) = current.and_then(|i| resources.get_mut(i)) {
+            resource.read_line(first, words);
+        }
+    }
+    let mut next = 0;
+    for resource in &mut resources {
+        let is_shared = shared
+            .iter()
+            .any(|(_, o)| *o == resource.resource.resource && !resource.resource.group.is_empty());
+        if resource.offers("get") && !is_shared {
+            resource.store = Some(next);
+            next += 1;
+        }
+    }
+    for (i, other) in shared {
+        let other = resources
+            .iter()
+            .find(|r| r.resource == gr("", other))
+            .map(|r| (r.store, r.columns.clone()));
+        if let (Some((store, columns)), Some(resource)) = (other, resources.get_mut(i)) {
+            resource.store = store;
+            resource.columns = columns;
+        }
+    }
+    resources.into_iter().map(Arc::new).collect()
+}
+
+impl Resource {
+    fn read_line(
+        &mut self,
+        first: &'static str,
+        words: impl Iterator<Item = &'static str> + Clone,
+    ) {
+        match first {
+            "resource" => {
+                for word in words {
+                    match word {
+                        "generation" => self.generation = Generation::Spec,
+                        "generation=one" => self.generation = Generation::One,
+                        "generation=annotations" => {
+                            self.generation = Generation::SpecAndAnnotations;
+                        }
+                        "generation=content" => self.generation = Generation::Content,
+                        "deleted-object" => self.returns_deleted = true,
+                        "versioned" => self.needs_version = true,
+                        "create-on-update" => self.creates_on_update = true,
+                        "names=label" => self.names = NameRule::Label,
+                        "names=label1035" => self.names = NameRule::Label1035,
+                        "names=path" => self.names = NameRule::PathSegment,
+                        _ => {}
+                    }
+                }
+            }
+            "select" => {
+                self.fields = words.map(selectable).collect();
+                self.unknown_field = self.unknown_field.or(Some("field label not supported: {}"));
+            }
+            "select-error" => {
+                self.unknown_field = words.clone().next().map(|w| w.trim_matches('"'))
+            }
+            "column" | "wide" => self.columns.push(Column::parse(words, first == "wide")),
+            _ => {}
+        }
+    }
+}
+
+/// `LABEL[=ABSENT][@/POINTER]`.
+fn selectable(word: &'static str) -> Selectable {
+    let (word, pointer) = match word.split_once('@') {
+        Some((word, pointer)) => (word, Some(pointer)),
+        None => (word, None),
+    };
+    let (label, absent) = word.split_once('=').unwrap_or((word, ""));
+    Selectable {
+        label,
+        absent,
+        pointer: pointer
+            .unwrap_or_else(|| crate::access::intern(&format!("/{}", label.replace('.', "/")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_stored_kind_has_a_place_and_only_events_share_one() {
+        let stored: Vec<_> = built_in()
+            .resources()
+            .iter()
+            .filter_map(|r| r.store)
+            .collect();
+        let distinct: BTreeSet<_> = stored.iter().copied().collect();
+        assert_eq!(distinct.len() + 1, stored.len());
+        let of = |group| find(group, "events").and_then(|r| r.store);
+        assert!(of("").is_some());
+        assert_eq!(of(""), of("events.k8s.io"));
+    }
+
+    #[test]
+    fn blank_objects_are_json() {
+        for resource in built_in().resources() {
+            let text = format!(r#"{{"metadata":{{}}{}}}"#, resource.blank);
+            assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
+        }
+        let blank = |group, plural| find(group, plural).map_or("", |r| r.blank.as_str());
+        assert_eq!(
+            blank("", "pods"),
+            r#","spec":{"containers":null},"status":{}"#
+        );
+        assert_eq!(
+            blank("apps", "deployments"),
+            r#","spec":{"selector":null,"strategy":{},"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#
+        );
+    }
+
+    #[test]
+    fn every_block_of_the_table_is_of_a_published_resource() {
+        for line in RESOURCES.lines() {
+            if let Some(rest) = line.strip_prefix("resource ") {
+                let name = rest.split(' ').next().unwrap_or("");
+                let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+                assert!(find(group, plural).is_some(), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_within_a_group_version() {
+        let mut seen = BTreeSet::new();
+        for resource in built_in().resources() {
+            let r = resource.resource;
+            assert!(
+                seen.insert((r.group, resource.version, r.resource)),
+                "{r:?}"
+            );
+        }
+    }
+}

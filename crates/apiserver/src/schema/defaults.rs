@@ -1,0 +1,46 @@
+//! Fills in the defaults that the tables state.
+//!
+//! As in Kubernetes, a field that is a pointer gets its default when it is absent, any other when it is zero. A
+//! type's constant defaults come before those of the types below it; what depends on other fields comes last.
+
+use super::model::{Model, Shape, TypeId};
+use crate::validation::view::is_zero;
+use serde_json::Value;
+
+/// Fills in the defaults of an object of a type.
+pub(super) fn fill(model: &Model, id: TypeId, object: &mut Value) {
+    let object_type = model.object_type(id);
+    let Value::Object(map) = &mut *object else {
+        return;
+    };
+    if !object_type.has_defaults {
+        return;
+    }
+    for field in &object_type.fields {
+        if let Some(default) = &field.default {
+            let missing = match map.get(&*field.name) {
+                None | Some(Value::Null) => true,
+                value => {
+                    !field.pointer && !matches!(field.shape, Shape::Object(_)) && is_zero(value)
+                }
+            };
+            if missing {
+                map.insert(field.name.to_string(), default.clone());
+            }
+        }
+        if let (Some(id), Some(value)) = (field.shape.object(), map.get_mut(&*field.name)) {
+            if !model.object_type(id).has_defaults {
+                continue;
+            }
+            match (&field.shape, value) {
+                (Shape::Object(_), value) => fill(model, id, value),
+                (_, Value::Array(list)) => list.iter_mut().for_each(|v| fill(model, id, v)),
+                (_, Value::Object(map)) => map.values_mut().for_each(|v| fill(model, id, v)),
+                _ => {}
+            }
+        }
+    }
+    for function in &object_type.defaults {
+        function(object);
+    }
+}

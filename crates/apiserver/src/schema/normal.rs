@@ -1,0 +1,249 @@
+//! Brings a JSON object into the form in which a typed server keeps it, and reports what does not fit its type.
+//!
+//! One pass does what decoding into Go types and encoding again does: unknown fields are dropped, and so are nulls,
+//! empty lists and zero values that Go leaves out; fields that Go always writes are added; quantities and times
+//! become canonical. Messages are those of kube-apiserver's decoder, which clients print.
+
+use super::Decoded;
+use super::model::{Model, ObjectType, Presence, Shape, TypeId};
+use super::path::Path;
+use berth_api::quantity::ParseQuantityError;
+use berth_api::{GoDuration, Quantity};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// As many errors of each sort are reported.
+const ERRORS_MAX: usize = 100;
+
+/// Normalizes an object of a type, in place. Values of another type are reported and left as they are.
+pub(super) fn normalize(model: &Model, kind: TypeId, object: &mut Value) -> Decoded {
+    let mut pass = Pass {
+        model,
+        decoded: Decoded::default(),
+    };
+    pass.value(&Shape::Object(kind), object, &Path::Root, None);
+    pass.decoded
+}
+
+/// Writes the text of a quantity in its canonical form.
+type Canonical = fn(&str) -> Result<Cow<'_, str>, ParseQuantityError>;
+
+struct Pass<'m> {
+    model: &'m Model,
+    decoded: Decoded,
+}
+
+impl Pass<'_> {
+    /// Normalizes one value; `owner` is the type whose field it is.
+    fn value(
+        &mut self,
+        shape: &Shape,
+        value: &mut Value,
+        path: &Path<'_>,
+        owner: Option<&ObjectType>,
+    ) {
+        match (shape, &mut *value) {
+            (_, Value::Null) | (Shape::Any | Shape::SchemaOr(_), _) => {}
+            (Shape::Raw | Shape::Fields, Value::Object(_))
+            | (Shape::Bool, Value::Bool(_))
+            | (Shape::Float, Value::Number(_))
+            | (Shape::String | Shape::IntOrString, Value::String(_)) => {}
+            (Shape::Object(id), Value::Object(_)) => self.object(*id, value, path),
+            (Shape::List(items), Value::Array(list)) => {
+                for (i, value) in list.iter_mut().enumerate() {
+                    zero_for_null(items, value);
+                    self.value(items, value, &Path::Index(path, i), owner);
+                }
+            }
+            (Shape::Strings, Value::Array(list)) => {
+                for (i, value) in list.iter_mut().enumerate() {
+                    self.value(&Shape::String, value, &Path::Index(path, i), owner);
+                }
+            }
+            (Shape::Map(values), Value::Object(map)) => {
+                for (key, value) in map.iter_mut() {
+                    zero_for_null(values, value);
+                    let path = Path::Key(path, key);
+                    if **values == Shape::Quantity {
+                        self.quantity(value, &path, Quantity::wire_text_in_milli);
+                    } else {
+                        self.value(values, value, &path, owner);
+                    }
+                }
+            }
+            (Shape::Int32 | Shape::IntOrString, Value::Number(number)) => {
+                if number.as_i64().is_none_or(|n| i32::try_from(n).is_err()) {
+                    let what = format!("number {number}");
+                    let owner = owner.filter(|_| *shape == Shape::Int32);
+                    self.mismatch(&what, "int32", path, owner, *shape == Shape::Int32);
+                }
+            }
+            (Shape::Int64, Value::Number(number)) => {
+                if number.as_i64().is_none() {
+                    self.mismatch(&format!("number {number}"), "int64", path, owner, true);
+                }
+            }
+            (Shape::Bytes, Value::String(text)) => {
+                let error = base64_error(text);
+                self.extend(path, error);
+            }
+            (Shape::Time, Value::String(text)) => {
+                self.time(text, "2006-01-02T15:04:05Z07:00", 0, path);
+            }
+            (Shape::MicroTime, Value::String(text)) => {
+                self.time(text, "2006-01-02T15:04:05.000000Z07:00", 6, path);
+            }
+            (Shape::Duration, Value::String(text)) => {
+                let error = text.parse::<GoDuration>().err().map(|e| e.to_string());
+                self.extend(path, error);
+            }
+            (Shape::Quantity, _) => self.quantity(value, path, Quantity::wire_text),
+            (shape, value) => {
+                let wanted = self.model.go_type(shape);
+                self.mismatch(json_type(value), &wanted, path, owner, true);
+            }
+        }
+    }
+
+    fn object(&mut self, id: TypeId, value: &mut Value, path: &Path<'_>) {
+        let Value::Object(object) = value else {
+            return;
+        };
+        let model = self.model;
+        let object_type = model.object_type(id);
+        object.retain(|name, value| {
+            let path = Path::Field(path, name);
+            let Some(field) = object_type.field(name) else {
+                if !object_type.open && self.decoded.unknown_fields.len() < ERRORS_MAX {
+                    self.decoded.unknown_fields.push(path.to_string());
+                }
+                return object_type.open;
+            };
+            if value.is_null() {
+                // Go prints these as null, and clients send that back.
+                return field.presence == Presence::AlwaysWritten
+                    && field.zero() == Some(Value::Null);
+            }
+            self.value(&field.shape, value, &path, Some(object_type));
+            field.presence != Presence::OmittedWhenZero || !is_zero(value)
+        });
+        for field in &object_type.fields {
+            if field.presence == Presence::AlwaysWritten
+                && !object.contains_key(&*field.name)
+                && let Some(mut zero) = field.zero()
+            {
+                self.value(&field.shape, &mut zero, path, Some(object_type));
+                object.insert(field.name.to_string(), zero);
+            }
+        }
+    }
+
+    fn quantity(&mut self, value: &mut Value, path: &Path<'_>, canonical: Canonical) {
+        let rewritten = match &*value {
+            Value::String(text) => canonical(text).map(|text| match text {
+                Cow::Owned(text) => Some(text),
+                Cow::Borrowed(_) => None,
+            }),
+            other => canonical(&other.to_string()).map(|text| Some(text.into_owned())),
+        };
+        match rewritten {
+            Ok(Some(text)) => *value = Value::String(text),
+            Ok(None) => {}
+            Err(e) => self.extend(path, Some(e.to_string())),
+        }
+    }
+
+    fn time(&mut self, text: &mut String, layout: &str, precision: usize, path: &Path<'_>) {
+        match text.parse::<jiff::Timestamp>() {
+            Ok(time) => *text = format!("{time:.precision$}"),
+            Err(_) => {
+                let error = format!("parsing time {text:?} as \"{layout}\": cannot parse {text:?}");
+                self.extend(path, Some(error));
+            }
+        }
+    }
+
+    /// An error of a type that decodes itself: upstream prints no place, so it is added.
+    fn extend(&mut self, path: &Path<'_>, error: Option<String>) {
+        if let Some(error) = error {
+            self.push(format!("{path}: {error}"));
+        }
+    }
+
+    fn mismatch(
+        &mut self,
+        found: &str,
+        wanted: &str,
+        path: &Path<'_>,
+        owner: Option<&ObjectType>,
+        placed: bool,
+    ) {
+        let place = match owner {
+            Some(owner) => {
+                let (name, fields) = (owner.short_name(), path.field_names());
+                format!("Go struct field {name}.{fields}")
+            }
+            None => "Go value".to_owned(),
+        };
+        let error = format!("json: cannot unmarshal {found} into {place} of type {wanted}");
+        self.push(if placed {
+            error
+        } else {
+            format!("{path}: {error}")
+        });
+    }
+
+    fn push(&mut self, error: String) {
+        if self.decoded.type_errors.len() < ERRORS_MAX {
+            self.decoded.type_errors.push(error);
+        }
+    }
+}
+
+/// Whether Go calls this a zero value.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(object) => object.is_empty(),
+    }
+}
+
+/// A null in a list or map is the zero value of its type: it cannot be absent.
+fn zero_for_null(shape: &Shape, value: &mut Value) {
+    if value.is_null()
+        && let Some(zero) = shape.zero()
+    {
+        *value = zero;
+    }
+}
+
+fn base64_error(text: &str) -> Option<String> {
+    use base64::Engine as _;
+    // The decoder of Go skips line breaks.
+    let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    let error = base64::engine::general_purpose::STANDARD
+        .decode(&text)
+        .err()?;
+    let at = match error {
+        base64::DecodeError::InvalidByte(at, _) => at,
+        base64::DecodeError::InvalidLastSymbol { offset, .. } => offset,
+        _ => text.len(),
+    };
+    Some(format!("illegal base64 data at input byte {at}"))
+}
+
+/// What a JSON value is called in decoding errors.
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

@@ -1,0 +1,343 @@
+//! Reads `facts/rules/*.txt`: what Kubernetes checks and fills in, written by hand because it publishes it nowhere.
+//!
+//! A file has blocks `type NAME`. Each line of a block is a field and what is done with it, in the order in which
+//! errors are reported; a line `*` is about the object as a whole. The words of a line:
+//!
+//! - `default=V`: a missing value becomes `V` (JSON, or a bare word for a string);
+//! - `required`, `required="detail"`: a missing or zero value is an error, and nothing more is checked;
+//! - `values`, `values=A,B`: one of the values that the types enumerate, or one of these;
+//! - `format=NAME`: a string in a format of [`crate::validation::names`]; in lists, each entry;
+//! - `range=A..B`, `range=A..`: a number; `range=A..B:"text"` with a text of its own;
+//! - `max-items=N`, `unique=KEY`: the entries of a list;
+//! - `immutable`: an update may not change it;
+//! - `as=NAME`: errors name the field so;
+//! - `@function`: one of [`crate::validation::checks`];
+//! - `flat`: the type of the field is not descended into.
+//!
+//! A check of an absent value is skipped, unless the word ends in `!` (`values!`, `format!=…`, `range!=…`). Types
+//! below a field are checked after the words of its line. A line `defaults @function` fills in what depends on other
+//! fields. `type NAME marked` takes its checks from the markers in the table of facts.
+
+use super::model::{Field, Model, Rule, Shape, TypeId};
+use crate::validation::{self, CheckFn, Format};
+use serde_json::Value;
+
+/// The files.
+pub(super) const FILES: &[&str] = &[
+    include_str!("../../facts/rules/core.txt"),
+    include_str!("../../facts/rules/meta.txt"),
+];
+
+/// One check of a value.
+#[derive(Debug, Clone)]
+pub(crate) enum Check {
+    /// The value must be there and not be zero.
+    Required(&'static str),
+    /// The value is one of these.
+    Values {
+        /// Whether an absent value is checked.
+        always: bool,
+        /// The known values, in the order in which errors list them.
+        known: Vec<Box<str>>,
+    },
+    /// The string has this format.
+    Format {
+        /// Whether an absent value is checked.
+        always: bool,
+        /// What finds the faults of a string.
+        format: Format,
+    },
+    /// The number lies in this range.
+    Range {
+        /// Whether an absent value is checked.
+        always: bool,
+        /// The least number.
+        min: i64,
+        /// The greatest number.
+        max: i64,
+        /// What an error states.
+        text: Box<str>,
+    },
+    /// The list has no more entries.
+    MaxItems(usize),
+    /// No two entries have the same value of this field.
+    Unique(&'static str),
+    /// An update does not change the value.
+    Immutable,
+    /// The value is checked by a function.
+    Call(CheckFn),
+    /// The types below are checked.
+    Descend,
+}
+
+/// Adds the rules of a file to a model. Returns the lines that could not be read.
+pub(super) fn apply(model: &mut Model, text: &'static str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut current: Option<TypeId> = None;
+    for line in text.lines() {
+        let line = line.trim_end();
+        if line.is_empty() || line.trim_start().starts_with('#') {
+            continue;
+        }
+        let done = if let Some(name) = line.strip_prefix("type ") {
+            let (name, marked) = match name.split_once(' ') {
+                Some((name, mark)) => (name, mark == "marked"),
+                None => (name, false),
+            };
+            current = model.find(name);
+            if let (Some(id), true) = (current, marked) {
+                from_markers(model, id);
+            }
+            current.map(|_| ())
+        } else {
+            current.and_then(|id| add_line(model, id, line))
+        };
+        if done.is_none() {
+            faults.push(line.to_owned());
+        }
+    }
+    faults
+}
+
+/// The words of a line; a value in double quotes may hold spaces.
+pub(crate) fn words(line: &'static str) -> impl Iterator<Item = &'static str> + Clone {
+    let mut rest = line.trim();
+    std::iter::from_fn(move || {
+        rest = rest.trim_start();
+        if rest.is_empty() {
+            return None;
+        }
+        let mut quoted = false;
+        let end = rest
+            .char_indices()
+            .find(|(_, c)| {
+                quoted ^= *c == '"';
+                *c == ' ' && !quoted
+            })
+            .map_or(rest.len(), |(i, _)| i);
+        let (word, after) = rest.split_at(end);
+        rest = after;
+        Some(word)
+    })
+}
+
+fn unquoted(text: &'static str) -> &'static str {
+    text.strip_prefix('"')
+        .and_then(|t| t.strip_suffix('"'))
+        .unwrap_or(text)
+}
+
+fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
+    let mut words = words(line);
+    let name = words.next()?;
+    if name == "defaults" {
+        let function = validation::default_fn(words.next()?.strip_prefix('@')?)?;
+        model.types.get_mut(id.0)?.defaults.push(function);
+        return Some(());
+    }
+    let object_type = model.types.get_mut(id.0)?;
+    let position = match name {
+        "*" => None,
+        name => Some(object_type.position(name)?),
+    };
+    let mut rule = Rule {
+        field: position,
+        shown: name,
+        checks: Vec::new(),
+    };
+    let mut descend = position.is_some();
+    for word in words {
+        if let Some(value) = word.strip_prefix("default=") {
+            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+            object_type.fields.get_mut(position?)?.default = Some(value);
+        } else if let Some(name) = word.strip_prefix("as=") {
+            rule.shown = name;
+        } else if word == "flat" {
+            descend = false;
+        } else {
+            let field = position.and_then(|i| object_type.fields.get(i));
+            rule.checks.push(check(word, field)?);
+        }
+    }
+    let has_object = position
+        .and_then(|i| object_type.fields.get(i))
+        .is_some_and(|f| f.shape.object().is_some());
+    if descend && has_object {
+        rule.checks.push(Check::Descend);
+    }
+    if !rule.checks.is_empty() {
+        object_type.rules.push(rule);
+    }
+    Some(())
+}
+
+fn check(word: &'static str, field: Option<&Field>) -> Option<Check> {
+    if let Some(name) = word.strip_prefix('@') {
+        return validation::check_fn(name).map(Check::Call);
+    }
+    let (label, value) = word.split_once('=').unwrap_or((word, ""));
+    let (label, always) = match label.strip_suffix('!') {
+        Some(label) => (label, true),
+        None => (label, false),
+    };
+    Some(match label {
+        "required" => Check::Required(unquoted(value)),
+        "values" => Check::Values {
+            always,
+            known: if value.is_empty() {
+                field?.values.clone()
+            } else {
+                value.split(',').map(Box::from).collect()
+            },
+        },
+        "format" => Check::Format {
+            always,
+            format: validation::format(value)?,
+        },
+        "range" => range(value, always)?,
+        "max-items" => Check::MaxItems(value.parse().ok()?),
+        "unique" => Check::Unique(value),
+        "immutable" => Check::Immutable,
+        _ => return None,
+    })
+}
+
+fn range(text: &'static str, always: bool) -> Option<Check> {
+    let (bounds, own) = match text.split_once(':') {
+        Some((bounds, own)) => (bounds, Some(unquoted(own))),
+        None => (text, None),
+    };
+    let (min, max) = bounds.split_once("..")?;
+    let min: i64 = min.parse().ok()?;
+    let (max, text) = match max {
+        "" => (i64::MAX, format!("must be greater than or equal to {min}")),
+        max => {
+            let max: i64 = max.parse().ok()?;
+            (max, format!("must be between {min} and {max}, inclusive"))
+        }
+    };
+    Some(Check::Range {
+        always,
+        min,
+        max,
+        text: own.map_or(text, str::to_owned).into(),
+    })
+}
+
+/// Makes rules of the markers of a type and of the types below it that have any.
+fn from_markers(model: &mut Model, id: TypeId) {
+    let Some(object_type) = model.types.get_mut(id.0) else {
+        return;
+    };
+    if !object_type.rules.is_empty() {
+        return;
+    }
+    let mut below = Vec::new();
+    for (i, field) in object_type.fields.iter().enumerate() {
+        let mut checks = Vec::new();
+        let mut immutable = false;
+        for marker in &field.markers {
+            let (name, value) = marker.split_once('=').unwrap_or((marker, ""));
+            match name {
+                "required" => checks.insert(0, Check::Required("")),
+                "immutable" => immutable = true,
+                "maxItems" => checks.extend(value.parse().ok().map(Check::MaxItems)),
+                "minimum" => checks.extend(range_from(value)),
+                "format" => {
+                    checks.extend(validation::format(value.trim_start_matches("k8s-")).map(
+                        |format| Check::Format {
+                            always: false,
+                            format,
+                        },
+                    ))
+                }
+                _ => {}
+            }
+        }
+        if let super::model::ListType::Map(keys) = &field.list
+            && let [key] = keys.as_slice()
+            && key.as_ref() == "name"
+        {
+            checks.push(Check::Unique("name"));
+        }
+        if !field.values.is_empty() {
+            checks.push(Check::Values {
+                always: false,
+                known: field.values.clone(),
+            });
+        }
+        if immutable {
+            checks.push(Check::Immutable);
+        }
+        if let Some(id) = field.shape.object() {
+            checks.push(Check::Descend);
+            below.push(id);
+        }
+        if !checks.is_empty() {
+            let shown: &'static str = crate::access::intern(&field.name);
+            object_type.rules.push(Rule {
+                field: Some(i),
+                shown,
+                checks,
+            });
+        }
+    }
+    for id in below {
+        if model
+            .types
+            .get(id.0)
+            .is_some_and(|t| t.name.starts_with("scheduling.v1alpha2."))
+        {
+            from_markers(model, id);
+        }
+    }
+}
+
+fn range_from(min: &str) -> Option<Check> {
+    let min: i64 = min.parse().ok()?;
+    Some(Check::Range {
+        always: false,
+        min,
+        max: i64::MAX,
+        text: format!("must be greater than or equal to {min}").into(),
+    })
+}
+
+/// Notes for each type whether it, or one below it, has rules or defaults.
+pub(super) fn close(model: &mut Model) {
+    loop {
+        let mut changed = false;
+        for i in 0..model.types.len() {
+            let Some(object_type) = model.types.get(i) else {
+                continue;
+            };
+            let below = |of: fn(&super::model::ObjectType) -> bool, shape: &Shape| {
+                shape
+                    .object()
+                    .and_then(|id| model.types.get(id.0))
+                    .is_some_and(of)
+            };
+            let has_rules = object_type.rules.iter().any(|rule| {
+                rule.checks.iter().any(|c| !matches!(c, Check::Descend))
+                    || rule
+                        .field
+                        .and_then(|i| object_type.fields.get(i))
+                        .is_some_and(|f| below(|t| t.has_rules, &f.shape))
+            });
+            let has_defaults = !object_type.defaults.is_empty()
+                || object_type
+                    .fields
+                    .iter()
+                    .any(|f| f.default.is_some() || below(|t| t.has_defaults, &f.shape));
+            changed |=
+                (has_rules, has_defaults) != (object_type.has_rules, object_type.has_defaults);
+            if let Some(object_type) = model.types.get_mut(i) {
+                object_type.has_rules = has_rules;
+                object_type.has_defaults = has_defaults;
+            }
+        }
+        if !changed {
+            return;
+        }
+    }
+}

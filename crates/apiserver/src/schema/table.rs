@@ -1,0 +1,334 @@
+//! Reads `facts/kubernetes.txt`: the resources, types and fields that Kubernetes publishes. The head of that file
+//! describes its form and how to generate it.
+
+use super::model::{
+    Alternative, Field, ListType, Model, ObjectType, Presence, Shape, Target, TypeId, Wire,
+};
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+
+/// The table.
+pub(super) const KUBERNETES: &str = include_str!("../../facts/kubernetes.txt");
+
+/// A resource as Kubernetes publishes it.
+#[derive(Debug, Clone)]
+pub(crate) struct ResourceFacts {
+    /// The type of its objects.
+    pub(crate) type_name: &'static str,
+    /// The API group, empty for core.
+    pub(crate) group: &'static str,
+    /// The version, such as `v1`.
+    pub(crate) version: &'static str,
+    /// The plural name.
+    pub(crate) plural: &'static str,
+    /// The name of one.
+    pub(crate) singular: &'static str,
+    /// Whether objects live in a namespace.
+    pub(crate) namespaced: bool,
+    /// Abbreviations for the command line.
+    pub(crate) short_names: Vec<&'static str>,
+    /// Groups of resources for the command line, such as `all`.
+    pub(crate) categories: Vec<&'static str>,
+    /// The verbs, or all eight when none is listed.
+    pub(crate) verbs: Option<Vec<&'static str>>,
+    /// The subresources.
+    pub(crate) subresources: Vec<SubresourceFacts>,
+}
+
+/// A subresource as Kubernetes publishes it.
+#[derive(Debug, Clone)]
+pub(crate) struct SubresourceFacts {
+    /// The last segment of its path.
+    pub(crate) name: &'static str,
+    /// The type of its body; only a kind behind a `-` when that is no object.
+    pub(crate) type_name: &'static str,
+    /// The API group of that type.
+    pub(crate) group: &'static str,
+    /// The version of that type.
+    pub(crate) version: &'static str,
+    /// The verbs.
+    pub(crate) verbs: Vec<&'static str>,
+}
+
+/// What the table states.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) model: Model,
+    pub(super) resources: Vec<ResourceFacts>,
+    /// Lines that could not be read.
+    pub(super) faults: Vec<String>,
+}
+
+/// A type before the fields of embedded types are known.
+struct Raw {
+    name: &'static str,
+    atomic: bool,
+    /// Whether it has the fields `apiVersion` and `kind`.
+    object: bool,
+    lines: Vec<&'static str>,
+}
+
+/// Reads a table.
+pub(super) fn parse(text: &'static str) -> Table {
+    let mut table = Table::default();
+    let mut raw: Vec<Raw> = Vec::new();
+    for line in text.lines().filter(|l| !l.starts_with('#')) {
+        let mut words = super::words(line);
+        let read = match words.next() {
+            Some("resource") if !line.starts_with(' ') => {
+                resource(words).map(|r| table.resources.push(r))
+            }
+            Some("sub") if line.starts_with("  sub ") && raw.is_empty() => subresource(words)
+                .zip(table.resources.last_mut())
+                .map(|(sub, resource)| resource.subresources.push(sub)),
+            Some("type") if !line.starts_with(' ') => words.next().map(|name| {
+                let marks: Vec<&str> = words.collect();
+                raw.push(Raw {
+                    name,
+                    atomic: marks.contains(&"atomic"),
+                    object: marks.contains(&"object"),
+                    lines: Vec::new(),
+                });
+            }),
+            Some(_) => raw.last_mut().map(|t| t.lines.push(line)),
+            None => Some(()),
+        };
+        if read.is_none() {
+            table.faults.push(line.to_owned());
+        }
+    }
+    let mut by_name = FxHashMap::default();
+    for (i, raw) in raw.iter().enumerate() {
+        table.model.add(ObjectType::new(raw.name));
+        by_name.insert(raw.name, i);
+    }
+    for (i, own) in raw.iter().enumerate() {
+        let mut builder = Builder {
+            raw: &raw,
+            by_name: &by_name,
+            fields: Vec::new(),
+            faults: &mut table.faults,
+        };
+        let wires = builder.lines(own);
+        if own.object {
+            builder.fields.extend(["apiVersion", "kind"].map(|name| {
+                let mut field = Field::new(name, Shape::String);
+                field.presence = Presence::OmittedWhenZero;
+                field
+            }));
+        }
+        let fields = builder.fields;
+        let mut object_type = ObjectType::new(own.name);
+        object_type.atomic = own.atomic;
+        // Fields are sorted by name; wires refer to the order of reading.
+        let mut order: Vec<usize> = (0..fields.len()).collect();
+        order.sort_by(|a, b| fields[*a].name.cmp(&fields[*b].name));
+        let mut places = vec![0; order.len()];
+        for (to, from) in order.iter().enumerate() {
+            places[*from] = to;
+        }
+        object_type.wires = placed(wires, &places);
+        object_type.fields = fields;
+        object_type.fields.sort_by(|a, b| a.name.cmp(&b.name));
+        table.model.set(TypeId(i), object_type);
+    }
+    table
+}
+
+fn placed(mut wires: Vec<Wire>, places: &[usize]) -> Vec<Wire> {
+    for wire in &mut wires {
+        match &mut wire.target {
+            Target::Field(index) => *index = places[*index],
+            Target::Embedded(inner) => *inner = placed(std::mem::take(inner), places),
+        }
+    }
+    wires.sort_by_key(|wire| wire.number);
+    wires
+}
+
+fn group_version(text: &'static str) -> (&'static str, &'static str) {
+    text.split_once('/').unwrap_or(("", text))
+}
+
+fn resource(mut words: impl Iterator<Item = &'static str>) -> Option<ResourceFacts> {
+    let type_name = words.next()?;
+    let (group, version) = group_version(words.next()?);
+    let mut resource = ResourceFacts {
+        type_name,
+        group,
+        version,
+        plural: words.next()?,
+        singular: words.next()?,
+        namespaced: words.next()? == "namespaced",
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        verbs: None,
+        subresources: Vec::new(),
+    };
+    for word in words {
+        let (label, list) = word.split_once('=')?;
+        let list: Vec<&str> = list.split(',').collect();
+        match label {
+            "short" => resource.short_names = list,
+            "categories" => resource.categories = list,
+            "verbs" => resource.verbs = Some(list),
+            _ => return None,
+        }
+    }
+    Some(resource)
+}
+
+fn subresource(mut words: impl Iterator<Item = &'static str>) -> Option<SubresourceFacts> {
+    let name = words.next()?;
+    let type_name = words.next()?;
+    let (group, version) = group_version(words.next()?);
+    Some(SubresourceFacts {
+        name,
+        type_name,
+        group,
+        version,
+        verbs: words.next()?.split(',').collect(),
+    })
+}
+
+/// Collects the fields of a type, those of embedded types included.
+struct Builder<'a> {
+    raw: &'a [Raw],
+    by_name: &'a FxHashMap<&'static str, usize>,
+    fields: Vec<Field>,
+    faults: &'a mut Vec<String>,
+}
+
+impl Builder<'_> {
+    fn lines(&mut self, from: &Raw) -> Vec<Wire> {
+        let mut wires = Vec::new();
+        for line in &from.lines {
+            match self.line(line) {
+                Some(wire) => wires.push(wire),
+                None => self.faults.push(format!("{}: {line}", from.name)),
+            }
+        }
+        wires
+    }
+
+    fn line(&mut self, line: &'static str) -> Option<Wire> {
+        let mut words = super::words(line);
+        let name = words.next()?;
+        let number = words.next()?.parse().ok()?;
+        let type_text = words.next()?;
+        if name == "^" {
+            let raw = self.raw;
+            let embedded = raw.get(*self.by_name.get(type_text)?)?;
+            let target = Target::Embedded(self.lines(embedded));
+            return Some(Wire { number, target });
+        }
+        let bare = name.trim_end_matches('?');
+        let omitted = name.len() - bare.len();
+        let pointer = type_text.starts_with('*');
+        let shape = self.shape(type_text.trim_start_matches('*'))?;
+        let mut field = Field::new(bare, shape);
+        field.pointer = pointer;
+        field.required = omitted == 0;
+        field.presence = presence(&field.shape, pointer, omitted);
+        for word in words {
+            attribute(&mut field, word)?;
+        }
+        self.fields.push(field);
+        let target = Target::Field(self.fields.len() - 1);
+        Some(Wire { number, target })
+    }
+
+    fn shape(&self, text: &str) -> Option<Shape> {
+        if let Some(items) = text.strip_prefix("[]") {
+            return Some(Shape::List(Box::new(self.shape(items)?)));
+        }
+        if let Some(values) = text.strip_prefix("map[string]") {
+            return Some(Shape::Map(Box::new(self.shape(values)?)));
+        }
+        Some(match text {
+            "string" => Shape::String,
+            "bool" => Shape::Bool,
+            "int32" => Shape::Int32,
+            "int64" => Shape::Int64,
+            "double" => Shape::Float,
+            "bytes" => Shape::Bytes,
+            "time" => Shape::Time,
+            "microtime" => Shape::MicroTime,
+            "duration" => Shape::Duration,
+            "quantity" => Shape::Quantity,
+            "intorstring" => Shape::IntOrString,
+            "strings" => Shape::Strings,
+            "fields" => Shape::Fields,
+            "raw" => Shape::Raw,
+            "json" => Shape::Any,
+            "schemaorarray" => Shape::SchemaOr(Alternative::Array),
+            "schemaorbool" => Shape::SchemaOr(Alternative::Bool),
+            "schemaorstrings" => Shape::SchemaOr(Alternative::Strings),
+            name => Shape::Object(TypeId(*self.by_name.get(name)?)),
+        })
+    }
+}
+
+/// Go leaves out what is `omitempty` and zero; but a struct is never zero unless it is `omitzero` (two marks).
+fn presence(shape: &Shape, pointer: bool, omitted: usize) -> Presence {
+    let is_struct = matches!(
+        shape,
+        Shape::Object(_)
+            | Shape::Time
+            | Shape::MicroTime
+            | Shape::Duration
+            | Shape::Quantity
+            | Shape::IntOrString
+    );
+    match (shape, pointer, omitted) {
+        (_, true, 1..) | (Shape::Any | Shape::Raw | Shape::Fields | Shape::SchemaOr(_), _, _) => {
+            Presence::AsWritten
+        }
+        (_, _, 2..) => Presence::AsWritten,
+        _ if is_struct => Presence::AlwaysWritten,
+        (_, _, 0) => Presence::AlwaysWritten,
+        _ => Presence::OmittedWhenZero,
+    }
+}
+
+fn attribute(field: &mut Field, word: &'static str) -> Option<()> {
+    if let Some(marker) = word.strip_prefix('!') {
+        field.markers.push(marker);
+        return Some(());
+    }
+    let Some((label, value)) = word.split_once('=') else {
+        field.required = match word {
+            "req" => true,
+            "opt" => false,
+            _ => return None,
+        };
+        return Some(());
+    };
+    match label {
+        "list" => {
+            field.list = match value.strip_prefix("map(").and_then(|v| v.strip_suffix(')')) {
+                Some(keys) => ListType::Map(keys.split(',').map(Box::from).collect()),
+                None if value == "set" => ListType::Set,
+                None => return None,
+            };
+        }
+        "map" => field.atomic = Some(value == "atomic"),
+        "patch" => {
+            for strategy in value.split(',') {
+                match strategy {
+                    "merge" => field.patch.merge = true,
+                    "retainKeys" => field.patch.retain_keys = true,
+                    "replace" => field.patch.replace = true,
+                    _ => return None,
+                }
+            }
+        }
+        "key" => field.merge_key = Some(value.into()),
+        "default" => field.default = serde_json::from_str::<Value>(value).ok(),
+        "enum" => {
+            field.values = value.trim_matches('"').split(',').map(Box::from).collect();
+        }
+        _ => return None,
+    }
+    Some(())
+}

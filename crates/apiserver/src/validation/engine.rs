@@ -1,0 +1,264 @@
+//! Runs the rules of the tables over an object.
+//!
+//! The order of errors is that of the rules. What an update may not change is reported last, as upstream's
+//! functions for updates do.
+
+use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
+use super::view::is_zero;
+use crate::schema::model::{Model, Rule, Shape, TypeId};
+use crate::schema::{Check, Schemas};
+use crate::strategy::Subresource;
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// The object that holds a checked value, and the objects around it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    /// Its type, such as `core.v1.PodSpec`.
+    pub(crate) type_name: &'a str,
+    /// The object.
+    pub(crate) value: &'a Value,
+    /// What it was before an update.
+    pub(crate) old: Option<&'a Value>,
+    /// The object around it.
+    pub(crate) parent: Option<&'a Owner<'a>>,
+}
+
+/// Checks a value; `Null` when it is absent. The owner is the object that holds it, or the value itself on lines `*`.
+pub(crate) type CheckFn = for<'a> fn(&mut Errors, &Owner<'a>, &'a Value, &Path<'a>);
+
+static ABSENT: Value = Value::Null;
+
+impl<'a> Owner<'a> {
+    /// The nearest object of a type, this one included.
+    pub(crate) fn enclosing(&self, type_name: &str) -> Option<&'a Value> {
+        let mut next = Some(self);
+        while let Some(owner) = next {
+            if owner.type_name == type_name {
+                return Some(owner.value);
+            }
+            next = owner.parent;
+        }
+        None
+    }
+}
+
+/// Checks an object by the rules of its kind: its status for the status subresource, everything else otherwise.
+pub(crate) fn run(
+    (group, version, kind): (&str, &str, &str),
+    object: &Value,
+    old: Option<&Value>,
+    subresource: Subresource,
+) -> Errors {
+    let schemas = Schemas::get();
+    let mut run = Run {
+        model: schemas.model(),
+        errors: Errors::new(),
+        immutable: Errors::new(),
+    };
+    if let Some(id) = schemas.find(group, version, kind) {
+        let only_status = subresource == Subresource::Status;
+        run.object(id, object, old, None, &Path::default(), |name| {
+            (name == "status") == only_status
+        });
+    }
+    let mut errors = run.errors;
+    errors.extend(run.immutable);
+    errors
+}
+
+/// Checks a value of a type on its own, such as a template.
+pub(crate) fn run_type<'a>(
+    errors: &mut Errors,
+    type_name: &str,
+    value: &'a Value,
+    parent: Option<&'a Owner<'a>>,
+    path: &Path<'a>,
+) {
+    let model = Schemas::get().model();
+    let mut run = Run {
+        model,
+        errors: std::mem::take(errors),
+        immutable: Errors::new(),
+    };
+    if let Some(id) = model.find(type_name) {
+        run.object(id, value, None, parent, path, |_| true);
+    }
+    *errors = run.errors;
+}
+
+struct Run<'m> {
+    model: &'m Model,
+    errors: Errors,
+    immutable: Errors,
+}
+
+impl Run<'_> {
+    fn object(
+        &mut self,
+        id: TypeId,
+        value: &Value,
+        old: Option<&Value>,
+        parent: Option<&Owner<'_>>,
+        path: &Path<'_>,
+        wanted: impl Fn(&str) -> bool,
+    ) {
+        let object_type = self.model.object_type(id);
+        if !object_type.has_rules {
+            return;
+        }
+        let owner = Owner {
+            type_name: &object_type.name,
+            value,
+            old,
+            parent,
+        };
+        for rule in &object_type.rules {
+            let Some(index) = rule.field else {
+                if wanted("*") {
+                    self.checks(rule, None, &owner, value, path);
+                }
+                continue;
+            };
+            let Some(field) = object_type.fields.get(index).filter(|f| wanted(&f.name)) else {
+                continue;
+            };
+            let value = value.get(&*field.name).unwrap_or(&ABSENT);
+            self.checks(rule, Some(index), &owner, value, &path.child(rule.shown));
+        }
+    }
+
+    fn checks(
+        &mut self,
+        rule: &Rule,
+        field: Option<usize>,
+        owner: &Owner<'_>,
+        value: &Value,
+        path: &Path<'_>,
+    ) {
+        let field = self
+            .model
+            .find(owner.type_name)
+            .map(|id| self.model.object_type(id))
+            .zip(field)
+            .and_then(|(t, i)| t.fields.get(i));
+        let absent = match field {
+            Some(field) if field.pointer => value.is_null(),
+            _ => is_zero(Some(value)),
+        };
+        for check in &rule.checks {
+            match check {
+                Check::Required(detail) => {
+                    if absent || (value.is_string() && is_zero(Some(value))) {
+                        self.errors.required(path, *detail);
+                        return;
+                    }
+                }
+                Check::Values { always, known } => {
+                    if *always || !absent {
+                        each(value, path, |value, path| {
+                            let text = value.as_str().unwrap_or("");
+                            if !known.iter().any(|k| **k == *text) {
+                                let known: Vec<&str> = known.iter().map(|k| &**k).collect();
+                                self.errors.not_supported(path, text, &known);
+                            }
+                        });
+                    }
+                }
+                Check::Format { always, format } => {
+                    if *always || !absent {
+                        each(value, path, |value, path| {
+                            let text = value.as_str().unwrap_or("");
+                            self.errors.each_invalid(path, text, format(text));
+                        });
+                    }
+                }
+                Check::Range {
+                    always,
+                    min,
+                    max,
+                    text,
+                } => {
+                    let number = value.as_i64().unwrap_or(0);
+                    if (*always || !absent) && !(*min..=*max).contains(&number) {
+                        self.errors.invalid(path, number, &**text);
+                    }
+                }
+                Check::MaxItems(max) => {
+                    let items = value.as_array().map_or(0, Vec::len);
+                    self.errors.check_at_most(path, items, *max);
+                }
+                Check::Unique(key) => {
+                    let mut seen = HashSet::new();
+                    for (i, entry) in value.as_array().into_iter().flatten().enumerate() {
+                        let text = entry.get(key).and_then(Value::as_str).unwrap_or("");
+                        if !seen.insert(text) {
+                            self.errors.duplicate(&path.index(i).child(key), text);
+                        }
+                    }
+                }
+                Check::Immutable => {
+                    let name = field.map_or(rule.shown, |f| &*f.name);
+                    let before = owner.old.map(|o| o.get(name).unwrap_or(&ABSENT));
+                    if before.is_some_and(|before| before != value) {
+                        let shown = if value.is_null() {
+                            Shown::absent()
+                        } else {
+                            Shown::from(value)
+                        };
+                        self.immutable.invalid(path, shown, IS_IMMUTABLE);
+                    }
+                }
+                Check::Call(function) => function(&mut self.errors, owner, value, path),
+                Check::Descend => {
+                    if let Some(field) = field {
+                        self.descend(&field.shape, &field.name, value, owner, path);
+                    }
+                }
+            }
+        }
+    }
+
+    fn descend(
+        &mut self,
+        shape: &Shape,
+        name: &str,
+        value: &Value,
+        owner: &Owner<'_>,
+        path: &Path<'_>,
+    ) {
+        match (shape, value) {
+            (Shape::Object(id), Value::Object(_)) => {
+                let old = owner.old.and_then(|o| o.get(name));
+                self.object(*id, value, old, Some(owner), path, |_| true);
+            }
+            (Shape::List(items), Value::Array(list)) => {
+                if let Shape::Object(id) = **items {
+                    for (i, value) in list.iter().enumerate() {
+                        self.object(id, value, None, Some(owner), &path.index(i), |_| true);
+                    }
+                }
+            }
+            (Shape::Map(values), Value::Object(map)) => {
+                if let Shape::Object(id) = **values {
+                    for (key, value) in map {
+                        self.object(id, value, None, Some(owner), &path.key(key), |_| true);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Calls `check` for a scalar, or for each entry of a list.
+fn each(value: &Value, path: &Path<'_>, mut check: impl FnMut(&Value, &Path<'_>)) {
+    match value {
+        Value::Array(list) => {
+            for (i, value) in list.iter().enumerate() {
+                check(value, &path.index(i));
+            }
+        }
+        value => check(value, path),
+    }
+}

@@ -1,0 +1,196 @@
+//! What only the Go types say: which fields are pointers, which are left out when empty, which values a type
+//! enumerates, and the markers of declarative validation.
+
+use super::Error;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The markers of declarative validation that are kept.
+const MARKERS: [&str; 8] = [
+    "format",
+    "immutable",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minimum",
+    "required",
+    "unionMember",
+];
+
+/// A field of a struct.
+#[derive(Debug, Clone)]
+pub(super) struct Field {
+    /// The name in JSON; empty for an embedded struct.
+    pub(super) json: String,
+    /// The name in the `.proto` file; `None` where the field is not part of it.
+    pub(super) proto: Option<String>,
+    /// The Go type, without the pointer.
+    pub(super) go_type: String,
+    pub(super) pointer: bool,
+    pub(super) omitempty: bool,
+    /// An empty struct is left out.
+    pub(super) omitzero: bool,
+    /// Markers such as `maxItems=8`, without those that only apply behind a feature gate.
+    pub(super) markers: Vec<String>,
+}
+
+/// The declarations of one Go package.
+#[derive(Debug, Default)]
+pub(super) struct Package {
+    structs: HashMap<String, Vec<Field>>,
+    /// What a named type stands for, such as `[]string`.
+    named: HashMap<String, String>,
+    /// The values of types marked `+enum`.
+    enums: HashMap<String, Vec<String>>,
+}
+
+impl Package {
+    /// Reads every Go file of a directory but tests and generated code.
+    pub(super) fn read(directory: &Path) -> Result<Self, Error> {
+        let mut package = Self::default();
+        let mut files: Vec<_> = std::fs::read_dir(directory)
+            .map_err(|e| Error::read(directory, e))?
+            .filter_map(|entry| entry.ok().map(|e| e.path()))
+            .filter(|path| {
+                let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+                name.ends_with(".go") && !name.ends_with("_test.go") && !name.contains("generated")
+            })
+            .collect();
+        files.sort();
+        let mut constants: HashMap<String, Vec<String>> = HashMap::new();
+        let mut marked: Vec<String> = Vec::new();
+        for file in files {
+            let text = std::fs::read_to_string(&file).map_err(|e| Error::read(&file, e))?;
+            package.add_file(&text, &mut constants, &mut marked);
+        }
+        for name in marked {
+            let mut values = constants.remove(&name).unwrap_or_default();
+            values.sort();
+            values.dedup();
+            package.enums.insert(name, values);
+        }
+        Ok(package)
+    }
+
+    fn add_file(
+        &mut self,
+        text: &str,
+        constants: &mut HashMap<String, Vec<String>>,
+        marked: &mut Vec<String>,
+    ) {
+        let mut comments: Vec<&str> = Vec::new();
+        let mut current: Option<(String, Vec<Field>)> = None;
+        for line in text.lines() {
+            let line = line.trim();
+            if let Some(comment) = line.strip_prefix("//") {
+                comments.push(comment.trim());
+                continue;
+            }
+            match &mut current {
+                Some((name, fields)) if line == "}" => {
+                    let (name, fields) = (std::mem::take(name), std::mem::take(fields));
+                    self.structs.insert(name, fields);
+                    current = None;
+                }
+                Some((_, fields)) => fields.extend(field(line, &comments)),
+                None => {
+                    if let Some(declaration) = line.strip_prefix("type ") {
+                        let (name, rest) = declaration.split_once(' ').unwrap_or((declaration, ""));
+                        if rest.starts_with("struct {") {
+                            if rest != "struct {}" {
+                                current = Some((name.to_owned(), Vec::new()));
+                            }
+                        } else {
+                            self.named.insert(name.to_owned(), rest.to_owned());
+                        }
+                        if comments.iter().any(|c| matches!(*c, "+enum" | "+k8s:enum")) {
+                            marked.push(name.to_owned());
+                        }
+                    } else if let Some((name, value)) = constant(line) {
+                        constants.entry(name).or_default().push(value);
+                    }
+                }
+            }
+            comments.clear();
+        }
+    }
+
+    /// The fields of a struct.
+    pub(super) fn fields(&self, name: &str) -> Option<&[Field]> {
+        self.structs.get(name).map(Vec::as_slice)
+    }
+
+    /// The values of a type that enumerates them.
+    pub(super) fn values(&self, name: &str) -> Option<&[String]> {
+        self.enums.get(name).map(Vec::as_slice)
+    }
+
+    /// What a named type stands for.
+    pub(super) fn underlying(&self, name: &str) -> Option<&str> {
+        self.named.get(name).map(String::as_str)
+    }
+}
+
+/// `Name Type = "value"`, also behind the keyword `const`.
+fn constant(line: &str) -> Option<(String, String)> {
+    let line = line.strip_prefix("const ").unwrap_or(line);
+    let (declared, value) = line.split_once('=')?;
+    let mut words = declared.split_whitespace();
+    let (_, type_name, None) = (words.next()?, words.next()?, words.next()) else {
+        return None;
+    };
+    let value = value.trim().strip_prefix('"')?;
+    let (value, _) = value.split_once('"')?;
+    Some((type_name.to_owned(), value.to_owned()))
+}
+
+fn field(line: &str, comments: &[&str]) -> Option<Field> {
+    let (declared, rest) = line.split_once('`')?;
+    let (tags, _) = rest.split_once('`')?;
+    let json = tag(tags, "json")?;
+    let mut options = json.split(',');
+    let name = options.next().unwrap_or("");
+    let options: Vec<&str> = options.collect();
+    let mut words = declared.split_whitespace();
+    let first = words.next()?;
+    let go_type = words.next().unwrap_or(first);
+    if name == "-" {
+        return None;
+    }
+    let proto = tag(tags, "protobuf").filter(|p| *p != "-").map(|p| {
+        p.split(',')
+            .find_map(|part| part.strip_prefix("name="))
+            .map_or_else(|| lower_first(first), str::to_owned)
+    });
+    Some(Field {
+        json: name.to_owned(),
+        proto,
+        go_type: go_type.trim_start_matches('*').to_owned(),
+        pointer: go_type.starts_with('*'),
+        omitempty: options.contains(&"omitempty"),
+        omitzero: options.contains(&"omitzero"),
+        markers: comments
+            .iter()
+            .filter_map(|c| c.strip_prefix("+k8s:"))
+            .filter(|m| {
+                MARKERS
+                    .iter()
+                    .any(|known| m.split('=').next() == Some(known))
+            })
+            .map(str::to_owned)
+            .collect(),
+    })
+}
+
+fn lower_first(name: &str) -> String {
+    let mut chars = name.rsplit('.').next().unwrap_or(name).chars();
+    chars
+        .next()
+        .map(|c| c.to_lowercase().chain(chars).collect())
+        .unwrap_or_default()
+}
+
+fn tag<'a>(tags: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = tags.split_once(&format!("{name}:\""))?;
+    rest.split_once('"').map(|(value, _)| value)
+}
