@@ -56,9 +56,7 @@ impl Settings {
         let mut config = Config::new(features, registry);
         apply_deprecated(&flags.deprecated, &mut config);
         override_election(&flags.leader_election, &mut config);
-        config
-            .check("the command line")
-            .map_err(Failure::usage)?;
+        config.check("the command line").map_err(Failure::usage)?;
         Ok(Self::new(config, flags, warnings))
     }
 
