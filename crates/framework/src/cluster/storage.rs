@@ -358,8 +358,11 @@ mod tests {
         }
     }
 
+    /// Driver and handle of each volume.
+    type Volumes = BTreeSet<(Str, Str)>;
+
     /// The volumes of a node, worked out from all objects.
-    fn expected(cluster: &Cluster, name: &str) -> (BTreeSet<(Str, Str)>, BTreeSet<(Str, Str)>) {
+    fn expected(cluster: &Cluster, name: &str) -> (Volumes, Volumes) {
         let node = cluster.nodes.node(name).expect("it exists");
         let name = |volume: CsiVolume| (volume.driver, volume.volume_handle);
         let mut used = BTreeSet::new();
