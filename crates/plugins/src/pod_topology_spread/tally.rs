@@ -24,6 +24,23 @@ impl Tally {
             counts: vec![0; nodes.slots()],
         };
         let mut somewhere = Vec::new();
+        if nodes.is_supposing() {
+            // The census does not count the pods of a dry run.
+            for node in nodes.iter() {
+                let counted = node.pods().iter().filter(|other| {
+                    let other = &other.pod;
+                    !other.is_terminating()
+                        && other.namespace() == namespace
+                        && tally.matches(other.labels())
+                });
+                let pods = counted.count() as u32;
+                if pods > 0 {
+                    tally.counts[node.slot().index()] = pods;
+                    somewhere.push(node.slot());
+                }
+            }
+            return (tally, somewhere);
+        }
         let is_node = nodes.is_node();
         for alike in nodes
             .census()

@@ -385,8 +385,6 @@ fn only_what_was_sent_is_counted() {
         "pod_status_patch",
         "pod_binding",
         "pod_deletion",
-        "persistent_volume_update",
-        "persistent_volume_claim_update",
     ] {
         let line = format!("scheduler_pending_async_api_calls{{call_type=\"{call_type}\"}} 0");
         assert!(text.contains(&line), "{line}");
