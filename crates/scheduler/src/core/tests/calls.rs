@@ -381,11 +381,7 @@ fn only_what_was_sent_is_counted() {
     w.advance(Duration::from_secs(60));
     assert_eq!(w.calls_text(), NONE);
     let text = w.core.metrics().render();
-    for call_type in [
-        "pod_status_patch",
-        "pod_binding",
-        "pod_deletion",
-    ] {
+    for call_type in ["pod_status_patch", "pod_binding", "pod_deletion"] {
         let line = format!("scheduler_pending_async_api_calls{{call_type=\"{call_type}\"}} 0");
         assert!(text.contains(&line), "{line}");
     }
