@@ -218,6 +218,10 @@ impl Answer for PostFilterStep {
         }
     }
 
+    fn waits(&self) -> bool {
+        matches!(self, Self::Wait(_))
+    }
+
     fn failed(text: &str) -> Self {
         Self::done(Status::error(text), Nominating::Keep)
     }
@@ -405,6 +409,10 @@ impl Answer for PermitStep {
             Self::Done(status) => status.code(),
             Self::Hold(_) | Self::Wait(_) => Code::Wait,
         }
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self, Self::Wait(_))
     }
 
     fn failed(text: &str) -> Self {

@@ -156,10 +156,12 @@ impl From<WakeReason> for Wake<'_> {
     }
 }
 
-/// The answer of a plugin that may have to wait.
+/// The answer of a plugin at an extension point that may have effects.
 pub trait Answer {
     /// The code of the answer, as metrics name it.
     fn code(&self) -> Code;
+    /// Whether the plugin waits and is to be called again.
+    fn waits(&self) -> bool;
     /// The answer of a plugin that has failed with this text.
     fn failed(text: &str) -> Self;
 }
@@ -172,9 +174,41 @@ impl Answer for Step {
         }
     }
 
+    fn waits(&self) -> bool {
+        matches!(self, Self::Wait(_))
+    }
+
     fn failed(text: &str) -> Self {
         Self::Done(Status::error(text))
     }
+}
+
+/// Where a plugin cannot wait.
+impl Answer for Status {
+    fn code(&self) -> Code {
+        Self::code(self)
+    }
+
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn failed(text: &str) -> Self {
+        Self::error(text)
+    }
+}
+
+/// Where a plugin has nothing to answer.
+impl Answer for () {
+    fn code(&self) -> Code {
+        Code::Success
+    }
+
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn failed(_text: &str) -> Self {}
 }
 
 /// What a plugin answers that does not look at how its wait has ended.

@@ -14,12 +14,15 @@ mod cycle;
 pub mod dispatcher;
 pub mod evaluator;
 mod extenders;
+mod failure;
 pub mod metrics;
+mod nominations;
+mod pod_status;
+mod preemptions;
 pub mod profile;
 pub mod queue;
+mod scheduler;
 
-pub use crate::core::{
-    ClusterChange, Event, Explanation, LogLevel, LogLine, Outputs, Reason, Scheduler,
-    SchedulerOptions,
-};
-pub use cycle::{CycleResult, Outcome};
+pub use crate::core::{Event, Explanation, LogLevel, LogLine, Outputs, Reason};
+pub use cycle::CycleResult;
+pub use scheduler::{ClusterChange, Outcome, Scheduler, SchedulerOptions};

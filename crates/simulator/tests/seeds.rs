@@ -52,6 +52,14 @@ fn no_violation_while_nothing_fails() {
     assert!(tally.bindings > 2_000, "{tally:?}");
 }
 
+/// A scheduler that stops leading clears the nomination of a pod while the new leader, without asynchronous calls, is
+/// still writing that pod's status: the new leader evicted a second victim and kept the first nomination.
+#[test]
+fn a_nomination_that_another_scheduler_clears_is_noticed() {
+    let seed = 457_007;
+    play(seed..seed + 1, 500, Faults::ALL);
+}
+
 #[test]
 fn a_seed_replays_exactly() {
     let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));

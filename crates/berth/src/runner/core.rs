@@ -33,7 +33,7 @@ pub(super) struct Edge {
 
 /// Runs the core until it is stopped.
 pub(super) fn run(mut scheduler: Scheduler, inputs: mpsc::Receiver<Input>, edge: Edge) {
-    scheduler.tell_details(tracing::enabled!(tracing::Level::DEBUG));
+    scheduler.log_details(tracing::enabled!(tracing::Level::DEBUG));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build();

@@ -11,7 +11,7 @@ mod waiting;
 pub use report::{Report, ThroughputFigures, WaitingFigures};
 pub use waiting::Arrivals;
 
-use berth_api::{Duration, Time};
+use berth_api::Time;
 use berth_framework::ApiCall;
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_scheduler::dispatcher::{Dispatcher, DispatcherOptions};
@@ -95,7 +95,7 @@ fn throughput(calls: usize) -> Vec<ThroughputFigures> {
     let mut measure = |what, made: Vec<ApiCall>, dispatcher: &mut Dispatcher| {
         let began = Instant::now();
         for call in made {
-            dispatcher.enqueue(call, Duration::ZERO, now);
+            dispatcher.enqueue(call, now);
         }
         rows.push(ThroughputFigures::of(what, calls, began.elapsed()));
     };

@@ -110,7 +110,7 @@ pub(super) fn measure(arrivals: Arrivals, bindings: usize, patches: usize) -> Wa
     };
     for n in 0..patches {
         let call = patch(&pod(n), "0/5000 nodes are available");
-        run.dispatcher.enqueue(call, Duration::ZERO, begin);
+        run.dispatcher.enqueue(call, begin);
     }
     run.send();
     let mut micros = Vec::with_capacity(bindings);
@@ -120,13 +120,13 @@ pub(super) fn measure(arrivals: Arrivals, bindings: usize, patches: usize) -> Wa
         // As many pods fail again as patches were written: the burst does not end.
         while patches > 0 && patched - (run.patches_sent as usize) < patches {
             let call = patch(&pod(patched), "0/5000 nodes are available");
-            run.dispatcher.enqueue(call, Duration::ZERO, run.now);
+            run.dispatcher.enqueue(call, run.now);
             patched += 1;
         }
         let call = bind(&pod(usize::MAX - n));
         let sent = run.dispatcher.counts().sent;
         let began = Instant::now();
-        let id = run.dispatcher.enqueue(call, Duration::ZERO, run.now);
+        let id = run.dispatcher.enqueue(call, run.now);
         run.made.insert(id, (run.now, sent));
         run.send();
         micros.push(began.elapsed().as_secs_f64() * 1e6);

@@ -1,220 +1,218 @@
 //! Preparing the node and the pod's objects before binding (F-16, F-17).
 
-use super::{Binding, Running, Stage};
-use crate::core::{Moment, Scheduler, Waiter};
+use super::{Binding, Bindings, Stage, Waiting};
+use crate::core::{Answered, Core, PointRun, Ran, Waiter};
 use crate::cycle::stage_failure;
 use crate::profile::Point;
-use berth_api::Time;
-use berth_framework::stage::{StageContext, Step, WakeReason, call_plugin};
+use berth_framework::stage::{Step, WakeReason};
 use berth_framework::{Code, Feature, Status};
 use smallvec::SmallVec;
 
-/// The label of the metrics for what is asked before PreBind.
+/// The label of the metrics for what plugins are asked before PreBind.
 const PRE_FLIGHT: &str = "PreBindPreFlight";
 
-impl Scheduler {
-    /// Asks the PreBind plugins whether they have something to do. Returns whether one has.
-    pub(super) fn run_pre_flight(
-        &mut self,
-        binding: &mut Binding,
-        now: Time,
-    ) -> Result<bool, Status> {
-        if !self
-            .features
-            .enabled(Feature::NominatedNodeNameForExpectation)
-        {
-            return Ok(true);
-        }
-        let profile = binding.attempt.profile.clone();
-        let began = self.moment(now);
-        let mut result = Ok(false);
-        for member in &profile.pre_bind {
-            let call = self.call_begins(binding.attempt.is_sampled, now);
-            let (pod, node) = (&binding.placed.pod, &binding.placed.node);
-            let effects = self.io.effects(&profile.name, now);
-            let mut effects = effects.in_attempt_of(pod.pod.uid());
-            let mut cx = StageContext {
-                now,
-                cluster: self.cache.cluster(),
-                features: &self.features,
-                outbox: &mut effects,
-            };
-            let state = &mut binding.attempt.evaluation.state;
-            let status = member.plugin.pre_flight(&mut cx, state, pod, node);
-            let called = (member.name.as_str(), PRE_FLIGHT);
-            self.call_ended(call, called, status.code(), now);
-            match status.code() {
-                Code::Success => result = Ok(true),
-                Code::Skip => binding.skip_pre_bind.insert(member.id),
-                Code::Error => {
-                    let text = format!(
-                        "running PreBindPreFlight {:?}: {}",
-                        member.name.as_str(),
-                        status.as_error().unwrap_or_default()
-                    );
-                    result = Err(Status::error(text));
-                    break;
-                }
-                other => {
-                    let text = format!(
-                        "PreBindPreFlight {} returned {:?}, which is unsupported. It is supposed to return Success, \
-                         Skip, or Error status",
-                        member.name,
-                        other.as_str()
-                    );
-                    result = Err(Status::error(text));
-                    break;
-                }
-            }
-        }
-        let code = match &result {
-            Ok(true) => Code::Success,
-            Ok(false) => Code::Skip,
-            Err(status) => status.code(),
-        };
-        self.point_ended(PRE_FLIGHT, code, &profile, (began, now));
-        result
+/// Asks the PreBind plugins whether they have something to do. Returns whether one has.
+pub(super) fn run_pre_flight(core: &mut Core, binding: &mut Binding) -> Result<bool, Status> {
+    if !core
+        .settings
+        .is_on(Feature::NominatedNodeNameForExpectation)
+    {
+        return Ok(true);
     }
+    let Binding {
+        attempt,
+        placed,
+        skip_pre_bind,
+        ..
+    } = binding;
+    let profile = attempt.profile.clone();
+    let mut has_work = false;
+    let mut run = PointRun::begin(core, PRE_FLIGHT);
+    let ran = run.go(
+        core,
+        attempt,
+        &profile.pre_bind,
+        None,
+        |core, attempt, plugin, _| {
+            core.stage(attempt, |cx, state| {
+                plugin.pre_flight(cx, state, &placed.pod, &placed.node)
+            })
+        },
+        |member, status| match status.code() {
+            Code::Success => {
+                has_work = true;
+                Answered::Next
+            }
+            Code::Skip => {
+                skip_pre_bind.insert(member.id);
+                Answered::Next
+            }
+            Code::Error => Answered::End(Status::error(format!(
+                "running PreBindPreFlight {:?}: {}",
+                member.name.as_str(),
+                status.as_error().unwrap_or_default()
+            ))),
+            other => Answered::End(Status::error(format!(
+                "PreBindPreFlight {} returned {:?}, which is unsupported. It is supposed to return Success, Skip, or \
+                 Error status",
+                member.name,
+                other.as_str()
+            ))),
+        },
+    );
+    let result = match ran {
+        Ran::Ended(status) => Err(status),
+        Ran::Through | Ran::Waits(_) => Ok(has_work),
+    };
+    let code = match &result {
+        Ok(true) => Code::Success,
+        Ok(false) => Code::Skip,
+        Err(status) => status.code(),
+    };
+    run.end(core, &profile, code);
+    result
+}
 
-    /// Nobody holds the pod back (any more): its PreBind plugins start. Events need not be kept for it from here on
-    /// (C-41).
-    pub(super) fn start_pre_bind(&mut self, id: u64, now: Time) {
-        let Some(binding) = self.bindings.get_mut(&id) else {
+impl Bindings {
+    /// No Permit plugin holds the pod: its PreBind plugins start. Events need not be kept for it from here on (C-41).
+    pub(super) fn start_pre_bind(&mut self, core: &mut Core, id: u64) {
+        let Some(binding) = self.by_id.get_mut(&id) else {
             return;
         };
-        let uid = binding.placed.pod.pod.uid();
-        self.queue.done(uid);
-        self.io.permits.release(uid);
+        let uid = binding.uid().clone();
+        core.queue.done(&uid);
         let mut groups = groups(binding);
-        if !groups.is_empty() {
-            self.io.permits.prepare(uid);
+        match groups.is_empty() {
+            true => core.unbound.bind(&uid),
+            false => core.unbound.prepare(&uid),
         }
         groups.reverse();
         binding.stage = Stage::PreBind {
+            run: PointRun::begin(core, Point::PreBind.as_str()),
             groups,
-            running: SmallVec::new(),
+            waiting: SmallVec::new(),
         };
-        binding.stage_began = Moment::new(now, &*self.stopwatch);
-        self.next_group(id, now);
+        self.next_group(core, id);
     }
 
     /// Starts the next group, or goes on to bind when there is none.
-    fn next_group(&mut self, id: u64, now: Time) {
+    fn next_group(&mut self, core: &mut Core, id: u64) {
         loop {
-            let Some(binding) = self.bindings.get_mut(&id) else {
+            let Some(binding) = self.by_id.get_mut(&id) else {
                 return;
             };
-            let Stage::PreBind { groups, .. } = &mut binding.stage else {
+            let Stage::PreBind { run, groups, .. } = &mut binding.stage else {
                 return;
             };
             let Some(group) = groups.pop() else {
-                self.book_stage(id, Point::PreBind, Code::Success, now);
-                self.start_bind(id, now);
+                run.end(core, &binding.attempt.profile, Code::Success);
+                self.start_bind(core, id);
                 return;
             };
-            let mut waiting = false;
-            for at in group {
-                match self.step(id, at, None, now) {
+            let members: SmallVec<[PointRun; 2]> =
+                group.into_iter().map(|at| run.of_plugin(at)).collect();
+            let mut waits = false;
+            for run in members {
+                match pre_bind(core, id, binding, run, None) {
                     Some(Ok(())) => {}
-                    None => waiting = true,
+                    None => waits = true,
                     Some(Err(status)) => {
-                        self.pre_bind_failed(id, status, now);
+                        self.pre_bind_failed(core, id, &status);
                         return;
                     }
                 }
             }
-            if waiting {
+            if waits {
                 return;
             }
         }
     }
 
     /// The wait of a PreBind plugin has ended.
-    pub(crate) fn resume_pre_bind(&mut self, id: u64, at: usize, wake: WakeReason, now: Time) {
-        let Some(binding) = self.bindings.get_mut(&id) else {
+    pub(crate) fn resume_pre_bind(
+        &mut self,
+        core: &mut Core,
+        id: u64,
+        at: usize,
+        reason: WakeReason,
+    ) {
+        let Some(binding) = self.by_id.get_mut(&id) else {
             return;
         };
-        let Stage::PreBind { running, .. } = &mut binding.stage else {
+        let Stage::PreBind { waiting, .. } = &mut binding.stage else {
             return;
         };
-        let called = match running.iter().position(|running| running.at == at) {
-            Some(place) => running.remove(place).called,
-            None => None,
+        let Some(place) = waiting.iter().position(|plugin| plugin.run.at() == at) else {
+            return;
         };
-        match self.step(id, at, Some((wake, called)), now) {
-            Some(Err(status)) => self.pre_bind_failed(id, status, now),
+        let run = waiting.remove(place).run;
+        match pre_bind(core, id, binding, run, Some(reason)) {
+            Some(Err(status)) => self.pre_bind_failed(core, id, &status),
             Some(Ok(())) => {
-                let stage = self.bindings.get(&id).map(|b| &b.stage);
-                if let Some(Stage::PreBind { running, .. }) = stage
-                    && running.is_empty()
+                if let Stage::PreBind { waiting, .. } = &binding.stage
+                    && waiting.is_empty()
                 {
-                    self.next_group(id, now);
+                    self.next_group(core, id);
                 }
             }
             None => {}
         }
     }
 
-    /// One step of one plugin; `None` when it waits.
-    fn step(
-        &mut self,
-        id: u64,
-        at: usize,
-        resumed: Option<(WakeReason, Option<Moment>)>,
-        now: Time,
-    ) -> Option<Result<(), Status>> {
-        let binding = self.bindings.get_mut(&id)?;
-        let (wake, called) = match resumed {
-            Some((wake, called)) => (Some(wake), called),
-            None => {
-                let is_timed = binding.attempt.is_sampled;
-                (None, is_timed.then(|| Moment::new(now, &*self.stopwatch)))
-            }
-        };
-        let profile = binding.attempt.profile.clone();
-        let member = profile.pre_bind.get(at)?;
-        let (pod, node) = (&binding.placed.pod, &binding.placed.node);
-        let effects = self.io.effects(&profile.name, now);
-        let mut effects = effects.in_attempt_of(pod.pod.uid());
-        let mut cx = StageContext {
-            now,
-            cluster: self.cache.cluster(),
-            features: &self.features,
-            outbox: &mut effects,
-        };
-        let state = &mut binding.attempt.evaluation.state;
-        let step = call_plugin(wake, |wake| {
-            member.plugin.pre_bind(&mut cx, state, pod, node, wake)
-        });
-        match step {
-            Step::Wait(wait) => {
-                let wait = self.waits.add(Waiter::PreBind { binding: id, at }, wait);
-                if let Stage::PreBind { running, .. } = &mut binding.stage {
-                    running.push(Running { at, wait, called });
-                }
-                None
-            }
-            Step::Done(status) => {
-                let what = (member.name.as_str(), Point::PreBind.as_str());
-                self.call_ended(called, what, status.code(), now);
-                Some(if status.is_success() {
-                    Ok(())
-                } else {
-                    Err(stage_failure("PreBind", &member.name, &status))
-                })
-            }
+    fn pre_bind_failed(&mut self, core: &mut Core, id: u64, status: &Status) {
+        if let Some(binding) = self.by_id.get(&id)
+            && let Stage::PreBind { run, .. } = &binding.stage
+        {
+            run.end(core, &binding.attempt.profile, status.code());
         }
-    }
-
-    fn pre_bind_failed(&mut self, id: u64, status: Status, now: Time) {
-        self.book_stage(id, Point::PreBind, status.code(), now);
-        self.fail_binding(id, status, now);
+        self.fail(core, id, status);
     }
 }
 
-/// The plugins that have something to do, in groups that work one after another: neighbours that may work beside each
-/// other form one, every other plugin is one by itself. A plugin with nothing to do is in none; if it must work alone,
-/// it still parts its neighbours.
+/// Calls one plugin; `None` when it waits.
+fn pre_bind(
+    core: &mut Core,
+    id: u64,
+    binding: &mut Binding,
+    mut run: PointRun,
+    reason: Option<WakeReason>,
+) -> Option<Result<(), Status>> {
+    let Binding {
+        attempt,
+        placed,
+        stage,
+        ..
+    } = binding;
+    let (profile, at) = (attempt.profile.clone(), run.at());
+    let member = profile.pre_bind.get(at)?;
+    let step = run.ask(
+        core,
+        attempt,
+        &member.name,
+        reason,
+        |core, attempt, wake| {
+            core.stage(attempt, |cx, state| {
+                let (pod, node) = (&placed.pod, &placed.node);
+                member.plugin.pre_bind(cx, state, pod, node, wake)
+            })
+        },
+    );
+    match step {
+        Step::Wait(wait) => {
+            let wait = core.waits.add(Waiter::PreBind { binding: id, at }, wait);
+            if let Stage::PreBind { waiting, .. } = stage {
+                waiting.push(Waiting { run, wait });
+            }
+            None
+        }
+        Step::Done(status) if status.is_success() => Some(Ok(())),
+        Step::Done(status) => Some(Err(stage_failure("PreBind", &member.name, &status))),
+    }
+}
+
+/// The plugins that have something to do, in groups that run one after another: neighbours that may run beside each
+/// other form one, every other plugin is one by itself. A plugin with nothing to do is in none; if it must run alone,
+/// it still separates its neighbours.
 fn groups(binding: &Binding) -> Vec<SmallVec<[usize; 2]>> {
     let mut groups: Vec<SmallVec<[usize; 2]>> = Vec::new();
     let mut joinable = false;

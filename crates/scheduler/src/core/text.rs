@@ -6,7 +6,7 @@ use berth_api::{Duration, GoDuration};
 const NOTE_BYTES_MAX: usize = 1024;
 
 /// A message as the note of an event: cut after 1020 bytes, with ` ...`, when it is longer than 1024 (C-49).
-pub(crate) fn note(message: &str) -> String {
+pub(crate) fn event_note(message: &str) -> String {
     if message.len() <= NOTE_BYTES_MAX {
         return message.to_owned();
     }
@@ -47,9 +47,12 @@ mod tests {
     /// Edge case 227.
     #[test]
     fn notes_are_cut_between_letters() {
-        assert_eq!(note(&"a".repeat(1024)), "a".repeat(1024));
-        assert_eq!(note(&"a".repeat(1025)), format!("{} ...", "a".repeat(1020)));
-        let umlauts = note(&"ä".repeat(600));
+        assert_eq!(event_note(&"a".repeat(1024)), "a".repeat(1024));
+        assert_eq!(
+            event_note(&"a".repeat(1025)),
+            format!("{} ...", "a".repeat(1020))
+        );
+        let umlauts = event_note(&"ä".repeat(600));
         assert_eq!(umlauts, format!("{} ...", "ä".repeat(510)));
     }
 }

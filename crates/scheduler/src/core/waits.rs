@@ -1,10 +1,10 @@
 //! Who waits for what: results of calls and jobs, changes of objects, and the time.
 
 use berth_api::{Str, Time};
-use berth_framework::call::{CallId, ObjectName};
-use berth_framework::stage::{JobId, Wait, WaitOn, WakeReason};
+use berth_framework::call::{CallId, CallResult, ObjectName};
+use berth_framework::stage::{JobId, JobResult, Wait, WaitOn, WakeReason};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Names a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,6 +47,8 @@ pub(crate) struct Waits {
     /// Those that wait for a change of an object, in the order in which they began.
     objects: FxHashMap<ObjectName, Vec<WaitId>>,
     deadlines: BTreeSet<(Time, WaitId)>,
+    /// Those whose wait has ended and that have not gone on yet.
+    woken: VecDeque<(Waiter, WakeReason)>,
 }
 
 impl Waits {
@@ -98,39 +100,56 @@ impl Waits {
         Some(waiter)
     }
 
-    /// Who waits for a call; that wait is over.
-    pub(crate) fn by_call(&mut self, call: CallId) -> Option<Waiter> {
-        let id = *self.calls.get(&call)?;
-        self.end(id)
+    /// A call has ended. Whether a wait has ended by that.
+    pub(crate) fn call_ended(&mut self, call: CallId, result: CallResult) -> bool {
+        let id = self.calls.get(&call).copied();
+        let waiter = id.and_then(|id| self.end(id));
+        let woken = waiter.map(|waiter| (waiter, WakeReason::Call(result)));
+        let any = woken.is_some();
+        self.woken.extend(woken);
+        any
     }
 
-    /// Who waits for a job; that wait is over.
-    pub(crate) fn by_job(&mut self, job: JobId) -> Option<Waiter> {
-        let id = *self.jobs.get(&job)?;
-        self.end(id)
+    /// A job has ended.
+    pub(crate) fn job_ended(&mut self, job: JobId, result: JobResult) {
+        let id = self.jobs.get(&job).copied();
+        if let Some(waiter) = id.and_then(|id| self.end(id)) {
+            self.woken.push_back((waiter, WakeReason::Job(result)));
+        }
     }
 
-    /// Whether somebody waits for a change of some object.
+    /// An object is new, changed or deleted: the waits for it end, in the order in which they began.
+    pub(crate) fn object_changed(&mut self, object: &ObjectName) {
+        for id in self.objects.get(object).cloned().unwrap_or_default() {
+            if let Some(waiter) = self.end(id) {
+                self.woken.push_back((waiter, WakeReason::Object));
+            }
+        }
+    }
+
+    /// The waits end whose deadline has come.
+    pub(crate) fn time_passed(&mut self, now: Time) {
+        while let Some((deadline, id)) = self.deadlines.first().copied()
+            && deadline <= now
+        {
+            let reason = match self.waiting.get(&id).map(|(_, wait)| &wait.on) {
+                Some(WaitOn::Timer) => WakeReason::Timer,
+                _ => WakeReason::Deadline,
+            };
+            if let Some(waiter) = self.end(id) {
+                self.woken.push_back((waiter, reason));
+            }
+        }
+    }
+
+    /// The next wait that has ended and whose waiter is to go on.
+    pub(crate) fn take_woken(&mut self) -> Option<(Waiter, WakeReason)> {
+        self.woken.pop_front()
+    }
+
+    /// Whether a wait for a change of some object goes on.
     pub(crate) fn any_for_objects(&self) -> bool {
         !self.objects.is_empty()
-    }
-
-    /// The waits for a change of the object. They are not over yet.
-    pub(crate) fn for_object(&self, object: &ObjectName) -> Vec<WaitId> {
-        self.objects.get(object).cloned().unwrap_or_default()
-    }
-
-    /// The first whose deadline has come, with what that means to it; that wait is over.
-    pub(crate) fn due(&mut self, now: Time) -> Option<(Waiter, WakeReason)> {
-        let (deadline, id) = *self.deadlines.first()?;
-        if deadline > now {
-            return None;
-        }
-        let reason = match self.waiting.get(&id).map(|(_, wait)| &wait.on) {
-            Some(WaitOn::Timer) => WakeReason::Timer,
-            _ => WakeReason::Deadline,
-        };
-        self.end(id).map(|waiter| (waiter, reason))
     }
 
     /// The next deadline.
@@ -142,26 +161,36 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_framework::call::Response;
+
+    fn wait(on: WaitOn, secs: i64) -> Wait {
+        Wait {
+            on,
+            deadline: Time::from_secs(secs),
+        }
+    }
+
+    /// The waiters that go on, each with why.
+    fn woken(waits: &mut Waits) -> Vec<String> {
+        let woken = std::iter::from_fn(|| waits.take_woken());
+        let texts = woken.map(|(waiter, reason)| format!("{waiter:?} {reason:?}"));
+        texts.collect()
+    }
 
     #[test]
     fn a_wait_ends_once() {
         let mut waits = Waits::default();
-        let wait = |on, secs| Wait {
-            on,
-            deadline: Time::from_secs(secs),
-        };
         waits.add(Waiter::Bind(1), wait(WaitOn::Call(CallId(7)), 10));
         waits.add(Waiter::Bind(2), wait(WaitOn::Job(JobId(7)), 5));
         waits.add(Waiter::Cycle, wait(WaitOn::Timer, 8));
         assert_eq!(waits.next_deadline(), Some(Time::from_secs(5)));
-        assert_eq!(waits.by_call(CallId(7)), Some(Waiter::Bind(1)));
-        assert_eq!(waits.by_call(CallId(7)), None);
-        assert!(waits.due(Time::from_secs(4)).is_none());
-        let due = waits.due(Time::from_secs(8));
-        assert!(matches!(due, Some((Waiter::Bind(2), WakeReason::Deadline))));
-        assert_eq!(waits.by_job(JobId(7)), None);
-        let due = waits.due(Time::from_secs(8));
-        assert!(matches!(due, Some((Waiter::Cycle, WakeReason::Timer))));
+        assert!(waits.call_ended(CallId(7), Ok(Response::default())));
+        assert!(!waits.call_ended(CallId(7), Ok(Response::default())));
+        waits.time_passed(Time::from_secs(4));
+        assert_eq!(woken(&mut waits).len(), 1);
+        waits.time_passed(Time::from_secs(8));
+        waits.job_ended(JobId(7), Err("late".to_owned()));
+        assert_eq!(woken(&mut waits), ["Bind(2) Deadline", "Cycle Timer"]);
         assert!(waits.waiting.is_empty());
         assert_eq!(waits.next_deadline(), None);
     }
@@ -170,22 +199,17 @@ mod tests {
     fn a_wait_for_one_of_several_objects_ends_with_the_first() {
         let mut waits = Waits::default();
         let node = |name: &str| ObjectName::new(berth_api::Kind::Node, &"".into(), &name.into());
-        let wait = |names: &[&str]| Wait {
-            on: WaitOn::Objects(names.iter().map(|name| node(name)).collect()),
-            deadline: Time::from_secs(9),
-        };
+        let on = |names: &[&str]| WaitOn::Objects(names.iter().map(|name| node(name)).collect());
         assert!(!waits.any_for_objects());
-        let both = waits.add(Waiter::Bind(1), wait(&["a", "b"]));
-        let one = waits.add(Waiter::Bind(2), wait(&["b"]));
+        let both = waits.add(Waiter::Bind(1), wait(on(&["a", "b"]), 9));
+        waits.add(Waiter::Bind(2), wait(on(&["b"]), 9));
         assert!(waits.any_for_objects());
-        assert_eq!(waits.for_object(&node("a")), [both]);
-        assert_eq!(waits.for_object(&node("b")), [both, one]);
-        assert_eq!(waits.end(both), Some(Waiter::Bind(1)));
+        waits.object_changed(&node("a"));
+        assert_eq!(woken(&mut waits), ["Bind(1) Object"]);
         assert_eq!(waits.end(both), None);
-        assert_eq!(waits.for_object(&node("a")), []);
-        assert_eq!(waits.for_object(&node("b")), [one]);
-        let due = waits.due(Time::from_secs(9));
-        assert!(matches!(due, Some((Waiter::Bind(2), WakeReason::Deadline))));
+        waits.time_passed(Time::from_secs(9));
+        waits.object_changed(&node("b"));
+        assert_eq!(woken(&mut waits), ["Bind(2) Deadline"]);
         assert!(!waits.any_for_objects());
     }
 }

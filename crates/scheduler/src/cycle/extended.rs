@@ -6,13 +6,15 @@
 //! left, those that the plugins had turned down. No extender is asked again about a node that one of them has turned
 //! down.
 
-use super::{Attempt, CycleResult, ParkedAt};
-use crate::core::{LogLevel, Scheduler, WaitId, Waiter};
+use super::{
+    Attempt, Cycle, CycleResult, CycleStep, Parked, ParkedAt, drops_deleting, percentage_of_nodes,
+};
+use crate::core::{Core, LogLevel, WaitId, Waiter};
 use crate::evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_sorted, unfit};
 use crate::extenders::{Totals, add_scores, narrow};
-use berth_api::{Str, Time};
+use berth_api::Str;
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, job};
-use berth_framework::stage::{Job, Outbox, Wait, WaitOn, WakeReason};
+use berth_framework::stage::{Job, Wait, WaitOn, WakeReason};
 use berth_framework::{Slot, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -25,10 +27,7 @@ pub(super) struct Search {
     diagnosis: Diagnosis,
     /// How often the plugins have filtered all nodes.
     rounds: usize,
-    /// The nodes that an extender has turned down, when asked about all.
-    turned_down: FxHashSet<Str>,
-    /// What they said of nodes.
-    said: Vec<(Str, Status)>,
+    rejected: Rejected,
     /// The nodes that are left.
     slots: Vec<Slot>,
     /// Their names, while an answer about them is awaited.
@@ -36,14 +35,23 @@ pub(super) struct Search {
     /// How many nodes the plugins looked at.
     visited: usize,
     excluded: Vec<Status>,
-    /// Whether an extender has turned nodes down.
-    is_narrowed: bool,
     /// While the nominated node is tried: the nodes that PreFilter left, for when that one is of no use (C-16).
-    promised: Option<PreFiltered>,
+    nominated: Option<PreFiltered>,
     stage: Stage,
     /// Where the log of changes of the table ended when the plugins filtered all nodes, and when the cycle was parked.
     searched: u64,
     seen: u64,
+}
+
+/// What extenders have rejected.
+#[derive(Default)]
+struct Rejected {
+    /// Nodes that an extender has rejected when asked about all.
+    nodes: FxHashSet<Str>,
+    /// What the extenders said of nodes.
+    statuses: Vec<(Str, Status)>,
+    /// Whether an extender has rejected any.
+    any: bool,
 }
 
 enum Stage {
@@ -66,14 +74,12 @@ impl Search {
         Self {
             diagnosis,
             rounds: 0,
-            turned_down: FxHashSet::default(),
-            said: Vec::new(),
+            rejected: Rejected::default(),
             slots: Vec::new(),
             names: Arc::default(),
             visited: 0,
             excluded: Vec::new(),
-            is_narrowed: false,
-            promised: None,
+            nominated: None,
             stage: Stage::Filter(0),
             searched: 0,
             seen: 0,
@@ -89,112 +95,107 @@ impl Search {
     }
 }
 
-impl Scheduler {
-    /// Whether extenders take part in the search for a node for the pod. Without plugins that score they always do:
-    /// one feasible node is not as good as any then (C-20).
-    pub(super) fn is_extended(&self, attempt: &Attempt) -> bool {
-        let extenders = &self.io.extenders;
-        if extenders.is_empty() {
-            return false;
-        }
-        let does = |spec: &ExtenderSpec| spec.filters || spec.prioritizes;
-        let pod = &attempt.pod.pod;
-        extenders.next(0, pod, does).is_some() || attempt.profile.score.is_empty()
+/// Whether extenders take part in the search for a node for the pod. Without plugins that score they always do: one
+/// feasible node is not as good as any then (C-20).
+pub(super) fn takes_part(core: &Core, attempt: &Attempt) -> bool {
+    let extenders = &core.settings.extenders;
+    if extenders.is_empty() {
+        return false;
+    }
+    let does = |spec: &ExtenderSpec| spec.filters || spec.prioritizes;
+    let pod = &attempt.pod.pod;
+    extenders.next(0, pod, does).is_some() || attempt.profile.score.is_empty()
+}
+
+impl Cycle {
+    /// Finds a node with the extenders' help.
+    pub(super) fn search_extended(&mut self, core: &mut Core, mut attempt: Attempt) -> CycleStep {
+        let next = self.begin_search(core, &mut attempt);
+        self.search_on(core, attempt, next)
     }
 
-    /// Finds a node with the extenders' help. `None` when the cycle was parked.
-    pub(super) fn search_extended(
-        &mut self,
-        mut attempt: Attempt,
-        now: Time,
-    ) -> Option<CycleResult> {
-        let next = self.begin_search(&mut attempt, now);
-        self.search_on(attempt, next, now)
-    }
-
-    fn search_on(&mut self, attempt: Attempt, next: Next, now: Time) -> Option<CycleResult> {
+    fn search_on(&mut self, core: &mut Core, attempt: Attempt, next: Next) -> CycleStep {
         match next {
-            Next::Found(found) => self.conclude(attempt, found, now),
+            Next::Found(found) => self.conclude(core, attempt, found),
             Next::Wait(mut search, wait, id) => {
-                search.seen = self.cache.cluster().nodes.changes_end();
-                self.park_on(attempt, ParkedAt::Search(search), wait, id);
-                None
+                search.seen = core.cache.cluster().nodes.changes_end();
+                self.park_on(attempt, ParkedAt::Search(search), wait, id)
             }
         }
     }
 
-    fn begin_search(&mut self, attempt: &mut Attempt, now: Time) -> Next {
-        let mut evaluator = self.evaluator(attempt, now);
+    fn begin_search(&mut self, core: &mut Core, attempt: &mut Attempt) -> Next {
+        let mut evaluator = core.evaluator(attempt);
         let (possible, mut diagnosis) = match evaluator.possible() {
             Ok(possible) => possible,
             Err(found) => return Next::Found(found),
         };
-        let promised = evaluator.nominated_node(&mut diagnosis);
+        let nominated = evaluator.nominated_node(&mut diagnosis);
         let mut search = Box::new(Search::new(diagnosis));
-        let Some(node) = promised else {
-            return self.search_all(attempt, search, possible, now);
+        let Some(node) = nominated else {
+            return self.search_all(core, attempt, search, possible);
         };
         search.slots = vec![node];
         search.visited = 1;
-        search.promised = Some(possible);
-        self.ask_next_filter(attempt, search, now)
+        search.nominated = Some(possible);
+        self.ask_next_filter(core, attempt, search)
     }
 
     /// The plugins filter all nodes.
     fn search_all(
         &mut self,
+        core: &mut Core,
         attempt: &mut Attempt,
         mut search: Box<Search>,
         possible: PreFiltered,
-        now: Time,
     ) -> Next {
-        let percentage = attempt
-            .profile
-            .percentage_of_nodes_to_score
-            .or(self.percentage_of_nodes_to_score);
+        let percentage = percentage_of_nodes(core, attempt);
         // C-20: unless somebody can tell nodes apart, one is as good as any.
         let is_told_apart = !attempt.profile.score.is_empty()
-            || self
-                .io
+            || core
+                .settings
                 .extenders
                 .any(|spec| spec.filters || spec.prioritizes);
-        let mut start = self.start_node;
-        let feasible = self.evaluator(attempt, now).feasible(
+        let feasible = core.evaluator(attempt).feasible(
             possible,
             (percentage, is_told_apart),
-            &mut start,
+            &mut self.start_node,
             &mut search.diagnosis,
         );
-        self.start_node = start;
         let (mut slots, visited, excluded) = match feasible {
             Err(status) => return Next::Found(Found::Failed(status)),
             Ok(found) => found,
         };
-        let nodes = &self.cache.cluster().nodes;
+        let nodes = &core.cache.cluster().nodes;
         search.searched = nodes.changes_end();
         slots.retain(|slot| {
             let view = nodes.get(*slot);
-            view.is_some_and(|view| !search.turned_down.contains(view.name()))
+            view.is_some_and(|view| !search.rejected.nodes.contains(view.name()))
         });
         search.slots = slots;
         search.visited = visited;
         search.excluded = excluded;
         search.stage = Stage::Filter(0);
         search.rounds += 1;
-        self.ask_next_filter(attempt, search, now)
+        self.ask_next_filter(core, attempt, search)
     }
 
     /// No node is left. If the nodes have changed since the plugins filtered them, they do so again: nobody is to make
     /// room where there is some.
-    fn search_again(&mut self, attempt: &mut Attempt, mut search: Box<Search>, now: Time) -> Next {
-        let nodes = &self.cache.cluster().nodes;
+    fn search_again(
+        &mut self,
+        core: &mut Core,
+        attempt: &mut Attempt,
+        mut search: Box<Search>,
+    ) -> Next {
+        let nodes = &core.cache.cluster().nodes;
         if nodes.changes_end() == search.searched {
-            for (name, status) in std::mem::take(&mut search.said) {
+            for (name, status) in std::mem::take(&mut search.rejected.statuses) {
                 if let Some(node) = nodes.slot(&name) {
                     search.diagnosis.statuses.insert(node, status);
                 }
             }
-            if search.is_narrowed {
+            if search.rejected.any {
                 let plugins = &mut search.diagnosis.unschedulable_plugins;
                 insert_sorted(plugins, &Str::new(EXTENDER));
             }
@@ -206,10 +207,10 @@ impl Scheduler {
             return Next::Found(Found::Failed(status));
         }
         attempt.evaluation.begin_anew();
-        match self.evaluator(attempt, now).possible() {
+        match core.evaluator(attempt).possible() {
             Ok((possible, diagnosis)) => {
                 search.diagnosis = diagnosis;
-                self.search_all(attempt, search, possible, now)
+                self.search_all(core, attempt, search, possible)
             }
             Err(found) => Next::Found(found),
         }
@@ -218,62 +219,67 @@ impl Scheduler {
     /// Asks the next extender that filters about the nodes that are left.
     fn ask_next_filter(
         &mut self,
+        core: &mut Core,
         attempt: &mut Attempt,
         mut search: Box<Search>,
-        now: Time,
     ) -> Next {
         let from = match search.stage {
             Stage::Filter(from) if !search.slots.is_empty() => from,
-            _ => return self.filtered(attempt, search, now),
+            _ => return self.filtered(core, attempt, search),
         };
         let pod = attempt.pod.pod.clone();
-        let extenders = self.io.extenders.clone();
+        let extenders = core.settings.extenders.clone();
         let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.filters) else {
-            return self.filtered(attempt, search, now);
+            return self.filtered(core, attempt, search);
         };
-        search.names = self.names(&search.slots);
+        search.names = names(core, &search.slots);
         search.stage = Stage::Filter(at);
         let answer = job(extender.filter(&pod, &search.names));
-        let (wait, id) = self.ask(extender, answer, Waiter::Cycle, now);
+        let (wait, id) = ask(core, extender, answer, Waiter::Cycle);
         Next::Wait(search, wait, id)
     }
 
     /// All extenders have filtered, or nothing is left.
-    fn filtered(&mut self, attempt: &mut Attempt, mut search: Box<Search>, now: Time) -> Next {
-        let promised = search.promised.take();
-        match (search.slots.len(), promised) {
+    fn filtered(
+        &mut self,
+        core: &mut Core,
+        attempt: &mut Attempt,
+        mut search: Box<Search>,
+    ) -> Next {
+        let nominated = search.nominated.take();
+        match (search.slots.len(), nominated) {
             (0, Some(possible)) => {
                 // What is said of it when all are asked counts.
-                search.is_narrowed = false;
-                self.search_all(attempt, search, possible, now)
+                search.rejected.any = false;
+                self.search_all(core, attempt, search, possible)
             }
-            (0, None) => self.search_again(attempt, search, now),
+            (0, None) => self.search_again(core, attempt, search),
             (1, _) => {
                 let only = search.slots.first().copied();
-                self.chosen(search, only)
+                chosen(core, search, only)
             }
-            _ => self.ask_prioritizers(attempt, search, now),
+            _ => self.ask_prioritizers(core, attempt, search),
         }
     }
 
     /// The plugins score; then all extenders that score are asked at once.
     fn ask_prioritizers(
         &mut self,
+        core: &mut Core,
         attempt: &mut Attempt,
         mut search: Box<Search>,
-        now: Time,
     ) -> Next {
         let scores: Vec<(Slot, i64)> = if attempt.profile.score.is_empty() {
             search.slots.iter().map(|slot| (*slot, 0)).collect()
         } else {
-            match self.evaluator(attempt, now).score(&search.slots) {
+            match core.evaluator(attempt).score(&search.slots) {
                 Ok(scores) => scores.nodes,
                 Err(status) => return Next::Found(Found::Failed(status)),
             }
         };
-        search.names = self.names(&search.slots);
+        search.names = names(core, &search.slots);
         let pod = attempt.pod.pod.clone();
-        let extenders = self.io.extenders.clone();
+        let extenders = core.settings.extenders.clone();
         let mut asked = Vec::new();
         let mut latest: Option<(Wait, WaitId)> = None;
         let mut from = 0;
@@ -281,7 +287,7 @@ impl Scheduler {
             from = at + 1;
             asked.push(at);
             let answer = job(extender.prioritize(&pod, &search.names));
-            let (wait, id) = self.ask(extender, answer, Waiter::Prioritizer(at), now);
+            let (wait, id) = ask(core, extender, answer, Waiter::Prioritizer(at));
             if latest
                 .as_ref()
                 .is_none_or(|(other, _)| other.deadline < wait.deadline)
@@ -291,7 +297,7 @@ impl Scheduler {
         }
         let Some((wait, id)) = latest else {
             let best = choose(&scores, &mut self.rng);
-            return self.chosen(search, best);
+            return chosen(core, search, best);
         };
         let scores = scores.iter().map(|(_, score)| *score);
         let totals = search.names.iter().cloned().zip(scores).collect();
@@ -299,215 +305,83 @@ impl Scheduler {
         Next::Wait(search, wait, id)
     }
 
-    /// The search is over.
-    fn chosen(&mut self, search: Box<Search>, node: Option<Slot>) -> Next {
-        let nodes = &self.cache.cluster().nodes;
-        let search = *search;
-        Next::Found(match node.and_then(|slot| nodes.get(slot)) {
-            Some(view) => Found::Placed(Placement {
-                node: view.slot(),
-                name: view.name().clone(),
-                evaluated: search.visited,
-                feasible: search.slots.len(),
-                scores: None,
-                excluded: search.excluded,
-            }),
-            None => unfit(nodes.len(), search.diagnosis),
-        })
-    }
-
-    // --- answers -------------------------------------------------------------------------------------------
-
-    fn names(&self, slots: &[Slot]) -> Arc<[Str]> {
-        let nodes = &self.cache.cluster().nodes;
-        let views = slots.iter().filter_map(|slot| nodes.get(*slot));
-        views.map(|view| view.name().clone()).collect()
-    }
-
-    /// Hands a question to the edge.
-    fn ask(
-        &mut self,
-        extender: &Arc<dyn Extender>,
-        answer: Job,
-        waiter: Waiter,
-        now: Time,
-    ) -> (Wait, WaitId) {
-        let spec = extender.spec();
-        let job = self.io.effects(&spec.name, now).job(answer);
-        let wait = Wait {
-            on: WaitOn::Job(job),
-            deadline: now + spec.timeout,
-        };
-        (wait.clone(), self.waits.add(waiter, wait))
-    }
-
     /// An extender that filters has answered, or failed to.
     pub(super) fn resume_search(
         &mut self,
+        core: &mut Core,
         mut attempt: Attempt,
         mut search: Box<Search>,
         wake: WakeReason,
-        now: Time,
-    ) {
-        if self.drops_deleting(&attempt) {
-            return;
+    ) -> CycleStep {
+        if drops_deleting(core, &mut attempt) {
+            return CycleStep::Over(CycleResult::Skipped);
         }
-        let next = match self.take_filtered(&mut search, wake) {
-            Ok(()) => self.resumed(&mut attempt, search, now),
+        let next = match take_filtered(core, &mut search, wake) {
+            Ok(()) => self.resumed(core, &mut attempt, search),
             Err(status) => Next::Found(Found::Failed(status)),
         };
-        self.search_on(attempt, next, now);
+        self.search_on(core, attempt, next)
     }
 
-    /// Takes in which nodes an extender has left.
-    fn take_filtered(&mut self, search: &mut Search, wake: WakeReason) -> Result<(), Status> {
-        let Stage::Filter(at) = search.stage else {
-            return Ok(());
-        };
-        let Some(extender) = self.io.extenders.get(at).cloned() else {
-            return Ok(());
-        };
-        search.stage = Stage::Filter(at + 1);
-        let spec = extender.spec();
-        let said = spec
-            .answer(wake)
-            .and_then(|said| narrow(&spec.name, &search.names, said));
-        match said {
-            Ok(said) => {
-                search.is_narrowed |= said.nodes.len() < search.names.len();
-                if search.promised.is_none() {
-                    let left: FxHashSet<&Str> = said.nodes.iter().collect();
-                    let gone = search.names.iter().filter(|name| !left.contains(name));
-                    search.turned_down.extend(gone.cloned());
-                }
-                search.names = said.nodes.into();
-                search.said.extend(said.statuses);
-            }
-            Err(error) if spec.ignorable => {
-                self.io.log(LogLevel::Info, spec.skipped(&error));
-            }
-            // The other nodes are tried then (C-16).
-            Err(error) if search.promised.is_some() => {
-                search.names = Arc::default();
-                self.log_broken_nomination(&error);
-            }
-            Err(error) => return Err(Status::error(error)),
-        }
-        Ok(())
-    }
-
-    /// An extender that scores has answered, or failed to, which does not matter.
-    pub(crate) fn resume_prioritizer(&mut self, at: usize, wake: WakeReason, now: Time) {
-        let Some(extender) = self.io.extenders.get(at).cloned() else {
-            return;
-        };
+    /// An extender that scores has answered, or failed to, which does not matter. The cycle goes on when all have.
+    pub(crate) fn resume_prioritizer(
+        &mut self,
+        core: &mut Core,
+        at: usize,
+        reason: WakeReason,
+    ) -> Option<CycleStep> {
+        let extender = core.settings.extenders.get(at).cloned()?;
         let Some(ParkedAt::Search(search)) = self.parked.as_mut().map(|parked| &mut parked.at)
         else {
-            return;
+            return None;
         };
         let Stage::Prioritize { totals, asked } = &mut search.stage else {
-            return;
+            return None;
         };
         asked.retain(|other| *other != at);
         let spec = extender.spec();
-        match spec.answer(wake) {
+        match spec.answer(reason) {
             Ok(given) => add_scores(totals, spec, given),
             Err(error) => {
                 let text = format!("Nodes get no scores from extender {}: {error}", spec.name);
-                self.io.log(LogLevel::Debug, text);
+                core.log(LogLevel::Debug, text);
             }
         }
         if !asked.is_empty() {
-            return;
+            return None;
         }
-        let Some(parked) = self.parked.take() else {
-            return;
+        let Parked {
+            mut attempt, at, ..
+        } = *self.parked.take()?;
+        if drops_deleting(core, &mut attempt) {
+            return Some(CycleStep::Over(CycleResult::Skipped));
+        }
+        let ParkedAt::Search(search) = at else {
+            return None;
         };
-        let mut attempt = parked.attempt;
-        if self.drops_deleting(&attempt) {
-            return;
-        }
-        if let ParkedAt::Search(search) = parked.at {
-            let next = self.resumed(&mut attempt, search, now);
-            self.search_on(attempt, next, now);
-        }
+        let next = self.resumed(core, &mut attempt, search);
+        Some(self.search_on(core, attempt, next))
     }
 
     /// Goes on with the nodes whose names are left.
-    fn resumed(&mut self, attempt: &mut Attempt, mut search: Box<Search>, now: Time) -> Next {
-        if let Err(found) = self.look_again(attempt, &mut search, now) {
+    fn resumed(&mut self, core: &mut Core, attempt: &mut Attempt, mut search: Box<Search>) -> Next {
+        if let Err(found) = look_again(core, attempt, &mut search) {
             return Next::Found(found);
         }
         if search.slots.is_empty() {
-            return self.filtered(attempt, search, now);
+            return self.filtered(core, attempt, search);
         }
         let Stage::Prioritize { totals, .. } = &search.stage else {
-            return self.ask_next_filter(attempt, search, now);
+            return self.ask_next_filter(core, attempt, search);
         };
-        let nodes = &self.cache.cluster().nodes;
+        let nodes = &core.cache.cluster().nodes;
         let left = search.slots.iter().filter_map(|slot| {
             let name = nodes.get(*slot)?.name();
             Some((*slot, *totals.get(name)?))
         });
         let left: Vec<(Slot, i64)> = left.collect();
         let best = choose(&left, &mut self.rng);
-        self.chosen(search, best)
-    }
-
-    /// Finds the nodes by their names. When any node has changed since the cycle was parked, all of them are filtered
-    /// again. One on which a filter breaks now is left out: should none be left, all nodes are filtered anew, and there
-    /// it counts.
-    fn look_again(
-        &mut self,
-        attempt: &mut Attempt,
-        search: &mut Search,
-        now: Time,
-    ) -> Result<(), Found> {
-        let stored = self.cache.stored(attempt.pod.pod.uid());
-        if stored.is_none_or(|pod| pod.is_assigned()) {
-            let status = Status::error("the pod is gone, or was bound by somebody else");
-            return Err(Found::Failed(status));
-        }
-        let names = std::mem::take(&mut search.names);
-        if self.cache.cluster().nodes.changes_end() == search.seen {
-            let nodes = &self.cache.cluster().nodes;
-            search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
-            return Ok(());
-        }
-        attempt.evaluation.begin_anew();
-        let mut evaluator = self.evaluator(attempt, now);
-        let (possible, _) = evaluator.possible()?;
-        let mut broken = Vec::new();
-        search.slots.clear();
-        for name in names.iter() {
-            let Some(slot) = evaluator.cluster.nodes.slot(name) else {
-                continue;
-            };
-            let left = possible.nodes.as_ref();
-            if left.is_some_and(|nodes| nodes.binary_search(name).is_err()) {
-                continue;
-            }
-            let status = evaluator.filter_node(slot);
-            if status.is_success() {
-                search.slots.push(slot);
-            } else if !status.is_rejected() {
-                broken.push(status);
-            }
-        }
-        if search.promised.is_some() {
-            search.promised = Some(possible);
-            for status in broken {
-                self.log_broken_nomination(&status.message());
-            }
-        } else {
-            search.excluded.extend(broken);
-        }
-        Ok(())
-    }
-
-    fn log_broken_nomination(&mut self, error: &str) {
-        let text = format!("The promised node could not be tried: {error}");
-        self.io.log(LogLevel::Error, text);
+        chosen(core, search, best)
     }
 
     /// How many extenders are giving scores at the moment.
@@ -517,4 +391,131 @@ impl Scheduler {
             _ => 0,
         }
     }
+}
+
+/// The search is over.
+fn chosen(core: &Core, search: Box<Search>, node: Option<Slot>) -> Next {
+    let nodes = &core.cache.cluster().nodes;
+    let search = *search;
+    Next::Found(match node.and_then(|slot| nodes.get(slot)) {
+        Some(view) => Found::Placed(Placement {
+            node: view.slot(),
+            name: view.name().clone(),
+            evaluated: search.visited,
+            feasible: search.slots.len(),
+            scores: None,
+            excluded: search.excluded,
+        }),
+        None => unfit(nodes.len(), search.diagnosis),
+    })
+}
+
+fn names(core: &Core, slots: &[Slot]) -> Arc<[Str]> {
+    let nodes = &core.cache.cluster().nodes;
+    let views = slots.iter().filter_map(|slot| nodes.get(*slot));
+    views.map(|view| view.name().clone()).collect()
+}
+
+/// Hands a question to the edge.
+fn ask(
+    core: &mut Core,
+    extender: &Arc<dyn Extender>,
+    answer: Job,
+    waiter: Waiter,
+) -> (Wait, WaitId) {
+    let spec = extender.spec();
+    let job = core.outbound.start(answer);
+    let wait = Wait {
+        on: WaitOn::Job(job),
+        deadline: core.now() + spec.timeout,
+    };
+    (wait.clone(), core.waits.add(waiter, wait))
+}
+
+/// Takes in which nodes an extender has left.
+fn take_filtered(core: &mut Core, search: &mut Search, wake: WakeReason) -> Result<(), Status> {
+    let Stage::Filter(at) = search.stage else {
+        return Ok(());
+    };
+    let Some(extender) = core.settings.extenders.get(at).cloned() else {
+        return Ok(());
+    };
+    search.stage = Stage::Filter(at + 1);
+    let spec = extender.spec();
+    let said = spec
+        .answer(wake)
+        .and_then(|said| narrow(&spec.name, &search.names, said));
+    match said {
+        Ok(said) => {
+            search.rejected.any |= said.nodes.len() < search.names.len();
+            if search.nominated.is_none() {
+                let left: FxHashSet<&Str> = said.nodes.iter().collect();
+                let gone = search.names.iter().filter(|name| !left.contains(name));
+                search.rejected.nodes.extend(gone.cloned());
+            }
+            search.names = said.nodes.into();
+            search.rejected.statuses.extend(said.statuses);
+        }
+        Err(error) if spec.ignorable => {
+            core.log(LogLevel::Info, spec.skipped(&error));
+        }
+        // The other nodes are tried then (C-16).
+        Err(error) if search.nominated.is_some() => {
+            search.names = Arc::default();
+            log_broken_nomination(core, &error);
+        }
+        Err(error) => return Err(Status::error(error)),
+    }
+    Ok(())
+}
+
+/// Finds the nodes by their names. When any node has changed since the cycle was parked, all of them are filtered
+/// again. One on which a filter breaks now is left out: should none be left, all nodes are filtered anew, and there
+/// it counts.
+fn look_again(core: &mut Core, attempt: &mut Attempt, search: &mut Search) -> Result<(), Found> {
+    let stored = core.cache.stored(attempt.pod.pod.uid());
+    if stored.is_none_or(|pod| pod.is_assigned()) {
+        let status = Status::error("the pod is gone, or was bound by somebody else");
+        return Err(Found::Failed(status));
+    }
+    let names = std::mem::take(&mut search.names);
+    if core.cache.cluster().nodes.changes_end() == search.seen {
+        let nodes = &core.cache.cluster().nodes;
+        search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
+        return Ok(());
+    }
+    attempt.evaluation.begin_anew();
+    let mut evaluator = core.evaluator(attempt);
+    let (possible, _) = evaluator.possible()?;
+    let mut broken = Vec::new();
+    search.slots.clear();
+    for name in names.iter() {
+        let Some(slot) = evaluator.cluster.nodes.slot(name) else {
+            continue;
+        };
+        let left = possible.nodes.as_ref();
+        if left.is_some_and(|nodes| nodes.binary_search(name).is_err()) {
+            continue;
+        }
+        let status = evaluator.filter_node(slot);
+        if status.is_success() {
+            search.slots.push(slot);
+        } else if !status.is_rejected() {
+            broken.push(status);
+        }
+    }
+    if search.nominated.is_some() {
+        search.nominated = Some(possible);
+        for status in broken {
+            log_broken_nomination(core, &status.message());
+        }
+    } else {
+        search.excluded.extend(broken);
+    }
+    Ok(())
+}
+
+fn log_broken_nomination(core: &mut Core, error: &str) {
+    let text = format!("The promised node could not be tried: {error}");
+    core.log(LogLevel::Error, text);
 }

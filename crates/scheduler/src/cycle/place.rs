@@ -1,345 +1,290 @@
 //! From a chosen node to the binding: assume, Reserve, Permit (section 5.6).
 
-use super::{Attempt, CycleResult, Failure, ParkedAt, Placed, Resumed, stage_failure};
-use crate::binding::{Holding, PERMIT_WAIT_MAX, PermitWait};
-use crate::core::{LogLevel, Scheduler};
-use crate::evaluator::{Evaluation, Evaluator, FitError};
+use super::{
+    Attempt, Cycle, CycleResult, CycleStep, ParkedAt, Placed, deleting, drops_deleting,
+    failure_of_stage, stage_failure,
+};
+use crate::binding::{Hold, PERMIT_WAIT_MAX};
+use crate::core::{Answered, Core, LogLevel, PointRun, Ran};
+use crate::evaluator::{Evaluation, Evaluator};
+use crate::failure::{Failure, fail};
+use crate::nominations;
 use crate::profile::Point;
-use berth_api::{Duration, Str, Time};
+use berth_api::{Duration, Pod, Str};
 use berth_framework::plugin::{DryRun, Nominating, PermitStep};
-use berth_framework::stage::{Answer, StageContext, Step, call_plugin};
+use berth_framework::stage::{Step, Wait, WakeReason};
 use berth_framework::{Code, Status};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
-impl Scheduler {
-    /// Gives the pod its node, in memory, and goes on. `None` when the cycle was parked.
-    pub(super) fn place_on(
-        &mut self,
-        attempt: Attempt,
-        node: Str,
-        now: Time,
-    ) -> Option<CycleResult> {
-        let pod = match self.cache.assume(&attempt.pod.pod, &node) {
+/// A placed pod that is to be bound, with the Permit plugins that hold it.
+pub(crate) struct Permitted {
+    pub(crate) attempt: Attempt,
+    pub(crate) placed: Placed,
+    pub(crate) holds: SmallVec<[Hold; 2]>,
+    pub(crate) waits: SmallVec<[PermitWait; 2]>,
+}
+
+/// A Permit plugin that waits to be called again.
+pub(crate) struct PermitWait {
+    /// The run of this plugin.
+    pub(crate) run: PointRun,
+    pub(crate) wait: Wait,
+}
+
+impl Cycle {
+    /// Gives the pod its node, in memory, and goes on with Reserve.
+    pub(super) fn place_on(&mut self, core: &mut Core, attempt: Attempt, node: Str) -> CycleStep {
+        let pod = match core.cache.assume(&attempt.pod.pod, &node) {
             Ok(pod) => pod,
             Err(error) => {
                 let status = Status::error(error.to_string());
                 let failure = Failure::of_status(&status, Nominating::Set(Str::default()));
-                return Some(self.fail(attempt, failure, now));
+                return CycleStep::Over(fail(core, attempt, failure));
             }
         };
-        let uid = pod.pod.uid();
-        let promised = self.queue.nominator().node_of(uid);
-        let is_elsewhere = promised.is_some_and(|promised| *promised != node);
-        self.queue.delete_nominated_pod(uid);
-        if is_elsewhere {
-            self.promise_ended(&attempt.pod.pod, now);
-        }
-        self.run_reserve(attempt, Placed { pod, node }, None, now)
+        nominations::end(core, &attempt.pod.pod, &nominations::End::Placed(&node));
+        let run = PointRun::begin(core, Point::Reserve.as_str());
+        self.reserve(core, attempt, Placed { pod, node }, run, None)
     }
 
     /// Runs Reserve, from the plugin that waited on if the cycle was parked (F-13).
-    fn run_reserve(
+    fn reserve(
         &mut self,
+        core: &mut Core,
         mut attempt: Attempt,
         placed: Placed,
-        resumed: Option<Resumed>,
-        now: Time,
-    ) -> Option<CycleResult> {
+        mut run: PointRun,
+        reason: Option<WakeReason>,
+    ) -> CycleStep {
         let profile = attempt.profile.clone();
-        let (at, mut timing, mut wake) = match resumed {
-            Some(resumed) => (resumed.plugin, resumed.timing, Some(resumed.wake)),
-            None => (0, self.timing(now), None),
-        };
-        let mut failed = None;
-        for (i, member) in profile.reserve.iter().enumerate().skip(at) {
-            if wake.is_none() {
-                timing.call = self.call_begins(attempt.is_sampled, now);
-            }
-            let effects = self.io.effects(&profile.name, now);
-            let mut effects = effects.in_attempt_of(placed.pod.pod.uid());
-            let mut cx = StageContext {
-                now,
-                cluster: self.cache.cluster(),
-                features: &self.features,
-                outbox: &mut effects,
-            };
-            let state = &mut attempt.evaluation.state;
-            let plugin = &member.plugin;
-            let step = call_plugin(wake.take(), |wake| {
-                plugin.reserve(&mut cx, state, &placed.pod, &placed.node, wake)
-            });
-            let called = (member.name.as_str(), Point::Reserve.as_str());
-            if let Step::Done(status) = &step {
-                self.call_ended(timing.call, called, status.code(), now);
-            }
-            match step {
-                Step::Wait(wait) => {
-                    let generation = self.cache.cluster().nodes.generation();
-                    let at = ParkedAt::Reserve {
-                        plugin: i,
-                        timing,
-                        placed,
-                        generation,
-                    };
-                    self.park(attempt, at, wait);
-                    return None;
-                }
-                Step::Done(status) if status.is_success() => {}
+        let ran = run.go(
+            core,
+            &mut attempt,
+            &profile.reserve,
+            reason,
+            |core, attempt, plugin, wake| {
+                core.stage(attempt, |cx, state| {
+                    plugin.reserve(cx, state, &placed.pod, &placed.node, wake)
+                })
+            },
+            |member, step| match step {
+                Step::Wait(wait) => Answered::Wait(wait),
+                Step::Done(status) if status.is_success() => Answered::Next,
                 Step::Done(status) => {
-                    failed = Some(stage_failure("Reserve", &member.name, &status));
-                    break;
+                    Answered::End(stage_failure("Reserve", &member.name, &status))
                 }
+            },
+        );
+        match ran {
+            Ran::Waits(wait) => {
+                let generation = core.cache.cluster().nodes.generation();
+                let at = ParkedAt::Reserve {
+                    run,
+                    placed,
+                    generation,
+                };
+                self.park(core, attempt, at, wait)
             }
-        }
-        let code = failed.as_ref().map_or(Code::Success, Status::code);
-        self.point_ended("Reserve", code, &profile, (timing.point, now));
-        match failed {
-            Some(status) => Some(self.give_up_placement(attempt, &placed, status, now)),
-            None => self.run_permit(attempt, placed, now),
+            Ran::Ended(status) => {
+                run.end(core, &profile, status.code());
+                CycleStep::Over(give_up_placement(core, attempt, &placed, &status))
+            }
+            Ran::Through => {
+                run.end(core, &profile, Code::Success);
+                permit(core, attempt, placed)
+            }
         }
     }
 
-    /// The wait of a Reserve plugin has ended. If the node changed meanwhile, the pod may not fit any more.
+    /// The wait of a Reserve plugin has ended. If the node has changed meanwhile, the pod may not fit any more.
     pub(super) fn resume_reserve(
         &mut self,
+        core: &mut Core,
         mut attempt: Attempt,
         placed: Placed,
-        generation: u64,
-        resumed: Resumed,
-        now: Time,
-    ) {
-        if self.deleting(&attempt).is_some() {
-            self.take_back_placement(&mut attempt, &placed, now);
-            self.drops_deleting(&attempt);
-            return;
+        (run, generation): (PointRun, u64),
+        reason: WakeReason,
+    ) -> CycleStep {
+        if deleting(core, &attempt).is_some() {
+            take_back_placement(core, &mut attempt, &placed);
+            drops_deleting(core, &mut attempt);
+            return CycleStep::Over(CycleResult::Skipped);
         }
-        if let Some(mut status) = self.no_longer_fits(&mut attempt, &placed, generation, now) {
+        if let Some(mut status) = no_longer_fits(core, &attempt, &placed, generation) {
             if status.is_rejected() {
-                // Nobody has asked the other nodes: this is no verdict on the pod, which is tried again soon.
+                // The other nodes were not asked: this is no verdict on the pod, which is retried soon.
                 status = Status::error(format!(
                     "node {:?} does not fit any more: {}",
                     placed.node.as_str(),
                     status.message()
                 ));
             }
-            self.give_up_placement(attempt, &placed, status, now);
-            return;
+            return CycleStep::Over(give_up_placement(core, attempt, &placed, &status));
         }
-        self.run_reserve(attempt, placed, Some(resumed), now);
+        self.reserve(core, attempt, placed, run, Some(reason))
     }
+}
 
-    /// Whether a node that changed since `generation` turns the pod down now; its filters are asked anew, as if the
-    /// pod were not there yet.
-    fn no_longer_fits(
-        &mut self,
-        attempt: &mut Attempt,
-        placed: &Placed,
-        generation: u64,
-        now: Time,
-    ) -> Option<Status> {
-        let uid = placed.pod.pod.uid();
-        let stored = self.cache.stored(uid);
-        if !self.cache.is_assumed(uid) || stored.is_none() {
-            return Some(Status::error(
-                "the pod is gone, or was bound by somebody else",
-            ));
-        }
-        let Some(view) = self.cache.cluster().nodes.node(&placed.node) else {
-            return Some(Status::error(format!(
-                "node {:?} is gone",
-                placed.node.as_str()
-            )));
-        };
-        let slot = view.slot();
-        if self.cache.cluster().nodes.changed_at(slot) <= generation {
-            return None;
-        }
-        let mut evaluation = Evaluation::default();
-        let mut evaluator = Evaluator {
-            profile: &attempt.profile,
-            features: &self.features,
-            now,
-            cluster: self.cache.cluster_mut(),
-            nominated: self.queue.nominator(),
-            pod: &attempt.pod,
-            evaluation: &mut evaluation,
-            stopwatch: &*self.stopwatch,
-        };
-        evaluator.cluster.nodes.begin();
-        evaluator
-            .cluster
-            .nodes
-            .remove_pod_at(slot, placed.pod.pod.uid());
-        let status = match evaluator.pre_filter() {
-            Ok(possible) => match possible.nodes {
-                Some(names) if names.binary_search(&placed.node).is_err() => {
-                    Status::unresolvable("node(s) didn't satisfy the PreFilter plugins any more")
-                }
-                _ => evaluator.filter(slot),
+/// Whether a node that has changed since `generation` rejects the pod now; its filters are asked again, as if the pod
+/// were not there yet.
+fn no_longer_fits(
+    core: &mut Core,
+    attempt: &Attempt,
+    placed: &Placed,
+    generation: u64,
+) -> Option<Status> {
+    let uid = placed.pod.pod.uid();
+    if !core.cache.is_assumed(uid) || core.cache.stored(uid).is_none() {
+        return Some(Status::error(
+            "the pod is gone, or was bound by somebody else",
+        ));
+    }
+    let Some(view) = core.cache.cluster().nodes.node(&placed.node) else {
+        let node = placed.node.as_str();
+        return Some(Status::error(format!("node {node:?} is gone")));
+    };
+    let slot = view.slot();
+    if core.cache.cluster().nodes.changed_at(slot) <= generation {
+        return None;
+    }
+    let mut evaluation = Evaluation::default();
+    let mut evaluator = Evaluator {
+        profile: &attempt.profile,
+        features: &core.settings.features,
+        now: core.clock.now(),
+        cluster: core.cache.cluster_mut(),
+        nominated: core.queue.nominator(),
+        pod: &attempt.pod,
+        evaluation: &mut evaluation,
+        stopwatch: core.clock.laps(),
+    };
+    // Not within `begin`: PreFilter reads counts that leave out what is assumed there.
+    let counted = evaluator.cluster.nodes.remove_pod_at(slot, uid);
+    let status = match evaluator.pre_filter() {
+        Ok(possible) => match possible.nodes {
+            Some(names) if names.binary_search(&placed.node).is_err() => {
+                Status::unresolvable("node(s) didn't satisfy the PreFilter plugins any more")
+            }
+            _ => evaluator.filter(slot),
+        },
+        Err((status, _)) => status,
+    };
+    if let Some(pod) = counted {
+        evaluator.cluster.nodes.add_pod_at(slot, pod);
+    }
+    (!status.is_success()).then_some(status)
+}
+
+/// Asks the Permit plugins (F-14). Each plugin that waits is called again by itself, while the pod is held.
+fn permit(core: &mut Core, mut attempt: Attempt, placed: Placed) -> CycleStep {
+    let profile = attempt.profile.clone();
+    let now = core.now();
+    let mut run = PointRun::begin(core, Point::Permit.as_str());
+    let mut holds: SmallVec<[Hold; 2]> = SmallVec::new();
+    let mut waits: SmallVec<[PermitWait; 2]> = SmallVec::new();
+    let mut failed = None;
+    for (at, member) in profile.permit.iter().enumerate() {
+        let mut of_plugin = run.of_plugin(at);
+        let step = of_plugin.ask(
+            core,
+            &mut attempt,
+            &member.name,
+            None,
+            |core, attempt, wake| {
+                core.stage(attempt, |cx, state| {
+                    let (pod, node) = (&placed.pod, &placed.node);
+                    member.plugin.permit(cx, state, pod, node, wake)
+                })
             },
-            Err((status, _)) => status,
+        );
+        let hold = |timeout: Duration| Hold {
+            plugin: member.name.clone(),
+            until: now + timeout.min(PERMIT_WAIT_MAX),
         };
-        evaluator.cluster.nodes.rollback();
-        (!status.is_success()).then_some(status)
+        match step {
+            PermitStep::Hold(timeout) => holds.push(hold(timeout)),
+            PermitStep::Wait(wait) => {
+                holds.push(hold(PERMIT_WAIT_MAX));
+                waits.push(PermitWait {
+                    run: of_plugin,
+                    wait,
+                });
+            }
+            PermitStep::Done(status) if status.is_success() => {}
+            PermitStep::Done(status) => {
+                failed = Some(stage_failure("Permit", &member.name, &status));
+                break;
+            }
+        }
     }
+    let code = match &failed {
+        Some(status) => status.code(),
+        None if holds.is_empty() => Code::Success,
+        None => Code::Wait,
+    };
+    run.end(core, &profile, code);
+    if let Some(status) = failed {
+        return CycleStep::Over(give_up_placement(core, attempt, &placed, &status));
+    }
+    core.activate_wanted(placed.pod.pod.uid());
+    CycleStep::Placed(Box::new(Permitted {
+        attempt,
+        placed,
+        holds,
+        waits,
+    }))
+}
 
-    /// Asks the Permit plugins (F-14), then hands the pod over to its binding.
-    fn run_permit(
-        &mut self,
-        mut attempt: Attempt,
-        placed: Placed,
-        now: Time,
-    ) -> Option<CycleResult> {
-        let profile = attempt.profile.clone();
-        let began = self.moment(now);
-        let mut holding: SmallVec<[Holding; 2]> = SmallVec::new();
-        let mut waiting: SmallVec<[PermitWait; 2]> = SmallVec::new();
-        let mut failed = None;
-        for (at, member) in profile.permit.iter().enumerate() {
-            let call = self.call_begins(attempt.is_sampled, now);
-            let effects = self.io.effects(&profile.name, now);
-            let mut effects = effects.in_attempt_of(placed.pod.pod.uid());
-            let mut cx = StageContext {
-                now,
-                cluster: self.cache.cluster(),
-                features: &self.features,
-                outbox: &mut effects,
-            };
-            let state = &mut attempt.evaluation.state;
-            let (pod, node) = (&placed.pod, &placed.node);
-            let step = call_plugin(None, |wake| {
-                member.plugin.permit(&mut cx, state, pod, node, wake)
+/// Takes back what a placement has booked: Unreserve of all plugins in reverse, then the assumption. Returns the pod as
+/// it was counted.
+pub(crate) fn undo_placement(
+    core: &mut Core,
+    attempt: &mut Attempt,
+    placed: &Placed,
+) -> Option<Arc<Pod>> {
+    let profile = attempt.profile.clone();
+    let mut run = PointRun::begin(core, "Unreserve");
+    for member in profile.reserve.iter().rev() {
+        run.ask(core, attempt, &member.name, None, |core, attempt, _| {
+            core.stage(attempt, |cx, state| {
+                let (pod, node) = (&placed.pod, &placed.node);
+                member.plugin.unreserve(cx, state, pod, node);
             });
-            if !matches!(step, PermitStep::Wait(_)) {
-                let called = (member.name.as_str(), Point::Permit.as_str());
-                self.call_ended(call, called, step.code(), now);
-            }
-            let holds = |timeout: Duration| Holding {
-                plugin: member.name.clone(),
-                until: now + timeout.min(PERMIT_WAIT_MAX),
+        });
+    }
+    run.end(core, &profile, Code::Success);
+    match core.cache.forget(placed.pod.pod.uid(), &placed.node) {
+        Ok(pod) => pod,
+        Err(error) => {
+            // Somebody else has bound the pod meanwhile: another scheduler, or this one before an answer was lost.
+            let stored = core.cache.stored(placed.pod.pod.uid());
+            let level = match stored.is_some_and(|pod| pod.is_assigned()) {
+                true => LogLevel::Info,
+                false => LogLevel::Error,
             };
-            match step {
-                PermitStep::Hold(timeout) => holding.push(holds(timeout)),
-                PermitStep::Wait(wait) => {
-                    holding.push(holds(PERMIT_WAIT_MAX));
-                    waiting.push(PermitWait {
-                        at,
-                        wait,
-                        called: call,
-                    });
-                }
-                PermitStep::Done(status) if status.is_success() => {}
-                PermitStep::Done(status) => {
-                    failed = Some(stage_failure("Permit", &member.name, &status));
-                    break;
-                }
-            }
+            core.log(level, format!("ForgetPod failed: {error}"));
+            None
         }
-        let code = match &failed {
-            Some(status) => status.code(),
-            None if holding.is_empty() => Code::Success,
-            None => Code::Wait,
-        };
-        self.point_ended("Permit", code, &profile, (began, now));
-        if let Some(status) = failed {
-            return Some(self.give_up_placement(attempt, &placed, status, now));
-        }
-        self.activate_wanted(placed.pod.pod.uid(), now);
-        let node = placed.node.clone();
-        self.start_binding(attempt, placed, (holding, waiting), now);
-        Some(CycleResult::Placed { node })
     }
+}
 
-    /// An attempt of the pod with that UID has gone well so far: makes the pods active that its plugins asked for (F-23).
-    pub(crate) fn activate_wanted(&mut self, attempt_of: &Str, now: Time) {
-        let wanted = self.io.take_activations(attempt_of);
-        if wanted.is_empty() {
-            return;
-        }
-        let pods: Vec<_> = wanted
-            .iter()
-            .filter_map(|(namespace, name)| self.cache.stored_by_name(namespace, name))
-            .filter_map(|pod| self.cache.effective(pod.uid()))
-            .collect();
-        let cx = berth_framework::plugin::Context {
-            now,
-            cluster: self.cache.cluster(),
-            features: &self.features,
-        };
-        self.queue.activate(&cx, pods);
+fn take_back_placement(core: &mut Core, attempt: &mut Attempt, placed: &Placed) {
+    let freed = undo_placement(core, attempt, placed);
+    // Pods that were rejected while the cycle was parked may have been rejected because of this one.
+    if let Some(pod) = freed.filter(|_| attempt.was_parked) {
+        core.placement_freed(&pod, None);
     }
+}
 
-    /// Takes back what a placement has booked: Unreserve of all plugins in reverse, then the assumption. Returns the
-    /// pod as it was counted.
-    pub(crate) fn undo_placement(
-        &mut self,
-        attempt: &mut Attempt,
-        placed: &Placed,
-        now: Time,
-    ) -> Option<std::sync::Arc<berth_api::Pod>> {
-        let profile = attempt.profile.clone();
-        let began = self.moment(now);
-        for member in profile.reserve.iter().rev() {
-            let call = self.call_begins(attempt.is_sampled, now);
-            let effects = self.io.effects(&profile.name, now);
-            let mut effects = effects.in_attempt_of(placed.pod.pod.uid());
-            let mut cx = StageContext {
-                now,
-                cluster: self.cache.cluster(),
-                features: &self.features,
-                outbox: &mut effects,
-            };
-            let state = &mut attempt.evaluation.state;
-            member
-                .plugin
-                .unreserve(&mut cx, state, &placed.pod, &placed.node);
-            let called = (member.name.as_str(), "Unreserve");
-            self.call_ended(call, called, Code::Success, now);
-        }
-        self.point_ended("Unreserve", Code::Success, &profile, (began, now));
-        match self.cache.forget(placed.pod.pod.uid(), &placed.node) {
-            Ok(pod) => pod,
-            Err(error) => {
-                // Somebody else has bound the pod meanwhile: another scheduler, or this one before an answer was lost.
-                let stored = self.cache.stored(placed.pod.pod.uid());
-                let level = match stored.is_some_and(|pod| pod.is_assigned()) {
-                    true => LogLevel::Info,
-                    false => LogLevel::Error,
-                };
-                self.io.log(level, format!("ForgetPod failed: {error}"));
-                None
-            }
-        }
-    }
-
-    fn take_back_placement(&mut self, attempt: &mut Attempt, placed: &Placed, now: Time) {
-        let freed = self.undo_placement(attempt, placed, now);
-        // Whoever was told no while the cycle was parked may have been told so because of this pod.
-        if let Some(pod) = freed.filter(|_| attempt.was_parked) {
-            self.placement_freed(&pod, None, now);
-        }
-    }
-
-    /// A stage of the cycle turned the placed pod down, or broke (C-36 to C-38).
-    fn give_up_placement(
-        &mut self,
-        mut attempt: Attempt,
-        placed: &Placed,
-        status: Status,
-        now: Time,
-    ) -> CycleResult {
-        self.take_back_placement(&mut attempt, placed, now);
-        let failure = self.failure_of_stage(placed, &status);
-        self.fail(attempt, failure, now)
-    }
-
-    /// The failure of a pod that had a node.
-    pub(crate) fn failure_of_stage(&self, placed: &Placed, status: &Status) -> Failure {
-        let cleared = Nominating::Set(Str::default());
-        if !status.is_rejected() {
-            return Failure::of_status(status, cleared);
-        }
-        let node = self.cache.cluster().nodes.slot(&placed.node);
-        Failure::unfit(Box::new(FitError::of_one(node, status.clone())), cleared)
-    }
+/// A stage of the cycle has rejected the placed pod, or broke (C-36 to C-38).
+fn give_up_placement(
+    core: &mut Core,
+    mut attempt: Attempt,
+    placed: &Placed,
+    status: &Status,
+) -> CycleResult {
+    take_back_placement(core, &mut attempt, placed);
+    let failure = failure_of_stage(core, placed, status);
+    fail(core, attempt, failure)
 }

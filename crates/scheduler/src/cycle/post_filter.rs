@@ -1,17 +1,18 @@
 //! PostFilter: making room for a pod that fits nowhere (F-10, C-32).
 
-use super::{Attempt, CycleResult, Failure, ParkedAt, Resumed};
-use crate::core::{LogLevel, Scheduler};
-use crate::evaluator::{Evaluator, FitError, Tally};
+use super::{Attempt, Cycle, CycleResult, CycleStep, ParkedAt, drops_deleting};
+use crate::core::{Answered, Core, LogLevel, PointRun, Ran};
+use crate::evaluator::FitError;
+use crate::failure::{Failure, fail};
 use crate::profile::Point;
-use berth_api::{Str, Time};
-use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterResult, PostFilterStep};
-use berth_framework::stage::call_plugin;
+use berth_api::Str;
+use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
+use berth_framework::stage::WakeReason;
 use berth_framework::{Code, Status};
 
 /// What the plugins so far have said.
 #[derive(Debug, Default)]
-pub(super) struct PostFilterSoFar {
+struct PostFilterSoFar {
     status: Option<Status>,
     nominating: Nominating,
 }
@@ -44,98 +45,93 @@ impl PostFilterSoFar {
     }
 }
 
-impl Scheduler {
-    /// Runs PostFilter, from the plugin that waited on if the cycle was parked. Then the attempt is over, as a pod for
-    /// which room is made has to be evaluated anew. `None` when the cycle was parked (again).
+/// A run of PostFilter.
+pub(super) struct PostFilterRun {
+    run: PointRun,
+    error: Box<FitError>,
+    so_far: PostFilterSoFar,
+}
+
+impl Cycle {
+    /// No node fits: runs PostFilter.
     pub(super) fn run_post_filter(
         &mut self,
+        core: &mut Core,
         mut attempt: Attempt,
-        mut error: Box<FitError>,
-        mut so_far: PostFilterSoFar,
-        resumed: Option<Resumed>,
-        now: Time,
-    ) -> Option<CycleResult> {
-        let profile = attempt.profile.clone();
-        if profile.post_filter.is_empty() {
-            self.algorithm_ended(&attempt, now);
+        error: Box<FitError>,
+    ) -> CycleStep {
+        if attempt.profile.post_filter.is_empty() {
+            core.search_took(&attempt);
             let failure = Failure::unfit(error, Nominating::Set(Str::default()));
-            return Some(self.fail(attempt, failure, now));
+            return CycleStep::Over(fail(core, attempt, failure));
         }
-        let (at, mut timing, mut wake) = match resumed {
-            Some(resumed) => (resumed.plugin, resumed.timing, Some(resumed.wake)),
-            None => {
-                attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-                (0, self.timing(now), None)
-            }
+        attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
+        let run = PostFilterRun {
+            run: PointRun::begin(core, Point::PostFilter.as_str()),
+            error,
+            so_far: PostFilterSoFar::default(),
         };
-        let mut ended = None;
-        for (i, member) in profile.post_filter.iter().enumerate().skip(at) {
-            if wake.is_none() {
-                timing.call = self.call_begins(attempt.is_sampled, now);
+        self.go_on_with_post_filter(core, attempt, run, None)
+    }
+
+    /// Asks the plugins, from the one that waited on if the cycle was parked. Then the attempt is over, as a pod for which
+    /// room is made has to be evaluated anew.
+    pub(super) fn go_on_with_post_filter(
+        &mut self,
+        core: &mut Core,
+        mut attempt: Attempt,
+        post_filter: PostFilterRun,
+        reason: Option<WakeReason>,
+    ) -> CycleStep {
+        let PostFilterRun {
+            mut run,
+            mut error,
+            mut so_far,
+        } = post_filter;
+        let profile = attempt.profile.clone();
+        let statuses = &error.diagnosis.statuses;
+        let ran = run.go(
+            core,
+            &mut attempt,
+            &profile.post_filter,
+            reason,
+            |core, attempt, plugin, wake| {
+                let pod = attempt.pod.clone();
+                core.dry_run(attempt, |cx| plugin.post_filter(cx, &pod, statuses, wake))
+            },
+            |member, step| match step {
+                PostFilterStep::Wait(wait) => Answered::Wait(wait),
+                PostFilterStep::Done(result) => match so_far.take(&member.name, result) {
+                    Some(end) => Answered::End(end),
+                    None => Answered::Next,
+                },
+            },
+        );
+        let (status, nominating) = match ran {
+            Ran::Waits(wait) => {
+                let run = PostFilterRun { run, error, so_far };
+                return self.park(core, attempt, ParkedAt::PostFilter(run), wait);
             }
-            let effects = self.io.effects(&profile.name, now);
-            let mut effects = effects.in_attempt_of(attempt.pod.pod.uid());
-            let mut evaluator = Evaluator {
-                profile: &profile,
-                features: &self.features,
-                now,
-                cluster: self.cache.cluster_mut(),
-                nominated: self.queue.nominator(),
-                pod: &attempt.pod,
-                evaluation: &mut attempt.evaluation,
-                stopwatch: &*self.stopwatch,
-            };
-            let mut cx = PostFilterContext {
-                now,
-                features: &self.features,
-                outbox: &mut effects,
-                dry_run: &mut evaluator,
-            };
-            let statuses = &error.diagnosis.statuses;
-            let step = call_plugin(wake.take(), |wake| {
-                let pod = &attempt.pod;
-                member.plugin.post_filter(&mut cx, pod, statuses, wake)
-            });
-            match step {
-                PostFilterStep::Wait(wait) => {
-                    let at = ParkedAt::PostFilter {
-                        plugin: i,
-                        timing,
-                        error,
-                        so_far,
-                    };
-                    self.park(attempt, at, wait);
-                    return None;
-                }
-                PostFilterStep::Done(result) => {
-                    let called = (member.name.as_str(), Point::PostFilter.as_str());
-                    self.call_ended(timing.call, called, result.status.code(), now);
-                    ended = so_far.take(&member.name, result);
-                    if ended.is_some() {
-                        break;
-                    }
-                }
-            }
-        }
-        let (status, nominating) =
-            ended.unwrap_or_else(|| (so_far.status.unwrap_or_default(), so_far.nominating));
-        self.point_ended("PostFilter", status.code(), &profile, (timing.point, now));
+            Ran::Ended(end) => end,
+            Ran::Through => (so_far.status.unwrap_or_default(), so_far.nominating),
+        };
+        run.end(core, &profile, status.code());
         self.keeper.take_back(&mut attempt.evaluation);
-        self.book(&attempt.evaluation.tally, &profile);
-        *attempt.evaluation.tally = Tally::default();
-        if self.drops_deleting(&attempt) {
-            return Some(CycleResult::Skipped);
+        core.observe_evaluation(&mut attempt);
+        if drops_deleting(core, &mut attempt) {
+            return CycleStep::Over(CycleResult::Skipped);
         }
         if status.code() == Code::Error {
-            let pod = attempt.pod.pod.key();
             let text = format!(
-                "Status after running PostFilter plugins for pod {pod}: {}",
+                "Status after running PostFilter plugins for pod {}: {}",
+                attempt.pod.pod.key(),
                 status.message()
             );
-            self.io.log(LogLevel::Error, text);
+            core.log(LogLevel::Error, text);
         }
         error.diagnosis.post_filter_message = status.message();
-        self.algorithm_ended(&attempt, now);
-        Some(self.fail(attempt, Failure::unfit(error, nominating), now))
+        core.search_took(&attempt);
+        let failure = Failure::unfit(error, nominating);
+        CycleStep::Over(fail(core, attempt, failure))
     }
 }

@@ -3,34 +3,28 @@
 use super::object::{Entry, Place};
 use super::status::StatusChange;
 use super::{Dispatcher, overwritten, skipped, text};
-use berth_api::{Duration, Time};
+use berth_api::Time;
 use berth_framework::call::{CallErrorKind, Response};
 use berth_framework::write::POD_STATUS_PATCH;
 use berth_framework::{ApiCall, CallError, CallId, Write};
 use std::cmp::Ordering;
 
 impl Dispatcher {
-    /// Takes a call to be sent when its turn comes, and not before `delay` after `now`.
+    /// Takes a call, to be sent when its turn comes.
     ///
-    /// Tell the dispatcher how the object looks ([`Dispatcher::sync`]) before or just after: otherwise it cannot see
-    /// that a call is needless.
-    pub fn enqueue(&mut self, call: ApiCall, delay: Duration, now: Time) -> CallId {
-        let id = CallId(self.next_id);
-        self.next_id += 1;
+    /// Show the object to the dispatcher ([`Dispatcher::sync`]) before or just after: otherwise it cannot see that a call
+    /// is needless.
+    pub fn enqueue(&mut self, call: ApiCall, now: Time) -> CallId {
+        let id = self.new_id();
         self.tracked += 1;
-        let delay = if self.options.asynchronous {
-            delay
-        } else {
-            Duration::ZERO
-        };
-        let entry = Entry::new(id, call, delay, now);
+        let mut entry = Entry::new(id, call, now);
         if self.closed {
-            self.end(entry, skipped(text::CLOSED), None, now);
+            self.end(entry, skipped(text::CLOSED), now);
             return id;
         }
         if !self.types.is_registered(entry.call_type()) {
             let error = CallError::new(CallErrorKind::Refused, text::UNREGISTERED);
-            self.end(entry, Err(error), None, now);
+            self.end(entry, Err(error), now);
             return id;
         }
         let key = entry.call.key();
@@ -42,14 +36,31 @@ impl Dispatcher {
             return id;
         };
         if self.objects.get(at).is_some_and(|object| object.gone) {
-            self.end(entry, skipped(text::GONE), None, now);
-        } else if self.options.asynchronous {
+            self.end(entry, skipped(text::GONE), now);
+            return id;
+        }
+        match &entry.call {
+            ApiCall::Write(_) => {}
+            ApiCall::BindPod { .. } => self.drop_report(at),
+            ApiCall::DeletePod { .. } => {
+                self.drop_report(at);
+                self.drop_offer(at);
+            }
+            _ => self.join_report(at, &mut entry),
+        }
+        if self.options.asynchronous {
             self.meet(at, entry, now);
             self.drop_needless(at, text::NO_EFFECT, now);
-            self.tidy(at);
         } else if let Some(entry) = self.admit(entry, now) {
             self.set_waiting(at, entry, None);
         }
+        self.tidy(at);
+        id
+    }
+
+    pub(super) fn new_id(&mut self) -> CallId {
+        let id = CallId(self.next_id);
+        self.next_id += 1;
         id
     }
 
@@ -60,7 +71,6 @@ impl Dispatcher {
         let statuses = self.types.waiting(&POD_STATUS_PATCH);
         let (full, what) = match entry.is_status_patch() {
             _ if self.tracked > max => (true, "calls"),
-            true if entry.delayed => (!self.takes_delayed(), "status patches"),
             true => (statuses >= max / 2, "status patches"),
             false => (false, ""),
         };
@@ -74,7 +84,7 @@ impl Dispatcher {
              when the pod is next tried"
         );
         let error = CallError::new(CallErrorKind::Unavailable, message);
-        self.end(entry, Err(error), None, now);
+        self.end(entry, Err(error), now);
         None
     }
 
@@ -94,11 +104,11 @@ impl Dispatcher {
         let (old_type, new_type) = (old.call_type(), new.call_type());
         match new_type.relevance().cmp(&old_type.relevance()) {
             // D-7.1
-            Ordering::Less => self.end(new, skipped(text::LESS_RELEVANT), None, now),
+            Ordering::Less => self.end(new, skipped(text::LESS_RELEVANT), now),
             // D-7.3, and D-7.2 for a call that waits behind one on its way: it is told, too.
             Ordering::Greater if waits => {
                 if let Some(old) = self.replace(at, new) {
-                    self.end(old, overwritten(text::MORE_RELEVANT), None, now);
+                    self.end(old, overwritten(text::MORE_RELEVANT), now);
                 }
             }
             Ordering::Equal if !new.is_status_patch() && is_same(&old.call, &new.call) => {
@@ -133,12 +143,11 @@ impl Dispatcher {
         if let Err(reason) = carry_on(&mut new, old) {
             let message = format!("{}: {reason}", text::MERGE_FAILED);
             let error = CallError::new(CallErrorKind::Refused, message);
-            self.end(new, Err(error), None, now);
+            self.end(new, Err(error), now);
             return;
         }
-        let new_id = new.id;
         if let Some(old) = self.replace(at, new) {
-            self.end(old, overwritten(text::SAME_TYPE), Some(new_id), now);
+            self.end(old, overwritten(text::SAME_TYPE), now);
         }
     }
 
@@ -159,6 +168,10 @@ impl Dispatcher {
     /// Adds a call behind those that wait for the object.
     pub(super) fn set_waiting(&mut self, at: u32, entry: Entry, position: Option<u64>) {
         self.types.begins_to_wait(entry.call_type());
+        if self.objects.get(at).is_some_and(|o| o.waiting.is_empty()) {
+            // It may have been waiting for the time of a report.
+            self.unplace(at);
+        }
         if let Some(object) = self.objects.get_mut(at) {
             object.waiting.push(entry);
         }
@@ -177,11 +190,11 @@ impl Dispatcher {
 
     /// Takes the first waiting call; the next one, if any, takes its place.
     pub(super) fn take_first(&mut self, at: u32) -> Option<Entry> {
-        self.unplace(at);
-        let object = self.objects.get_mut(at)?;
-        if object.waiting.is_empty() {
+        if self.objects.get(at)?.waiting.is_empty() {
             return None;
         }
+        self.unplace(at);
+        let object = self.objects.get_mut(at)?;
         let entry = object.waiting.remove(0);
         self.types.ends_to_wait(entry.call_type());
         self.place(at, None);
@@ -196,20 +209,24 @@ impl Dispatcher {
         if object.in_flight.is_some() || object.place != Place::Nowhere {
             return;
         }
-        let Some(first) = object.waiting.first() else {
-            return;
+        let (first, report) = (object.waiting.first(), object.report.as_ref());
+        let wakes = match (first, report) {
+            (Some(first), _) => first.not_before,
+            (None, Some(report)) => Some(report.due),
+            (None, None) => return,
         };
-        object.place = match first.not_before {
-            Some(time) => {
+        object.place = match (wakes, first) {
+            (Some(time), _) => {
                 self.timers.insert((time, at));
                 Place::Timer(time)
             }
-            None => {
+            (None, Some(first)) => {
                 let lane = first.call_type().lane();
                 let position = position.unwrap_or_else(|| self.lanes.last_position());
                 self.lanes.add(lane, position, at);
                 Place::Ready(lane, position)
             }
+            (None, None) => Place::Nowhere,
         };
     }
 
@@ -235,6 +252,7 @@ impl Dispatcher {
             return;
         }
         let Some(first) = object.waiting.first() else {
+            self.drop_needless_report(at);
             return;
         };
         // A repetition of what cannot or must not succeed any more. What was never sent is: the API has the last word.
@@ -245,7 +263,7 @@ impl Dispatcher {
             };
             let error = CallError::new(CallErrorKind::Conflict, text);
             if let Some(entry) = self.take_first(at) {
-                self.end(entry, Err(error), None, now);
+                self.end(entry, Err(error), now);
             }
             return;
         }
@@ -261,7 +279,7 @@ impl Dispatcher {
                 true => Ok(Response::default()),
                 false => skipped(message),
             };
-            self.end(entry, result, None, now);
+            self.end(entry, result, now);
         }
     }
 }
@@ -293,12 +311,8 @@ pub(super) fn carry_on(new: &mut Entry, old: &Entry) -> Result<(), String> {
         new.not_before = old.not_before;
         new.attempts = old.attempts;
         new.unclear = old.unclear;
-        new.delayed = false;
-    } else if new.delayed && old.delayed {
-        new.not_before = old.not_before;
     } else {
         new.not_before = None;
-        new.delayed = false;
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! What the dispatcher knows of one object: the call on its way, the calls that wait, and how the object looks.
 
 use super::lanes::Position;
+use super::pod_status::{Offer, Report};
 use super::status::StatusChange;
 use super::writes::{Base, Version, Writes, Written};
-use berth_api::{Duration, Kind, Object as ApiObject, Pod, Str, Time};
+use berth_api::{Kind, Object as ApiObject, Pod, Str, Time};
 use berth_framework::call::{CallId, ObjectKey};
 use berth_framework::write::Lane;
 use berth_framework::{ApiCall, CallType};
@@ -18,10 +19,8 @@ pub(super) struct Entry {
     pub(super) joined: Vec<CallId>,
     pub(super) call: ApiCall,
     pub(super) made_at: Time,
-    /// The end of its delay or of the pause before its next attempt.
+    /// The end of the pause before its next attempt.
     pub(super) not_before: Option<Time>,
-    /// Whether its maker wanted it delayed (KEP-5501).
-    pub(super) delayed: bool,
     pub(super) attempts: u32,
     pub(super) first_sent: Option<Time>,
     /// Whether an attempt failed that may have been carried out all the same.
@@ -29,14 +28,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(id: CallId, call: ApiCall, delay: Duration, now: Time) -> Self {
+    pub(super) fn new(id: CallId, call: ApiCall, now: Time) -> Self {
         Self {
             id,
             joined: Vec::new(),
             call,
             made_at: now,
-            not_before: (!delay.is_zero()).then(|| now + delay),
-            delayed: !delay.is_zero(),
+            not_before: None,
             attempts: 0,
             first_sent: None,
             unclear: false,
@@ -49,6 +47,11 @@ impl Entry {
 
     pub(super) fn is_status_patch(&self) -> bool {
         is_status_patch(&self.call)
+    }
+
+    /// Whether a report of PreEnqueue has failed and is repeated.
+    pub(super) fn repeats_report(&self) -> bool {
+        self.attempts > 0 && StatusChange::of(&self.call).is_some_and(|change| change.is_report())
     }
 }
 
@@ -77,6 +80,10 @@ pub(super) struct Object {
     pub(super) stored: Option<ApiObject>,
     pub(super) in_flight: Option<Box<Entry>>,
     pub(super) waiting: SmallVec<[Entry; 1]>,
+    /// What PreEnqueue plugins say of the pod, until it is time to write it.
+    pub(super) report: Option<Box<Report>>,
+    /// A status that the API did not take, until it is offered again.
+    pub(super) offer: Option<Box<Offer>>,
     pub(super) place: Place,
     /// What was written and is not shown yet.
     pub(super) written: Written,
@@ -93,6 +100,8 @@ impl Object {
             stored: None,
             in_flight: None,
             waiting: SmallVec::new(),
+            report: None,
+            offer: None,
             place: Place::Nowhere,
             written: Written::default(),
             expires: None,
@@ -119,7 +128,11 @@ impl Object {
 
     /// Whether there is nothing to remember.
     pub(super) fn is_idle(&self) -> bool {
-        self.in_flight.is_none() && self.waiting.is_empty() && self.expires.is_none()
+        self.in_flight.is_none()
+            && self.waiting.is_empty()
+            && self.report.is_none()
+            && self.offer.is_none()
+            && self.expires.is_none()
     }
 
     /// Whether a call would change nothing, as far as is known (D-8).
@@ -174,12 +187,11 @@ impl Object {
         }
     }
 
-    /// All writes that the stored object does not show. Delayed calls are left out until they are sent: nobody
-    /// decides by them, and most are dropped again.
+    /// All writes that the stored object does not show. Reports of PreEnqueue are left out until they are sent: no
+    /// decision depends on them, and most are dropped again.
     pub(super) fn writes(&self) -> Writes {
         let mut writes = self.written.writes().clone();
-        let waiting = self.waiting.iter().filter(|entry| !entry.delayed);
-        for entry in self.in_flight.as_deref().into_iter().chain(waiting) {
+        for entry in self.in_flight.as_deref().into_iter().chain(&self.waiting) {
             writes.note(&entry.call, entry.made_at);
         }
         writes

@@ -59,15 +59,15 @@ impl RetryPolicy {
 /// How the dispatcher is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DispatcherOptions {
-    /// Whether calls about one object are merged, skipped and delayed (gate SchedulerAsyncAPICalls). Otherwise each
+    /// Whether calls about one object are merged and skipped (gate SchedulerAsyncAPICalls). Otherwise each
     /// is sent, in order.
     pub asynchronous: bool,
     /// How many calls may be on their way at once. Never fewer than the reserved shares together.
     pub in_flight_max: usize,
     /// How the lanes share them.
     pub lanes: LaneShares,
-    /// How many calls are kept at once, on their way or waiting. Status patches may take half of them, delayed ones
-    /// a quarter; what is above is refused. From three quarters on, the dispatcher is saturated.
+    /// How many calls are kept at once, on their way or waiting. Status patches may take half of them;
+    /// what is above is refused. Reports of PreEnqueue may take a quarter. From three quarters on, the dispatcher is saturated.
     pub tracked_max: usize,
     /// How status patches are repeated.
     pub status_retry: RetryPolicy,

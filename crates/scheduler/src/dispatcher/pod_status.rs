@@ -80,14 +80,7 @@ impl Dispatcher {
         self.tidy(at);
     }
 
-    fn set_report(
-        &mut self,
-        at: u32,
-        pod: PodRef,
-        change: ConditionChange,
-        due: Time,
-        now: Time,
-    ) {
+    fn set_report(&mut self, at: u32, pod: PodRef, change: ConditionChange, due: Time, now: Time) {
         let Some(object) = self.objects.get_mut(at) else {
             return;
         };
@@ -118,8 +111,7 @@ impl Dispatcher {
         let due = match earlier.as_deref() {
             // It had passed, so this is a new rejection.
             Some(earlier)
-                if earlier.change == ConditionChange::Clear
-                    && change != ConditionChange::Clear =>
+                if earlier.change == ConditionChange::Clear && change != ConditionChange::Clear =>
             {
                 due
             }

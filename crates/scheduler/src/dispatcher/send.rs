@@ -28,14 +28,13 @@ impl Dispatcher {
             self.types.ends_to_wait(entry.call_type());
             let Some(call) = object.cut(&entry) else {
                 // Nothing to do any more: as good as done.
-                self.end(entry, Ok(Response::default()), None, now);
+                self.end(entry, Ok(Response::default()), now);
                 self.place(at, None);
                 self.tidy(at);
                 continue;
             };
             entry.call = call;
             entry.not_before = None;
-            entry.delayed = false;
             entry.first_sent.get_or_insert(now);
             self.counts.sent += 1;
             self.counts.retried += u64::from(entry.attempts > 0);
@@ -48,7 +47,7 @@ impl Dispatcher {
         calls
     }
 
-    /// Delays and pauses that have ended.
+    /// Reports that are due, and pauses that have ended.
     fn release_due(&mut self, now: Time) {
         while let Some((time, at)) = self.timers.first().copied() {
             if time > now {
@@ -61,8 +60,12 @@ impl Dispatcher {
                 .and_then(|object| object.waiting.first_mut())
             {
                 first.not_before = None;
+            } else if let Some(report) = self.due_report(at, now) {
+                self.set_waiting(at, report, None);
+                self.drop_needless(at, text::NO_EFFECT, now);
             }
             self.place(at, None);
+            self.tidy(at);
         }
     }
 
@@ -92,15 +95,16 @@ impl Dispatcher {
                 let version = response.resource_version.as_deref();
                 let version = version.and_then(version_number);
                 self.note_written(at, &entry.call, version, now);
-                self.end(*entry, Ok(response), None, now);
+                self.end(*entry, Ok(response), now);
             }
             // Gone already: as good as done.
             Err(error) if is_deletion_of_nothing(&entry.call, error.kind) => {
                 self.note_written(at, &entry.call, None, now);
-                self.end(*entry, Err(error), None, now);
+                self.end(*entry, Err(error), now);
             }
             Err(error) => self.failed(at, *entry, error, now),
         }
+        self.drop_needless_report(at);
         // D-14: the next one's turn, at the end of its lane.
         self.place(at, None);
         self.tidy(at);
@@ -119,7 +123,8 @@ impl Dispatcher {
             || !is_passing(&entry, error.kind)
             || entry.attempts >= policy.attempts_max
         {
-            self.end(entry, Err(error), None, now);
+            self.offer_again(at, &entry.call, &error, now);
+            self.end(entry, Err(error), now);
             return;
         }
         entry.unclear |= matches!(
@@ -130,22 +135,24 @@ impl Dispatcher {
         entry.not_before = Some(now + pause);
         let waits = self.objects.get(at).is_some_and(|o| !o.waiting.is_empty());
         if !waits || !self.options.asynchronous {
+            self.renew_report(at, &mut entry);
             self.set_first(at, entry);
+            self.drop_needless(at, text::NO_EFFECT, now);
             return;
         }
         // A newer call has come meanwhile: it carries on what this one did not get done.
         let Some(mut newer) = self.take_first(at) else {
             return;
         };
-        let (result, by) = if newer.call_type() != entry.call_type() {
-            (overwritten(text::MORE_RELEVANT), None)
+        let result = if newer.call_type() != entry.call_type() {
+            overwritten(text::MORE_RELEVANT)
         } else if carry_on(&mut newer, &entry).is_ok() {
-            (overwritten(text::SAME_TYPE), Some(newer.id))
+            overwritten(text::SAME_TYPE)
         } else {
-            (Err(error), None)
+            Err(error)
         };
         self.set_waiting(at, newer, None);
-        self.end(entry, result, by, now);
+        self.end(entry, result, now);
     }
 
     /// A call has been carried out; until an update shows it, it is remembered.

@@ -15,6 +15,22 @@ pub(super) enum ConditionChange {
     Clear,
 }
 
+impl ConditionChange {
+    /// Whether status, reason and message are the same.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Set(one), Self::Set(other)) => {
+                one.kind == other.kind
+                    && one.status == other.status
+                    && one.reason == other.reason
+                    && one.message == other.message
+            }
+            (Self::Clear, Self::Clear) => true,
+            _ => false,
+        }
+    }
+}
+
 /// What a status patch changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct StatusChange {
@@ -39,6 +55,14 @@ impl StatusChange {
                 nominated_node: nominated_node.clone(),
             }),
             ApiCall::BindPod { .. } | ApiCall::DeletePod { .. } | ApiCall::Write(_) => None,
+        }
+    }
+
+    /// Whether the change sets a condition that is not PodScheduled.
+    pub(super) fn is_about_another_condition(&self) -> bool {
+        match &self.condition {
+            Some(ConditionChange::Set(condition)) => condition.kind != POD_SCHEDULED,
+            Some(ConditionChange::Clear) | None => false,
         }
     }
 

@@ -52,20 +52,6 @@ impl Dispatcher {
             .unwrap_or_default()
     }
 
-    /// Whether a status patch of the pod is on its way or waits for its turn. One that is only held back by its delay
-    /// does not count, nor does a report of PreEnqueue that is being made or repeated: a later one carries that on.
-    pub fn has_prompt_status_patch(&self, uid: &str) -> bool {
-        let at = self.objects.find(Kind::Pod, uid);
-        let Some(object) = at.and_then(|at| self.objects.get(at)) else {
-            return false;
-        };
-        let mut entries = object.waiting.iter().chain(object.in_flight.as_deref());
-        entries.any(|entry| {
-            let change = StatusChange::of(&entry.call);
-            !entry.delayed && change.is_some_and(|change| !change.is_report())
-        })
-    }
-
     /// Whether a status patch of the pod is repeated that may have been carried out: nobody knows what the pod says.
     pub fn is_status_unclear(&self, uid: &str) -> bool {
         let at = self.objects.find(Kind::Pod, uid);
@@ -119,8 +105,10 @@ impl Dispatcher {
                 ApiCall::DeletePod { .. } => Ok(Response::default()),
                 _ => skipped(text::GONE),
             };
-            self.end(entry, result, None, now);
+            self.end(entry, result, now);
         }
+        self.drop_report(at);
+        self.drop_offer(at);
         self.forget_written(at);
         if let Some(object) = self.objects.get_mut(at) {
             object.stored = None;
@@ -145,7 +133,7 @@ impl Dispatcher {
         while let Some(entry) = self.take_first(at) {
             if which(&entry.call) {
                 cancelled += 1;
-                self.end(entry, skipped(text::CANCELLED), None, now);
+                self.end(entry, skipped(text::CANCELLED), now);
             } else {
                 kept.push(entry);
             }

@@ -65,7 +65,7 @@ impl Evaluator<'_> {
     /// # Errors
     /// How the pod was turned down on every node, with the plugins that had left out nodes by then; or what broke.
     pub fn pre_filter(&mut self) -> Result<PreFiltered, (Status, Vec<Str>)> {
-        let began = self.stopwatch.nanos();
+        let began = self.stopwatch.last_nanos();
         let result = self.run_pre_filter();
         let code = match &result {
             Ok(_) => Code::Success,

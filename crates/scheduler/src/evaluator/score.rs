@@ -50,7 +50,7 @@ impl Evaluator<'_> {
         point: Point,
         run: impl FnOnce(&mut Self) -> Result<T, Status>,
     ) -> Result<T, Status> {
-        let began = self.stopwatch.nanos();
+        let began = self.stopwatch.last_nanos();
         let result = run(self);
         let code = result.as_ref().err().map_or(Code::Success, Status::code);
         let nanos = self.stopwatch.nanos().saturating_sub(began);

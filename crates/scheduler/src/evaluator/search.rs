@@ -172,7 +172,7 @@ impl Evaluator<'_> {
         limit: SearchLimit,
         diagnosis: &mut Diagnosis,
     ) -> Result<Searched, (Status, usize)> {
-        let began = self.stopwatch.nanos();
+        let began = self.stopwatch.last_nanos();
         let mut found = Searched {
             feasible: Vec::new(),
             visited: 0,

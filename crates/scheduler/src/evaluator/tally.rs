@@ -5,10 +5,15 @@ use crate::profile::Point;
 use berth_framework::Code;
 use smallvec::SmallVec;
 
-/// Tells how much time has passed. Only metrics read it; no decision does, so that a run can be repeated.
+/// Measures how much time has passed. Only metrics read it; no decision does, so that a run can be repeated.
 pub trait Stopwatch: Send + Sync {
     /// Nanoseconds since some fixed moment.
     fn nanos(&self) -> u64;
+
+    /// The last reading, where one is kept: a stage begins when the one before it has ended.
+    fn last_nanos(&self) -> u64 {
+        self.nanos()
+    }
 }
 
 /// A stopwatch that stands still: every duration is zero.

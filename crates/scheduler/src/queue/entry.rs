@@ -1,8 +1,7 @@
 //! A pod in the queue with all that is remembered of its attempts, and the slab that holds them.
 
 use super::hooks::ProfileId;
-use super::report::NOT_READY_FOR_SCHEDULING;
-use super::report::Remembered;
+use super::report::Gate;
 use berth_api::{Pod, Str, Time};
 use std::fmt;
 use std::sync::Arc;
@@ -88,10 +87,7 @@ pub struct QueuedPodInfo {
     pub unschedulable_plugins: PluginSet,
     /// The plugins that wait for something on its behalf.
     pub pending_plugins: PluginSet,
-    pub(super) gating_plugin: Option<Str>,
-    /// The condition's reason while a plugin rejects the pod.
-    pub(super) gating_reason: &'static str,
-    pub(super) remembered: Remembered,
+    pub(super) gate: Option<Gate>,
 }
 
 impl QueuedPodInfo {
@@ -107,20 +103,18 @@ impl QueuedPodInfo {
             initial_attempt_timestamp: None,
             unschedulable_plugins: PluginSet::default(),
             pending_plugins: PluginSet::default(),
-            gating_plugin: None,
-            gating_reason: NOT_READY_FOR_SCHEDULING,
-            remembered: Remembered::default(),
+            gate: None,
         }
     }
 
-    /// The PreEnqueue plugin that keeps the pod out of the active queue.
+    /// The PreEnqueue plugin that rejects the pod.
     pub fn gating_plugin(&self) -> Option<&Str> {
-        self.gating_plugin.as_ref()
+        self.gate.as_ref().map(|gate| &gate.plugin)
     }
 
-    /// Whether a PreEnqueue plugin keeps the pod out of the active queue.
+    /// Whether a PreEnqueue plugin rejects the pod.
     pub fn is_gated(&self) -> bool {
-        self.gating_plugin.is_some()
+        self.gate.is_some()
     }
 
     /// The plugins that turned the pod down or wait on its behalf, each once.

@@ -4,7 +4,7 @@ use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::hints::Strategy;
 use super::metrics::PRE_ENQUEUE;
 use super::notice::Notice;
-use super::report::Rejection;
+use super::report::{Gate, message_of};
 use super::{SchedulingQueue, label};
 use berth_api::{Object, Pod, Str};
 use berth_framework::event::Change;
@@ -125,13 +125,13 @@ impl SchedulingQueue {
             .config
             .features
             .enabled(Feature::SchedulerPreEnqueuePodStatus);
-        let gate = info.gating_plugin.take();
+        let gate = info.gate.take();
         let stopwatch = &*self.stopwatch;
         let is_sampled = self.sampler.choose();
         let began = stopwatch.nanos();
         let is_gate = |plugin: &&Arc<dyn PreEnqueue>| {
             gate.as_ref()
-                .is_some_and(|gate| plugin.name() == gate.as_str())
+                .is_some_and(|gate| plugin.name() == gate.plugin.as_str())
         };
         let first = plugins.iter().filter(is_gate);
         let others = plugins.iter().filter(|plugin| !is_gate(plugin));
@@ -162,34 +162,28 @@ impl SchedulingQueue {
                     .unschedulable(&name, &info.pod.spec.scheduler_name, 1);
             }
             info.unschedulable_plugins.insert(&name);
+            let message = match reports_wanted {
+                true => message_of(&name, &status.message()),
+                false => Str::default(),
+            };
+            let new = Gate {
+                plugin: name,
+                reason: plugin.condition_reason(),
+                message,
+                follows_attempt: plugin.follows_attempt(),
+            };
             if reports_wanted {
-                let QueuedPodInfo {
-                    remembered,
-                    pod,
-                    attempts,
-                    ..
-                } = info;
-                let rejection = Rejection {
-                    plugin: &name,
-                    reason: plugin.condition_reason(),
-                    message: &status.message(),
-                    follows_attempt: plugin.follows_attempt(),
-                };
                 self.reports
-                    .rejected(remembered, pod, *attempts, &rejection);
+                    .rejected(&info.pod, gate.as_ref(), &new, cx.now);
             }
-            info.gating_plugin = Some(name);
-            info.gating_reason = plugin.condition_reason();
+            info.gate = Some(new);
             return;
         }
         let nanos = stopwatch.nanos().saturating_sub(began);
         self.metrics
             .pre_enqueue(&info.pod.spec.scheduler_name, Code::Success, nanos);
         if reports_wanted {
-            let QueuedPodInfo {
-                remembered, pod, ..
-            } = info;
-            self.reports.passed(remembered, pod);
+            self.reports.passed(&info.pod, gate.as_ref(), cx.now);
         }
     }
 

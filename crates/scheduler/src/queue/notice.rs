@@ -148,7 +148,7 @@ pub(super) struct Notices {
 
 impl SchedulingQueue {
     /// Whether notices are given of what happens all the time, for who looks closely.
-    pub fn tell_details(&mut self, details: bool) {
+    pub fn log_details(&mut self, details: bool) {
         self.notices.details = details;
     }
 }

@@ -65,7 +65,7 @@ impl Pool {
     }
 
     fn change(&mut self, id: EntryId, profile: Option<ProfileId>, info: &QueuedPodInfo, add: bool) {
-        let by_profile = match &info.gating_plugin {
+        let by_profile = match info.gating_plugin() {
             None => &mut self.waiting,
             Some(gate) => self.gated.entry(gate.clone()).or_default(),
         };

@@ -22,7 +22,7 @@ fn every_call_is_sent_in_order() {
     ];
     let ids: Vec<CallId> = calls
         .iter()
-        .map(|(call, _)| desk.delayed(call.clone(), 5))
+        .map(|(call, _)| desk.call(call.clone()))
         .collect();
     assert_eq!(desk.dispatcher.len(), 5);
     for (id, (_, text)) in ids.into_iter().zip(calls) {

@@ -159,7 +159,6 @@ fn who_waits_for_a_dropped_call_is_told_what_it_means() {
                 result: error(kind),
                 call,
                 took: None,
-                carried_on_by: None,
             };
             assert_eq!(finished.for_waiter().is_ok(), well, "{finished:?}");
         }
@@ -177,7 +176,6 @@ fn who_waits_for_a_dropped_call_is_told_what_it_means() {
             result: error(kind),
             call: says("p", "Unschedulable"),
             took: None,
-            carried_on_by: None,
         };
         assert_eq!(finished.for_waiter(), error(kind), "failures are told");
     }
@@ -225,9 +223,7 @@ fn the_limit_holds_until_the_dispatcher_closes() {
 #[test]
 fn a_call_is_over_before_its_end_is_told() {
     let mut desk = desk();
-    let first = desk
-        .dispatcher
-        .enqueue(bind("p", "n1"), Duration::ZERO, desk.now);
+    let first = desk.dispatcher.enqueue(bind("p", "n1"), desk.now);
     for (id, _) in desk.dispatcher.next_calls(desk.now) {
         desk.dispatcher
             .complete(id, error(CallErrorKind::Refused), desk.now);
@@ -235,7 +231,7 @@ fn a_call_is_over_before_its_end_is_told() {
     assert!(desk.dispatcher.is_empty() && desk.dispatcher.has_finished());
     let second = desk
         .dispatcher
-        .enqueue(says("p", "SchedulerError"), Duration::ZERO, desk.now);
+        .enqueue(says("p", "SchedulerError"), desk.now);
     let sent = desk.dispatcher.next_calls(desk.now);
     assert_eq!(sent.len(), 1, "nobody has listened yet");
     desk.dispatcher.complete(second, Ok(()), desk.now);

@@ -216,7 +216,7 @@ fn deletions_bindings_and_reports_in_the_effective_pod() {
     desk.shows(pod("p").version(2).on("n1"));
     assert_eq!(desk.effective(pod("p").on("n1")), pair("", ""));
 
-    desk.delayed(says("q", "NotReadyForScheduling"), 5);
+    desk.report(says("q", "NotReadyForScheduling"));
     assert_eq!(desk.effective(pod("q")), pair("", ""));
     desk.advance(5_000);
     desk.send();

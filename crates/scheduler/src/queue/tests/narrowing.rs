@@ -71,7 +71,7 @@ fn only_the_named_pods_are_asked() {
 fn details_tell_how_far_pods_were_narrowed() {
     for (details, helps, told) in [(true, "p0+p1", 1), (true, "all", 0), (false, "p0+p1", 0)] {
         let mut bench = narrowed_setup().run(&waiting(3, "N"));
-        bench.queue.tell_details(details);
+        bench.queue.log_details(details);
         bench.event("Node/Add", helps);
         let expected = Notice::Narrowed {
             plugin: "N".into(),

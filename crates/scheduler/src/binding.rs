@@ -1,0 +1,187 @@
+//! The binding cycle: from a placed pod to a bound one (section 5.7), or back (5.9).
+//!
+//! Each binding is a small state machine: it waits for Permit ([`permit`]), then for its PreBind plugins group by group
+//! ([`pre_bind`]), then for its Bind plugin or an extender ([`bind`]), and ends ([`end`]). Thousands go on at once; none
+//! holds up the scheduling cycle.
+
+mod bind;
+mod end;
+mod permit;
+mod pre_bind;
+mod unbound;
+
+pub(crate) use unbound::{Hold, PERMIT_WAIT_MAX, UnboundPods};
+
+use crate::core::{Core, PointRun, WaitId};
+use crate::cycle::{Attempt, Permitted, Placed};
+use crate::profile::{PluginIds, Point};
+use berth_api::Str;
+use berth_framework::call::PodRef;
+use berth_framework::{ApiCall, Feature, PodInfo};
+use bind::Binders;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A pod on its way from a node in memory to a node in the API.
+struct Binding {
+    attempt: Attempt,
+    placed: Placed,
+    /// PreBind plugins that have nothing to do.
+    skip_pre_bind: PluginIds,
+    stage: Stage,
+}
+
+impl Binding {
+    fn uid(&self) -> &Str {
+        self.placed.pod.pod.uid()
+    }
+}
+
+/// Where a binding stands.
+enum Stage {
+    /// Permit plugins hold the pod.
+    Permit {
+        /// Ends when the first of them has held it for long enough.
+        timer: WaitId,
+        /// Those that are called again.
+        waiting: SmallVec<[Waiting; 2]>,
+    },
+    /// A group of PreBind plugins is at work.
+    PreBind {
+        run: PointRun,
+        /// The groups that have not begun, last first.
+        groups: Vec<SmallVec<[usize; 2]>>,
+        /// Those of the present group that wait.
+        waiting: SmallVec<[Waiting; 2]>,
+    },
+    /// An extender is to bind the pod when it is this binding's turn.
+    Turn {
+        /// Its place.
+        at: usize,
+    },
+    /// An extender binds the pod.
+    Extender {
+        /// Its place.
+        at: usize,
+    },
+    /// A Bind plugin is at work.
+    Bind(PointRun),
+}
+
+/// A Permit or PreBind plugin that waits.
+struct Waiting {
+    /// The part of the run that calls it.
+    run: PointRun,
+    wait: WaitId,
+}
+
+/// All pods that are being bound.
+pub(crate) struct Bindings {
+    by_id: FxHashMap<u64, Box<Binding>>,
+    of_pod: FxHashMap<Str, u64>,
+    next: u64,
+    /// The bindings that extenders carry out.
+    binders: Binders,
+}
+
+impl Bindings {
+    /// With extenders, at most `binders_max` bindings at once.
+    pub(crate) fn new(binders_max: usize) -> Self {
+        Self {
+            by_id: FxHashMap::default(),
+            of_pod: FxHashMap::default(),
+            next: 0,
+            binders: Binders::new(binders_max),
+        }
+    }
+
+    /// How many pods are being bound.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// The pod that is being bound, with its node.
+    pub(crate) fn pod(&self, uid: &str) -> Option<&Arc<PodInfo>> {
+        let binding = self.by_id.get(self.of_pod.get(uid)?)?;
+        Some(&binding.placed.pod)
+    }
+
+    /// Whether a further binding would have to wait for an extender.
+    pub(crate) fn is_saturated(&self) -> bool {
+        self.binders.is_saturated()
+    }
+
+    /// Starts the binding of a placed pod, which Permit plugins may hold.
+    pub(crate) fn start(&mut self, core: &mut Core, permitted: Permitted) {
+        let Permitted {
+            attempt,
+            placed,
+            holds,
+            waits,
+        } = permitted;
+        let uid = placed.pod.pod.uid().clone();
+        let id = self.next;
+        self.next += 1;
+        let mut binding = Box::new(Binding {
+            attempt,
+            placed,
+            skip_pre_bind: PluginIds::default(),
+            stage: Stage::Bind(PointRun::begin(core, Point::Bind.as_str())),
+        });
+        core.unbound.add(&uid);
+        self.of_pod.insert(uid, id);
+        let is_held = !holds.is_empty();
+        if is_held {
+            binding.stage = permit::hold(core, id, &binding.placed, holds, waits);
+        }
+        match pre_bind::run_pre_flight(core, &mut binding) {
+            Err(status) => {
+                self.by_id.insert(id, binding);
+                self.fail(core, id, &status);
+                return;
+            }
+            Ok(has_work) if has_work || is_held => announce_node(core, &binding),
+            Ok(_) => {}
+        }
+        self.by_id.insert(id, binding);
+        if !is_held {
+            self.start_pre_bind(core, id);
+        }
+    }
+
+    /// Checks that the books agree.
+    ///
+    /// # Errors
+    /// What does not agree.
+    pub(crate) fn check(&self, core: &Core) -> Result<(), String> {
+        let (bindings, pods) = (self.by_id.len(), self.of_pod.len());
+        if bindings != pods {
+            return Err(format!(
+                "{bindings} bindings, {pods} pods that are being bound"
+            ));
+        }
+        core.unbound.check(self.of_pod.keys())?;
+        self.check_binders()
+    }
+}
+
+/// Writes the node into the pod's status before a binding that takes time (KEP-5278, C-39).
+fn announce_node(core: &mut Core, binding: &Binding) {
+    if !core
+        .settings
+        .is_on(Feature::NominatedNodeNameForExpectation)
+    {
+        return;
+    }
+    let pod = &binding.attempt.pod.pod;
+    if pod.status.nominated_node_name == binding.placed.node {
+        return;
+    }
+    let call = ApiCall::PatchPodStatus {
+        pod: PodRef::of(pod),
+        condition: None,
+        nominated_node: Some(binding.placed.node.clone()),
+    };
+    core.call(call);
+}

@@ -1,0 +1,202 @@
+//! Binding: by an extender (F-42, C-43), or by the Bind plugins (F-18).
+//!
+//! A limited number of bindings is with extenders at once. The others wait for their turn, so that the timeout of each
+//! request begins when it is sent, and meanwhile no further pod is tried.
+
+use super::{Bindings, Stage};
+use crate::core::{Answered, Core, LogLevel, PointRun, Ran, Waiter};
+use crate::cycle::stage_failure;
+use crate::profile::Point;
+use berth_framework::extender::job;
+use berth_framework::stage::{Step, Wait, WaitOn, WakeReason};
+use berth_framework::{Code, Status};
+use std::collections::VecDeque;
+
+/// The bindings that extenders carry out.
+#[derive(Debug)]
+pub(super) struct Binders {
+    /// How many may be with extenders at once.
+    max: usize,
+    /// How many are.
+    asked: usize,
+    /// Those that wait for their turn. They have been placed, so there are never more than pods.
+    waiting: VecDeque<u64>,
+}
+
+impl Binders {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max: max.max(1),
+            asked: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Whether a further binding would have to wait for its turn.
+    pub(super) fn is_saturated(&self) -> bool {
+        self.asked >= self.max
+    }
+}
+
+impl Bindings {
+    /// The pod is prepared, and is bound. From here on it cannot be stopped (C-42).
+    pub(super) fn start_bind(&mut self, core: &mut Core, id: u64) {
+        let Some(binding) = self.by_id.get(&id) else {
+            return;
+        };
+        core.unbound.bind(binding.uid());
+        self.bind_by_extender(core, id, 0);
+    }
+
+    // --- extenders -----------------------------------------------------------------------------------------
+
+    /// Lets the first extender from `from` on bind that does so and is interested in the pod. Without one the Bind
+    /// plugins bind it.
+    fn bind_by_extender(&mut self, core: &mut Core, id: u64, from: usize) {
+        let Some(binding) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        let extenders = core.settings.extenders.clone();
+        let pod = &binding.attempt.pod.pod;
+        let Some((at, extender)) = extenders.next(from, pod, |spec| spec.binds) else {
+            binding.stage = Stage::Bind(PointRun::begin(core, Point::Bind.as_str()));
+            self.run_bind(core, id, None);
+            return;
+        };
+        if self.binders.is_saturated() {
+            binding.stage = Stage::Turn { at };
+            self.binders.waiting.push_back(id);
+            return;
+        }
+        self.binders.asked += 1;
+        let answer = extender.bind(&binding.attempt.pod_ref(), &binding.placed.node);
+        let job = core.outbound.start(job(answer));
+        binding.stage = Stage::Extender { at };
+        let wait = Wait {
+            on: WaitOn::Job(job),
+            deadline: core.now() + extender.spec().timeout,
+        };
+        core.waits.add(Waiter::Bind(id), wait);
+    }
+
+    /// An extender has answered, or failed to.
+    fn extender_answered(&mut self, core: &mut Core, id: u64, at: usize, reason: WakeReason) {
+        self.binders.asked = self.binders.asked.saturating_sub(1);
+        self.take_answer(core, id, at, reason);
+        while !self.binders.is_saturated()
+            && let Some(next) = self.binders.waiting.pop_front()
+        {
+            if let Some(Stage::Turn { at }) = self.by_id.get(&next).map(|b| &b.stage) {
+                let at = *at;
+                self.bind_by_extender(core, next, at);
+            }
+        }
+    }
+
+    fn take_answer(&mut self, core: &mut Core, id: u64, at: usize, reason: WakeReason) {
+        let Some(extender) = core.settings.extenders.get(at).cloned() else {
+            return;
+        };
+        let spec = extender.spec();
+        match spec.answer::<()>(reason) {
+            Ok(()) => self.bound(core, id),
+            Err(error) if spec.ignorable => {
+                core.log(LogLevel::Info, spec.skipped(&error));
+                self.bind_by_extender(core, id, at + 1);
+            }
+            Err(error) => self.fail(core, id, &Status::error(error)),
+        }
+    }
+
+    /// Checks that as many bindings are with extenders as is noted, and that every turn comes.
+    ///
+    /// # Errors
+    /// What does not agree.
+    pub(super) fn check_binders(&self) -> Result<(), String> {
+        let Binders { asked, waiting, .. } = &self.binders;
+        let mut with_extenders = 0;
+        for (id, binding) in &self.by_id {
+            match binding.stage {
+                Stage::Extender { .. } => with_extenders += 1,
+                Stage::Turn { .. } if !waiting.contains(id) => {
+                    return Err(format!("binding {id} waits for a turn that never comes"));
+                }
+                _ => {}
+            }
+        }
+        if with_extenders != *asked {
+            return Err(format!(
+                "{with_extenders} bindings are with extenders, {asked} are noted"
+            ));
+        }
+        if !waiting.is_empty() && !self.binders.is_saturated() {
+            return Err("bindings wait for their turn although no other has it".to_owned());
+        }
+        Ok(())
+    }
+
+    // --- Bind plugins --------------------------------------------------------------------------------------
+
+    /// The wait of the Bind plugin, or of the extender that binds, has ended.
+    pub(crate) fn resume_bind(&mut self, core: &mut Core, id: u64, reason: WakeReason) {
+        match self.by_id.get(&id).map(|binding| &binding.stage) {
+            Some(Stage::Bind(_)) => self.run_bind(core, id, Some(reason)),
+            Some(Stage::Extender { at }) => {
+                let at = *at;
+                self.extender_answered(core, id, at, reason);
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs the Bind plugins, from the one that waited on if there is one.
+    fn run_bind(&mut self, core: &mut Core, id: u64, reason: Option<WakeReason>) {
+        let Some(binding) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        let (attempt, placed) = (&mut binding.attempt, &binding.placed);
+        let Stage::Bind(run) = &mut binding.stage else {
+            return;
+        };
+        let profile = attempt.profile.clone();
+        let ran = run.go(
+            core,
+            attempt,
+            &profile.bind,
+            reason,
+            |core, attempt, plugin, wake| {
+                core.stage(attempt, |cx, state| {
+                    plugin.bind(cx, state, &placed.pod, &placed.node, wake)
+                })
+            },
+            |member, step| match step {
+                Step::Wait(wait) => Answered::Wait(wait),
+                Step::Done(status) if status.is_skip() => Answered::Next,
+                Step::Done(status) if status.is_success() => Answered::End(status),
+                Step::Done(status) => Answered::End(stage_failure("Bind", &member.name, &status)),
+            },
+        );
+        let status = match ran {
+            Ran::Waits(wait) => {
+                core.waits.add(Waiter::Bind(id), wait);
+                return;
+            }
+            Ran::Ended(status) => status,
+            Ran::Through => Status::skip(),
+        };
+        run.end(core, &profile, status.code());
+        if !status.is_success() {
+            let pod = placed.pod.pod.key();
+            let text = format!("Failed to bind pod {pod}: {}", status.message());
+            core.log(LogLevel::Debug, text);
+        }
+        match status.code() {
+            Code::Success => self.bound(core, id),
+            Code::Skip => {
+                let status = Status::error("no Bind plugin has bound the pod");
+                self.fail(core, id, &status);
+            }
+            _ => self.fail(core, id, &status),
+        }
+    }
+}

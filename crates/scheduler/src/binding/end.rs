@@ -1,0 +1,124 @@
+//! The end of a binding: the pod is bound (C-43, C-44), or everything is taken back (C-52).
+
+use super::{Binding, Bindings};
+use crate::core::{Answered, Core, PointRun};
+use crate::cycle::{failure_of_stage, undo_placement};
+use crate::failure::fail;
+use crate::metrics::Metric;
+use crate::pod_status::correct_status;
+use crate::profile::Point;
+use berth_api::Pod;
+use berth_framework::call::{EventKind, PodEvent};
+use berth_framework::{Code, Status};
+
+/// From this number of attempts on, all have one label in metrics.
+const ATTEMPTS_LABEL_MAX: u32 = 15;
+
+impl Bindings {
+    /// Removes a binding that has ended.
+    fn take(&mut self, core: &mut Core, id: u64) -> Option<Box<Binding>> {
+        self.end_waits(core, id);
+        let binding = self.by_id.remove(&id)?;
+        self.of_pod.remove(binding.uid());
+        core.unbound.remove(binding.uid());
+        Some(binding)
+    }
+
+    /// The API has the pod's node now.
+    pub(super) fn bound(&mut self, core: &mut Core, id: u64) {
+        let Some(mut binding) = self.take(core, id) else {
+            return;
+        };
+        publish_scheduled(core, &binding);
+        core.explanations.forget(binding.uid());
+        count_scheduled(core, &binding);
+        run_post_bind(core, &mut binding);
+        core.activate_wanted(binding.uid());
+        // The API may show the pod as bound already, with a status that could not be written meanwhile.
+        let stored = core.cache.stored(binding.uid());
+        if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
+            correct_status(core, &stored);
+        }
+    }
+
+    /// The pod will not be bound.
+    pub(super) fn fail(&mut self, core: &mut Core, id: u64, status: &Status) {
+        let Some(binding) = self.take(core, id) else {
+            return;
+        };
+        let Binding {
+            mut attempt,
+            placed,
+            ..
+        } = *binding;
+        let freed = undo_placement(core, &mut attempt, &placed);
+        let failure = failure_of_stage(core, &placed, status);
+        if status.is_rejected() {
+            fail(core, attempt, failure);
+            if let Some(pod) = freed {
+                let uid = pod.uid().clone();
+                let others = move |other: &Pod| *other.uid() != uid;
+                core.placement_freed(&pod, Some(&others));
+            }
+        } else {
+            if let Some(pod) = freed {
+                core.placement_freed(&pod, None);
+            }
+            fail(core, attempt, failure);
+        }
+    }
+}
+
+fn publish_scheduled(core: &mut Core, binding: &Binding) {
+    let pod = binding.attempt.pod_ref();
+    let note = format!("Successfully assigned {pod} to {}", binding.placed.node);
+    let event = PodEvent {
+        regarding: pod,
+        related: None,
+        kind: EventKind::Normal,
+        reason: "Scheduled",
+        action: "Binding",
+        note,
+    };
+    core.outbound.publish(event, &binding.attempt.profile.name);
+}
+
+fn run_post_bind(core: &mut Core, binding: &mut Binding) {
+    let Binding {
+        attempt, placed, ..
+    } = binding;
+    let profile = attempt.profile.clone();
+    let mut run = PointRun::begin(core, Point::PostBind.as_str());
+    run.go(
+        core,
+        attempt,
+        &profile.post_bind,
+        None,
+        |core, attempt, plugin, _| {
+            core.stage(attempt, |cx, state| {
+                plugin.post_bind(cx, state, &placed.pod, &placed.node);
+            });
+        },
+        |_, ()| Answered::<()>::Next,
+    );
+    run.end(core, &profile, Code::Success);
+}
+
+fn count_scheduled(core: &mut Core, binding: &Binding) {
+    let info = &binding.attempt.info;
+    core.attempt_took(&binding.attempt, "scheduled");
+    let (now, metrics) = (core.now(), &mut core.metrics);
+    let attempts = f64::from(info.attempts);
+    metrics.observe(Metric::PodSchedulingAttempts, &[], attempts);
+    if let Some(since) = info.initial_attempt_timestamp {
+        let label = match info.attempts {
+            attempts if attempts < ATTEMPTS_LABEL_MAX => attempts.to_string(),
+            _ => format!("{ATTEMPTS_LABEL_MAX}+"),
+        };
+        let waited = now.since(since).as_secs_f64();
+        metrics.observe(Metric::PodSchedulingSliDuration, &[&label], waited);
+    }
+    if info.was_flushed_from_unschedulable {
+        metrics.count(Metric::PodScheduledAfterFlush, &[]);
+    }
+}

@@ -1,0 +1,167 @@
+//! Waiting for Permit plugins that hold a pod (F-14, F-15).
+
+use super::{Bindings, Hold, PERMIT_WAIT_MAX, Stage, Waiting};
+use crate::core::{Core, WaitId, Waiter};
+use crate::cycle::{PermitWait, Placed, stage_failure};
+use crate::metrics::Metric;
+use berth_api::{Str, Time};
+use berth_framework::Status;
+use berth_framework::plugin::PermitStep;
+use berth_framework::stage::{Wait, WaitOn, WakeReason};
+use smallvec::SmallVec;
+
+/// Holds a pod until each of the plugins allows it.
+pub(super) fn hold(
+    core: &mut Core,
+    id: u64,
+    placed: &Placed,
+    holds: SmallVec<[Hold; 2]>,
+    waits: SmallVec<[PermitWait; 2]>,
+) -> Stage {
+    let now = core.now();
+    let deadline = core.unbound.hold(&placed.pod, &placed.node, holds, now);
+    let waiting = waits.into_iter().map(|PermitWait { run, wait }| {
+        let at = run.at();
+        let wait = core.waits.add(Waiter::Permit { binding: id, at }, wait);
+        Waiting { run, wait }
+    });
+    let waiting = waiting.collect();
+    Stage::Permit {
+        timer: start_timer(core, placed.pod.pod.uid(), deadline),
+        waiting,
+    }
+}
+
+fn start_timer(core: &mut Core, uid: &Str, deadline: Time) -> WaitId {
+    let wait = Wait {
+        on: WaitOn::Timer,
+        deadline,
+    };
+    core.waits.add(Waiter::PermitTimeout(uid.clone()), wait)
+}
+
+impl Bindings {
+    /// The first of the plugins has held a pod for long enough.
+    pub(crate) fn permit_timeout(&mut self, core: &mut Core, uid: &Str) {
+        let now = core.now();
+        if let Some(deadline) = core.unbound.expire(uid, now)
+            && let Some(id) = self.of_pod.get(uid).copied()
+        {
+            self.set_timer(core, id, deadline);
+        }
+    }
+
+    fn set_timer(&mut self, core: &mut Core, id: u64, deadline: Time) {
+        if let Some(binding) = self.by_id.get_mut(&id)
+            && let uid = binding.uid().clone()
+            && let Stage::Permit { timer, .. } = &mut binding.stage
+        {
+            core.waits.end(*timer);
+            *timer = start_timer(core, &uid, deadline);
+        }
+    }
+
+    /// The wait of a Permit plugin has ended: it is called again if it still holds the pod.
+    pub(crate) fn resume_permit(
+        &mut self,
+        core: &mut Core,
+        id: u64,
+        at: usize,
+        reason: WakeReason,
+    ) {
+        let Some(binding) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        let Stage::Permit { waiting, .. } = &mut binding.stage else {
+            return;
+        };
+        let Some(place) = waiting.iter().position(|waiting| waiting.run.at() == at) else {
+            return;
+        };
+        let mut run = waiting.remove(place).run;
+        let profile = binding.attempt.profile.clone();
+        let Some(member) = profile.permit.get(at) else {
+            return;
+        };
+        let placed = binding.placed.clone();
+        let uid = placed.pod.pod.uid();
+        let Some(since) = core.unbound.held_since(uid, &member.name) else {
+            return;
+        };
+        let attempt = &mut binding.attempt;
+        let step = run.ask(
+            core,
+            attempt,
+            &member.name,
+            Some(reason),
+            |core, attempt, wake| {
+                core.stage(attempt, |cx, state| {
+                    let (pod, node) = (&placed.pod, &placed.node);
+                    member.plugin.permit(cx, state, pod, node, wake)
+                })
+            },
+        );
+        match step {
+            PermitStep::Wait(wait) => {
+                let wait = core.waits.add(Waiter::Permit { binding: id, at }, wait);
+                if let Stage::Permit { waiting, .. } = &mut binding.stage {
+                    waiting.push(Waiting { run, wait });
+                }
+            }
+            PermitStep::Hold(timeout) => {
+                let until = (core.now() + timeout).min(since + PERMIT_WAIT_MAX);
+                if let Some(deadline) = core.unbound.hold_until(uid, &member.name, until) {
+                    self.set_timer(core, id, deadline);
+                }
+            }
+            PermitStep::Done(status) if status.is_success() => {
+                core.unbound.allow(uid, &member.name);
+            }
+            PermitStep::Done(status) => {
+                let status = stage_failure("Permit", &member.name, &status);
+                core.unbound.decide(uid, status);
+            }
+        }
+    }
+
+    /// Something was decided about a pod that is held or being prepared.
+    pub(crate) fn decided(&mut self, core: &mut Core, uid: &Str) {
+        let Some(id) = self.of_pod.get(uid).copied() else {
+            return;
+        };
+        if let Some((verdict, since)) = core.unbound.take_verdict(uid) {
+            let waited = core.now().since(since).as_secs_f64();
+            let code = [verdict.code().as_str()];
+            core.metrics
+                .observe(Metric::PermitWaitDuration, &code, waited);
+            if verdict.is_success() {
+                self.end_waits(core, id);
+                self.start_pre_bind(core, id);
+            } else if verdict.is_rejected() {
+                self.fail(core, id, &verdict);
+            } else {
+                let text = format!("waiting on permit for pod: {}", verdict.message());
+                self.fail(core, id, &Status::error(text));
+            }
+        } else if let Some(cause) = core.unbound.stopped(uid) {
+            let status = Status::error(cause);
+            self.fail(core, id, &status);
+        }
+    }
+
+    /// The binding waits for nothing any more.
+    pub(super) fn end_waits(&self, core: &mut Core, id: u64) {
+        match self.by_id.get(&id).map(|binding| &binding.stage) {
+            Some(Stage::Permit { timer, waiting }) => {
+                core.waits.end(*timer);
+                waiting.iter().for_each(|plugin| {
+                    core.waits.end(plugin.wait);
+                });
+            }
+            Some(Stage::PreBind { waiting, .. }) => waiting.iter().for_each(|plugin| {
+                core.waits.end(plugin.wait);
+            }),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! `KubeSchedulerConfiguration` (`kubescheduler.config.k8s.io/v1`): text in, a checked configuration or every
+//! problem out.
+//!
+//! ```text
+//! text ──parse_text──▶ value ──decode──▶ Config ──validate──▶ ──check (plugins)──▶ Config
+//!            │                  │                    │                  │
+//!            └──────────────────┴──── ConfigErrors ──┴──────────────────┘
+//! ```
+//!
+//! - [`load`] does all of it, [`parse`] all but asking the plugins. Without a file there is [`Config::new`], to be
+//!   followed by [`Config::check`].
+//! - [`Config::set_options`] hands it to the core, [`Config::profile_specs`] the profiles alone.
+//! - [`Config::to_yaml`] writes it out with everything filled in.
+//!
+//! Reading goes on after a problem, so that all of them are listed, each with its path. Plugins judge their own
+//! arguments: their factories are called, the arguments of disabled plugins included.
+//!
+//! Other than kube-scheduler: every node is scored unless `percentageOfNodesToScore` is given (0 is kube-scheduler's
+//! own choice), and all arguments are checked up front, those of NodeResourcesFit too.
+//!
+//! **Architecture invariants:** no I/O, no environment; files that the configuration names are not opened here.
+
+mod args;
+mod check;
+mod decode;
+mod error;
+mod extender;
+mod fields;
+mod profile;
+#[cfg(test)]
+mod tests;
+mod validate;
+mod value;
+mod write;
+
+pub use error::{ConfigError, ConfigErrors};
+pub use extender::{Extender, ExtenderTls, ManagedResource};
+pub use fields::{FIELDS, Field};
+pub use profile::ProfileConfig;
+
+use crate::dispatcher::DispatcherOptions;
+use crate::profile::{PluginSets, ProfileSpec, default_plugins};
+use crate::scheduler::SchedulerOptions;
+use berth_api::{Duration, GoDuration};
+use berth_framework::FeatureGates;
+use berth_framework::registry::Registry;
+use error::Problems;
+
+/// The group of the configuration.
+const API_GROUP: &str = "kubescheduler.config.k8s.io/";
+/// The version of the configuration.
+pub const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
+/// The kind of the configuration.
+pub const KIND: &str = "KubeSchedulerConfiguration";
+
+/// A configuration with everything that was left out filled in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// How many threads a pass over the nodes may use.
+    pub parallelism: i32,
+    /// Who of several schedulers is at work.
+    pub leader_election: LeaderElection,
+    /// How the API server is spoken to.
+    pub client_connection: ClientConnection,
+    /// Whether profiles of the process are served.
+    pub enable_profiling: bool,
+    /// Whether profiles of locks are served.
+    pub enable_contention_profiling: bool,
+    /// For the profiles that do not say themselves; see [`ProfileSpec::percentage_of_nodes_to_score`].
+    pub percentage_of_nodes_to_score: Option<i32>,
+    /// The backoff after the first failure.
+    pub pod_initial_backoff_seconds: i64,
+    /// The longest backoff.
+    pub pod_max_backoff_seconds: i64,
+    /// The profiles; at least one.
+    pub profiles: Vec<ProfileConfig>,
+    /// Webhooks that take part in scheduling.
+    pub extenders: Vec<Extender>,
+    /// Whether nothing is watched before this scheduler is at work.
+    pub delay_cache_until_active: bool,
+    known: Known,
+}
+
+/// What the configuration reads about plugins.
+#[derive(Debug, Clone)]
+struct Known {
+    registry: Registry,
+    features: FeatureGates,
+}
+
+impl Known {
+    fn new(features: FeatureGates, registry: &Registry) -> Self {
+        Self {
+            registry: registry.clone(),
+            features,
+        }
+    }
+
+    fn default_plugins(&self) -> PluginSets {
+        default_plugins(&self.registry, &self.features)
+    }
+}
+
+impl PartialEq for Known {
+    /// Plugins are known by their names.
+    fn eq(&self, other: &Self) -> bool {
+        self.features == other.features && self.registry.names().eq(other.registry.names())
+    }
+}
+
+/// Who of several schedulers is at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaderElection {
+    /// Whether there is an election at all.
+    pub leader_elect: bool,
+    /// How long the others wait after the leader was last heard of.
+    pub lease_duration: GoDuration,
+    /// How long the leader tries to be heard before it gives up.
+    pub renew_deadline: GoDuration,
+    /// How long everybody waits between two tries.
+    pub retry_period: GoDuration,
+    /// The kind of object that they meet at; `leases`.
+    pub resource_lock: String,
+    /// Its namespace.
+    pub resource_namespace: String,
+    /// Its name.
+    pub resource_name: String,
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        Self {
+            leader_elect: true,
+            lease_duration: GoDuration::from_secs(15),
+            renew_deadline: GoDuration::from_secs(10),
+            retry_period: GoDuration::from_secs(2),
+            resource_lock: "leases".to_owned(),
+            resource_namespace: "kube-system".to_owned(),
+            resource_name: "kube-scheduler".to_owned(),
+        }
+    }
+}
+
+/// How the API server is spoken to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientConnection {
+    /// The kubeconfig file; empty: none is named.
+    pub kubeconfig: String,
+    /// What is accepted; empty: what is sent.
+    pub accept_content_types: String,
+    /// What is sent.
+    pub content_type: String,
+    /// How many requests a second are sent over time; negative: as many as there are.
+    pub qps: f32,
+    /// How many are sent at once.
+    pub burst: i32,
+}
+
+impl Default for ClientConnection {
+    fn default() -> Self {
+        Self {
+            kubeconfig: String::new(),
+            accept_content_types: String::new(),
+            content_type: "application/vnd.kubernetes.protobuf".to_owned(),
+            qps: 50.0,
+            burst: 100,
+        }
+    }
+}
+
+/// Reads and validates a configuration without asking the plugins. `source_name` is where the text is from, such as
+/// the name of its file.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse(
+    text: &str,
+    source_name: &str,
+    features: FeatureGates,
+    registry: &Registry,
+) -> Result<Config, ConfigErrors> {
+    let known = Known::new(features, registry);
+    read(text, source_name, known, false, |_| {}).map(|(config, _)| config)
+}
+
+/// Reads a configuration and checks all of it, the plugins and their arguments too. `adjust` may change it before
+/// it is validated: flags that override the file. Returns a warning for each field that has no effect.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load(
+    text: &str,
+    source_name: &str,
+    features: FeatureGates,
+    registry: &Registry,
+    adjust: impl FnOnce(&mut Config),
+) -> Result<(Config, Vec<String>), ConfigErrors> {
+    let known = Known::new(features, registry);
+    read(text, source_name, known, true, adjust)
+}
+
+fn read(
+    text: &str,
+    source_name: &str,
+    known: Known,
+    checks_plugins: bool,
+    adjust: impl FnOnce(&mut Config),
+) -> Result<(Config, Vec<String>), ConfigErrors> {
+    let document = value::parse_text(text).map_err(|error| ConfigErrors {
+        source_name: source_name.to_owned(),
+        errors: vec![error],
+        left_out: 0,
+    })?;
+    let mut problems = Problems::default();
+    // Without a configuration there is a problem.
+    let mut config = match decode::decode(&document, known.clone(), &mut problems) {
+        Some(config) => config,
+        None => return problems.or(source_name, (Config::of(known), Vec::new())),
+    };
+    adjust(&mut config);
+    config.find_problems(checks_plugins, &mut problems);
+    problems.or(source_name, (config, fields::warnings(&document)))
+}
+
+impl Config {
+    /// The configuration of somebody who says nothing.
+    pub fn new(features: FeatureGates, registry: &Registry) -> Self {
+        Self::of(Known::new(features, registry))
+    }
+
+    fn of(known: Known) -> Self {
+        Self {
+            parallelism: 16,
+            leader_election: LeaderElection::default(),
+            client_connection: ClientConnection::default(),
+            enable_profiling: true,
+            enable_contention_profiling: true,
+            percentage_of_nodes_to_score: None,
+            pod_initial_backoff_seconds: 1,
+            pod_max_backoff_seconds: 10,
+            profiles: vec![ProfileConfig::new(&known)],
+            extenders: Vec::new(),
+            delay_cache_until_active: false,
+            known,
+        }
+    }
+
+    /// Checks a configuration that was made or changed by hand. `source_name` is where it is from, such as
+    /// `the command line`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn check(&self, source_name: &str) -> Result<(), ConfigErrors> {
+        let mut problems = Problems::default();
+        self.find_problems(true, &mut problems);
+        problems.or(source_name, ())
+    }
+
+    fn find_problems(&self, checks_plugins: bool, problems: &mut Problems) {
+        validate::validate(self, problems);
+        if checks_plugins {
+            let Known { registry, features } = &self.known;
+            check::check(&self.profiles, registry, features, problems);
+        }
+    }
+
+    /// The profiles as the core takes them, with the arguments of their plugins complete.
+    pub fn profile_specs(&self) -> Vec<ProfileSpec> {
+        let mut specs: Vec<_> = self.profiles.iter().map(ProfileConfig::spec).collect();
+        extender::leave_to_extenders(&self.extenders, &self.known.registry, &mut specs);
+        specs
+    }
+
+    /// Sets what the configuration says of the core: profiles, share of nodes, backoffs, calls at once, feature gates.
+    pub fn set_options(&self, options: &mut SchedulerOptions) {
+        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        options.features = self.known.features;
+        options.profiles = self.profile_specs();
+        options.percentage_of_nodes_to_score = self.percentage_of_nodes_to_score;
+        options.pod_initial_backoff = seconds(self.pod_initial_backoff_seconds);
+        options.pod_max_backoff = seconds(self.pod_max_backoff_seconds);
+        let parallelism = usize::try_from(self.parallelism).unwrap_or(1);
+        let sized = DispatcherOptions::for_parallelism(parallelism);
+        options.dispatcher.in_flight_max = sized.in_flight_max;
+        options.dispatcher.lanes = sized.lanes;
+    }
+}

@@ -1,0 +1,182 @@
+//! The API calls that the core makes, until their results are in.
+
+use super::requests::Assumption;
+use super::{Core, LogLevel};
+use crate::dispatcher::{Dispatcher, Finished};
+use crate::failure::return_to_queue;
+use crate::metrics::Metric;
+use crate::pod_status::{follow_nomination, publish_report, show_writes};
+use crate::preemptions::{eviction_ended, start_preemptions};
+use crate::queue::QueuedPodInfo;
+use berth_api::{Str, Time};
+use berth_framework::call::{CallError, CallErrorKind, CallId, ObjectName};
+use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Write};
+use rustc_hash::FxHashMap;
+
+/// What a call was made about, which the cache does not know yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Made {
+    /// A pod, by UID.
+    Pod(Str),
+    /// Another object.
+    Object(ObjectName),
+}
+
+/// The dispatcher, with what the core has to do about its calls.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    dispatcher: Dispatcher,
+    made: Vec<Made>,
+    /// Pods that return to the queue when their status is written (gate SchedulerAsyncAPICalls off).
+    returning: FxHashMap<CallId, QueuedPodInfo>,
+}
+
+impl Calls {
+    pub(super) fn new(dispatcher: Dispatcher) -> Self {
+        Self {
+            dispatcher,
+            made: Vec::new(),
+            returning: FxHashMap::default(),
+        }
+    }
+
+    /// Hands a call to the dispatcher.
+    pub(crate) fn make(&mut self, call: ApiCall, now: Time) -> CallId {
+        self.made.push(match call.pod() {
+            Some(pod) => Made::Pod(pod.uid.clone()),
+            None => Made::Object(call.object()),
+        });
+        self.dispatcher.enqueue(call, now)
+    }
+
+    /// Hands a report of PreEnqueue to the dispatcher; see [`Dispatcher::report`].
+    pub(crate) fn report(&mut self, call: ApiCall, due: Time, now: Time) {
+        if let Some(pod) = call.pod() {
+            self.made.push(Made::Pod(pod.uid.clone()));
+        }
+        self.dispatcher.report(call, due, now);
+    }
+
+    /// A pod returns to the queue when the call has ended.
+    pub(crate) fn return_after(&mut self, call: CallId, info: QueuedPodInfo) {
+        self.returning.insert(call, info);
+    }
+
+    /// The call has ended: the pod that returns to the queue.
+    pub(crate) fn take_returning(&mut self, call: CallId) -> Option<QueuedPodInfo> {
+        self.returning.remove(&call)
+    }
+
+    /// Whether the pod waits for its status to be written.
+    pub(crate) fn is_returning(&self, uid: &str) -> bool {
+        let mut pods = self.returning.values();
+        pods.any(|info| info.pod.uid().as_str() == uid)
+    }
+
+    pub(crate) fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
+    }
+
+    /// The dispatcher, for everything but new calls.
+    pub(crate) fn dispatcher_mut(&mut self) -> &mut Dispatcher {
+        &mut self.dispatcher
+    }
+}
+
+/// Carries out what plugins have asked for. From now on the cluster is shown as if all calls had succeeded.
+pub(crate) fn note_requests(core: &mut Core) {
+    core.note_observations();
+    start_preemptions(core);
+    for assumption in core.requests.take_assumptions() {
+        match assumption {
+            Assumption::Made(write) => core.cache.assume_write(write),
+            Assumption::TakenBack(write) => take_back(core, &write),
+        }
+    }
+    let now = core.now();
+    for made in std::mem::take(&mut core.calls.made) {
+        let dispatcher = &mut core.calls.dispatcher;
+        match made {
+            Made::Pod(uid) => {
+                if let Some(stored) = core.cache.stored(&uid) {
+                    dispatcher.sync(stored, now);
+                }
+                show_writes(core, &uid);
+            }
+            Made::Object(name) => {
+                let stored = core.cache.object(name.kind, &name.namespace, &name.name);
+                if let Some(stored) = stored {
+                    dispatcher.sync_object(stored, now);
+                }
+            }
+        }
+    }
+}
+
+/// A write will not be made. Pods that were rejected because of it are retried; kube-scheduler leaves them waiting for
+/// an event that may never come.
+fn take_back(core: &mut Core, write: &Write) {
+    let call = ApiCall::from(write.clone());
+    let now = core.now();
+    core.calls
+        .dispatcher
+        .cancel(&write.key(), |other| *other == call, now);
+    let Some((before, after)) = core.cache.take_back_write(write) else {
+        return;
+    };
+    let resource = EventResource::of_kind(write.object().kind);
+    let event = ClusterEvent::new(resource, ActionType::UPDATE);
+    core.move_all(&event, Some(&before), Some(&after), None);
+    core.waits.object_changed(write.object());
+}
+
+/// A call has ended: what waits for it goes on.
+pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
+    if let Some(pod) = finished.call.pod() {
+        show_writes(core, &pod.uid);
+    }
+    eviction_ended(core, &finished);
+    let (for_waiter, is_done) = (finished.for_waiter(), finished.is_done());
+    let Finished {
+        id,
+        call,
+        result,
+        took,
+    } = finished;
+    if let Some(took) = took {
+        let result = if is_done { "success" } else { "error" };
+        let labels = [call.call_type().name(), result];
+        let seconds = took.as_secs_f64();
+        core.metrics.count(Metric::AsyncApiCallExecutions, &labels);
+        core.metrics
+            .observe(Metric::AsyncApiCallDuration, &labels, seconds);
+    }
+    if core.waits.call_ended(id, for_waiter) {
+        return;
+    }
+    match &result {
+        Ok(_) => publish_report(core, &call),
+        Err(error) if error.kind.is_dropped() || is_done => {}
+        Err(error) => log_failure(core, &call, error),
+    }
+    if let Some(info) = core.calls.take_returning(id) {
+        return_to_queue(core, info);
+        follow_nomination(core, &call);
+    }
+}
+
+fn log_failure(core: &mut Core, call: &ApiCall, error: &CallError) {
+    let level = match error.kind {
+        // The pod was deleted, or is another one by now: there is nothing left to write.
+        CallErrorKind::NotFound | CallErrorKind::Conflict => LogLevel::Debug,
+        _ => LogLevel::Error,
+    };
+    let text = match call.pod() {
+        Some(pod) => {
+            let call_type = call.call_type().name();
+            format!("Error updating pod {pod} ({call_type}): {error}")
+        }
+        None => format!("Error updating {}: {error}", call.object()),
+    };
+    core.log(level, text);
+}

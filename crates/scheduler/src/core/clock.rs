@@ -1,0 +1,128 @@
+//! The time of the present step, and how long things take, for the metrics alone.
+//!
+//! Time comes with every input and stands still during a step. What is timed within a step is timed with a stopwatch of
+//! the edge. A reading of that costs a good part of a microsecond in virtual machines, so each stage of a pod's way is
+//! read once, at its end: it began when the stage before it ended. Single plugins are timed in one of ten attempts.
+
+use crate::evaluator::Stopwatch;
+use crate::metrics::Sampler;
+use berth_api::Time;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A stopwatch that keeps its last reading.
+pub(crate) struct Laps {
+    stopwatch: Box<dyn Stopwatch>,
+    last: AtomicU64,
+}
+
+impl Stopwatch for Laps {
+    fn nanos(&self) -> u64 {
+        let nanos = self.stopwatch.nanos();
+        self.last.store(nanos, Ordering::Relaxed);
+        nanos
+    }
+
+    fn last_nanos(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+}
+
+/// A moment by both clocks: the time of a step, and a reading of the stopwatch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    time: Time,
+    nanos: u64,
+}
+
+/// The time of the present step, and the stopwatch.
+pub(crate) struct Clock {
+    now: Time,
+    laps: Arc<Laps>,
+    /// Chooses the attempts in which single plugins are timed.
+    sampler: Sampler,
+}
+
+impl Clock {
+    pub(crate) fn new(now: Time, stopwatch: Box<dyn Stopwatch>) -> Self {
+        let last = AtomicU64::new(0);
+        Self {
+            now,
+            laps: Arc::new(Laps { stopwatch, last }),
+            sampler: Sampler::default(),
+        }
+    }
+
+    /// A step begins.
+    pub(crate) fn begin_step(&mut self, now: Time) {
+        self.now = now;
+        self.laps.nanos();
+    }
+
+    /// The time of a step in which nothing is timed.
+    pub(crate) fn set(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// The time of the step.
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The stopwatch, for the parts that time their own work.
+    pub(crate) fn laps(&self) -> &Laps {
+        &self.laps
+    }
+
+    /// The stopwatch, for a part that keeps it.
+    pub(crate) fn shared_laps(&self) -> Arc<dyn Stopwatch> {
+        self.laps.clone()
+    }
+
+    /// When the last stage that was timed has ended, which is when the present one began.
+    pub(crate) fn stage_begin(&self) -> Moment {
+        Moment {
+            time: self.now,
+            nanos: self.laps.last_nanos(),
+        }
+    }
+
+    /// This very moment.
+    pub(crate) fn read(&self) -> Moment {
+        Moment {
+            time: self.now,
+            nanos: self.laps.nanos(),
+        }
+    }
+
+    /// Nanoseconds from then until now.
+    pub(crate) fn nanos_since(&self, then: Moment) -> u64 {
+        self.between(then, self.laps.nanos())
+    }
+
+    /// Nanoseconds from then until the last reading: the end of the last stage that was timed.
+    pub(crate) fn nanos_until_last(&self, then: Moment) -> u64 {
+        self.between(then, self.laps.last_nanos())
+    }
+
+    /// By whichever of the two clocks has gone further: an attempt can span several steps.
+    fn between(&self, then: Moment, nanos: u64) -> u64 {
+        let measured = nanos.saturating_sub(then.nanos);
+        let passed = u64::try_from(self.now.since(then.time).as_nanos()).unwrap_or(u64::MAX);
+        measured.max(passed)
+    }
+
+    /// Whether single plugins are timed in the next attempt.
+    pub(crate) fn chooses_attempt(&mut self) -> bool {
+        self.sampler.choose()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}

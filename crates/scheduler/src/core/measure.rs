@@ -1,0 +1,114 @@
+//! What is told of an attempt in metrics and in the log.
+
+use super::{Core, LogLevel};
+use crate::cycle::Attempt;
+use crate::metrics::Metric;
+use crate::profile::Point;
+use berth_api::Str;
+use berth_framework::stage::Observation;
+use smallvec::SmallVec;
+
+/// A search for a node that takes at least this many nanoseconds is logged.
+const SLOW_NANOS: u64 = 100_000_000;
+
+impl Core {
+    /// Counts and observes what the evaluator has done since the last time.
+    pub(crate) fn observe_evaluation(&mut self, attempt: &mut Attempt) {
+        let profile = attempt.profile.clone();
+        let tally = std::mem::take(&mut *attempt.evaluation.tally);
+        let mut count = |point: Point, names: &mut dyn Iterator<Item = &Str>, calls: &[u32]| {
+            for (name, calls) in names.zip(calls).filter(|(_, calls)| **calls > 0) {
+                let labels = [name.as_str(), point.as_str(), profile.name.as_str()];
+                let calls = f64::from(*calls);
+                self.metrics.add(Metric::PluginEvaluation, &labels, calls);
+            }
+        };
+        count(
+            Point::PreFilter,
+            &mut profile.pre_filter.iter().map(|m| &m.name),
+            &tally.pre_filter,
+        );
+        count(
+            Point::Filter,
+            &mut profile.filter.iter().map(|m| &m.name),
+            &tally.filter,
+        );
+        count(
+            Point::PreScore,
+            &mut profile.pre_score.iter().map(|m| &m.name),
+            &tally.pre_score,
+        );
+        count(
+            Point::Score,
+            &mut profile.score.iter().map(|m| &m.member.name),
+            &tally.score,
+        );
+        if let Some(sampled) = &tally.sampled {
+            self.metrics.absorb(sampled);
+        }
+        for span in &tally.spans {
+            self.point_took(span.point.as_str(), span.code, &profile, span.nanos);
+        }
+    }
+
+    /// Logs the search for a node that has just ended if it took long, with what it spent its time on (C-13).
+    pub(crate) fn log_if_slow(&mut self, attempt: &Attempt) {
+        let total = self.clock.nanos_until_last(attempt.began);
+        if total < SLOW_NANOS {
+            return;
+        }
+        let is_scoring = |point| matches!(point, Point::PreScore | Point::Score);
+        let scoring = attempt.evaluation.tally.spans.iter();
+        let scoring: SmallVec<[u64; 2]> = scoring
+            .filter(|span| is_scoring(span.point))
+            .map(|span| span.nanos)
+            .collect();
+        let millis = |nanos: u64| nanos / 1_000_000;
+        let prioritizing: u64 = scoring.iter().sum();
+        let mut text = format!(
+            "Scheduling {} (total time: {}ms): \"Computing predicates done\" {}ms",
+            attempt.pod.pod.key(),
+            millis(total),
+            millis(total.saturating_sub(prioritizing))
+        );
+        if !scoring.is_empty() {
+            text += &format!(", \"Prioritizing done\" {}ms", millis(prioritizing));
+        }
+        self.log(LogLevel::Info, text);
+    }
+
+    /// The search for a node has ended (C-34).
+    pub(crate) fn search_took(&mut self, attempt: &Attempt) {
+        let seconds = self.clock.nanos_until_last(attempt.began) as f64 / 1e9;
+        self.metrics
+            .observe(Metric::SchedulingAlgorithmDuration, &[], seconds);
+    }
+
+    /// An attempt has ended with this result, as metrics name it.
+    pub(crate) fn attempt_took(&mut self, attempt: &Attempt, result: &str) {
+        let labels = [result, attempt.profile.name.as_str()];
+        let seconds = self.clock.nanos_since(attempt.began) as f64 / 1e9;
+        self.metrics.count(Metric::ScheduleAttempts, &labels);
+        self.metrics
+            .observe(Metric::SchedulingAttemptDuration, &labels, seconds);
+    }
+
+    /// Counts what plugins have observed.
+    pub(crate) fn note_observations(&mut self) {
+        for observation in self.requests.take_observations() {
+            match observation {
+                Observation::PreemptionAttempt => {
+                    self.metrics.count(Metric::PreemptionAttempts, &[]);
+                }
+                Observation::PreemptionVictims(victims) => {
+                    self.metrics
+                        .observe(Metric::PreemptionVictims, &[], victims as f64);
+                }
+                Observation::VolumeStageFailed(operation) => {
+                    self.metrics
+                        .count(Metric::VolumeSchedulingStageErrors, &[operation]);
+                }
+            }
+        }
+    }
+}

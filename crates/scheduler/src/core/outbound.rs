@@ -1,0 +1,138 @@
+//! What is to be done outside: jobs, events and log lines, until the edge takes them.
+
+use berth_api::Str;
+use berth_framework::ApiCall;
+use berth_framework::call::{CallId, PodEvent};
+use berth_framework::stage::{Job, JobId};
+use std::fmt;
+
+/// How many events and log lines are kept until somebody takes them; further ones are dropped and counted.
+const KEPT_MAX: usize = 16 * 1024;
+
+/// An event to publish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub event: PodEvent,
+    /// Who says so: the scheduler name of the pod's profile.
+    pub reporting_controller: Str,
+}
+
+/// How much a log line matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Something broke.
+    Error,
+    /// Something is odd.
+    Warning,
+    /// Worth knowing.
+    Info,
+    /// For who looks closely.
+    Debug,
+}
+
+/// A line for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// How much it matters.
+    pub level: LogLevel,
+    /// What it says.
+    pub message: String,
+}
+
+/// What the edge has to do.
+#[derive(Default)]
+pub struct Outputs {
+    /// Calls to send; each is to be answered with [`complete`](crate::Scheduler::complete).
+    pub calls: Vec<(CallId, ApiCall)>,
+    /// Jobs to run; each is to be answered with [`job_done`](crate::Scheduler::job_done).
+    pub jobs: Vec<(JobId, Job)>,
+    /// Events to publish.
+    pub events: Vec<Event>,
+    /// Lines to log.
+    pub log: Vec<LogLine>,
+    /// How many events and lines were dropped because nobody had taken the earlier ones.
+    pub dropped: usize,
+}
+
+impl Outputs {
+    /// Adds what came later.
+    pub(crate) fn append(&mut self, mut later: Self) {
+        self.calls.append(&mut later.calls);
+        self.jobs.append(&mut later.jobs);
+        self.events.append(&mut later.events);
+        self.log.append(&mut later.log);
+        self.dropped += later.dropped;
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+            && self.jobs.is_empty()
+            && self.events.is_empty()
+            && self.log.is_empty()
+    }
+}
+
+impl fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outputs")
+            .field("calls", &self.calls)
+            .field("jobs", &self.jobs.len())
+            .field("events", &self.events)
+            .field("log", &self.log)
+            .field("dropped", &self.dropped)
+            .finish()
+    }
+}
+
+/// What is to be done outside, until it is taken.
+#[derive(Default)]
+pub(crate) struct Outbound {
+    next_job: u64,
+    jobs: Vec<(JobId, Job)>,
+    events: Vec<Event>,
+    log: Vec<LogLine>,
+    dropped: usize,
+}
+
+impl Outbound {
+    /// Hands a job to the edge.
+    pub(crate) fn start(&mut self, job: Job) -> JobId {
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        self.jobs.push((id, job));
+        id
+    }
+
+    pub(crate) fn publish(&mut self, event: PodEvent, reporting_controller: &Str) {
+        if self.events.len() >= KEPT_MAX {
+            self.dropped += 1;
+            return;
+        }
+        self.events.push(Event {
+            event,
+            reporting_controller: reporting_controller.clone(),
+        });
+    }
+
+    pub(crate) fn log(&mut self, level: LogLevel, message: impl Into<String>) {
+        if self.log.len() >= KEPT_MAX {
+            self.dropped += 1;
+            return;
+        }
+        let message = message.into();
+        self.log.push(LogLine { level, message });
+    }
+
+    /// Everything, with the calls that are to be sent.
+    pub(crate) fn take(&mut self, calls: Vec<(CallId, ApiCall)>) -> Outputs {
+        Outputs {
+            calls,
+            jobs: std::mem::take(&mut self.jobs),
+            events: std::mem::take(&mut self.events),
+            log: std::mem::take(&mut self.log),
+            dropped: std::mem::take(&mut self.dropped),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Runs plugins at the extension points that may have effects: PostFilter, Reserve, Permit, PreBind, Bind and PostBind.
+//!
+//! One place for what each of these points needs: the context of the attempt, the outbox, the timing of the point and of
+//! single plugins (F-7), waking up plugins that wait (F-45).
+
+use super::requests::CallOutbox;
+use super::{Core, Moment};
+use crate::cycle::Attempt;
+use crate::evaluator::Evaluator;
+use crate::metrics::Metric;
+use crate::profile::{Member, Profile};
+use berth_api::Str;
+use berth_framework::plugin::{DryRun, PostFilterContext};
+use berth_framework::stage::{Answer, StageContext, Wait, Wake, WakeReason, call_plugin};
+use berth_framework::{Code, CycleState};
+
+/// What a plugin's answer means for the run of its extension point.
+pub(crate) enum Answered<T> {
+    /// The next plugin is called.
+    Next,
+    /// The point has ended.
+    End(T),
+    /// The plugin waits, and the run goes on with it.
+    Wait(Wait),
+}
+
+/// How far a run of an extension point has come.
+pub(crate) enum Ran<T> {
+    /// Every plugin was called.
+    Through,
+    /// A plugin has ended it.
+    Ended(T),
+    /// A plugin waits.
+    Waits(Wait),
+}
+
+/// A run of an extension point. It is kept while a plugin waits.
+#[derive(Debug, Clone)]
+pub(crate) struct PointRun {
+    /// The name of the point in metrics.
+    point: &'static str,
+    began: Moment,
+    /// The place of the next plugin, or of the one that waits.
+    at: usize,
+    /// When the plugin that waits was called, if single plugins are timed. A plugin that waits is being called until it
+    /// is done.
+    called: Option<Moment>,
+    /// Whether any plugin was called.
+    is_begun: bool,
+}
+
+impl PointRun {
+    /// A run that begins now.
+    pub(crate) fn begin(core: &Core, point: &'static str) -> Self {
+        Self {
+            point,
+            began: core.clock.stage_begin(),
+            at: 0,
+            called: None,
+            is_begun: false,
+        }
+    }
+
+    /// The part of the run that calls the plugin at this place, which runs beside others.
+    pub(crate) fn of_plugin(&mut self, at: usize) -> Self {
+        self.is_begun = true;
+        Self {
+            at,
+            called: None,
+            ..self.clone()
+        }
+    }
+
+    /// The place of the plugin that waits.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Calls the plugins in order, from the one that waited on if there is one, until one ends the run or waits.
+    pub(crate) fn go<P: ?Sized, A: Answer, T>(
+        &mut self,
+        core: &mut Core,
+        attempt: &mut Attempt,
+        members: &[Member<P>],
+        mut reason: Option<WakeReason>,
+        mut ask: impl FnMut(&mut Core, &mut Attempt, &P, Option<Wake<'_>>) -> A,
+        mut judge: impl FnMut(&Member<P>, A) -> Answered<T>,
+    ) -> Ran<T> {
+        while let Some(member) = members.get(self.at) {
+            let answer = self.ask(
+                core,
+                attempt,
+                &member.name,
+                reason.take(),
+                |core, attempt, wake| ask(core, attempt, &member.plugin, wake),
+            );
+            match judge(member, answer) {
+                Answered::Next => {}
+                Answered::End(end) => return Ran::Ended(end),
+                Answered::Wait(wait) => return Ran::Waits(wait),
+            }
+            self.at += 1;
+        }
+        Ran::Through
+    }
+
+    /// Calls one plugin, and times it if single plugins are timed in the attempt.
+    pub(crate) fn ask<A: Answer>(
+        &mut self,
+        core: &mut Core,
+        attempt: &mut Attempt,
+        plugin: &Str,
+        reason: Option<WakeReason>,
+        ask: impl FnOnce(&mut Core, &mut Attempt, Option<Wake<'_>>) -> A,
+    ) -> A {
+        self.is_begun = true;
+        if reason.is_none() {
+            self.called = attempt.is_sampled.then(|| core.clock.read());
+        }
+        let answer = call_plugin(reason, |wake| ask(core, attempt, wake));
+        if !answer.waits()
+            && let Some(called) = self.called.take()
+        {
+            let nanos = core.clock.nanos_since(called);
+            core.metrics
+                .observe_plugin(plugin, self.point, answer.code(), nanos);
+        }
+        answer
+    }
+
+    /// The run has ended. One in which no plugin was called took no time, and no clock is read for it.
+    pub(crate) fn end(&self, core: &mut Core, profile: &Profile, code: Code) {
+        let nanos = match self.is_begun {
+            true => core.clock.nanos_since(self.began),
+            false => core.clock.nanos_until_last(self.began),
+        };
+        core.point_took(self.point, code, profile, nanos);
+    }
+}
+
+impl Core {
+    /// Lets a plugin work on the pod of an attempt at a point from Reserve to PostBind.
+    pub(crate) fn stage<R>(
+        &mut self,
+        attempt: &mut Attempt,
+        work: impl FnOnce(&mut StageContext<'_>, &mut CycleState) -> R,
+    ) -> R {
+        let now = self.clock.now();
+        let mut outbox = CallOutbox {
+            calls: &mut self.calls,
+            outbound: &mut self.outbound,
+            unbound: &mut self.unbound,
+            requests: &mut self.requests,
+            extenders: &self.settings.extenders,
+            reporter: &attempt.profile.name,
+            attempt_of: attempt.pod.pod.uid(),
+            now,
+        };
+        let mut cx = StageContext {
+            now,
+            cluster: self.cache.cluster(),
+            features: &self.settings.features,
+            outbox: &mut outbox,
+        };
+        work(&mut cx, &mut attempt.evaluation.state)
+    }
+
+    /// Lets a PostFilter plugin work on the pod of an attempt.
+    pub(crate) fn dry_run<R>(
+        &mut self,
+        attempt: &mut Attempt,
+        work: impl FnOnce(&mut PostFilterContext<'_>) -> R,
+    ) -> R {
+        let now = self.clock.now();
+        let mut outbox = CallOutbox {
+            calls: &mut self.calls,
+            outbound: &mut self.outbound,
+            unbound: &mut self.unbound,
+            requests: &mut self.requests,
+            extenders: &self.settings.extenders,
+            reporter: &attempt.profile.name,
+            attempt_of: attempt.pod.pod.uid(),
+            now,
+        };
+        let mut evaluator = Evaluator {
+            profile: &attempt.profile,
+            features: &self.settings.features,
+            now,
+            cluster: self.cache.cluster_mut(),
+            nominated: self.queue.nominator(),
+            pod: &attempt.pod,
+            evaluation: &mut attempt.evaluation,
+            stopwatch: self.clock.laps(),
+        };
+        let dry_run: &mut dyn DryRun = &mut evaluator;
+        work(&mut PostFilterContext {
+            now,
+            features: &self.settings.features,
+            outbox: &mut outbox,
+            dry_run,
+        })
+    }
+
+    /// Observes a run of an extension point (F-7).
+    pub(crate) fn point_took(&mut self, point: &str, code: Code, profile: &Profile, nanos: u64) {
+        let labels = [point, code.as_str(), profile.name.as_str()];
+        let seconds = nanos as f64 / 1e9;
+        self.metrics
+            .observe(Metric::FrameworkExtensionPointDuration, &labels, seconds);
+    }
+}

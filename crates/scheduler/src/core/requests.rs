@@ -1,0 +1,127 @@
+//! What plugins ask for while they are called: the outbox of one call, and what is carried out after it.
+
+use super::{Calls, LogLevel, Outbound};
+use crate::binding::UnboundPods;
+use berth_api::{Str, Time};
+use berth_framework::call::{CallId, PodEvent};
+use berth_framework::extender::Extenders;
+use berth_framework::stage::{Job, JobId, Observation, Outbox, Preemption, WaitingPod};
+use berth_framework::{ApiCall, Write};
+
+/// What a plugin says of a write that the API does not show yet.
+#[derive(Debug)]
+pub(super) enum Assumption {
+    /// The object is shown as if it had been made.
+    Made(Write),
+    /// It will not be made.
+    TakenBack(Write),
+}
+
+/// What plugins have asked for and is carried out when they have returned.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    assumptions: Vec<Assumption>,
+    /// Pods to be tried at once, as namespace and name, each with the pod whose attempt asks for it.
+    activations: Vec<(Str, (Str, Str))>,
+    /// Preemptions to begin, each with the profile that reports it.
+    preemptions: Vec<(Preemption, Str)>,
+    observations: Vec<Observation>,
+}
+
+impl Requests {
+    /// What is to be assumed of objects, and not any more, in order.
+    pub(super) fn take_assumptions(&mut self) -> Vec<Assumption> {
+        std::mem::take(&mut self.assumptions)
+    }
+
+    /// The pods that the plugins of an attempt want tried. Other attempts go on at the same time, and have their own.
+    pub(crate) fn take_activations(&mut self, attempt_of: &Str) -> Vec<(Str, Str)> {
+        let taken = self
+            .activations
+            .extract_if(.., |(uid, _)| uid == attempt_of);
+        taken.map(|(_, wanted)| wanted).collect()
+    }
+
+    pub(crate) fn take_preemptions(&mut self) -> Vec<(Preemption, Str)> {
+        std::mem::take(&mut self.preemptions)
+    }
+
+    pub(crate) fn take_observations(&mut self) -> Vec<Observation> {
+        std::mem::take(&mut self.observations)
+    }
+}
+
+/// The outbox of one call of a plugin.
+pub(super) struct CallOutbox<'a> {
+    pub(super) calls: &'a mut Calls,
+    pub(super) outbound: &'a mut Outbound,
+    pub(super) unbound: &'a mut UnboundPods,
+    pub(super) requests: &'a mut Requests,
+    pub(super) extenders: &'a Extenders,
+    /// Who reports events: the profile of the pod.
+    pub(super) reporter: &'a Str,
+    /// The pod of the attempt.
+    pub(super) attempt_of: &'a Str,
+    pub(super) now: Time,
+}
+
+impl Outbox for CallOutbox<'_> {
+    fn call(&mut self, call: ApiCall) -> CallId {
+        self.calls.make(call, self.now)
+    }
+
+    fn job(&mut self, job: Job) -> JobId {
+        self.outbound.start(job)
+    }
+
+    fn publish(&mut self, event: PodEvent) {
+        self.outbound.publish(event, self.reporter);
+    }
+
+    fn assume(&mut self, write: Write) {
+        self.requests.assumptions.push(Assumption::Made(write));
+    }
+
+    fn take_back(&mut self, write: Write) {
+        self.requests.assumptions.push(Assumption::TakenBack(write));
+    }
+
+    fn activate(&mut self, namespace: &Str, name: &Str) {
+        let wanted = (namespace.clone(), name.clone());
+        let attempt_of = self.attempt_of.clone();
+        self.requests.activations.push((attempt_of, wanted));
+    }
+
+    fn waiting_pods(&self) -> Vec<WaitingPod> {
+        self.unbound.held()
+    }
+
+    fn allow(&mut self, uid: &str, plugin: &str) {
+        self.unbound.allow(uid, plugin);
+    }
+
+    fn reject(&mut self, uid: &str, plugin: &str, message: &str) -> bool {
+        self.unbound.reject(uid, plugin, message)
+    }
+
+    fn preempt(&mut self, uid: &str, plugin: &str) -> bool {
+        self.unbound.preempt(uid, plugin)
+    }
+
+    fn start_preemption(&mut self, preemption: Preemption) {
+        let reporter = self.reporter.clone();
+        self.requests.preemptions.push((preemption, reporter));
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        self.requests.observations.push(observation);
+    }
+
+    fn log(&mut self, text: String) {
+        self.outbound.log(LogLevel::Info, text);
+    }
+
+    fn extenders(&self) -> Extenders {
+        self.extenders.clone()
+    }
+}

@@ -1,0 +1,339 @@
+//! The scheduling cycle: one pod from the queue to its node, or back (sections 5.3 to 5.6 and 5.8).
+//!
+//! [`Cycle::run`] begins with a popped pod and searches a node for it. Then the pod is placed ([`place`]), or room is made
+//! for it ([`post_filter`]). A cycle runs to its end within one step unless a plugin has to wait; then it is **parked** and
+//! goes on when the wait has ended. One cycle is parked at a time, and no other pod is popped meanwhile.
+
+mod extended;
+mod place;
+mod post_filter;
+
+pub(crate) use place::{PermitWait, Permitted, undo_placement};
+
+use crate::core::{Core, LogLevel, Moment, PointRun, WaitId, Waiter};
+use crate::evaluator::{Evaluation, EvaluatorKind, FitError, Found, Keeper, Placement};
+use crate::failure::{Failure, fail};
+use crate::profile::Profile;
+use crate::queue::QueuedPodInfo;
+use berth_api::{Pod, Str};
+use berth_framework::call::PodRef;
+use berth_framework::plugin::Nominating;
+use berth_framework::stage::{Wait, WakeReason};
+use berth_framework::{PodInfo, Status};
+use extended::Search;
+use post_filter::PostFilterRun;
+use std::sync::Arc;
+
+/// How a scheduling cycle has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CycleResult {
+    /// The pod has a node; its binding goes on beside.
+    Placed {
+        /// The node.
+        node: Str,
+    },
+    /// The pod fits nowhere.
+    Unschedulable {
+        /// The text of its condition.
+        message: String,
+    },
+    /// Something broke.
+    Error {
+        /// The text of its condition.
+        message: String,
+    },
+    /// The pod was dropped: it is being deleted, placed already, or nobody's.
+    Skipped,
+}
+
+/// One attempt to schedule a pod, from the queue until it is bound or given back.
+pub(crate) struct Attempt {
+    /// The pod's entry in the queue.
+    pub(crate) info: QueuedPodInfo,
+    /// The pod, without a node.
+    pub(crate) pod: Arc<PodInfo>,
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) evaluation: Evaluation,
+    pub(crate) began: Moment,
+    /// Whether single plugins are timed.
+    pub(crate) is_sampled: bool,
+    /// Whether other things happened during the cycle.
+    was_parked: bool,
+}
+
+impl Attempt {
+    /// The pod.
+    pub(crate) fn pod_ref(&self) -> PodRef {
+        PodRef::of(&self.pod.pod)
+    }
+}
+
+/// A pod that is assumed on a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    /// The pod, with its node.
+    pub(crate) pod: Arc<PodInfo>,
+    /// The node.
+    pub(crate) node: Str,
+}
+
+/// How far a cycle has come.
+pub(crate) enum CycleStep {
+    /// The pod has a node and is to be bound.
+    Placed(Box<Permitted>),
+    /// The cycle has ended without a node.
+    Over(CycleResult),
+    /// The cycle is parked.
+    Parked(Wait),
+}
+
+/// A cycle that waits.
+struct Parked {
+    attempt: Attempt,
+    at: ParkedAt,
+    wait: Wait,
+    id: WaitId,
+}
+
+enum ParkedAt {
+    Search(Box<Search>),
+    PostFilter(PostFilterRun),
+    Reserve {
+        run: PointRun,
+        placed: Placed,
+        /// The table of nodes as it was when the cycle was parked.
+        generation: u64,
+    },
+}
+
+/// The scheduling cycle, and what it keeps from one pod to the next.
+pub(crate) struct Cycle {
+    keeper: Keeper,
+    rng: fastrand::Rng,
+    /// Where the next search for feasible nodes begins.
+    start_node: usize,
+    parked: Option<Box<Parked>>,
+}
+
+impl Cycle {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            keeper: Keeper::default(),
+            rng: fastrand::Rng::with_seed(seed),
+            start_node: 0,
+            parked: None,
+        }
+    }
+
+    /// What the parked cycle waits for, if there is one.
+    pub(crate) fn waits_for(&self) -> Option<&Wait> {
+        self.parked.as_ref().map(|parked| &parked.wait)
+    }
+
+    /// Whether the cycle of the pod is parked.
+    pub(crate) fn is_about(&self, uid: &str) -> bool {
+        let parked = self.parked.as_ref();
+        parked.is_some_and(|parked| parked.attempt.pod.pod.uid().as_str() == uid)
+    }
+
+    /// The answers that the incremental evaluator has kept.
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// Begins with a popped pod.
+    pub(crate) fn run(&mut self, core: &mut Core, info: QueuedPodInfo) -> CycleStep {
+        let Some(mut attempt) = begin_attempt(core, info) else {
+            return CycleStep::Over(CycleResult::Skipped);
+        };
+        log_lost_nomination(core, &attempt);
+        attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
+        if extended::takes_part(core, &attempt) {
+            return self.search_extended(core, attempt);
+        }
+        let found = self.search(core, &mut attempt);
+        self.conclude(core, attempt, found)
+    }
+
+    fn search(&mut self, core: &mut Core, attempt: &mut Attempt) -> Found {
+        let percentage = percentage_of_nodes(core, attempt);
+        let (start, rng) = (&mut self.start_node, &mut self.rng);
+        let kind = core.settings.evaluator;
+        let mut evaluator = core.evaluator(attempt);
+        match kind {
+            EvaluatorKind::Plain => evaluator.find(percentage, start, rng),
+            EvaluatorKind::Incremental | EvaluatorKind::Compared => {
+                let compare = kind == EvaluatorKind::Compared;
+                evaluator.find_with(&mut self.keeper, compare, percentage, start, rng)
+            }
+        }
+    }
+
+    /// The search for a node is over.
+    fn conclude(&mut self, core: &mut Core, mut attempt: Attempt, found: Found) -> CycleStep {
+        core.log_if_slow(&attempt);
+        core.observe_evaluation(&mut attempt);
+        match found {
+            Found::Placed(placement) => {
+                core.search_took(&attempt);
+                log_excluded(core, &placement);
+                self.place_on(core, attempt, placement.name)
+            }
+            Found::Unfit(error) => self.run_post_filter(core, attempt, error),
+            Found::NoNodes(status) | Found::Failed(status) => {
+                core.search_took(&attempt);
+                let failure = Failure::of_status(&status, Nominating::Set(Str::default()));
+                CycleStep::Over(fail(core, attempt, failure))
+            }
+        }
+    }
+
+    // --- parking -------------------------------------------------------------------------------------------
+
+    fn park(&mut self, core: &mut Core, attempt: Attempt, at: ParkedAt, wait: Wait) -> CycleStep {
+        let id = core.waits.add(Waiter::Cycle, wait.clone());
+        self.park_on(attempt, at, wait, id)
+    }
+
+    fn park_on(&mut self, attempt: Attempt, at: ParkedAt, wait: Wait, id: WaitId) -> CycleStep {
+        let step = CycleStep::Parked(wait.clone());
+        self.parked = Some(Box::new(Parked {
+            attempt: Attempt {
+                was_parked: true,
+                ..attempt
+            },
+            at,
+            wait,
+            id,
+        }));
+        step
+    }
+
+    /// The wait of the parked cycle has ended.
+    pub(crate) fn resume(&mut self, core: &mut Core, reason: WakeReason) -> Option<CycleStep> {
+        let Parked {
+            attempt, at, id, ..
+        } = *self.parked.take()?;
+        core.waits.end(id);
+        Some(match at {
+            ParkedAt::Search(search) => self.resume_search(core, attempt, search, reason),
+            ParkedAt::PostFilter(run) => {
+                self.go_on_with_post_filter(core, attempt, run, Some(reason))
+            }
+            ParkedAt::Reserve {
+                run,
+                placed,
+                generation,
+            } => self.resume_reserve(core, attempt, placed, (run, generation), reason),
+        })
+    }
+}
+
+/// Starts with a popped pod, unless it is to be dropped (C-4, C-5).
+fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
+    let uid = info.pod.uid().clone();
+    let pod = core.cache.effective(&uid).unwrap_or(&info.pod).clone();
+    let Some(profile) = core
+        .settings
+        .profiles
+        .get(&pod.spec.scheduler_name)
+        .cloned()
+    else {
+        core.queue.done(&uid);
+        let name = &pod.spec.scheduler_name;
+        let text = format!("profile not found for scheduler name {:?}", name.as_str());
+        core.log(LogLevel::Error, text);
+        return None;
+    };
+    if pod.is_terminating() {
+        drop_deleting(core, &pod, &profile);
+        return None;
+    }
+    // A pod that is still being bound, though it is not counted any more, comes back by itself if that fails.
+    if pod.is_assigned() || core.unbound.contains(&uid) {
+        core.queue.done(&uid);
+        return None;
+    }
+    Some(Attempt {
+        info,
+        pod: Arc::new(PodInfo::new(pod)),
+        profile,
+        evaluation: Evaluation::default(),
+        began: core.clock.stage_begin(),
+        is_sampled: core.clock.chooses_attempt(),
+        was_parked: false,
+    })
+}
+
+fn drop_deleting(core: &mut Core, pod: &Pod, profile: &Profile) {
+    core.queue.done(pod.uid());
+    let note = format!("skip schedule deleting pod: {}", pod.key());
+    core.publish_failure(&PodRef::of(pod), profile, &note);
+}
+
+/// The pod of an attempt, if it began to terminate while the cycle was parked.
+fn deleting(core: &Core, attempt: &Attempt) -> Option<Arc<Pod>> {
+    let pod = core.cache.effective(attempt.pod.pod.uid());
+    let deleting = pod.filter(|pod| attempt.was_parked && pod.is_terminating());
+    deleting.cloned()
+}
+
+/// Drops the attempt if its pod began to terminate while the cycle was parked, as if it had done so before (C-5).
+fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
+    let Some(pod) = deleting(core, attempt) else {
+        return false;
+    };
+    core.observe_evaluation(attempt);
+    core.requests.take_activations(pod.uid());
+    drop_deleting(core, &pod, &attempt.profile);
+    true
+}
+
+/// How many of the nodes are to be scored, in percent.
+fn percentage_of_nodes(core: &Core, attempt: &Attempt) -> Option<i32> {
+    let of_profile = attempt.profile.percentage_of_nodes_to_score;
+    of_profile.or(core.settings.percentage_of_nodes_to_score)
+}
+
+/// A pod whose status names a node that does not exist (C-16): all others are looked at, as if it named none.
+fn log_lost_nomination(core: &mut Core, attempt: &Attempt) {
+    let pod = &attempt.pod.pod;
+    let node = &pod.status.nominated_node_name;
+    let nodes = &core.cache.cluster().nodes;
+    if node.is_empty() || nodes.is_empty() || nodes.slot(node).is_some() {
+        return;
+    }
+    let (pod, node) = (pod.key(), node.as_str());
+    let text = format!("Pod {pod} is nominated to node {node:?}, which does not exist");
+    core.log(LogLevel::Error, text);
+}
+
+fn log_excluded(core: &mut Core, placement: &Placement) {
+    for status in &placement.excluded {
+        let text = format!("a node was left out: {}", status.message());
+        core.log(LogLevel::Error, text);
+    }
+}
+
+/// The pod was rejected by a stage, or a stage broke: what its status is to be (C-36, C-37).
+pub(crate) fn stage_failure(what: &str, plugin: &Str, status: &Status) -> Status {
+    if status.is_rejected() {
+        return status.clone().from_plugin(plugin);
+    }
+    let text = format!(
+        "running {what} plugin {:?}: {}",
+        plugin.as_str(),
+        status.as_error().unwrap_or_default()
+    );
+    Status::error(text).from_plugin(plugin)
+}
+
+/// The failure of a pod that had a node.
+pub(crate) fn failure_of_stage(core: &Core, placed: &Placed, status: &Status) -> Failure {
+    let cleared = Nominating::Set(Str::default());
+    if !status.is_rejected() {
+        return Failure::of_status(status, cleared);
+    }
+    let node = core.cache.cluster().nodes.slot(&placed.node);
+    Failure::unfit(Box::new(FitError::of_one(node, status.clone())), cleared)
+}

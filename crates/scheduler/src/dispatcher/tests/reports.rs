@@ -1,0 +1,421 @@
+//! Reports of PreEnqueue plugins (KEP-5501): when they are written, and what other calls about the pod do to them.
+
+use super::*;
+use crate::queue::NOT_READY_FOR_SCHEDULING as NOT_READY;
+
+const NONE: [&str; 0] = [];
+
+/// D-23, case 167.
+#[test]
+fn a_report_is_not_sent_before_its_time() {
+    let mut desk = desk();
+    desk.report(says("p", NOT_READY));
+    assert_eq!(
+        desk.dispatcher.next_wake(),
+        Some(desk.now + Duration::from_secs(5))
+    );
+    assert_eq!(
+        desk.pending("pod_status_patch"),
+        1,
+        "Q-109: it counts as pending"
+    );
+    desk.advance(4_999);
+    assert_eq!(desk.send(), NONE);
+    desk.advance(1);
+    assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+    assert_eq!(desk.dispatcher.next_wake(), None);
+}
+
+/// D-24, cases 167, 170: another report, 3 s after the first, replaces it and is written at the time of the first.
+#[test]
+fn a_second_report_does_not_move_the_time() {
+    let mut desk = desk();
+    desk.report(says("p", NOT_READY));
+    desk.shows(pod("p"));
+    desk.advance(3_000);
+    desk.report(says("p", "SchedulingGated"));
+    assert_eq!(desk.pending("pod_status_patch"), 1);
+    desk.advance(1_999);
+    assert_eq!(desk.send(), NONE, "the first time holds");
+    desk.advance(1);
+    assert_eq!(desk.send(), ["patch p SchedulingGated"]);
+    assert_eq!(desk.dispatcher.next_wake(), None);
+}
+
+/// D-24, Q-105, cases 167, 170: what is sent at once when another call comes 3 s after the report.
+#[test]
+fn what_another_call_does_to_a_report() {
+    for (situation, call, sent) in [
+        (
+            "a condition takes its place",
+            says("p", "Unschedulable"),
+            "patch p Unschedulable",
+        ),
+        (
+            "a nomination takes it along",
+            nominate("p", "n1"),
+            "patch p NotReadyForScheduling on \"n1\"",
+        ),
+        ("a binding makes it needless", bind("p", "n1"), "bind p n1"),
+        ("so does a deletion", delete("p"), "delete p"),
+    ] {
+        let mut desk = desk();
+        desk.report(says("p", NOT_READY));
+        desk.shows(pod("p"));
+        desk.advance(3_000);
+        desk.call(call);
+        assert_eq!(desk.waiting_report(), None, "{situation}");
+        assert_eq!(desk.send(), [sent], "{situation}");
+        assert_eq!(desk.dispatcher.next_wake(), None, "{situation}");
+        assert_eq!(desk.dispatcher.len(), 1, "{situation}");
+    }
+}
+
+/// A condition of another type has nothing to do with the report.
+#[test]
+fn another_condition_leaves_the_report() {
+    let mut desk = desk();
+    desk.report(says("p", NOT_READY));
+    let mut other = condition("r", "m");
+    other.kind = "Other".into();
+    desk.call(ApiCall::PatchPodStatus {
+        pod: pod_ref("p"),
+        condition: Some(other),
+        nominated_node: None,
+    });
+    assert_eq!(desk.send(), ["patch p r"]);
+    desk.answer_first(Ok(()));
+    desk.advance(5_000);
+    assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+}
+
+/// D-24, Q-102: what waits already is sent at once, and the report follows at its own time.
+#[test]
+fn a_report_does_not_hold_back_an_earlier_call() {
+    let mut desk = desk();
+    desk.call(nominate("p", "n1"));
+    desk.report(says("p", NOT_READY));
+    assert_eq!(desk.send(), ["patch p on \"n1\""]);
+    desk.answer_first(Ok(()));
+    desk.advance(4_999);
+    assert_eq!(desk.send(), NONE);
+    desk.advance(1);
+    assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+}
+
+/// D-27, Q-104, case 168: a rejection that ends within 5 s writes nothing at all.
+#[test]
+fn a_rejection_that_ends_in_time_writes_nothing() {
+    let mut desk = desk();
+    desk.report(says("p", NOT_READY));
+    desk.shows(pod("p"));
+    desk.advance(2_000);
+    desk.report(clear("p"));
+    assert_eq!(desk.waiting_report(), None);
+    assert!(desk.dispatcher.is_empty());
+    desk.advance(60_000);
+    assert_eq!(desk.send(), NONE);
+}
+
+/// Q-102: a pod that had passed and is rejected again is reported 5 s after the second rejection.
+#[test]
+fn a_rejection_after_a_pass_has_its_own_time() {
+    let mut desk = desk();
+    desk.report(says("p", NOT_READY));
+    desk.shows(pod_that_says("p", NOT_READY).version(2));
+    assert_eq!(desk.waiting_report(), None, "the pod says so already");
+    desk.report(clear("p"));
+    desk.advance(3_000);
+    desk.report(says("p", "SchedulingGated"));
+    desk.advance(4_999);
+    assert_eq!(desk.send(), NONE);
+    desk.advance(1);
+    assert_eq!(desk.send(), ["patch p SchedulingGated"]);
+}
+
+/// D-27, Q-104, case 169: a rejection that was written is cleared after 5 s, unless something is written before.
+#[test]
+fn a_rejection_that_was_written_is_cleared() {
+    for (situation, before, sent) in [
+        ("nothing comes before", None, "clear p"),
+        (
+            "a cycle fails",
+            Some(says("p", "Unschedulable")),
+            "patch p Unschedulable",
+        ),
+        (
+            "it is nominated",
+            Some(nominate("p", "n1")),
+            "clear p on \"n1\"",
+        ),
+        ("it is bound", Some(bind("p", "n1")), "bind p n1"),
+    ] {
+        for seen in [true, false] {
+            let mut desk = desk();
+            desk.report(says("p", NOT_READY));
+            desk.shows(pod("p"));
+            desk.advance(5_000);
+            desk.send();
+            desk.answer_first(Ok(()));
+            let shown = || match seen {
+                true => pod_that_says("p", NOT_READY),
+                false => pod("p"),
+            };
+            desk.shows(shown());
+            desk.report(clear("p"));
+            desk.shows(shown());
+            assert!(desk.waiting_report().is_some(), "{situation}");
+            desk.advance(4_000);
+            assert_eq!(desk.send(), NONE, "{situation}");
+            match before.clone() {
+                Some(call) => {
+                    desk.call(call);
+                }
+                None => desk.advance(1_000),
+            }
+            assert_eq!(desk.send(), [sent], "{situation}, seen: {seen}");
+        }
+    }
+}
+
+/// D-14, D-26: a report that comes while one is in flight or repeated.
+#[test]
+fn a_report_meets_an_earlier_one() {
+    for (situation, newer, answer, at_once, later) in [
+        (
+            "another message, and the first is written",
+            says("p", "SchedulingGated"),
+            Ok(()),
+            &NONE[..],
+            &["patch p SchedulingGated"][..],
+        ),
+        (
+            "another message, and the first failed",
+            says("p", "SchedulingGated"),
+            Err(CallErrorKind::Conflict),
+            &["patch p SchedulingGated"],
+            &NONE,
+        ),
+        (
+            "the same message",
+            says("p", NOT_READY),
+            Ok(()),
+            &NONE,
+            &NONE,
+        ),
+        (
+            "it passes, and the first was not carried out",
+            clear("p"),
+            Err(CallErrorKind::Conflict),
+            &NONE,
+            &NONE,
+        ),
+        (
+            "it passes, and the first may have been carried out",
+            clear("p"),
+            Err(CallErrorKind::Timeout),
+            &["clear p"],
+            &NONE,
+        ),
+        (
+            "it passes, and the first is written",
+            clear("p"),
+            Ok(()),
+            &NONE,
+            &["clear p"],
+        ),
+    ] {
+        for newer_comes_first in [true, false] {
+            // Once the first one is over, a newer one is a report like any other.
+            if !newer_comes_first && answer.is_ok() {
+                continue;
+            }
+            let mut desk = desk();
+            desk.report(says("p", NOT_READY));
+            desk.shows(pod("p"));
+            desk.advance(5_000);
+            desk.send();
+            let answer = match answer {
+                Ok(()) => Ok(Response::default()),
+                Err(kind) => error(kind),
+            };
+            if newer_comes_first {
+                desk.report(newer.clone());
+                desk.answer_first(answer);
+            } else {
+                desk.answer_first(answer);
+                desk.report(newer.clone());
+            }
+            desk.advance(100);
+            assert_eq!(desk.send(), at_once, "{situation}");
+            while !desk.sent.is_empty() {
+                desk.answer_first(Ok(()));
+            }
+            desk.advance(5_000);
+            assert_eq!(desk.send(), later, "{situation}");
+        }
+    }
+}
+
+/// D-25, Q-108, case 172.
+#[test]
+fn a_waiting_call_can_be_cancelled_and_one_on_its_way_cannot() {
+    let mut desk = desk();
+    let id = desk.call(says("p", "Unschedulable"));
+    let bindings = |call: &ApiCall| matches!(call, ApiCall::BindPod { .. });
+    assert_eq!(desk.dispatcher.cancel(&key("uid-p"), bindings, desk.now), 0);
+    assert_eq!(desk.end_of(id), "-");
+    assert_eq!(desk.dispatcher.cancel(&key("uid-p"), |_| true, desk.now), 1);
+    desk.look();
+    assert_eq!(
+        (desk.end_of(id).as_str(), desk.told(id)),
+        (text::CANCELLED, Some(true))
+    );
+    assert_eq!(
+        (desk.dispatcher.next_wake(), desk.dispatcher.len()),
+        (None, 0)
+    );
+
+    let away = desk.call(bind("p", "n1"));
+    desk.send();
+    assert_eq!(desk.dispatcher.cancel(&key("uid-p"), |_| true, desk.now), 0);
+    assert_eq!(
+        desk.dispatcher
+            .cancel(&key("uid-unknown"), |_| true, desk.now),
+        0
+    );
+    desk.answer(away, Ok(()));
+    assert_eq!(desk.end_of(away), "ok");
+}
+
+/// D-25, Q-108, case 172: nothing is sent about a pod that is gone.
+#[test]
+fn calls_about_what_is_gone_are_dropped() {
+    let mut reported = desk();
+    reported.report(says("p", NOT_READY));
+    reported.dispatcher.forget("uid-p", reported.now);
+    reported.look();
+    assert!(reported.dispatcher.is_empty(), "its report is dropped");
+    reported.advance(5_000);
+    assert_eq!(reported.send(), NONE);
+    for (situation, call, told) in [
+        ("a status", says("p", "Unschedulable"), true),
+        ("a binding has failed", bind("p", "n1"), false),
+        ("a deletion has come about", delete("p"), true),
+    ] {
+        let mut desk = desk();
+        let id = desk.call(call);
+        desk.dispatcher.forget("uid-p", desk.now);
+        desk.look();
+        assert_eq!(desk.told(id), Some(told), "{situation}");
+        assert_eq!(desk.send(), NONE, "{situation}");
+    }
+    let mut desk = desk();
+    let away = desk.call(bind("p", "n1"));
+    desk.send();
+    desk.dispatcher.forget("uid-p", desk.now);
+    let late = desk.call(says("p", "Unschedulable"));
+    assert_eq!(desk.end_of(late), text::GONE);
+    desk.report(says("p", NOT_READY));
+    assert_eq!(desk.waiting_report(), None);
+    desk.answer(away, error(CallErrorKind::Unavailable));
+    assert_eq!(desk.end_of(away), "Unavailable", "it is not repeated");
+    assert!(desk.dispatcher.is_empty());
+
+    // After a gap a list may show it all the same: who is shown is there.
+    let away = desk.call(bind("p", "n1"));
+    desk.send();
+    desk.dispatcher.forget("uid-p", desk.now);
+    desk.shows(pod("p"));
+    let late = desk.call(delete("p"));
+    assert_eq!(desk.end_of(late), "-");
+    desk.answer(away, error(CallErrorKind::Unavailable));
+    assert_eq!(desk.send(), ["delete p"]);
+}
+
+/// D-26: a report that waits for a call in flight keeps its time.
+#[test]
+fn a_report_behind_a_call_in_flight_has_its_own_time() {
+    for (answered_after, left) in [(1_000, 4_000), (7_000, 0)] {
+        let mut desk = desk();
+        let away = desk.call(nominate("p", "n1"));
+        desk.send();
+        desk.report(says("p", NOT_READY));
+        desk.advance(answered_after);
+        desk.answer(away, Ok(()));
+        if left > 0 {
+            desk.advance(left - 1);
+            assert_eq!(desk.send(), NONE);
+            desk.advance(1);
+        }
+        assert_eq!(desk.send(), ["patch p NotReadyForScheduling"]);
+    }
+}
+
+/// D-14: a status that was not taken in all attempts is offered again after 30 s, once, unless a newer one or the end of
+/// the pod comes first.
+#[test]
+fn what_the_api_did_not_take_is_offered_again() {
+    type Act = fn(&mut Desk);
+    let cases: [(&str, CallErrorKind, Act, bool); 8] = [
+        ("no server", CallErrorKind::Unavailable, |_| (), true),
+        ("no answer", CallErrorKind::Timeout, |_| (), true),
+        ("conflicts", CallErrorKind::Conflict, |_| (), true),
+        ("refused", CallErrorKind::Refused, |_| (), false),
+        (
+            "a newer status",
+            CallErrorKind::Unavailable,
+            |desk| {
+                desk.call(nominate("p", "n1"));
+            },
+            false,
+        ),
+        (
+            "a report",
+            CallErrorKind::Unavailable,
+            |desk| desk.report(says("p", NOT_READY)),
+            false,
+        ),
+        (
+            "the pod is deleted",
+            CallErrorKind::Unavailable,
+            |desk| {
+                desk.call(delete("p"));
+            },
+            false,
+        ),
+        (
+            "the pod is gone",
+            CallErrorKind::Unavailable,
+            |desk| desk.dispatcher.forget("uid-p", desk.now),
+            false,
+        ),
+    ];
+    for (situation, kind, act, offered) in cases {
+        let mut desk = desk();
+        desk.call(says("p", "Unschedulable"));
+        while !desk.send().is_empty() {
+            desk.answer_first(error(kind));
+            desk.advance(300);
+        }
+        act(&mut desk);
+        desk.look();
+        let due = desk.dispatcher.next_offer();
+        assert_eq!(due.is_some(), offered, "{situation}");
+        desk.advance(29_000);
+        assert_eq!(
+            desk.dispatcher.take_due_offer(desk.now),
+            None,
+            "{situation}"
+        );
+        desk.advance(1_000);
+        let offer = desk.dispatcher.take_due_offer(desk.now);
+        assert_eq!(offer.is_some(), offered, "{situation}");
+        desk.look();
+        assert_eq!(
+            desk.dispatcher.take_due_offer(desk.now),
+            None,
+            "{situation}: once"
+        );
+    }
+}

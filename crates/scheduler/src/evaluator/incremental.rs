@@ -1,0 +1,524 @@
+//! The incremental evaluator: the plain evaluator's decisions, at a cost that follows what has changed.
+//!
+//! Pods of one **shape** — equal in everything that the profile's plugins read — get equal answers from every node
+//! that has not changed. [`Keeper`] keeps what each node answered and what it scored, and asks again only where the
+//! node table or the nominations have changed since. The answers of the plugins that judge nodes one by one are on
+//! **sheets**, which shapes share. What depends on other nodes is judged by **class**:
+//! nodes with equal raw scores and equal places in the ledgers of [`berth_framework::keep`] get equal verdicts and
+//! equal normalised scores, so a decision looks at classes, not at nodes.
+//!
+//! It may be faster than the plain evaluator and nothing else. Where it cannot be sure to be equal (a plugin that
+//! does not say what it depends on, a filter that breaks, a percentage of nodes to score, nominated pods that change
+//! what a ledger says), it leaves the decision to the plain one. [`EvaluatorKind::Compared`] makes every decision
+//! twice; so does every debug build.
+
+mod answer;
+mod classes;
+mod examine;
+mod plan;
+mod scratch;
+mod shape;
+mod sheet;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use examine::Examined;
+
+use super::plain::code_of;
+use super::{Evaluation, Evaluator, FitError, Found, Placement, Tally};
+use crate::profile::Point;
+use berth_api::Str;
+use berth_framework::keep::Fragment;
+use berth_framework::plugin::{Context, PreFilterResult};
+use berth_framework::{Code, Slot};
+use plan::{Group, Plan};
+use scratch::Scratch;
+use shape::{Shape, Sheets, Unkeepable};
+use sheet::Sheet;
+use std::fmt;
+use std::str::FromStr;
+use store::{Kept, Store};
+
+/// How much memory sheets of one group and shapes may take, in bytes.
+const SHEET_BYTES_MAX: usize = 64 << 20;
+const SHAPE_BYTES_MAX: usize = 128 << 20;
+/// How many sheets of one group and shapes may be kept, whatever they take.
+const SHEETS_MAX: usize = 1024;
+const SHAPES_MAX: usize = 4096;
+
+/// Which evaluator decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EvaluatorKind {
+    /// Node by node, in kube-scheduler's order.
+    Plain,
+    /// With kept answers. A debug build compares each decision with the plain evaluator's.
+    #[default]
+    Incremental,
+    /// Both, each decision compared: for tests and simulations.
+    ///
+    /// # Panics
+    /// The scheduler panics when they differ, which is a bug.
+    Compared,
+}
+
+impl EvaluatorKind {
+    /// Every kind with its name on the command line.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("plain", Self::Plain),
+        ("incremental", Self::Incremental),
+        ("compared", Self::Compared),
+    ];
+}
+
+impl fmt::Display for EvaluatorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(_, kind)| kind == self);
+        f.write_str(name.map_or("", |(name, _)| name))
+    }
+}
+
+/// No evaluator has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no evaluator {0:?}; it is plain, incremental or compared")]
+pub struct UnknownEvaluator(pub String);
+
+impl FromStr for EvaluatorKind {
+    type Err = UnknownEvaluator;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.iter().find(|(known, _)| *known == name);
+        known
+            .map(|(_, kind)| *kind)
+            .ok_or_else(|| UnknownEvaluator(name.to_owned()))
+    }
+}
+
+/// How decisions were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KeeperCounts {
+    /// Decisions from kept answers.
+    pub kept: u64,
+    /// Decisions left to the plain evaluator.
+    pub plain: u64,
+    /// How often all nodes were asked by a group of plugins: for pods unlike all before, or after too much was missed.
+    pub sheets: u64,
+    /// How often a shape was made of sheets and ledgers.
+    pub built: u64,
+}
+
+/// Kept answers, by shape. They follow one cluster and one set of profiles.
+#[derive(Default)]
+pub struct Keeper {
+    plans: Vec<(Str, Option<Plan>)>,
+    sheets: SheetStores,
+    shapes: Store<Shape>,
+    /// What makes the pod at hand alike to others: to the two groups of plugins, and in all.
+    fragments: [Fragment; 3],
+    scratch: Scratch,
+    counts: KeeperCounts,
+}
+
+/// The sheets of each group.
+#[derive(Default)]
+struct SheetStores {
+    node: Store<Sheet>,
+    pods: Store<Sheet>,
+    next: u64,
+}
+
+impl SheetStores {
+    /// Brings the sheet of a group for the evaluator's pod up to date; false when nothing can be kept.
+    fn refresh(
+        &mut self,
+        group: Group,
+        key: &[u8],
+        (evaluator, plan): (&mut Evaluator<'_>, &Plan),
+        scratch: &mut Scratch,
+        counts: &mut KeeperCounts,
+    ) -> bool {
+        let store = match group {
+            Group::Node => &mut self.node,
+            Group::Pods => &mut self.pods,
+        };
+        match store.refresh(key, |sheet| sheet.catch_up(evaluator, scratch)) {
+            store::Found::Kept => true,
+            store::Found::Unkeepable => false,
+            store::Found::Missing => {
+                counts.sheets += 1;
+                self.next += 1;
+                let sheet = Sheet::build(self.next, group, evaluator, plan, scratch).ok();
+                let is_kept = sheet.is_some();
+                store.insert(key, sheet.map(Box::new), (SHEETS_MAX, SHEET_BYTES_MAX));
+                is_kept
+            }
+        }
+    }
+}
+
+impl Kept for Shape {
+    fn bytes(&self) -> usize {
+        Shape::bytes(self)
+    }
+}
+
+impl Kept for Sheet {
+    fn bytes(&self) -> usize {
+        Sheet::bytes(self)
+    }
+}
+
+/// Everything kept about the pods of a shape, up to date.
+struct KeptFor<'a> {
+    plan: &'a Plan,
+    shape: &'a mut Shape,
+    sheets: &'a mut Sheets<'a>,
+    /// The shape's place.
+    key: &'a [u8],
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper")
+            .field("shapes", &self.shapes.len())
+            .field("bytes", &self.bytes())
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Keeper {
+    /// How decisions were made so far.
+    pub fn counts(&self) -> KeeperCounts {
+        self.counts
+    }
+
+    /// About how much memory the kept answers take, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.shapes.bytes() + self.sheets.node.bytes() + self.sheets.pods.bytes()
+    }
+
+    /// How many shapes are kept.
+    pub fn shapes(&self) -> usize {
+        self.shapes.len()
+    }
+
+    /// Finds a node for the evaluator's pod as [`Evaluator::find`] does, from kept answers. `None` when the plain
+    /// evaluator has to decide; the generator has not been touched then.
+    fn find(&mut self, evaluator: &mut Evaluator<'_>, rng: &mut fastrand::Rng) -> Option<Found> {
+        let began = evaluator.stopwatch.last_nanos();
+        let found = self.with_shape(evaluator, |evaluator, kept| {
+            let filtered = evaluator.stopwatch.nanos();
+            let found = decide(evaluator, kept, rng);
+            let nanos = evaluator.stopwatch.nanos().saturating_sub(filtered);
+            if let Ok(Found::Placed(placement)) = &found
+                && placement.feasible > 1
+            {
+                let is_scored = !evaluator.profile.score.is_empty();
+                let tally = &mut evaluator.evaluation.tally;
+                if is_scored {
+                    tally.span(Point::PreScore, Code::Success, 0);
+                    tally.span(Point::Score, Code::Success, nanos);
+                }
+            }
+            (found, filtered)
+        });
+        match found {
+            Some((Ok(found), filtered)) => {
+                self.counts.kept += 1;
+                let tally = &mut evaluator.evaluation.tally;
+                let nanos = filtered.saturating_sub(began);
+                tally.span(Point::PreFilter, Code::Success, 0);
+                tally.span(Point::Filter, Code::Success, nanos);
+                Some(found)
+            }
+            _ => {
+                self.counts.plain += 1;
+                // It runs PreFilter from the beginning, and counts that.
+                evaluator.evaluation.tally.pre_filter.clear();
+                None
+            }
+        }
+    }
+
+    /// Brings everything about the shape of the evaluator's pod up to date, and hands it over. `None` when the plain
+    /// evaluator has to decide.
+    fn with_shape<T>(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        then: impl FnOnce(&mut Evaluator<'_>, KeptFor<'_>) -> T,
+    ) -> Option<T> {
+        let nodes = &evaluator.cluster.nodes;
+        if nodes.is_empty() || nodes.is_supposing() {
+            return None;
+        }
+        let name = &evaluator.profile.name;
+        let at = match self.plans.iter().position(|(known, _)| known == name) {
+            Some(at) => at,
+            None => {
+                let plan = Plan::new(evaluator.profile);
+                self.plans.push((name.clone(), plan));
+                self.plans.len() - 1
+            }
+        };
+        let plan = self.plans[at].1.as_ref()?;
+        if !run_strangers(evaluator, plan) {
+            return None;
+        }
+        let Self {
+            sheets,
+            shapes,
+            fragments: [of_node, of_pods, of_shape],
+            scratch,
+            counts,
+            ..
+        } = self;
+        let cx = Context {
+            now: evaluator.now,
+            cluster: evaluator.cluster,
+            features: evaluator.features,
+        };
+        let (profile, pod) = (evaluator.profile, evaluator.pod);
+        of_shape.clear();
+        of_shape.put(&profile.name);
+        if !plan.fragment(Group::Node, profile, &cx, pod, of_node)
+            || !plan.fragment(Group::Pods, profile, &cx, pod, of_pods)
+            || !plan.ledger_fragment(&cx, pod, of_shape)
+        {
+            return None;
+        }
+        for (group, key) in [(Group::Node, &*of_node), (Group::Pods, &*of_pods)] {
+            if !sheets.refresh(group, key.as_bytes(), (evaluator, plan), scratch, counts) {
+                return None;
+            }
+        }
+        let mut sheets = Sheets {
+            node: sheets.node.get_mut(of_node.as_bytes())?,
+            pods: sheets.pods.get_mut(of_pods.as_bytes())?,
+        };
+        // An older shape of other sheets is of no use, and found by nobody.
+        of_shape.put(&(sheets.node.id, sheets.pods.id));
+        let key = of_shape.as_bytes();
+        match shapes.refresh(key, |shape| shape.catch_up(evaluator, &sheets, scratch)) {
+            store::Found::Kept => {}
+            store::Found::Unkeepable => return None,
+            store::Found::Missing => {
+                counts.built += 1;
+                let shape = Shape::build(evaluator, plan, &sheets).ok();
+                shapes.insert(key, shape.map(Box::new), (SHAPES_MAX, SHAPE_BYTES_MAX));
+            }
+        }
+        let shape = shapes.get_mut(key)?;
+        if shape.is_entangled() || sheets.both().iter().any(|sheet| sheet.is_broken()) {
+            return None;
+        }
+        let kept = KeptFor {
+            plan,
+            shape,
+            sheets: &mut sheets,
+            key,
+        };
+        Some(then(evaluator, kept))
+    }
+
+    /// Takes back what PostFilter has found out about nodes.
+    pub(crate) fn take_back(&mut self, evaluation: &mut Evaluation) {
+        if let Some(memos) = evaluation.memos.take()
+            && let Some(shape) = self.shapes.get_mut(&memos.shape)
+        {
+            shape.take_back(memos);
+        }
+    }
+}
+
+/// Runs the PreFilter plugins that nothing is known about. They may do as they like as long as all nodes stay
+/// possible; otherwise false.
+fn run_strangers(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
+    let cx = Context {
+        now: evaluator.now,
+        cluster: evaluator.cluster,
+        features: evaluator.features,
+    };
+    for at in &plan.strangers {
+        let member = &evaluator.profile.pre_filter[*at];
+        let Evaluation { state, tally, .. } = &mut *evaluator.evaluation;
+        let began = tally.begin(evaluator.stopwatch);
+        let result = member.plugin.pre_filter(&cx, state, evaluator.pod);
+        let called = (member.name.as_str(), Point::PreFilter.as_str());
+        tally.called(began, evaluator.stopwatch, called, code_of(&result));
+        match result {
+            PreFilterResult::AllNodes => Tally::count(&mut tally.pre_filter, *at),
+            PreFilterResult::Skip => evaluator.evaluation.skip_filter.insert(member.id),
+            PreFilterResult::Nodes(_) | PreFilterResult::Reject(_) => return false,
+        }
+    }
+    true
+}
+
+/// Decides from a shape that is up to date.
+fn decide(
+    evaluator: &mut Evaluator<'_>,
+    kept: KeptFor<'_>,
+    rng: &mut fastrand::Rng,
+) -> Result<Found, Unkeepable> {
+    let KeptFor {
+        plan,
+        shape,
+        sheets,
+        key,
+    } = kept;
+    let placed = |evaluator: &Evaluator<'_>, node: Slot, evaluated, feasible| {
+        let view = evaluator.cluster.nodes.get(node).ok_or(Unkeepable)?;
+        Ok(Found::Placed(Placement {
+            node,
+            name: view.name().clone(),
+            evaluated,
+            feasible,
+            scores: None,
+            excluded: Vec::new(),
+        }))
+    };
+    if let Some(node) = own_nomination(evaluator, plan, shape, sheets)? {
+        return placed(evaluator, node, 1, 1);
+    }
+    let live = shape.live(plan)?;
+    if live.nodes == 0 {
+        evaluator.evaluation.unprepared = true;
+        let budgets = evaluator.cluster.budgets_version();
+        evaluator.evaluation.memos = shape.lend_memos(key, budgets);
+        return Ok(Found::Unfit(Box::new(FitError {
+            nodes: shape.nodes,
+            diagnosis: shape.diagnosis(plan),
+        })));
+    }
+    let node = shape.choose(evaluator, plan, sheets, &live, rng)?;
+    placed(evaluator, node, shape.nodes, live.nodes)
+}
+
+/// A nomination of the pod itself does not stand in its own way, unlike in that of others of its shape: its node
+/// answers anew. Returns the node that its status names when it is feasible (C-16).
+fn own_nomination(
+    evaluator: &mut Evaluator<'_>,
+    plan: &Plan,
+    shape: &mut Shape,
+    sheets: &mut Sheets<'_>,
+) -> Result<Option<Slot>, Unkeepable> {
+    let pod = evaluator.pod.pod.clone();
+    let slot_of =
+        |evaluator: &Evaluator<'_>, name: &Str| Some(evaluator.cluster.nodes.node(name)?.slot());
+    if let Some(name) = evaluator.nominated.node_of(pod.uid())
+        && let Some(slot) = slot_of(evaluator, name)
+    {
+        shape.answer_for_now(evaluator, sheets, slot)?;
+    }
+    let name = &pod.status.nominated_node_name;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let slot = slot_of(evaluator, name);
+    Ok(slot.filter(|slot| shape.fits(plan, *slot)))
+}
+
+impl Evaluator<'_> {
+    /// Finds a node for the pod as [`Evaluator::find`] does, from kept answers where there are any.
+    ///
+    /// # Panics
+    /// When `compare` is set (and always in a debug build) and the plain evaluator decides otherwise: a bug.
+    pub fn find_with(
+        &mut self,
+        keeper: &mut Keeper,
+        compare: bool,
+        percentage_of_nodes: Option<i32>,
+        start: &mut usize,
+        rng: &mut fastrand::Rng,
+    ) -> Found {
+        // With a percentage, kube-scheduler's order and number of nodes apply.
+        if percentage_of_nodes.is_some() {
+            return self.find(percentage_of_nodes, start, rng);
+        }
+        let before = rng.clone();
+        match keeper.find(self, rng) {
+            Some(found) => {
+                if compare || cfg!(debug_assertions) {
+                    self.compare(&found, before, rng);
+                }
+                *start %= self.cluster.nodes.len().max(1);
+                found
+            }
+            None => self.find(percentage_of_nodes, start, rng),
+        }
+    }
+
+    /// Makes the decision once more, plainly.
+    fn compare(&mut self, found: &Found, mut rng: fastrand::Rng, after: &fastrand::Rng) {
+        let mut evaluation = Evaluation::default();
+        let plain = Evaluator {
+            profile: self.profile,
+            features: self.features,
+            now: self.now,
+            cluster: self.cluster,
+            nominated: self.nominated,
+            pod: self.pod,
+            evaluation: &mut evaluation,
+            stopwatch: self.stopwatch,
+        }
+        .find(None, &mut 0, &mut rng);
+        let difference = difference(found, &plain).or_else(|| {
+            (rng != *after).then(|| "the generators have been used differently".to_owned())
+        });
+        if let Some(difference) = difference {
+            panic!(
+                "the incremental evaluator differs from the plain one about pod {}: {difference}",
+                self.pod.pod.key()
+            );
+        }
+    }
+}
+
+/// What two decisions about one pod do not agree on.
+fn difference(found: &Found, plain: &Found) -> Option<String> {
+    match (found, plain) {
+        (Found::Placed(found), Found::Placed(plain)) => {
+            let said = |placement: &Placement| {
+                let Placement {
+                    name,
+                    evaluated,
+                    feasible,
+                    ..
+                } = placement;
+                format!("{name}, {feasible} of {evaluated} feasible")
+            };
+            let (found, plain) = (said(found), said(plain));
+            (found != plain).then(|| format!("{found} instead of {plain}"))
+        }
+        (Found::Unfit(found), Found::Unfit(plain)) => {
+            let (text, plainly) = (found.to_string(), plain.to_string());
+            if text != plainly {
+                return Some(format!("{text:?} instead of {plainly:?}"));
+            }
+            let (found, plain) = (&found.diagnosis, &plain.diagnosis);
+            if found.unschedulable_plugins != plain.unschedulable_plugins
+                || found.pending_plugins != plain.pending_plugins
+            {
+                return Some(format!(
+                    "{:?} and {:?} turned it down instead of {:?} and {:?}",
+                    found.unschedulable_plugins,
+                    found.pending_plugins,
+                    plain.unschedulable_plugins,
+                    plain.pending_plugins
+                ));
+            }
+            let mut differs = None;
+            plain.statuses.each(|slot, status| {
+                let got = found.statuses.get(slot);
+                if got == status {
+                    return std::ops::ControlFlow::Continue(());
+                }
+                differs = Some(format!("slot {slot:?}: {got:?} instead of {status:?}"));
+                std::ops::ControlFlow::Break(())
+            });
+            differs
+        }
+        (found, plain) => Some(format!("{found:?} instead of {plain:?}")),
+    }
+}

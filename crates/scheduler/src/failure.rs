@@ -1,0 +1,194 @@
+//! What becomes of a pod whose attempt has failed (section 5.8).
+
+use crate::core::{Core, Explanation, LogLevel, note_requests, reasons};
+use crate::cycle::{Attempt, CycleResult};
+use crate::evaluator::FitError;
+use crate::nominations;
+use crate::pod_status::{UNSCHEDULABLE, correct_status};
+use crate::queue::{POD_SCHEDULED, QueuedPodInfo};
+use berth_framework::call::{ConditionPatch, PodRef};
+use berth_framework::plugin::Nominating;
+use berth_framework::{ApiCall, Feature, Status};
+
+/// Why an attempt has failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    /// Whether the pod was turned down, rather than something having gone wrong.
+    is_rejected: bool,
+    error: Option<Box<FitError>>,
+    nominating: Nominating,
+}
+
+impl Failure {
+    /// The pod fits nowhere.
+    pub(crate) fn unfit(error: Box<FitError>, nominating: Nominating) -> Self {
+        Self {
+            message: error.to_string(),
+            is_rejected: true,
+            error: Some(error),
+            nominating,
+        }
+    }
+
+    /// A status that comes without a diagnosis.
+    pub(crate) fn of_status(status: &Status, nominating: Nominating) -> Self {
+        Self {
+            message: status.message(),
+            is_rejected: status.is_rejected(),
+            error: None,
+            nominating,
+        }
+    }
+
+    fn into_result(self) -> CycleResult {
+        let Self { message, .. } = self;
+        match self.is_rejected {
+            true => CycleResult::Unschedulable { message },
+            false => CycleResult::Error { message },
+        }
+    }
+}
+
+/// What the API shows of a pod whose attempt failed (C-48).
+enum Known {
+    /// It is still waiting for a node.
+    Pending,
+    /// It is gone.
+    Gone,
+    /// It has a node.
+    Bound,
+    /// Another pod has its name now.
+    Replaced,
+}
+
+/// Handles the failure of an attempt: back into the queue, nomination, event, condition.
+pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> CycleResult {
+    note_requests(core);
+    let pod = attempt.pod_ref();
+    core.requests.take_activations(&pod.uid);
+    let (result, reason) = match failure.is_rejected {
+        true => ("unschedulable", UNSCHEDULABLE),
+        false => ("error", "SchedulerError"),
+    };
+    core.attempt_took(&attempt, result);
+    let info = &mut attempt.info;
+    info.clear_rejectors();
+    if let Some(error) = &failure.error {
+        let diagnosis = &error.diagnosis;
+        info.unschedulable_plugins = diagnosis.unschedulable_plugins.iter().cloned().collect();
+        info.pending_plugins = diagnosis.pending_plugins.iter().cloned().collect();
+    }
+    let known = look_up(core, &pod);
+    if let Known::Replaced = known {
+        core.queue.done(&pod.uid);
+        return failure.into_result();
+    }
+    // Of a bound pod nothing of this is true any more.
+    let call = match known {
+        Known::Gone | Known::Bound => None,
+        _ => status_patch(core, &pod, reason, &failure),
+    };
+    let Attempt { info, profile, .. } = attempt;
+    let mut returns_later = None;
+    match known {
+        Known::Pending => {
+            explain(core, &info, &failure);
+            if call.is_some() && !core.settings.is_on(Feature::SchedulerAsyncAPICalls) {
+                returns_later = Some(info);
+            } else {
+                return_to_queue(core, info);
+            }
+        }
+        Known::Gone | Known::Bound => {
+            let why = match known {
+                Known::Gone => "Pod is gone and not tried again",
+                _ => "Pod has been assigned to node. Abort adding it back to queue.",
+            };
+            core.log(LogLevel::Info, format!("{why} ({pod})"));
+            core.queue.done(&pod.uid);
+        }
+        Known::Replaced => {}
+    }
+    if let Some(object) = core.cache.effective(&pod.uid).cloned() {
+        nominations::nominate(core, &object, &failure.nominating);
+    }
+    core.publish_failure(&pod, &profile, &failure.message);
+    if let Some(call) = call {
+        let id = core.call(call);
+        if let Some(info) = returns_later {
+            core.calls.return_after(id, info);
+        }
+    }
+    // While it was being bound here, nothing else could be written.
+    let stored = core.cache.stored(&pod.uid);
+    if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
+        correct_status(core, &stored);
+    }
+    failure.into_result()
+}
+
+fn look_up(core: &Core, pod: &PodRef) -> Known {
+    match core.cache.stored(&pod.uid) {
+        Some(stored) if stored.is_assigned() => Known::Bound,
+        Some(_) => Known::Pending,
+        None => match core.cache.stored_by_name(&pod.namespace, &pod.name) {
+            Some(_) => Known::Replaced,
+            None => Known::Gone,
+        },
+    }
+}
+
+/// Gives a pod back to the queue in its latest version, unless it needs no node any more.
+pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
+    let uid = info.pod.uid().clone();
+    let stored = core.cache.stored(&uid);
+    let is_pending = stored.is_some_and(|pod| !pod.is_assigned());
+    let Some(pod) = core.cache.effective(&uid).filter(|_| is_pending) else {
+        core.queue.done(&uid);
+        return;
+    };
+    info.pod = pod.clone();
+    let (queue, cx) = core.queue();
+    if let Err(error) = queue.add_unschedulable(&cx, info) {
+        core.log(LogLevel::Error, error.to_string());
+    }
+}
+
+/// The patch of the pod's status; `None` when it says all that already (C-50).
+fn status_patch(core: &Core, pod: &PodRef, reason: &str, failure: &Failure) -> Option<ApiCall> {
+    let object = core.cache.effective(&pod.uid)?;
+    let condition = ConditionPatch::of(object, POD_SCHEDULED, "False", reason, &failure.message);
+    let is_said = object.condition(POD_SCHEDULED).is_some_and(|c| {
+        c.status == condition.status
+            && c.reason == condition.reason
+            && c.message == condition.message
+    });
+    let is_said = is_said && !core.calls.dispatcher().is_status_unclear(&pod.uid);
+    let nominated_node = match &failure.nominating {
+        Nominating::Set(node) if *node != object.status.nominated_node_name => Some(node.clone()),
+        _ => None,
+    };
+    if is_said && nominated_node.is_none() {
+        return None;
+    }
+    Some(ApiCall::PatchPodStatus {
+        pod: pod.clone(),
+        condition: (!is_said).then_some(condition),
+        nominated_node,
+    })
+}
+
+fn explain(core: &mut Core, info: &QueuedPodInfo, failure: &Failure) {
+    let cluster = core.cache.cluster();
+    let error = failure.error.as_deref();
+    let explanation = Explanation {
+        at: core.now(),
+        attempts: info.attempts,
+        message: failure.message.clone(),
+        unschedulable_plugins: info.unschedulable_plugins.iter().cloned().collect(),
+        pending_plugins: info.pending_plugins.iter().cloned().collect(),
+        reasons: error.map_or_else(Vec::new, |error| reasons(error, cluster)),
+    };
+    core.explanations.put(info.pod.uid().clone(), explanation);
+}

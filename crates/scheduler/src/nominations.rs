@@ -1,0 +1,87 @@
+//! Nominations: the node that a pod may use before it is placed there.
+//!
+//! The [queue](crate::queue::Nominator) keeps them, and the evaluator counts nominated pods as if they were on their node.
+//! A nomination counts from when it is decided, and so does its end; a status that shows it later changes nothing. All
+//! nominations end in [`end`].
+
+use crate::core::Core;
+use crate::evaluator::NominatedPods;
+use crate::queue::Nominator;
+use berth_api::{Pod, Str};
+use berth_framework::PodInfo;
+use berth_framework::plugin::Nominating;
+use std::sync::Arc;
+
+/// Nominates a pod to a node, or with [`Nominating::Keep`] to the one in its status. With an empty node it is not
+/// nominated any more.
+pub(crate) fn nominate(core: &mut Core, pod: &Arc<Pod>, nominating: &Nominating) {
+    let (queue, cx) = core.queue();
+    queue.add_nominated_pod(&cx, pod, nominating);
+}
+
+/// Why a nomination ends.
+pub(crate) enum End<'a> {
+    /// The pod was placed on this node and counts there from now on.
+    Placed(&'a Str),
+    /// The pod's status, as our calls write it, does not name the node any more.
+    Written,
+    /// Others have changed the pod's status, or deleted the pod. The queue has seen that.
+    Seen,
+}
+
+/// Ends the nomination of `nominee`: pods of no higher priority had to respect it, and may use the room now.
+pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
+    let uid = nominee.uid();
+    if let End::Placed(node) = why {
+        let nominated_to = core.queue.nominator().node_of(uid);
+        let is_used = nominated_to.is_none_or(|nominated| nominated == *node);
+        core.queue.delete_nominated_pod(uid);
+        if is_used {
+            return;
+        }
+    }
+    let is_seen = matches!(why, End::Seen);
+    let (uid, priority) = (uid.clone(), nominee.priority());
+    let affected = move |pod: &Pod| pod.priority() <= priority && (is_seen || *pod.uid() != uid);
+    core.placement_freed(nominee, Some(&affected));
+}
+
+/// The status of a pod has changed by what our calls write: the pod is nominated as it says now.
+pub(crate) fn follow_write(core: &mut Core, before: &Arc<Pod>, after: &Arc<Pod>) {
+    let (old, new) = (
+        &before.status.nominated_node_name,
+        &after.status.nominated_node_name,
+    );
+    if old == new {
+        return;
+    }
+    nominate(core, after, &Nominating::Set(new.clone()));
+    if !old.is_empty() {
+        end(core, before, &End::Written);
+    }
+}
+
+impl NominatedPods for Nominator {
+    fn is_empty(&self) -> bool {
+        Nominator::is_empty(self)
+    }
+
+    fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>)) {
+        self.pods_on(node).iter().for_each(each);
+    }
+
+    fn node_of(&self, uid: &str) -> Option<&Str> {
+        Nominator::node_of(self, uid)
+    }
+
+    fn changes_end(&self) -> u64 {
+        Nominator::changes_end(self)
+    }
+
+    fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool {
+        let changes = self.changes_since(since);
+        let is_known = changes.is_some();
+        changes.into_iter().flatten().for_each(each);
+        is_known
+    }
+}

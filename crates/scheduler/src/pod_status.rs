@@ -1,0 +1,238 @@
+//! The writer of pod statuses: what the PodScheduled condition and the nominated node of each pod should be.
+//!
+//! What is to be written follows from the state of the scheduler, and is compared with what the pod says: the stored
+//! object with our unconfirmed writes. Only a difference becomes a call (`dispatcher::pod_status` keeps those that wait),
+//! and each is looked at again when it is sent, repeated or offered again:
+//! - what a cycle found is written at once (`cycle::failure` makes that call);
+//! - what PreEnqueue plugins say of a pod is written once it has been so for 5 s (KEP-5501);
+//! - what the API did not take is offered again every 30 s, as far as it is still true;
+//! - a bound pod that says it is not scheduled is corrected: the binding of a scheduler whose answers were lost may have
+//!   been carried out, and what its failure wrote arrives later.
+
+use crate::core::{Core, event_note};
+use crate::nominations;
+use crate::preemptions;
+use crate::queue::{
+    NOT_READY_FOR_SCHEDULING, POD_SCHEDULED, PreEnqueueReport, QueuedIn, SCHEDULING_GATED,
+    is_report,
+};
+use berth_api::{Duration, Pod, Time};
+use berth_framework::ApiCall;
+use berth_framework::call::{ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::plugin::Nominating;
+use std::sync::Arc;
+
+/// How long PreEnqueue plugins must have said something of a pod before it is written: most gates open within that time
+/// (KEP-5501).
+const REPORT_DELAY: Duration = Duration::from_secs(5);
+
+/// The reason that a cycle writes when no node fits; autoscalers act on it.
+pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
+
+// --- reports of PreEnqueue ------------------------------------------------------------------------------
+
+/// Hands what PreEnqueue plugins say of pods to the dispatcher, as long as there is room. The rest waits in the
+/// queue. Returns whether there was something.
+pub(crate) fn take_pre_enqueue_reports(core: &mut Core) -> bool {
+    let mut any = false;
+    while core.calls.dispatcher().takes_reports()
+        && let Some((report, since)) = core.queue.take_pre_enqueue_report()
+    {
+        any = true;
+        write_report(core, &report, since + REPORT_DELAY);
+    }
+    any
+}
+
+fn write_report(core: &mut Core, report: &PreEnqueueReport, due: Time) {
+    let uid = report.pod().uid();
+    if core.cache.stored(uid).is_none_or(|pod| pod.is_assigned()) {
+        return;
+    }
+    let call = match report {
+        PreEnqueueReport::Rejected {
+            pod,
+            message,
+            follows_attempt,
+            ..
+        } => {
+            if *follows_attempt && says_result_of_attempt(core, pod) {
+                return;
+            }
+            let reason = report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING);
+            ApiCall::PatchPodStatus {
+                pod: PodRef::of(pod),
+                condition: Some(ConditionPatch::of(
+                    pod,
+                    POD_SCHEDULED,
+                    "False",
+                    reason,
+                    message,
+                )),
+                nominated_node: None,
+            }
+        }
+        PreEnqueueReport::Passed { pod } => ApiCall::ClearPreEnqueueStatus {
+            pod: PodRef::of(pod),
+            nominated_node: None,
+        },
+    };
+    let now = core.now();
+    core.calls.report(call, due, now);
+}
+
+/// Whether the pod states what its last attempt found, and is to go on stating it while a PreEnqueue plugin only
+/// waits for what that attempt has begun.
+fn says_result_of_attempt(core: &Core, pod: &Pod) -> bool {
+    let uid = pod.uid();
+    let reports = core.calls.dispatcher().report_of(uid);
+    if matches!(reports, Some((ApiCall::PatchPodStatus { .. }, _))) {
+        return false;
+    }
+    let effective = core.cache.effective(uid).map_or(pod, |pod| &**pod);
+    match effective.condition(POD_SCHEDULED) {
+        Some(condition) if *condition.reason == *NOT_READY_FOR_SCHEDULING => false,
+        Some(condition) if *condition.reason == *UNSCHEDULABLE => true,
+        _ => {
+            let queued = core.queue.get(pod.namespace(), pod.name());
+            queued.is_some_and(|(_, info)| info.attempts > 0)
+        }
+    }
+}
+
+/// A status patch was written. If it was a report, an event states the same. The event is not published
+/// before, so that a rejection that ends in time writes nothing at all.
+pub(crate) fn publish_report(core: &mut Core, call: &ApiCall) {
+    let ApiCall::PatchPodStatus {
+        pod,
+        condition: Some(condition),
+        ..
+    } = call
+    else {
+        return;
+    };
+    let reason = match condition.reason.as_str() {
+        NOT_READY_FOR_SCHEDULING => NOT_READY_FOR_SCHEDULING,
+        SCHEDULING_GATED => SCHEDULING_GATED,
+        _ => return,
+    };
+    let Some(stored) = core.cache.stored(&pod.uid) else {
+        return;
+    };
+    let event = PodEvent {
+        regarding: pod.clone(),
+        related: None,
+        kind: EventKind::Warning,
+        reason,
+        action: "Scheduling",
+        note: event_note(&condition.message),
+    };
+    core.outbound.publish(event, &stored.spec.scheduler_name);
+}
+
+// --- what the API did not take --------------------------------------------------------------------------
+
+/// Offers statuses again that are due, as far as they are still true (D-14).
+pub(crate) fn offer_statuses(core: &mut Core) {
+    while let Some(call) = core.calls.dispatcher_mut().take_due_offer(core.clock.now()) {
+        if let Some(call) = still_true(core, call) {
+            core.call(call);
+        }
+    }
+}
+
+/// What of a status is true now: the condition if the pod still waits as it says, and the node that the pod is
+/// nominated to now.
+fn still_true(core: &Core, call: ApiCall) -> Option<ApiCall> {
+    let pod = call.pod()?.clone();
+    let stored = core.cache.stored(&pod.uid)?;
+    if stored.is_assigned() {
+        let admits = matches!(&call, ApiCall::PatchPodStatus { condition: Some(c), .. } if c.status == "True");
+        return admits.then_some(call);
+    }
+    // The status of a pod that is being tried or bound is written when that fails.
+    let (place, info) = core.queue.get(&pod.namespace, &pod.name)?;
+    if *info.pod.uid() != pod.uid {
+        return None;
+    }
+    let is_rejected = place == QueuedIn::Gated;
+    let nominated_to = core.queue.nominator().node_of(&pod.uid).cloned();
+    let nominated_node = Some(nominated_to.unwrap_or_default());
+    Some(match call {
+        ApiCall::ClearPreEnqueueStatus { .. } if !is_rejected => ApiCall::ClearPreEnqueueStatus {
+            pod,
+            nominated_node,
+        },
+        ApiCall::PatchPodStatus { condition, .. } => ApiCall::PatchPodStatus {
+            pod,
+            condition: condition.filter(|c| !is_report(&c.reason) || is_rejected),
+            nominated_node,
+        },
+        _ => ApiCall::PatchPodStatus {
+            pod,
+            condition: None,
+            nominated_node,
+        },
+    })
+}
+
+/// The pod is bound, and the API shows so. If it says that it is not scheduled, that is corrected.
+pub(crate) fn correct_status(core: &mut Core, pod: &Arc<Pod>) {
+    core.calls.dispatcher_mut().forget_status(pod.uid());
+    let denies = pod
+        .condition(POD_SCHEDULED)
+        .is_some_and(|c| c.status == "False");
+    if !denies || pod.is_terminating() {
+        return;
+    }
+    let call = ApiCall::PatchPodStatus {
+        pod: PodRef::of(pod),
+        condition: Some(ConditionPatch::of(pod, POD_SCHEDULED, "True", "", "")),
+        nominated_node: None,
+    };
+    core.call(call);
+}
+
+// --- our writes in the cluster --------------------------------------------------------------------------
+
+/// Shows the pod from now on with what our calls write.
+pub(crate) fn show_writes(core: &mut Core, uid: &str) {
+    let before = core.cache.effective(uid).cloned();
+    core.cache
+        .set_writes(uid, core.calls.dispatcher().writes(uid));
+    let after = core.cache.effective(uid).cloned();
+    if let (Some(before), Some(after)) = (before, after)
+        && !Arc::ptr_eq(&before, &after)
+    {
+        if !after.is_assigned() {
+            nominations::follow_write(core, &before, &after);
+            eviction_failed(core, &before, &after);
+        } else if before.is_terminating() && !after.is_terminating() {
+            preemptions::wake_nominees(core, &before);
+        }
+    }
+}
+
+/// The status of a pod was written before the pod returned to the queue. An update of a pod in flight changes no
+/// nomination, and others may have written it meanwhile: the pod is nominated as its status says now.
+pub(crate) fn follow_nomination(core: &mut Core, written: &ApiCall) {
+    let pod = written.pod().and_then(|pod| core.cache.effective(&pod.uid));
+    if let Some(pod) = pod.cloned() {
+        nominations::nominate(core, &pod, &Nominating::Keep);
+    }
+}
+
+/// A pod without a node that was to be evicted stays. It is queued again if it was dropped meanwhile.
+fn eviction_failed(core: &mut Core, before: &Pod, after: &Arc<Pod>) {
+    let uid = after.uid();
+    if !before.is_terminating() || after.is_terminating() || !core.settings.is_responsible(after) {
+        return;
+    }
+    let is_queued = core.queue.get(after.namespace(), after.name()).is_some();
+    let is_held =
+        core.queue.is_in_flight(uid) || core.unbound.contains(uid) || core.calls.is_returning(uid);
+    if !is_queued && !is_held {
+        let (queue, cx) = core.queue();
+        queue.add(&cx, after.clone());
+    }
+}

@@ -1,0 +1,266 @@
+//! Evicts the victims of preemptions, beside the scheduling loop (P-17, P-20 to P-23).
+//!
+//! The victims of one preemption are evicted at once, except the last: that one follows when all others have been
+//! evicted, so that a failure costs one pod less. Until all are evicted, or the last one is seen terminating, the
+//! preemptor must not be tried: it counts as [preempting](berth_framework::Cluster::preempting), and PreEnqueue rejects
+//! it. The event about a victim is published when the victim has been evicted.
+
+use crate::core::{Core, LogLevel};
+use crate::dispatcher::Finished;
+use crate::metrics::Metric;
+use crate::queue::QueuedIn;
+use berth_api::{Pod, Str, Time};
+use berth_framework::call::{CallId, PodEvent, PodRef};
+use berth_framework::stage::{Eviction, Preemption};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// A preemption that has not ended.
+#[derive(Debug)]
+struct Running {
+    preemptor: PodRef,
+    plugin: Str,
+    /// Who reports the events.
+    reporter: Str,
+    began: Time,
+    /// How many of the calls have not ended.
+    pending: usize,
+    /// The victim that is evicted after the others.
+    last: Option<Eviction>,
+    has_failed: bool,
+}
+
+/// The preemptions that have not ended.
+#[derive(Debug, Default)]
+pub(crate) struct Preemptions {
+    next: u64,
+    running: FxHashMap<u64, Running>,
+    /// The preemption that a call belongs to, and the event to publish when the call has succeeded.
+    calls: FxHashMap<CallId, (u64, PodEvent)>,
+    /// Last victims that are being evicted, with their preemptions.
+    last_evicted: FxHashMap<Str, Vec<u64>>,
+}
+
+impl Preemptions {
+    /// Checks that the books agree.
+    ///
+    /// # Errors
+    /// What does not agree.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (id, running) in &self.running {
+            let calls = self.calls.values().filter(|(of, _)| of == id).count();
+            if calls != running.pending || calls == 0 {
+                return Err(format!(
+                    "{} preempts with {calls} calls, {} are noted",
+                    running.preemptor, running.pending
+                ));
+            }
+        }
+        let strays = self.calls.values().map(|(id, _)| id);
+        let told = self.last_evicted.values().flatten();
+        match strays.chain(told).find(|id| !self.running.contains_key(id)) {
+            Some(id) => Err(format!("preemption {id} has ended and is still known")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Begins with the preemptions that plugins have asked for.
+pub(crate) fn start_preemptions(core: &mut Core) {
+    for (preemption, reporter) in core.requests.take_preemptions() {
+        start_preemption(core, preemption, reporter);
+    }
+}
+
+fn start_preemption(core: &mut Core, preemption: Preemption, reporter: Str) {
+    let Preemption {
+        preemptor,
+        plugin,
+        mut victims,
+    } = preemption;
+    let id = core.preemptions.next;
+    core.preemptions.next += 1;
+    let last = victims.pop();
+    core.cache
+        .cluster_mut()
+        .preempting
+        .insert(preemptor.uid.clone());
+    let mut running = Running {
+        preemptor,
+        plugin,
+        reporter,
+        began: core.now(),
+        pending: 0,
+        last,
+        has_failed: false,
+    };
+    for victim in victims {
+        evict(core, id, &mut running, victim);
+    }
+    go_on(core, id, running);
+}
+
+/// Evicts a victim. Returns whether that takes a call.
+fn evict(core: &mut Core, id: u64, running: &mut Running, victim: Eviction) -> bool {
+    let uid = &victim.event.regarding.uid;
+    // Another scheduler may have bound it while it was being prepared here: then it has to be evicted through the API.
+    let is_bound = core.cache.stored(uid).is_some_and(|pod| pod.is_assigned());
+    if !is_bound && core.unbound.preempt(uid, &running.plugin) {
+        let mut event = victim.event;
+        event.note += Eviction::IN_MEMORY;
+        core.outbound.publish(event, &running.reporter);
+        return false;
+    }
+    let call = core.call(victim.call());
+    core.preemptions.calls.insert(call, (id, victim.event));
+    running.pending += 1;
+    true
+}
+
+/// The next step of a preemption.
+fn go_on(core: &mut Core, id: u64, mut running: Running) {
+    // A preemptor that was deleted or bound needs no room.
+    let is_wanted = core
+        .cache
+        .stored(&running.preemptor.uid)
+        .is_some_and(|pod| !pod.is_assigned());
+    if running.pending == 0
+        && !running.has_failed
+        && is_wanted
+        && let Some(last) = running.last.take()
+    {
+        let uid = last.event.regarding.uid.clone();
+        if evict(core, id, &mut running, last) {
+            core.preemptions
+                .last_evicted
+                .entry(uid)
+                .or_default()
+                .push(id);
+        }
+    }
+    if running.pending > 0 {
+        core.preemptions.running.insert(id, running);
+    } else {
+        preemption_ended(core, running);
+    }
+}
+
+/// The call that evicts a victim has ended, if it is one.
+pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
+    let Some((id, event)) = core.preemptions.calls.remove(&finished.id) else {
+        return;
+    };
+    let victim = &event.regarding.uid;
+    if let Some(told) = core.preemptions.last_evicted.get_mut(victim) {
+        told.retain(|other| *other != id);
+        if told.is_empty() {
+            core.preemptions.last_evicted.remove(victim);
+        }
+    }
+    let Some(mut running) = core.preemptions.running.remove(&id) else {
+        return;
+    };
+    running.pending -= 1;
+    match &finished.result {
+        Ok(_) => core.outbound.publish(event, &running.reporter),
+        Err(_) if finished.is_done() => {}
+        Err(error) => {
+            let text = format!(
+                "Failed to preempt pod {} for {}: {error}",
+                event.regarding, running.preemptor
+            );
+            core.log(LogLevel::Error, text);
+            running.has_failed = true;
+        }
+    }
+    go_on(core, id, running);
+}
+
+/// All victims that could be evicted are. If an eviction has failed, no event may ever come, so the preemptor is
+/// retried.
+fn preemption_ended(core: &mut Core, running: Running) {
+    let result = if running.has_failed {
+        "error"
+    } else {
+        "success"
+    };
+    let seconds = core.now().since(running.began).as_secs_f64();
+    core.metrics
+        .observe(Metric::PreemptionGoroutinesDuration, &[result], seconds);
+    core.metrics
+        .count(Metric::PreemptionGoroutinesExecutions, &[result]);
+    let Running {
+        preemptor,
+        plugin,
+        has_failed,
+        ..
+    } = running;
+    let mut others = core.preemptions.running.values();
+    if others.all(|other| other.preemptor.uid != preemptor.uid) {
+        let_in(core, &preemptor, &plugin);
+    }
+    if has_failed && let Some(pod) = core.cache.effective(&preemptor.uid).cloned() {
+        core.activate(&[pod]);
+    }
+}
+
+/// A pod is terminating or deleted: preemptors whose last victim it is may be tried again. Returns those, to be
+/// [let in](let_in) when the change has been taken in.
+pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)> {
+    let Some(told) = core.preemptions.last_evicted.get(uid) else {
+        return Vec::new();
+    };
+    let mut preemptors = Vec::new();
+    for id in told {
+        let running = &core.preemptions.running;
+        let Some(one) = running.get(id) else {
+            continue;
+        };
+        let same = |(other, r): (&u64, &Running)| other != id && r.preemptor == one.preemptor;
+        if !running.iter().any(same) {
+            core.cache
+                .cluster_mut()
+                .preempting
+                .remove(&one.preemptor.uid);
+            preemptors.push((one.preemptor.clone(), one.plugin.clone()));
+        }
+    }
+    preemptors
+}
+
+/// The preemptor may be tried again. If its PreEnqueue plugin has rejected it meanwhile, an event had woken it before
+/// that.
+pub(crate) fn let_in(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
+    core.cache.cluster_mut().preempting.remove(&preemptor.uid);
+    let is_kept_out = core
+        .queue
+        .get(&preemptor.namespace, &preemptor.name)
+        .is_some_and(|(place, info)| {
+            place == QueuedIn::Gated && info.gating_plugin() == Some(plugin)
+        });
+    if is_kept_out && let Some(pod) = core.cache.effective(&preemptor.uid).cloned() {
+        core.activate(&[pod]);
+    }
+}
+
+/// A victim is deleted, or stays after all: pods of higher priority that are nominated to its node are retried. The
+/// plugins that rejected such a pod may not care about the victim's deletion, so no event would wake it, and its
+/// nomination would keep other pods from the node (P-5, P-20).
+pub(crate) fn wake_nominees(core: &mut Core, victim: &Pod) {
+    let nominees = core.queue.nominator().pods_on(&victim.spec.node_name);
+    let waiting = nominees.iter().filter(|info| {
+        let pod = &info.pod;
+        let queued = core.queue.get(pod.namespace(), pod.name());
+        let waits = match queued {
+            Some((place, _)) => place == QueuedIn::Unschedulable,
+            None => core.queue.is_in_flight(pod.uid()),
+        };
+        waits && pod.priority() > victim.priority()
+    });
+    let pods: Vec<Arc<Pod>> = waiting
+        .filter_map(|info| core.cache.effective(info.pod.uid()).cloned())
+        .collect();
+    if !pods.is_empty() {
+        core.activate(&pods);
+    }
+}

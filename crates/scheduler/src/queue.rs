@@ -1,0 +1,573 @@
+//! The scheduling queue: which pod is tried next, and which pods wait for what.
+//!
+//! A pod that may be tried is in the **active queue**, ordered by the QueueSort plugin. A pod that failed waits for
+//! its **backoff**, or in the **unschedulable pool** for an event that one of the plugins that turned it down finds
+//! promising. A pod that a PreEnqueue plugin keeps out is **gated**: it sits where no event walks, and only the events
+//! of that plugin find it. A popped pod is **in flight** until it is given back or [`SchedulingQueue::done`]; what
+//! happens meanwhile is logged, so that no wake-up is lost.
+//!
+//! **Architecture invariants:** no clock (time is an argument), no lock, no I/O, no randomness. A pod is in exactly
+//! one place. An event costs what it affects: pods are found through indexes by gating and rejecting plugin, by the
+//! lists of PreQueueingHints, and by what they wait for, never by walking the queue. All memory is bounded by the
+//! number of pods.
+//!
+//! Sources: KEP-3521 (gates), KEP-4247 (queueing hints), KEP-5142 (popping from the backoff queue), KEP-5501
+//! (reports of PreEnqueue), KEP-6132 (PreQueueingHint). Tests name the rules.
+
+mod backoff;
+mod config;
+mod entry;
+mod events;
+mod heap;
+mod hints;
+mod hooks;
+mod inflight;
+mod lookup;
+mod metrics;
+mod moves;
+mod names;
+mod nominator;
+mod notice;
+mod place;
+mod pod_events;
+mod pool;
+mod report;
+#[cfg(test)]
+mod tests;
+mod wait_index;
+
+pub use config::QueueConfig;
+pub use entry::{PluginSet, QueuedIn, QueuedPodInfo};
+pub use events::Moved;
+pub use hints::{HintOutcome, NarrowingResult};
+pub use hooks::{EXTENDER, PluginEvents, ProfileHooks, default_registrations};
+pub use lookup::QueueCounts;
+pub use metrics::{POD_POPPED, QueueMetrics};
+pub use nominator::Nominator;
+pub use notice::Notice;
+pub use pod_events::{PodEvents, pod_update_events};
+pub use report::{NOT_READY_FOR_SCHEDULING, PreEnqueueReport, SCHEDULING_GATED};
+
+use crate::evaluator::{NoStopwatch, Stopwatch};
+use crate::metrics::Sampler;
+use backoff::{Backoff, ORDERING_WINDOW};
+use berth_api::{Duration, Kind, Object, Pod, Time};
+use berth_framework::event::Change;
+use berth_framework::plugin::{Context, Nominating, QueueSort, QueuedPod, SortKey};
+use berth_framework::{ClusterEvent, Feature};
+use entry::{Entries, EntryId};
+use heap::{Heap, Positions};
+use hints::{Question, Strategy, Tally};
+use hooks::Profiles;
+use inflight::InFlight;
+use names::Names;
+use notice::Notices;
+use pool::Pool;
+use report::{Gate, Reports};
+pub(crate) use report::{POD_SCHEDULED, is_report};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// The event labels of moves that no cluster event causes.
+mod label {
+    /// A new pod.
+    pub(super) const POD_ADD: &str = "UnschedulablePodAdd";
+    /// An update of a pod that was not queued.
+    pub(super) const POD_UPDATE: &str = "UnschedulablePodUpdate";
+    /// A failed attempt.
+    pub(super) const SCHEDULE_ATTEMPT_FAILURE: &str = "ScheduleAttemptFailure";
+    /// A backoff is over.
+    pub(super) const BACKOFF_COMPLETE: &str = "BackoffComplete";
+    /// An idle scheduler takes a pod before its backoff is over.
+    pub(super) const POP_FROM_BACKOFF_Q: &str = "PopFromBackoffQ";
+    /// A plugin wants the pod tried now.
+    pub(super) const FORCE_ACTIVATE: &str = "ForceActivate";
+    /// A pod has waited too long for an event.
+    pub(super) const UNSCHEDULABLE_TIMEOUT: &str = "UnschedulableTimeout";
+    /// More happened than the event log holds.
+    pub(super) const EVENT_LOG_OVERFLOW: &str = "EventLogOverflow";
+}
+
+/// How often long-unschedulable pods are looked for.
+pub const LEFTOVER_FLUSH_PERIOD: Duration = Duration::from_secs(30);
+
+/// A pod was given back that is queued already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Pod {pod} is already present in {}", place_text(*.place))]
+pub struct AlreadyQueued {
+    /// `namespace/name`.
+    pub pod: String,
+    /// Where it is.
+    pub place: QueuedIn,
+}
+
+fn place_text(place: QueuedIn) -> &'static str {
+    match place {
+        QueuedIn::Active => "the active queue",
+        QueuedIn::Backoff | QueuedIn::ErrorBackoff => "the backoff queue",
+        QueuedIn::Unschedulable | QueuedIn::Gated => "unschedulable queue",
+    }
+}
+
+/// The pods that wait to be scheduled. See the [module](self).
+pub struct SchedulingQueue {
+    config: QueueConfig,
+    backoff: Backoff,
+    profiles: Profiles,
+    sort: Option<Arc<dyn QueueSort>>,
+    sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
+    entries: Entries,
+    names: Names,
+    heaps: [Heap; QueuedIn::ALL.len()],
+    positions: Positions,
+    pool: Pool,
+    in_flight: InFlight,
+    nominator: Nominator,
+    metrics: QueueMetrics,
+    reports: Reports,
+    notices: Notices,
+    arrivals: u64,
+    cycle: u64,
+    closed: bool,
+    /// The number of the walk that last looked at each entry.
+    visited: Vec<u64>,
+    walks: u64,
+    to_move: Vec<(EntryId, Strategy)>,
+    next_backoff_flush: Time,
+    next_leftover_flush: Time,
+    /// For the metrics alone.
+    stopwatch: Arc<dyn Stopwatch>,
+    sampler: Sampler,
+}
+
+impl SchedulingQueue {
+    /// An empty queue. Its periodic flushes are counted from `now`.
+    pub fn new(config: QueueConfig, profiles: Vec<ProfileHooks>, now: Time) -> Self {
+        let sort = profiles.first().map(|profile| profile.queue_sort.clone());
+        let by_timestamp: fn(QueuedPod<'_>) -> SortKey = |pod| SortKey(pod.timestamp.as_nanos(), 0);
+        let sort_key = match &sort {
+            Some(sort) => sort.sort_key(),
+            None => Some(by_timestamp),
+        };
+        let aligned = config.features.enabled(Feature::SchedulerPopFromBackoffQ);
+        let profiles = Profiles::new(
+            profiles,
+            config.implicit_node_taint_registrations,
+            config.features.enabled(Feature::SchedulerPreQueueingHints),
+        );
+        let mut notices = Notices::default();
+        for (plugin, error) in profiles.incorrect() {
+            notices.push(|| Notice::IncorrectRegistration { plugin, error });
+        }
+        Self {
+            backoff: Backoff::new(&config),
+            profiles,
+            sort: sort.filter(|_| sort_key.is_none()),
+            sort_key,
+            entries: Entries::default(),
+            names: Names::default(),
+            heaps: Default::default(),
+            positions: Positions::default(),
+            pool: Pool::default(),
+            in_flight: InFlight::new(config.in_flight_events_max),
+            nominator: Nominator::default(),
+            metrics: QueueMetrics::default(),
+            reports: Reports::default(),
+            notices,
+            arrivals: 0,
+            cycle: 0,
+            closed: false,
+            visited: Vec::new(),
+            walks: 0,
+            to_move: Vec::new(),
+            next_backoff_flush: if aligned {
+                now.align_down(ORDERING_WINDOW) + ORDERING_WINDOW
+            } else {
+                now + ORDERING_WINDOW
+            },
+            next_leftover_flush: now + LEFTOVER_FLUSH_PERIOD,
+            stopwatch: Arc::new(NoStopwatch),
+            sampler: Sampler::default(),
+            config,
+        }
+    }
+
+    /// The custom kinds whose changes some plugin wants to hear of: those have to be watched besides [`Kind::ALL`].
+    pub fn custom_kinds(&self) -> BTreeSet<Kind> {
+        self.profiles.custom_kinds()
+    }
+
+    /// Times PreEnqueue and hints with a stopwatch, for the metrics alone.
+    #[must_use]
+    pub fn timed_by(mut self, stopwatch: Arc<dyn Stopwatch>) -> Self {
+        self.stopwatch = stopwatch;
+        self
+    }
+
+    /// Forgets the durations that were observed (M-3).
+    pub fn reset_durations(&mut self) {
+        self.metrics.durations_mut().reset();
+    }
+
+    /// A new pod without a node. A pod that is queued or in flight already is treated as updated, or as
+    /// recreated when its identity is another one.
+    ///
+    /// `cx.cluster` must know the pod already, or its nominated node is not taken over.
+    pub fn add(&mut self, cx: &Context<'_>, pod: Arc<Pod>) {
+        if self.in_flight.contains(pod.uid()) {
+            self.update(cx, &pod, &pod);
+            return;
+        }
+        if let Some(id) = self.id_of(pod.namespace(), pod.name())
+            && let Some(entry) = self.entries.get(id)
+        {
+            let queued = entry.info.pod.clone();
+            if queued.uid() == pod.uid() {
+                self.update(cx, &queued, &pod);
+                return;
+            }
+            self.delete(&queued);
+        }
+        let id = self.enter(QueuedPodInfo::new(pod, cx.now));
+        self.move_to_active(cx, id, label::POD_ADD, false);
+    }
+
+    /// A changed pod without a node, whatever it waits for. A pod that the queue has never seen is added.
+    ///
+    /// Returns the events that the update amounts to.
+    pub fn update(&mut self, cx: &Context<'_>, old: &Arc<Pod>, new: &Arc<Pod>) -> PodEvents {
+        let events = pod_update_events(old, new, &self.config.features);
+        if self.in_flight.contains(new.uid()) {
+            let (old, new) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+            for event in &events {
+                self.log(
+                    event,
+                    Change {
+                        old: Some(&old),
+                        new: Some(&new),
+                    },
+                );
+            }
+            return events;
+        }
+        let Some(id) = self.id_of(new.namespace(), new.name()) else {
+            let id = self.enter(QueuedPodInfo::new(new.clone(), cx.now));
+            self.move_to_active(cx, id, label::POD_UPDATE, false);
+            return events;
+        };
+        let place = self.detach(id);
+        let profile = self.profiles.by_name(&new.spec.scheduler_name);
+        let Some((entry, place)) = self.entries.get_mut(id).zip(place) else {
+            return events;
+        };
+        if entry.info.pod.uid() != new.uid() {
+            self.reports.forget(entry.info.pod.uid());
+            entry.info.gate = entry.info.gate.take().map(Gate::of_another_pod);
+        }
+        let (before, after) = (&entry.info.pod.spec, &new.spec);
+        if before.scheduler_name != after.scheduler_name {
+            for (profile, change) in [(&before.scheduler_name, -1), (&after.scheduler_name, 1)] {
+                for plugin in entry.info.rejectors() {
+                    self.metrics.unschedulable(plugin, profile, change);
+                }
+            }
+        }
+        let features = &self.config.features;
+        if features.enabled(Feature::SchedulerPreEnqueuePodStatus) {
+            self.reports.shown(&entry.info, new, cx.now);
+        }
+        entry.info.pod = new.clone();
+        entry.profile = profile;
+        // The nominated node of a pod that has always been behind its gates means nothing yet.
+        let was_active = entry.info.initial_attempt_timestamp.is_some();
+        self.attach(id, place);
+        if was_active {
+            self.nominator.update(cx.cluster, old, new);
+        }
+        if place.is_unschedulable_pool() {
+            self.reconsider_updated(cx, id, (old, new), &events);
+        }
+        events
+    }
+
+    /// Q-62, step 4: an update may itself be what the pod waits for. Its events are put to the pod one after the other
+    /// until it can be popped.
+    fn reconsider_updated(
+        &mut self,
+        cx: &Context<'_>,
+        id: EntryId,
+        (old, new): (&Arc<Pod>, &Arc<Pod>),
+        events: &[ClusterEvent],
+    ) {
+        let mut waits = true;
+        let (old_object, new_object) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+        for event in events {
+            let matched = self.profiles.matched(event);
+            let Some(entry) = self.entries.get(id) else {
+                return;
+            };
+            let question = Question {
+                cluster: cx.cluster,
+                matched: &matched,
+                change: Change {
+                    old: Some(&old_object),
+                    new: Some(&new_object),
+                },
+                profile: self.profiles.get(entry.profile),
+                heard: entry.profile.map_or(&[], |profile| matched.of(profile)),
+                narrowed: &[],
+            };
+            let mut tally = Tally::new(self.stopwatch.clone());
+            let strategy = question.put_to(&entry.info, None, &mut tally, &mut self.notices);
+            tally.record(&matched.label, &mut self.metrics);
+            // What one event has moved to backoff, another one can only make active.
+            if !waits && strategy != Strategy::Immediately {
+                continue;
+            }
+            let place = self.requeue(cx, id, strategy, &matched.label);
+            if self.is_poppable_place(place) {
+                return;
+            }
+            waits = place.is_unschedulable_pool();
+        }
+    }
+
+    /// The pod is gone, or has got a node. A pod in flight is left to its cycle, and a pod of the same name but
+    /// another identity stays.
+    pub fn delete(&mut self, pod: &Pod) {
+        self.nominator.remove(pod.uid());
+        self.reports.forget(pod.uid());
+        let Some(id) = self.id_of(pod.namespace(), pod.name()) else {
+            return;
+        };
+        if self
+            .entries
+            .get(id)
+            .is_some_and(|entry| entry.info.pod.uid() == pod.uid())
+            && let Some(info) = self.leave(id)
+        {
+            self.count_rejectors(&info, -1);
+        }
+    }
+
+    /// The pod to try next, which is in flight from now on: the first of the active queue, or when that
+    /// is empty and SchedulerPopFromBackoffQ is on, the first that waits for its backoff after a rejection.
+    ///
+    /// Give it back with [`Self::add_unschedulable`] or end its flight with [`Self::done`].
+    pub fn pop(&mut self, now: Time) -> Option<QueuedPodInfo> {
+        loop {
+            let id = match self.heap(QueuedIn::Active).first() {
+                Some(item) => item.id,
+                None => {
+                    let id = self.first_poppable_in_backoff()?;
+                    self.metrics
+                        .pod_came(QueuedIn::Active, label::POP_FROM_BACKOFF_Q);
+                    id
+                }
+            };
+            if let Some(info) = self.take_off(id, now) {
+                return Some(info);
+            }
+        }
+    }
+
+    fn first_poppable_in_backoff(&self) -> Option<EntryId> {
+        if !self.pops_from_backoff() {
+            return None;
+        }
+        Some(self.heap(QueuedIn::Backoff).first()?.id)
+    }
+
+    /// Takes a pod out of the queue and into flight; `None` when the same pod is in flight already.
+    fn take_off(&mut self, id: EntryId, now: Time) -> Option<QueuedPodInfo> {
+        let mut info = self.leave(id)?;
+        info.attempts = info.attempts.saturating_add(1);
+        info.initial_attempt_timestamp.get_or_insert(now);
+        self.count_rejectors(&info, -1);
+        if self.in_flight.contains(info.pod.uid()) {
+            self.notices.push(|| Notice::DiscardedPod {
+                pod: info.pod.key(),
+            });
+            return None;
+        }
+        self.in_flight.start(&info.pod, &mut self.metrics);
+        self.cycle += 1;
+        Some(info)
+    }
+
+    /// The pod is not in flight any more: it was bound as far as events matter, dropped, or is gone.
+    /// Does nothing for other pods.
+    pub fn done(&mut self, uid: &str) {
+        self.in_flight.done(uid, &mut self.metrics);
+    }
+
+    /// Gives back a popped pod that did not fit or failed, and ends its flight. The caller has put the
+    /// latest version of the pod and the plugin sets of this attempt into `info`; none of either means an error.
+    /// Returns where the pod is now.
+    ///
+    /// # Errors
+    /// When the pod is queued; its flight has ended all the same.
+    pub fn add_unschedulable(
+        &mut self,
+        cx: &Context<'_>,
+        mut info: QueuedPodInfo,
+    ) -> Result<QueuedIn, AlreadyQueued> {
+        let uid = info.pod.uid().clone();
+        if let Some(place) = self
+            .id_of(info.pod.namespace(), info.pod.name())
+            .and_then(|id| self.entries.get(id)?.place)
+        {
+            self.done(&uid);
+            return Err(AlreadyQueued {
+                pod: info.pod.key(),
+                place,
+            });
+        }
+        info.timestamp = cx.now;
+        info.was_flushed_from_unschedulable = false;
+        if info.has_rejectors() {
+            info.unschedulable_count = info.unschedulable_count.saturating_add(1);
+            info.consecutive_errors_count = 0;
+        } else {
+            info.consecutive_errors_count = info.consecutive_errors_count.saturating_add(1);
+        }
+        self.count_rejectors(&info, 1);
+        let strategy = self.strategy_after_flight(cx, &info);
+        let id = self.enter(info);
+        let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
+        self.done(&uid);
+        Ok(place)
+    }
+
+    /// What happened while the pod was in flight may already be what it needs. Narrowing does not apply: the
+    /// pod was not there to be named.
+    fn strategy_after_flight(&mut self, cx: &Context<'_>, info: &QueuedPodInfo) -> Strategy {
+        if !info.has_rejectors() {
+            return Strategy::AfterBackoff;
+        }
+        let Some(events) = self.in_flight.events_for(info.pod.uid()) else {
+            self.notices.push(|| Notice::NotInFlight {
+                pod: info.pod.key(),
+            });
+            return Strategy::AfterBackoff;
+        };
+        let id = self.profiles.by_name(&info.pod.spec.scheduler_name);
+        let profile = self.profiles.get(id);
+        let mut strategy = Strategy::Skip;
+        for event in events {
+            let question = Question {
+                cluster: cx.cluster,
+                matched: &event.matched,
+                change: event.change(),
+                profile,
+                heard: id.map_or(&[], |id| event.matched.of(id)),
+                narrowed: &[],
+            };
+            let mut tally = Tally::new(self.stopwatch.clone());
+            let answer = question.put_to(info, None, &mut tally, &mut self.notices);
+            tally.record(&event.matched.label, &mut self.metrics);
+            match answer {
+                Strategy::Skip => {}
+                Strategy::Immediately => return answer,
+                Strategy::AfterBackoff if info.pending_plugins.is_empty() => return answer,
+                Strategy::AfterBackoff => strategy = answer,
+            }
+        }
+        strategy
+    }
+
+    /// Nominates a pod to a node before its status says so, or ends its nomination.
+    pub fn add_nominated_pod(&mut self, cx: &Context<'_>, pod: &Arc<Pod>, nominating: &Nominating) {
+        self.nominator.add(cx.cluster, pod, nominating);
+    }
+
+    /// Ends a nomination: the pod is assumed, so the cluster counts it itself.
+    pub fn delete_nominated_pod(&mut self, uid: &str) {
+        self.nominator.remove(uid);
+    }
+
+    /// The nominations.
+    pub fn nominator(&self) -> &Nominator {
+        &self.nominator
+    }
+
+    /// The next pod of which PreEnqueue plugins say something else than its status, as far as the queue can see
+    /// (KEP-5501), and since when they do. `None` while SchedulerPreEnqueuePodStatus is off.
+    pub fn take_pre_enqueue_report(&mut self) -> Option<(PreEnqueueReport, Time)> {
+        self.reports.take_next()
+    }
+
+    /// What should be logged since the last call, and how many further notices were dropped.
+    pub fn take_notices(&mut self) -> (Vec<Notice>, usize) {
+        self.notices.take()
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> &QueueMetrics {
+        &self.metrics
+    }
+
+    /// How many pods were popped so far.
+    pub fn scheduling_cycle(&self) -> u64 {
+        self.cycle
+    }
+
+    /// The scheduler stops: every flight and the periodic flushes end. Pods that are left can still be popped.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.in_flight.done_all(&mut self.metrics);
+    }
+
+    /// Whether [`Self::close`] was called: with nothing left to pop, the scheduling loop ends.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Logs an event for the pods in flight.
+    fn log(&mut self, event: &ClusterEvent, change: Change<'_>) {
+        if self.in_flight.is_empty() {
+            return;
+        }
+        let matched = self.profiles.matched(event);
+        let profiles = &mut self.profiles;
+        self.in_flight.log(
+            &matched,
+            change,
+            || profiles.matched(&ClusterEvent::wildcard(label::EVENT_LOG_OVERFLOW)),
+            &mut self.metrics,
+            &mut self.notices,
+        );
+    }
+
+    fn count_rejectors(&mut self, info: &QueuedPodInfo, change: i64) {
+        for plugin in info.rejectors() {
+            self.metrics
+                .unschedulable(plugin, &info.pod.spec.scheduler_name, change);
+        }
+    }
+
+    fn pops_from_backoff(&self) -> bool {
+        self.config
+            .features
+            .enabled(Feature::SchedulerPopFromBackoffQ)
+    }
+
+    /// Whether a pod that has come here can be popped now.
+    fn is_poppable_place(&self, place: QueuedIn) -> bool {
+        match place {
+            QueuedIn::Active => true,
+            QueuedIn::Backoff | QueuedIn::ErrorBackoff => self.pops_from_backoff(),
+            QueuedIn::Unschedulable | QueuedIn::Gated => false,
+        }
+    }
+}
+
+impl fmt::Debug for SchedulingQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SchedulingQueue")
+            .field("counts", &self.counts())
+            .field("in_flight", &self.in_flight_len())
+            .finish_non_exhaustive()
+    }
+}

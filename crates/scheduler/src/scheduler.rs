@@ -1,0 +1,486 @@
+//! The scheduler: one state machine that takes inputs and calls the stages of a pod's way.
+//!
+//! Inputs are changes of the cluster ([`Scheduler::apply`]), results of calls ([`Scheduler::complete`]) and jobs
+//! ([`Scheduler::job_done`]), and the time, which comes with every input. Steps are [`Scheduler::schedule_one`] and
+//! [`Scheduler::tick`]. What is to be done outside is taken with [`Scheduler::take_outputs`].
+//!
+//! **Architecture invariants:** no I/O, no clock, no lock, no global randomness; nothing waits. The same inputs and
+//! the same seed give the same outputs, so any failure can be run again.
+
+mod changes;
+mod metrics;
+#[cfg(test)]
+mod tests;
+
+pub use changes::ClusterChange;
+
+use crate::binding::Bindings;
+use crate::cache::Cache;
+use crate::core::{
+    Clock, Core, Explanation, LogLevel, Outputs, Settings, Waiter, call_ended, note_requests,
+};
+use crate::cycle::{Cycle, CycleResult, CycleStep};
+use crate::dispatcher::{Dispatcher, DispatcherOptions};
+use crate::evaluator::{EvaluatorKind, Keeper, NoStopwatch, Stopwatch};
+use crate::pod_status::{offer_statuses, show_writes, take_pre_enqueue_reports};
+use crate::profile::{Profile, ProfileError, ProfileErrors, ProfileSpec, Profiles};
+use crate::queue::{Notice, ProfileHooks, QueueConfig, SchedulingQueue};
+use berth_api::{Duration, Time};
+use berth_framework::call::{CallError, CallId, PodRef, Response};
+use berth_framework::extender::Extenders;
+use berth_framework::registry::Registry;
+use berth_framework::stage::{JobId, JobResult, Wait, WakeReason};
+use berth_framework::{Feature, FeatureGates};
+use std::fmt;
+
+/// The result of [`Scheduler::schedule_one`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is no pod to try. Ask again after the next input, or at this time.
+    Idle {
+        /// When time alone may bring one.
+        next_wake: Option<Time>,
+    },
+    /// A pod was tried.
+    Done {
+        /// The pod.
+        pod: PodRef,
+        /// How its cycle has ended.
+        result: CycleResult,
+    },
+    /// The cycle waits, and goes on by itself when the wait ends. No other pod is tried until then.
+    Parked(Wait),
+}
+
+/// How a scheduler is set up.
+pub struct SchedulerOptions {
+    /// The profiles; at least one.
+    pub profiles: Vec<ProfileSpec>,
+    /// The feature gates.
+    pub features: FeatureGates,
+    /// Where all randomness comes from.
+    pub seed: u64,
+    /// What profiles take that do not say themselves; see [`ProfileSpec::percentage_of_nodes_to_score`].
+    pub percentage_of_nodes_to_score: Option<i32>,
+    /// The backoff after the first failure (`podInitialBackoffSeconds`).
+    pub pod_initial_backoff: Duration,
+    /// The longest backoff (`podMaxBackoffSeconds`).
+    pub pod_max_backoff: Duration,
+    /// How long a pod waits for an event before it is tried again all the same.
+    pub pod_max_in_unschedulable_pods_duration: Duration,
+    /// Which evaluator decides.
+    pub evaluator: EvaluatorKind,
+    /// The dispatcher.
+    pub dispatcher: DispatcherOptions,
+    /// Who takes part beside the plugins.
+    pub extenders: Extenders,
+    /// Times what is done, for the metrics alone.
+    pub stopwatch: Box<dyn Stopwatch>,
+}
+
+impl Default for SchedulerOptions {
+    fn default() -> Self {
+        let queue = QueueConfig::default();
+        Self {
+            profiles: vec![ProfileSpec::default()],
+            features: FeatureGates::default(),
+            seed: 0,
+            percentage_of_nodes_to_score: None,
+            pod_initial_backoff: queue.pod_initial_backoff,
+            pod_max_backoff: queue.pod_max_backoff,
+            pod_max_in_unschedulable_pods_duration: queue.pod_max_in_unschedulable_pods_duration,
+            evaluator: EvaluatorKind::default(),
+            dispatcher: DispatcherOptions::default(),
+            extenders: Extenders::default(),
+            stopwatch: Box::new(NoStopwatch),
+        }
+    }
+}
+
+impl fmt::Debug for SchedulerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SchedulerOptions")
+            .field("profiles", &self.profiles)
+            .field("features", &self.features)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The scheduling core: one state machine, driven by its inputs and the time that comes with them.
+pub struct Scheduler {
+    core: Core,
+    cycle: Cycle,
+    bindings: Bindings,
+    /// The label of the event that was counted last, kept for its memory.
+    event_label: String,
+}
+
+impl Scheduler {
+    /// A scheduler that knows nothing of a cluster yet.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the profiles.
+    pub fn new(
+        options: SchedulerOptions,
+        registry: &Registry,
+        now: Time,
+    ) -> Result<Self, ProfileErrors> {
+        let features = options.features;
+        let profiles = Profiles::build(&options.profiles, registry, &features)?;
+        let hooks = profiles.iter().map(|p| hooks_of(p, &features));
+        let hooks = match options.extenders.is_empty() {
+            true => hooks.collect(),
+            false => hooks.map(ProfileHooks::with_extenders).collect(),
+        };
+        let config = QueueConfig {
+            pod_initial_backoff: options.pod_initial_backoff,
+            pod_max_backoff: options.pod_max_backoff,
+            pod_max_in_unschedulable_pods_duration: options.pod_max_in_unschedulable_pods_duration,
+            features,
+            ..QueueConfig::default()
+        };
+        let mut dispatcher = Dispatcher::new(DispatcherOptions {
+            asynchronous: features.enabled(Feature::SchedulerAsyncAPICalls),
+            seed: options.seed,
+            ..options.dispatcher
+        });
+        register_calls(&profiles, &mut dispatcher)?;
+        let clock = Clock::new(now, options.stopwatch);
+        let queue = SchedulingQueue::new(config, hooks, now).timed_by(clock.shared_laps());
+        let settings = Settings {
+            features,
+            profiles,
+            percentage_of_nodes_to_score: options.percentage_of_nodes_to_score,
+            evaluator: options.evaluator,
+            extenders: options.extenders,
+        };
+        Ok(Self {
+            core: Core::new(settings, clock, queue, dispatcher),
+            cycle: Cycle::new(options.seed),
+            bindings: Bindings::new(options.dispatcher.in_flight_max),
+            event_label: String::new(),
+        })
+    }
+
+    // --- inputs --------------------------------------------------------------------------------------------
+
+    /// Takes in a change of the cluster.
+    pub fn apply(&mut self, change: ClusterChange, now: Time) {
+        self.core.clock.begin_step(now);
+        self.take_in(change);
+        self.settle();
+    }
+
+    /// A call of [`Outputs::calls`] has ended. Unknown ids are ignored.
+    pub fn complete(
+        &mut self,
+        call: CallId,
+        result: Result<impl Into<Response>, CallError>,
+        now: Time,
+    ) {
+        self.core.clock.begin_step(now);
+        self.core.calls.dispatcher_mut().complete(call, result, now);
+        self.settle();
+    }
+
+    /// A job of [`Outputs::jobs`] has ended. Unknown ids are ignored.
+    pub fn job_done(&mut self, job: JobId, result: JobResult, now: Time) {
+        self.core.clock.begin_step(now);
+        self.core.waits.job_ended(job, result);
+        self.settle();
+    }
+
+    /// Time has passed: deadlines, backoffs and flushes that are due.
+    pub fn tick(&mut self, now: Time) {
+        self.core.clock.begin_step(now);
+        self.time_passed();
+        self.settle();
+    }
+
+    /// Tries to place the pod whose turn it is. Never waits: a cycle that has to is parked, and goes on by itself when
+    /// its wait ends.
+    pub fn schedule_one(&mut self, now: Time) -> Outcome {
+        self.tick(now);
+        let outcome = self.run_cycle();
+        self.settle();
+        outcome
+    }
+
+    /// The scheduler stops: events are not kept for pods any more, and no call is made. Calls in flight may still be
+    /// answered.
+    pub fn close(&mut self, now: Time) {
+        self.core.queue.close();
+        let dispatcher = self.core.calls.dispatcher_mut();
+        dispatcher.close(now);
+        // Components that wait for these calls would only make others.
+        dispatcher.take_finished();
+    }
+
+    // --- outputs -------------------------------------------------------------------------------------------
+
+    /// What is to be done outside, since the last time.
+    pub fn take_outputs(&mut self, now: Time) -> Outputs {
+        self.core.clock.set(now);
+        let mut outputs = self.core.take_outputs();
+        // Calls that turned out to be needless have ended without being sent: what follows goes out as well.
+        while self.core.calls.dispatcher().has_finished() {
+            self.settle();
+            outputs.append(self.core.take_outputs());
+        }
+        outputs
+    }
+
+    /// When [`Scheduler::tick`] has something to do next, if nothing else happens before.
+    pub fn next_wake(&self, now: Time) -> Option<Time> {
+        let dispatcher = self.core.calls.dispatcher();
+        let times = [
+            self.core.waits.next_deadline(),
+            self.core.queue.next_wake(now),
+            dispatcher.next_wake(),
+            dispatcher.next_offer(),
+        ];
+        times.into_iter().flatten().min().map(|time| time.max(now))
+    }
+
+    /// Whether [`Scheduler::schedule_one`] would try a pod now.
+    pub fn has_pod_to_try(&self) -> bool {
+        self.cycle.waits_for().is_none() && !self.is_saturated() && self.core.queue.is_poppable()
+    }
+
+    /// Whether so many calls or bindings are under way that no pod is tried: its calls would be refused, its binding
+    /// would have to wait.
+    fn is_saturated(&self) -> bool {
+        self.core.calls.dispatcher().is_saturated() || self.bindings.is_saturated()
+    }
+
+    // --- to look at ----------------------------------------------------------------------------------------
+
+    /// What is known of the cluster.
+    pub fn cache(&self) -> &Cache {
+        &self.core.cache
+    }
+
+    /// The pods that wait.
+    pub fn queue(&self) -> &SchedulingQueue {
+        &self.core.queue
+    }
+
+    /// The calls that have not ended.
+    pub fn dispatcher(&self) -> &Dispatcher {
+        self.core.calls.dispatcher()
+    }
+
+    /// The answers that are kept, when the evaluator is the incremental one.
+    pub fn keeper(&self) -> &Keeper {
+        self.cycle.keeper()
+    }
+
+    /// The profiles.
+    pub fn profiles(&self) -> &Profiles {
+        &self.core.settings.profiles
+    }
+
+    /// The feature gates.
+    pub fn features(&self) -> &FeatureGates {
+        &self.core.settings.features
+    }
+
+    /// How many pods have been placed and are not bound yet.
+    pub fn bindings_in_flight(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Why the last attempt of a pod failed, as long as that is remembered.
+    pub fn explanation(&self, uid: &str) -> Option<&Explanation> {
+        self.core.explanations.get(uid)
+    }
+
+    /// Whether the log is to contain what happens all the time, at [`LogLevel::Debug`]. By default it does not: most of
+    /// the lines would be dropped.
+    pub fn log_details(&mut self, details: bool) {
+        self.core.queue.log_details(details);
+    }
+
+    /// Checks that the core's own books agree. Walks everything: for tests and the simulator.
+    ///
+    /// # Errors
+    /// What does not agree.
+    pub fn check(&self) -> Result<(), String> {
+        let core = &self.core;
+        core.cache.check()?;
+        core.queue.check()?;
+        core.preemptions.check()?;
+        self.bindings.check(core)?;
+        for pod in core.queue.in_flight_pods() {
+            let uid = pod.uid();
+            let is_held = self.cycle.is_about(uid)
+                || core.calls.is_returning(uid)
+                || core.unbound.contains(uid);
+            if !is_held {
+                return Err(format!("{} is in flight and no stage has it", pod.key()));
+            }
+        }
+        Ok(())
+    }
+
+    // --- inside --------------------------------------------------------------------------------------------
+
+    fn time_passed(&mut self) {
+        let now = self.core.now();
+        loop {
+            self.core.waits.time_passed(now);
+            if !self.resume_woken() {
+                break;
+            }
+        }
+        let (queue, cx) = self.core.queue();
+        queue.run_due(&cx);
+        for uid in self.core.calls.dispatcher_mut().expire(now) {
+            show_writes(&mut self.core, &uid);
+        }
+        offer_statuses(&mut self.core);
+    }
+
+    /// Pops the pod whose turn it is, and runs its cycle.
+    fn run_cycle(&mut self) -> Outcome {
+        if let Some(wait) = self.cycle.waits_for() {
+            return Outcome::Parked(wait.clone());
+        }
+        let now = self.core.now();
+        let popped = match self.is_saturated() {
+            true => None,
+            false => self.core.queue.pop(now),
+        };
+        let Some(info) = popped else {
+            let next_wake = self.next_wake(now);
+            return Outcome::Idle { next_wake };
+        };
+        let pod = PodRef::of(&info.pod);
+        match self.cycle.run(&mut self.core, info) {
+            CycleStep::Parked(wait) => Outcome::Parked(wait),
+            CycleStep::Over(result) => Outcome::Done { pod, result },
+            CycleStep::Placed(permitted) => {
+                let node = permitted.placed.node.clone();
+                self.bindings.start(&mut self.core, *permitted);
+                let result = CycleResult::Placed { node };
+                Outcome::Done { pod, result }
+            }
+        }
+    }
+
+    /// Lets the stages go on whose wait has ended. Returns whether there were any.
+    fn resume_woken(&mut self) -> bool {
+        let mut any = false;
+        while let Some((waiter, reason)) = self.core.waits.take_woken() {
+            any = true;
+            self.resume(waiter, reason);
+        }
+        any
+    }
+
+    fn resume(&mut self, waiter: Waiter, reason: WakeReason) {
+        let Self {
+            core,
+            cycle,
+            bindings,
+            ..
+        } = self;
+        let step = match waiter {
+            Waiter::Cycle => cycle.resume(core, reason),
+            Waiter::Prioritizer(at) => cycle.resume_prioritizer(core, at, reason),
+            Waiter::PermitTimeout(uid) => return bindings.permit_timeout(core, &uid),
+            Waiter::Permit { binding, at } => {
+                return bindings.resume_permit(core, binding, at, reason);
+            }
+            Waiter::PreBind { binding, at } => {
+                return bindings.resume_pre_bind(core, binding, at, reason);
+            }
+            Waiter::Bind(binding) => return bindings.resume_bind(core, binding, reason),
+        };
+        if let Some(CycleStep::Placed(permitted)) = step {
+            bindings.start(core, *permitted);
+        }
+    }
+
+    /// Carries out what follows from the last step, until nothing follows any more.
+    fn settle(&mut self) {
+        loop {
+            note_requests(&mut self.core);
+            let mut any = take_pre_enqueue_reports(&mut self.core);
+            any |= self.resume_woken();
+            for finished in self.core.calls.dispatcher_mut().take_finished() {
+                any = true;
+                call_ended(&mut self.core, finished);
+                self.resume_woken();
+            }
+            for uid in self.core.unbound.take_decided() {
+                any = true;
+                self.bindings.decided(&mut self.core, &uid);
+            }
+            if !any {
+                break;
+            }
+        }
+        self.log_notices();
+    }
+
+    /// Writes the notices of the queue to the log.
+    fn log_notices(&mut self) {
+        let (notices, dropped) = self.core.queue.take_notices();
+        for notice in notices {
+            let level = match notice {
+                Notice::NoProfile { .. } | Notice::EventLogCollapsed { .. } => LogLevel::Warning,
+                Notice::Narrowed { .. } => LogLevel::Debug,
+                _ => LogLevel::Error,
+            };
+            self.core.log(level, notice.to_string());
+        }
+        if dropped > 0 {
+            let text = format!("{dropped} further notices of the scheduling queue were dropped");
+            self.core.log(LogLevel::Warning, text);
+        }
+    }
+}
+
+/// Registers the types of API calls of all plugins.
+fn register_calls(profiles: &Profiles, dispatcher: &mut Dispatcher) -> Result<(), ProfileErrors> {
+    let mut errors = Vec::new();
+    for (at, profile) in profiles.iter().enumerate() {
+        for plugin in profile.plugins() {
+            for call_type in &plugin.calls {
+                if let Err(source) = dispatcher.register(call_type) {
+                    let plugin = plugin.name.clone();
+                    errors.push((at, ProfileError::CallType { plugin, source }));
+                }
+            }
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(ProfileErrors(errors)),
+    }
+}
+
+/// What a profile contributes to the queue.
+fn hooks_of(profile: &Profile, features: &FeatureGates) -> ProfileHooks {
+    let sort = profile.queue_sort.plugin.clone();
+    let mut hooks = ProfileHooks::new(profile.name.clone(), sort);
+    for member in &profile.pre_enqueue {
+        hooks = hooks.with_pre_enqueue(member.plugin.clone());
+    }
+    for plugin in profile.plugins() {
+        hooks = hooks.with_plugin(plugin, features);
+    }
+    hooks
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("profiles", self.profiles())
+            .field("queue", self.queue())
+            .field("bindings", &self.bindings.len())
+            .finish_non_exhaustive()
+    }
+}

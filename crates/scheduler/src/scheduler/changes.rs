@@ -1,0 +1,198 @@
+//! Takes in what has changed in the cluster: pods in [`pods`], everything else here.
+
+mod pods;
+
+use super::Scheduler;
+use crate::cache::node_update_events;
+use crate::evaluator::Stopwatch;
+use crate::metrics::Metric;
+use berth_api::{Kind, Node, Object, Str};
+use berth_framework::call::ObjectName;
+use berth_framework::{ActionType, ClusterEvent, EventResource};
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+
+/// A change of the cluster, as a watch reports it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClusterChange {
+    /// An object is new or changed.
+    Applied(Object),
+    /// An object was deleted; this is its last state, as far as the watch knows.
+    Deleted(Object),
+    /// All objects of a kind that exist now: the first list, or one after a gap.
+    Replaced(Kind, Vec<Object>),
+}
+
+const NODE_ADD: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::ADD);
+const NODE_DELETE: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::DELETE);
+
+impl Scheduler {
+    pub(super) fn take_in(&mut self, change: ClusterChange) {
+        let awaited = match &change {
+            ClusterChange::Applied(object) | ClusterChange::Deleted(object)
+                if self.core.waits.any_for_objects() =>
+            {
+                Some(ObjectName::of(object))
+            }
+            _ => None,
+        };
+        match change {
+            ClusterChange::Applied(Object::Pod(pod)) => self.pod_applied(pod),
+            ClusterChange::Applied(Object::Node(node)) => self.node_applied(node),
+            ClusterChange::Applied(object) => self.object_applied(&object),
+            // Only this pod: another one may have its name by now.
+            ClusterChange::Deleted(Object::Pod(pod)) => self.pod_deleted(&pod),
+            ClusterChange::Deleted(object) => {
+                let metadata = object.metadata();
+                self.deleted(object.kind(), &metadata.namespace, &metadata.name);
+            }
+            ClusterChange::Replaced(kind, objects) => self.replaced(kind, objects),
+        }
+        if let Some(object) = awaited {
+            self.core.waits.object_changed(&object);
+            self.resume_woken();
+        }
+    }
+
+    fn deleted(&mut self, kind: Kind, namespace: &Str, name: &Str) {
+        match kind {
+            Kind::Pod => {
+                if let Some(pod) = self.core.cache.stored_by_name(namespace, name).cloned() {
+                    self.pod_deleted(&pod);
+                }
+            }
+            Kind::Node => self.node_deleted(name),
+            kind => self.object_deleted(kind, namespace, name),
+        }
+    }
+
+    /// Objects that are not listed any more were deleted; the others are new, changed or as they were.
+    fn replaced(&mut self, kind: Kind, objects: Vec<Object>) {
+        let listed: FxHashSet<(&Str, &Str)> = objects
+            .iter()
+            .map(|object| {
+                let metadata = object.metadata();
+                (&metadata.namespace, &metadata.name)
+            })
+            .collect();
+        for (namespace, name) in self.core.cache.names(kind) {
+            if !listed.contains(&(&namespace, &name)) {
+                self.deleted(kind, &namespace, &name);
+                let object = ObjectName::new(kind, &namespace, &name);
+                self.core.waits.object_changed(&object);
+                self.resume_woken();
+            }
+        }
+        for object in objects {
+            if object.kind() == kind {
+                self.take_in(ClusterChange::Applied(object));
+            }
+        }
+    }
+
+    // --- nodes ---------------------------------------------------------------------------------------------
+
+    fn node_applied(&mut self, node: Arc<Node>) {
+        let began = self.nanos();
+        let old = self.core.cache.node(node.name()).cloned();
+        match old {
+            None => {
+                self.core.cache.set_node(node.clone());
+                let new = Object::Node(node);
+                self.core.move_all(&NODE_ADD, None, Some(&new), None);
+                self.handled(&NODE_ADD, began);
+            }
+            Some(old)
+                if old.metadata.resource_version == node.metadata.resource_version
+                    && old.metadata.uid == node.metadata.uid => {}
+            Some(old) => {
+                let events = node_update_events(&old, &node, &self.core.settings.features);
+                self.core.cache.set_node(node.clone());
+                let updating = self.nanos().saturating_sub(began);
+                let (old, new) = (Object::Node(old), Object::Node(node));
+                for event in events {
+                    self.move_timed(&event, (&old, &new), updating);
+                }
+            }
+        }
+    }
+
+    fn node_deleted(&mut self, name: &str) {
+        let began = self.nanos();
+        let Some(node) = self.core.cache.node(name).cloned() else {
+            return;
+        };
+        // Before the node is removed from the cache, so that hints still see it.
+        let old = Object::Node(node);
+        self.core.move_all(&NODE_DELETE, Some(&old), None, None);
+        self.core.cache.remove_node(name);
+        self.handled(&NODE_DELETE, began);
+    }
+
+    // --- other kinds ---------------------------------------------------------------------------------------
+
+    fn object_applied(&mut self, object: &Object) {
+        let began = self.nanos();
+        let (kind, now) = (object.kind(), self.core.now());
+        let old = self.core.cache.set_object(object.clone());
+        let dispatcher = self.core.calls.dispatcher_mut();
+        dispatcher.sync_object(object, now);
+        let action = match &old {
+            None => ActionType::ADD,
+            Some(old) => {
+                let (before, after) = (old.metadata(), object.metadata());
+                if before.resource_version == after.resource_version && before.uid == after.uid {
+                    return;
+                }
+                if before.uid != after.uid {
+                    dispatcher.forget_object(kind, &before.uid, now);
+                }
+                ActionType::UPDATE
+            }
+        };
+        let event = ClusterEvent::new(EventResource::of_kind(kind), action);
+        self.core.move_all(&event, old.as_ref(), Some(object), None);
+        self.handled(&event, began);
+    }
+
+    fn object_deleted(&mut self, kind: Kind, namespace: &Str, name: &Str) {
+        let began = self.nanos();
+        let Some(object) = self.core.cache.remove_object(kind, namespace, name) else {
+            return;
+        };
+        let (uid, now) = (&object.metadata().uid, self.core.now());
+        let dispatcher = self.core.calls.dispatcher_mut();
+        dispatcher.forget_object(kind, uid, now);
+        let event = ClusterEvent::new(EventResource::of_kind(kind), ActionType::DELETE);
+        self.core.move_all(&event, Some(&object), None, None);
+        self.handled(&event, began);
+    }
+
+    // --- how long it takes ---------------------------------------------------------------------------------
+
+    /// Wakes the pods that one of several events of a change may help; its time is that of the change itself, which
+    /// took `updating` nanoseconds, and its own.
+    fn move_timed(&mut self, event: &ClusterEvent, (old, new): (&Object, &Object), updating: u64) {
+        let began = self.nanos();
+        self.core.move_all(event, Some(old), Some(new), None);
+        let nanos = updating.saturating_add(self.nanos().saturating_sub(began));
+        self.observe_handling(event, nanos);
+    }
+
+    fn nanos(&self) -> u64 {
+        self.core.clock.laps().nanos()
+    }
+
+    fn handled(&mut self, event: &ClusterEvent, began: u64) {
+        let nanos = self.nanos().saturating_sub(began);
+        self.observe_handling(event, nanos);
+    }
+
+    fn observe_handling(&mut self, event: &ClusterEvent, nanos: u64) {
+        event.write_label(&mut self.event_label);
+        let labels = [self.event_label.as_str()];
+        self.core
+            .metrics
+            .observe(Metric::EventHandlingDuration, &labels, nanos as f64 / 1e9);
+    }
+}

@@ -1,0 +1,232 @@
+//! Pods that are new, changed or deleted.
+
+use super::super::Scheduler;
+use crate::cache::PodChange;
+use crate::core::ASSIGNED_POD_DELETE;
+use crate::nominations;
+use crate::pod_status::correct_status;
+use crate::preemptions::{let_in, seen_terminating, wake_nominees};
+use crate::queue::pod_update_events;
+use berth_api::{Object, Pod};
+use berth_framework::{ActionType, ClusterEvent, EventResource};
+use std::sync::Arc;
+
+const ASSIGNED_POD_ADD: ClusterEvent =
+    ClusterEvent::new(EventResource::AssignedPod, ActionType::ADD);
+const ASSIGNED_POD_UPDATE: ClusterEvent =
+    ClusterEvent::new(EventResource::AssignedPod, ActionType::UPDATE);
+const UNSCHEDULABLE_POD_ADD: ClusterEvent =
+    ClusterEvent::new(EventResource::UnschedulablePod, ActionType::ADD);
+const UNSCHEDULABLE_POD_UPDATE: ClusterEvent =
+    ClusterEvent::new(EventResource::UnschedulablePod, ActionType::UPDATE);
+const UNSCHEDULABLE_POD_DELETE: ClusterEvent =
+    ClusterEvent::new(EventResource::UnschedulablePod, ActionType::DELETE);
+
+/// Whether the pod was evicted by a preemption.
+fn is_victim(pod: &Pod) -> bool {
+    pod.is_terminating() && pod.condition("DisruptionTarget").is_some()
+}
+
+impl Scheduler {
+    pub(super) fn pod_applied(&mut self, pod: Arc<Pod>) {
+        let cache = &self.core.cache;
+        let before = cache.stored_by_name(pod.namespace(), pod.name()).cloned();
+        let old = match before {
+            // Another pod of the same name: the one before was deleted, and the watch did not report that.
+            Some(old) if old.uid() != pod.uid() => {
+                self.pod_deleted(&old);
+                None
+            }
+            other => other,
+        };
+        if pod.is_terminal() {
+            // It needs no resources any more, as if it were deleted.
+            if old.is_some() {
+                self.pod_deleted(&pod);
+            }
+            return;
+        }
+        match old {
+            None => self.pod_added(pod),
+            Some(old) if old.metadata.resource_version == pod.metadata.resource_version => {}
+            Some(old) => self.pod_updated(&old, &pod),
+        }
+    }
+
+    fn pod_added(&mut self, pod: Arc<Pod>) {
+        let began = self.nanos();
+        self.cache_pod(&pod);
+        let is_ours = self.core.settings.is_responsible(&pod);
+        if pod.is_assigned() {
+            if is_ours {
+                correct_status(&mut self.core, &pod);
+            }
+            let new = Object::Pod(pod);
+            self.core
+                .move_all(&ASSIGNED_POD_ADD, None, Some(&new), None);
+            self.handled(&ASSIGNED_POD_ADD, began);
+        } else if is_ours {
+            let (queue, cx) = self.core.queue();
+            queue.add(&cx, pod);
+            self.handled(&UNSCHEDULABLE_POD_ADD, began);
+        }
+    }
+
+    fn pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
+        let began = self.nanos();
+        let is_ours = self.core.settings.is_responsible(old);
+        let was_assumed = self.core.cache.is_assumed(new.uid());
+        let change = self.cache_pod(new);
+        let updating = self.nanos().saturating_sub(began);
+        let preemptors = match new.is_terminating() {
+            true => seen_terminating(&mut self.core, new.uid()),
+            false => Vec::new(),
+        };
+        if is_ours && new.is_assigned() {
+            correct_status(&mut self.core, new);
+        }
+        if old.is_assigned() {
+            let mut is_plain = false;
+            let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
+            for event in pod_update_events(old, new, &self.core.settings.features) {
+                is_plain |= event == ASSIGNED_POD_UPDATE;
+                self.move_timed(&event, (&before, &after), updating);
+            }
+            if !is_plain {
+                self.handled(&ASSIGNED_POD_UPDATE, began);
+            }
+        } else if new.is_assigned() {
+            // Bound: it has left the queue for good.
+            if is_ours {
+                let leaving = self.nanos();
+                self.core.queue.delete(old);
+                self.core.explanations.forget(new.uid());
+                self.handled(&UNSCHEDULABLE_POD_DELETE, leaving);
+            }
+            let bound = Object::Pod(new.clone());
+            self.core
+                .move_all(&ASSIGNED_POD_ADD, None, Some(&bound), None);
+            self.handled(&ASSIGNED_POD_ADD, began);
+            if was_assumed && let Some(assumed) = change.old {
+                self.assumed_pod_moved(&assumed, new);
+            }
+        } else if is_ours {
+            let events = if was_assumed {
+                if new.is_terminating() && !old.is_terminating() {
+                    self.assumed_pod_deleted(new);
+                } else {
+                    self.assumed_pod_updated(old, new);
+                    if let Some(assumed) = change.old {
+                        self.assumed_pod_moved(&assumed, &change.new);
+                    }
+                }
+                pod_update_events(old, new, &self.core.settings.features)
+            } else {
+                let before = change.old.unwrap_or_else(|| old.clone());
+                let (queue, cx) = self.core.queue();
+                let events = queue.update(&cx, &before, &change.new);
+                let nominated_to = &old.status.nominated_node_name;
+                if !nominated_to.is_empty() && *nominated_to != new.status.nominated_node_name {
+                    nominations::end(&mut self.core, old, &nominations::End::Seen);
+                }
+                events
+            };
+            let others = events.iter().filter(|e| **e != UNSCHEDULABLE_POD_UPDATE);
+            for event in others {
+                self.handled(event, began);
+            }
+            self.handled(&UNSCHEDULABLE_POD_UPDATE, began);
+        }
+        for (preemptor, plugin) in preemptors {
+            let_in(&mut self.core, &preemptor, &plugin);
+        }
+    }
+
+    /// Stores the pod as the API shows it, with what our calls write.
+    fn cache_pod(&mut self, pod: &Arc<Pod>) -> PodChange {
+        let now = self.core.now();
+        let dispatcher = self.core.calls.dispatcher_mut();
+        dispatcher.sync(pod, now);
+        let writes = dispatcher.writes(pod.uid());
+        self.core.cache.set_pod(pod.clone(), writes)
+    }
+
+    pub(super) fn pod_deleted(&mut self, last: &Arc<Pod>) {
+        let began = self.nanos();
+        let Some(pod) = self.core.cache.stored(last.uid()).cloned() else {
+            return;
+        };
+        let (uid, now) = (pod.uid(), self.core.now());
+        let was_assumed = self.core.cache.is_assumed(uid);
+        let effective = self.core.cache.remove_pod(uid);
+        let preemptors = seen_terminating(&mut self.core, uid);
+        self.core.calls.dispatcher_mut().forget(uid, now);
+        self.core.explanations.forget(uid);
+        if pod.is_assigned() {
+            let old = Object::Pod(pod);
+            self.core
+                .move_all(&ASSIGNED_POD_DELETE, Some(&old), None, None);
+            if let Some(victim) = effective.filter(|pod| is_victim(pod)) {
+                wake_nominees(&mut self.core, &victim);
+            }
+            self.handled(&ASSIGNED_POD_DELETE, began);
+        } else if self.core.settings.is_responsible(&pod) {
+            self.core.queue.delete(&pod);
+            let is_nominated = |pod: &Arc<Pod>| !pod.status.nominated_node_name.is_empty();
+            if was_assumed {
+                self.assumed_pod_deleted(&pod);
+            } else if let Some(nominee) = effective.filter(is_nominated) {
+                nominations::end(&mut self.core, &nominee, &nominations::End::Seen);
+            }
+            self.handled(&UNSCHEDULABLE_POD_DELETE, began);
+        }
+        for (preemptor, plugin) in preemptors {
+            let_in(&mut self.core, &preemptor, &plugin);
+        }
+    }
+
+    // --- pods that were placed and are not seen bound yet --------------------------------------------------
+
+    /// The pod is deleted or terminating: one that Permit plugins hold is rejected, another one is forgotten at
+    /// once, and its binding will fail by itself.
+    fn assumed_pod_deleted(&mut self, pod: &Arc<Pod>) {
+        let uid = pod.uid();
+        let core = &mut self.core;
+        let assumed = match self.bindings.pod(uid) {
+            Some(bound) if core.unbound.reject(uid, "", "removed") => Some(bound.pod.clone()),
+            // A parked cycle finds out by itself.
+            None if self.cycle.is_about(uid) => None,
+            // It may have been bound, with an answer that was not received.
+            _ => {
+                let node = core.cache.assumed_on(uid).cloned();
+                node.and_then(|node| core.cache.forget(uid, &node).ok().flatten())
+            }
+        };
+        if let Some(assumed) = assumed {
+            core.placement_freed(&assumed, None);
+        }
+    }
+
+    /// The pod has changed. If Permit rejects it in the end, that may be what it needs.
+    fn assumed_pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
+        if self.core.queue.is_in_flight(new.uid()) {
+            let (queue, cx) = self.core.queue();
+            queue.update(&cx, old, new);
+        }
+    }
+
+    /// The pod counts on another node, or otherwise than before: that may help other pods. kube-scheduler misses this
+    /// until it sees the pod bound, and then sees only a new pod.
+    fn assumed_pod_moved(&mut self, assumed: &Arc<Pod>, stored: &Arc<Pod>) {
+        if assumed.spec.node_name != stored.spec.node_name {
+            self.core.placement_freed(assumed, None);
+            return;
+        }
+        let events = pod_update_events(assumed, stored, &self.core.settings.features);
+        let (before, after) = (Object::Pod(assumed.clone()), Object::Pod(stored.clone()));
+        // A changed status helps no other pod.
+        for event in events.iter().filter(|e| e.action != ActionType::UPDATE) {
+            self.core.move_all(event, Some(&before), Some(&after), None);
+        }
+    }
+}

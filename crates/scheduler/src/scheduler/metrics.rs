@@ -1,0 +1,67 @@
+//! All metrics of the core, for the edge to serve.
+
+use super::Scheduler;
+use crate::metrics::{Metric, Snapshot};
+use berth_framework::Feature;
+
+impl Scheduler {
+    /// All metrics as they are now.
+    pub fn metrics(&self) -> Snapshot {
+        let core = &self.core;
+        let mut metrics = core.metrics.clone();
+        let counts = core.queue.counts();
+        for (queue, pods) in [
+            ("active", counts.active),
+            ("backoff", counts.backoff),
+            ("unschedulable", counts.unschedulable),
+            ("gated", counts.gated),
+        ] {
+            metrics.set(Metric::PendingPods, &[queue], pods as f64);
+        }
+        let queue = core.queue.metrics();
+        for ((place, event), pods) in queue.queue_incoming_pods_total() {
+            metrics.set(Metric::QueueIncomingPods, &[place, event], pods as f64);
+        }
+        for ((plugin, profile), pods) in queue.unschedulable_pods() {
+            metrics.set(Metric::UnschedulablePods, &[plugin, profile], pods as f64);
+        }
+        for (event, entries) in queue.inflight_events() {
+            metrics.set(Metric::InflightEvents, &[event], entries as f64);
+        }
+        metrics.absorb(queue.durations());
+        for ((plugin, result), calls) in queue.pre_queueing_hint_evaluations_total() {
+            let labels = [plugin, result];
+            metrics.set(Metric::PreQueueingHintEvaluations, &labels, calls as f64);
+        }
+        for feature in Feature::ALL {
+            let stage = feature.stage().as_str();
+            let is_on = f64::from(u8::from(core.settings.is_on(*feature)));
+            metrics.set(Metric::FeatureEnabled, &[feature.name(), stage], is_on);
+        }
+        let collapses = queue.event_log_collapses_total as f64;
+        metrics.set(Metric::EventLogCollapses, &[], collapses);
+        for (kind, objects) in [
+            ("nodes", core.cache.cluster().nodes.len()),
+            ("pods", core.cache.counted_pods()),
+            ("assumed_pods", core.cache.assumed_pods()),
+        ] {
+            metrics.set(Metric::CacheSize, &[kind], objects as f64);
+        }
+        let binding = self.bindings.len() as f64;
+        metrics.set(Metric::Goroutines, &["binding"], binding);
+        if !core.settings.extenders.is_empty() {
+            let asked = self.cycle.prioritizing_extenders() as f64;
+            metrics.set(Metric::Goroutines, &["prioritizing_extender"], asked);
+        }
+        for (call_type, calls) in core.calls.dispatcher().pending() {
+            metrics.set(Metric::PendingAsyncApiCalls, &[call_type], calls as f64);
+        }
+        metrics.snapshot()
+    }
+
+    /// Forgets what was counted and observed; gauges tell the present as before (M-3).
+    pub fn reset_metrics(&mut self) {
+        self.core.metrics.reset();
+        self.core.queue.reset_durations();
+    }
+}

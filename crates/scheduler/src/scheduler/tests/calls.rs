@@ -1,0 +1,509 @@
+//! The core and its dispatcher: bursts, retries, writes that nobody has seen, waits, numbers, and back-pressure.
+
+use super::*;
+use crate::dispatcher::DispatcherOptions;
+use crate::metrics::{Metric, Value};
+use crate::queue::QueuedIn;
+use berth_api::{Duration, Time};
+use berth_framework::call::{CallError, CallErrorKind, CallId, ConditionPatch, PodRef, Response};
+use berth_framework::event::EventRegistration;
+use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
+use berth_framework::testing::{CLAIM_UPDATE, FakePlugin, VOLUME_UPDATE, fake, node, pod};
+use berth_framework::{ActionType, ApiCall, EventResource, Feature, FeatureGates, Status};
+
+const NONE: [&str; 0] = [];
+
+/// Turns every pod down, and hears of new nodes.
+pub(super) fn no() -> FakePlugin {
+    fake("No")
+        .filter(|_, _, _| Status::unschedulable("no"))
+        .events(|| {
+            vec![EventRegistration::always(
+                EventResource::Node,
+                ActionType::ADD,
+            )]
+        })
+}
+
+/// Answers the oldest call: the server is too busy.
+pub(super) fn too_busy(w: &mut World) {
+    let (id, _) = w.calls.remove(0);
+    let error = CallError::new(CallErrorKind::Unavailable, "too busy");
+    w.scheduler.complete(id, Err::<(), _>(error), w.now);
+    w.take();
+}
+
+/// D-11, case 166: a burst of status patches never holds up a binding, and no event waits for either.
+#[test]
+fn a_binding_does_not_wait_for_status_patches() {
+    let mut w = world([fits()]);
+    w.applied(node("n1").capacity("1", "1Gi", "200").object());
+    for i in 0..100 {
+        w.pod(pod(&format!("big{i}")).request("cpu", "2"));
+        assert!(w.attempt().starts_with("0/1"));
+    }
+    let limit = DispatcherOptions::default().lanes.status.max;
+    assert_eq!(w.calls.len(), limit, "the rest waits");
+    assert_eq!(w.events_text().len(), 100, "events do not");
+    w.pod(pod("small").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    let last = w.calls_text().pop();
+    assert_eq!(last.as_deref(), Some("bind small n1"));
+    w.answer_all();
+    assert!(w.scheduler.dispatcher().is_empty());
+}
+
+/// D-17: a pod that made room sees its nomination while the write of it waits, is repeated, or was not seen yet.
+#[test]
+fn a_nomination_is_seen_from_the_start() {
+    let preempt = fake("Preempt").post_filter(|_, _, _, _| {
+        PostFilterStep::Done(PostFilterResult {
+            status: Status::success(),
+            nominating: Nominating::Set("n1".into()),
+        })
+    });
+    let no = fake("No").filter(|_, _, _| Status::unschedulable("no"));
+    let mut w = world([no, preempt]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w.attempt();
+    let nominated = |w: &World| {
+        let pod = w.scheduler.cache().effective("uid-p").cloned();
+        pod.map(|pod| pod.status.nominated_node_name.to_string())
+    };
+    let n1 = Some("n1".to_owned());
+    assert_eq!(nominated(&w), n1, "on its way");
+    too_busy(&mut w);
+    assert_eq!(
+        (nominated(&w), w.calls.len()),
+        (n1.clone(), 0),
+        "to be repeated"
+    );
+    let wake = w.scheduler.next_wake(w.now).unwrap_or(Time::MAX);
+    assert!(wake.since(w.now) <= Duration::from_millis(11), "{wake}");
+    w.advance(Duration::from_millis(11));
+    let (id, _) = w.calls.remove(0);
+    w.scheduler.complete(id, Ok(()), w.now);
+    w.take();
+    assert_eq!(nominated(&w), n1, "written, not seen");
+    w.change("p", |p| p.label("too", "early"));
+    assert_eq!(nominated(&w), n1);
+    w.advance(Duration::from_secs(30));
+    assert_eq!(
+        nominated(&w),
+        Some(String::new()),
+        "somebody must have overwritten it"
+    );
+}
+
+/// P-20: nothing else would tell the pod that its victim stays.
+#[test]
+fn a_failed_eviction_wakes_whoever_was_promised_the_node() {
+    let preempt = || {
+        fake("Preempt").post_filter(|cx, _, _, _| {
+            let victim = cx.dry_run.cluster().pods.get("uid-victim").cloned();
+            if let Some(victim) = victim {
+                cx.outbox.call(ApiCall::DeletePod {
+                    pod: PodRef::of(&victim),
+                    condition: ConditionPatch::of(
+                        &victim,
+                        "DisruptionTarget",
+                        "True",
+                        "PreemptionByScheduler",
+                        "",
+                    ),
+                });
+            }
+            PostFilterStep::Done(PostFilterResult {
+                status: Status::success(),
+                nominating: Nominating::Set("n1".into()),
+            })
+        })
+    };
+    for (refusal, place) in [
+        (Some("an admission webhook says no"), QueuedIn::Active),
+        // The deletion is an event, and the plugin hears of it.
+        (None, QueuedIn::Backoff),
+    ] {
+        let mut w = world([fits(), preempt()]);
+        w.applied(node("n1").capacity("1", "1Gi", "10").object());
+        w.pod(pod("victim").on("n1").request("cpu", "1"));
+        w.pod(pod("vip").priority(5).request("cpu", "1"));
+        w.attempt();
+        assert_eq!(w.place_of("vip"), Some(QueuedIn::Unschedulable));
+        let at = w
+            .calls
+            .iter()
+            .position(|(_, call)| matches!(call, ApiCall::DeletePod { .. }))
+            .expect("the victim is to go");
+        w.calls.swap(0, at);
+        w.answer(refusal);
+        assert_eq!(w.place_of("vip"), Some(place), "{refusal:?}");
+    }
+}
+
+/// D-1, D-19: without the gate, too, a call that has nothing left to write ends without a request.
+#[test]
+fn a_call_with_nothing_left_to_do_ends_by_itself() {
+    let features = FeatureGates::default()
+        .with(Feature::SchedulerAsyncAPICalls, false)
+        .with(Feature::SchedulerPreEnqueuePodStatus, false);
+    let no = fake("No").filter(|_, _, _| Status::unschedulable("no"));
+    let mut w = World::new([no, binder()], features);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    // As if it had been said by an earlier call that is still on its way.
+    let before = ApiCall::PatchPodStatus {
+        pod: berth_framework::call::PodRef::of(&w.pods["p"]),
+        condition: None,
+        nominated_node: Some("n1".into()),
+    };
+    let first: CallId = w.call(before.clone());
+    let second: CallId = w.call(before);
+    w.advance(Duration::ZERO);
+    assert_eq!(w.calls.len(), 1);
+    w.scheduler.complete(first, Ok(()), w.now);
+    w.take();
+    assert!(w.calls.iter().all(|(id, _)| *id != second));
+    let dispatcher = w.scheduler.dispatcher();
+    assert!(dispatcher.is_empty() && !dispatcher.has_finished());
+}
+
+/// D-11: while calls pile up, no further pod is tried.
+#[test]
+fn a_full_dispatcher_holds_back_the_queue() {
+    let mut w = World::with([binder()], |options| {
+        options.dispatcher.tracked_max = 4;
+    });
+    w.applied(node("n1").object());
+    for name in ["a", "b", "c", "d"] {
+        w.pod(pod(name));
+    }
+    for _ in 0..3 {
+        assert_eq!(w.attempt(), "on n1");
+    }
+    assert!(!w.scheduler.has_pod_to_try());
+    assert_eq!(w.attempt(), "idle");
+    w.answer(None);
+    assert!(w.scheduler.has_pod_to_try());
+    assert_eq!(w.attempt(), "on n1");
+}
+
+/// D-1: with the gate, which is on by default, a pod is back in the queue before its status is written; without it, when
+/// that has been done. The loop goes on either way.
+#[test]
+fn the_gate_decides_whether_a_pod_waits_for_its_status() {
+    assert!(FeatureGates::default().enabled(Feature::SchedulerAsyncAPICalls));
+    for on in [true, false] {
+        let features = FeatureGates::default()
+            .with(Feature::SchedulerAsyncAPICalls, on)
+            .with(Feature::SchedulerPreEnqueuePodStatus, on);
+        let mut w = World::new([no(), binder()], features);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        assert!(w.attempt().starts_with("0/1"));
+        assert_eq!(w.calls.len(), 1);
+        let waiting = w.place_of("p");
+        assert_eq!(waiting, on.then_some(QueuedIn::Unschedulable), "gate: {on}");
+        w.pod(pod("other"));
+        assert!(
+            w.attempt().starts_with("0/1"),
+            "gate: {on}: the loop goes on"
+        );
+        w.answer(None);
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable), "gate: {on}");
+    }
+}
+
+/// D-1: the same two calls with the gate and without it: merged into one, or each by itself, one after another.
+#[test]
+fn without_the_gate_every_call_is_made() {
+    for (on, first, second) in [
+        (true, "patch p nominated=\"n2\"", None),
+        (
+            false,
+            "patch p nominated=\"n1\"",
+            Some("patch p nominated=\"n2\""),
+        ),
+    ] {
+        let features = FeatureGates::default()
+            .with(Feature::SchedulerAsyncAPICalls, on)
+            .with(Feature::SchedulerPreEnqueuePodStatus, on);
+        let mut w = World::new([no(), binder()], features);
+        w.pod(pod("p"));
+        for node in ["n1", "n2"] {
+            let call = ApiCall::PatchPodStatus {
+                pod: PodRef::of(&w.pods["p"]),
+                condition: None,
+                nominated_node: Some(node.into()),
+            };
+            w.call(call);
+        }
+        w.advance(Duration::ZERO);
+        assert_eq!(w.calls_text(), [first], "gate: {on}");
+        w.answer(None);
+        let rest: Vec<&str> = second.into_iter().collect();
+        assert_eq!(w.calls_text(), rest, "gate: {on}");
+    }
+}
+
+/// D-17: the server told the version of the nomination. Until the watch shows it the nomination counts, however long
+/// that takes; from then on the API decides.
+#[test]
+fn a_nomination_of_a_known_version_counts_until_it_is_shown() {
+    let preempt = fake("Preempt").post_filter(|_, _, _, _| {
+        PostFilterStep::Done(PostFilterResult {
+            status: Status::success(),
+            nominating: Nominating::Set("n1".into()),
+        })
+    });
+    let mut w = world([no(), preempt]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w.attempt();
+    let (id, _) = w.calls.remove(0);
+    let version = "12";
+    assert_eq!(w.pods["p"].metadata.resource_version, "11");
+    w.scheduler
+        .complete(id, Ok(Response::written(version)), w.now);
+    w.take();
+    let nominated = |w: &World| {
+        let pod = w.scheduler.cache().effective("uid-p").cloned();
+        pod.map(|pod| pod.status.nominated_node_name.to_string())
+            .unwrap_or_default()
+    };
+    w.advance(Duration::from_secs(120));
+    assert_eq!(nominated(&w), "n1", "the watch is slow");
+    // Somebody has taken it back in version 12 or later: that is how it is.
+    w.change("p", |p| p.label("touched", "yes"));
+    assert_eq!(w.pods["p"].metadata.resource_version, version);
+    assert_eq!(nominated(&w), "");
+}
+
+/// D-13, D-20, case 161: calls are counted and timed by type and result when they end, once each, repetitions and all.
+#[test]
+fn calls_are_counted_and_timed() {
+    type Answers = &'static [Option<CallErrorKind>];
+    let patch = |w: &World| ApiCall::PatchPodStatus {
+        pod: PodRef::of(&w.pods["p"]),
+        condition: None,
+        nominated_node: Some("n1".into()),
+    };
+    let bind = |w: &World| ApiCall::BindPod {
+        pod: PodRef::of(&w.pods["p"]),
+        node: "n1".into(),
+    };
+    let delete = |w: &World| ApiCall::DeletePod {
+        pod: PodRef::of(&w.pods["p"]),
+        condition: ConditionPatch::of(&w.pods["p"], "DisruptionTarget", "True", "r", ""),
+    };
+    type Make<'a> = &'a dyn Fn(&World) -> ApiCall;
+    let cases: [(Make<'_>, Answers, [&str; 2]); 6] = [
+        (&patch, &[None], ["pod_status_patch", "success"]),
+        (
+            &patch,
+            &[Some(CallErrorKind::Refused)],
+            ["pod_status_patch", "error"],
+        ),
+        (
+            &patch,
+            &[Some(CallErrorKind::Unavailable), None],
+            ["pod_status_patch", "success"],
+        ),
+        (&bind, &[None], ["pod_binding", "success"]),
+        (
+            &bind,
+            &[Some(CallErrorKind::NotFound)],
+            ["pod_binding", "error"],
+        ),
+        // What was to go is gone.
+        (
+            &delete,
+            &[Some(CallErrorKind::NotFound)],
+            ["pod_deletion", "success"],
+        ),
+    ];
+    for (make, answers, labels) in cases {
+        let what = format!("{labels:?} after {answers:?}");
+        let mut w = world([no()]);
+        w.pod(pod("p"));
+        let call = make(&w);
+        w.call(call);
+        let pending = [Metric::PendingAsyncApiCalls];
+        assert_eq!(w.metric(pending[0], &labels[..1]), 1.0, "{what}");
+        w.take();
+        assert_eq!(w.metric(pending[0], &labels[..1]), 0.0, "{what}: sent");
+        for answer in answers {
+            w.advance(Duration::from_secs(1));
+            match answer {
+                None => {
+                    w.answer(None);
+                }
+                Some(kind) => w.fail(*kind),
+            }
+        }
+        w.advance(Duration::from_secs(60));
+        assert_eq!(
+            w.metric(Metric::AsyncApiCallExecutions, &labels),
+            1.0,
+            "{what}"
+        );
+        let metrics = w.scheduler.metrics();
+        let Some(Value::Histogram(times)) = metrics.get(Metric::AsyncApiCallDuration, &labels)
+        else {
+            panic!("{what}: it was timed");
+        };
+        let seconds = answers.len() as f64;
+        assert_eq!((times.count(), times.sum), (1, seconds), "{what}");
+    }
+}
+
+/// D-20: what was never sent is not counted as executed; what waits shows as pending, reports that wait for their time
+/// included, and every registered type has its number.
+#[test]
+fn only_what_was_sent_is_counted() {
+    let gate = fake("Gate")
+        .pre_enqueue(|_| Status::unresolvable("shut"))
+        .calls(&[&CLAIM_UPDATE, &VOLUME_UPDATE]);
+    let mut w = world([gate]);
+    w.pod(pod("p"));
+
+    assert_eq!(
+        w.metric(Metric::PendingAsyncApiCalls, &["pod_status_patch"]),
+        1.0
+    );
+    w.deleted("p");
+    w.advance(Duration::from_secs(60));
+    assert_eq!(w.calls_text(), NONE);
+    let text = w.scheduler.metrics().render();
+    for call_type in ["pod_status_patch", "pod_binding", "pod_deletion"] {
+        let line = format!("scheduler_pending_async_api_calls{{call_type=\"{call_type}\"}} 0");
+        assert!(text.contains(&line), "{line}");
+    }
+    assert!(!text.contains("scheduler_async_api_call_execution_total{"));
+}
+
+/// D-21, D-22, case 162: who waits for a call waits for so long and no longer. What the pod has to say of that is dropped
+/// for the binding that is still on its way, and nothing else: event, backoff and queue are as after any failure.
+#[test]
+fn a_wait_for_a_call_has_a_deadline() {
+    let mut w = world([]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "on n1");
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    w.advance(Duration::from_secs(59));
+    assert_eq!(w.scheduler.bindings_in_flight(), 1);
+    w.advance(Duration::from_secs(1));
+    assert_eq!(w.scheduler.bindings_in_flight(), 0);
+    assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
+    assert_eq!(
+        w.events_text(),
+        ["Warning FailedScheduling running Bind plugin \"Binder\": no answer"]
+    );
+    assert_eq!(w.calls_text(), ["bind p n1"], "the status is not written");
+    assert_eq!(w.scheduler.dispatcher().counts().skipped, 1);
+    let seen = w.scheduler.cache().effective("uid-p").cloned();
+    assert!(seen.is_some_and(|p| p.status.conditions.is_empty()));
+    // The answer comes after all.
+    w.answer(None);
+    assert_eq!((w.place_of("p"), w.on("n1")), (None, vec!["p".to_owned()]));
+}
+
+/// D-10, D-21, case 162: a status patch that gives way to a binding is no failure, and nobody is told of one.
+#[test]
+fn giving_way_is_no_failure() {
+    let mut w = world([fits()]);
+    w.applied(node("n1").capacity("1", "1Gi", "9").object());
+    w.pod(pod("p").request("cpu", "2"));
+    w.attempt();
+    let first = w.calls_text();
+    // While that one is on its way the nomination and then the binding come up.
+    let nominate = ApiCall::PatchPodStatus {
+        pod: PodRef::of(&w.pods["p"]),
+        condition: None,
+        nominated_node: Some("n2".into()),
+    };
+    w.call(nominate);
+    w.applied(node("n2").capacity("4", "1Gi", "9").object());
+    w.advance(Duration::from_secs(3));
+    assert_eq!(w.attempt(), "on n2");
+    assert_eq!(w.calls_text(), first, "one at a time");
+    assert_eq!(w.scheduler.dispatcher().counts().overwritten, 1);
+    w.answer(None);
+    assert_eq!(w.calls_text(), ["bind p n2"]);
+    w.answer(None);
+    assert_eq!(w.on("n2"), ["p"]);
+    assert_eq!(w.logged("Error updating pod"), []);
+}
+
+/// D-16, D-28: a scheduler that stops makes no call any more, held back or not; an answer may still come.
+#[test]
+fn a_scheduler_that_stops_makes_no_calls() {
+    let mut w = world([]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "on n1");
+    w.pod(pod("q")).pod(pod("r"));
+    let call = ApiCall::PatchPodStatus {
+        pod: PodRef::of(&w.pods["q"]),
+        condition: None,
+        nominated_node: Some("n1".into()),
+    };
+    w.call(call);
+    let report = ApiCall::PatchPodStatus {
+        pod: PodRef::of(&w.pods["r"]),
+        condition: Some(ConditionPatch::of(
+            &w.pods["r"],
+            "PodScheduled",
+            "False",
+            "NotReadyForScheduling",
+            "shut",
+        )),
+        nominated_node: None,
+    };
+    let due = w.now + Duration::from_secs(5);
+    w.scheduler.core.calls.report(report, due, w.now);
+    let (id, _) = w.calls.remove(0);
+    w.scheduler.close(w.now);
+    w.scheduler.complete(id, Ok(()), w.now);
+    w.advance(Duration::from_secs(60));
+    assert_eq!(w.calls_text(), NONE);
+    assert!(w.scheduler.dispatcher().is_empty());
+}
+
+/// D-1, Q-77: without asynchronous calls a pod returns to the queue when its status is written. If another scheduler has
+/// cleared its nomination by then, the pod is not nominated any more, in memory either.
+#[test]
+fn a_nomination_that_others_clear_ends() {
+    for cleared in [false, true] {
+        let features = FeatureGates::default()
+            .with(Feature::SchedulerAsyncAPICalls, false)
+            .with(Feature::SchedulerPreEnqueuePodStatus, false);
+        let nominates = fake("Nominates").post_filter(|_, _, _, _| {
+            PostFilterStep::done(Status::success(), Nominating::Set("n1".into()))
+        });
+        let mut w = World::new([no(), nominates, binder()], features);
+        w.applied(node("n1").object());
+        w.pod(pod("p").nominated("n1"));
+        assert!(w.attempt().starts_with("0/1"));
+        assert_eq!(w.calls.len(), 1, "its condition is written");
+        if cleared {
+            w.change("p", |p| p.nominated(""));
+        }
+        w.answer(None);
+        assert!(w.place_of("p").is_some(), "cleared: {cleared}");
+        let effective = w.scheduler.cache().effective("uid-p").map(|pod| {
+            let node = &pod.status.nominated_node_name;
+            node.to_string()
+        });
+        let nominated_to = w.scheduler.queue().nominator().node_of("uid-p");
+        let nominated_to = nominated_to.map_or("", |node| node.as_str());
+        assert_eq!(
+            effective.as_deref(),
+            Some(nominated_to),
+            "cleared: {cleared}"
+        );
+        assert_eq!(nominated_to.is_empty(), cleared);
+    }
+}

@@ -1,0 +1,124 @@
+//! Custom resources, and plugins that hear of them or cannot say of what they hear (Q-44, Q-85).
+
+use super::*;
+use crate::profile::ProfileSpec;
+use crate::{Scheduler, SchedulerOptions};
+use berth_api::{CustomKind, Time};
+use berth_framework::registry::{ArgsError, Registry};
+
+/// Q-44, Q-85, cases 109 and 195: a plugin hears of custom resources, as added, updated and deleted, and sees what is in
+/// them. One that is not written `plural.version.group` is told as an error, and everything else works.
+#[test]
+fn plugins_hear_of_custom_resources() {
+    let foos = CustomKind::of("foos.v1.example.com").unwrap();
+    let foo = |version: u32, ready: bool| {
+        let json = format!(
+            r#"{{"metadata":{{"name":"f","namespace":"s","resourceVersion":"{version}"}},"spec":{{"ready":{ready}}}}}"#
+        );
+        Kind::Custom(foos).decode(json.as_bytes()).unwrap()
+    };
+    for (action, woken_by) in [
+        (ActionType::ADD, Some("added")),
+        (ActionType::UPDATE, Some("ready")),
+        (ActionType::DELETE, Some("deleted")),
+    ] {
+        let picky = fake("Picky")
+            .filter(|_, _, _| Status::unschedulable("no"))
+            .events(move || {
+                let hears = |resource: &str| {
+                    let resource = EventResource::Other(resource.into());
+                    EventRegistration::with_hint(resource, action, move |cluster, _, change| {
+                        let foo = change.new.or(change.old).and_then(|o| o.as_custom());
+                        let foo = foo.ok_or("not a custom object")?;
+                        let known = cluster.custom.get(&foo.kind).and_then(|f| f.get("s", "f"));
+                        assert_eq!(known.is_some(), change.new.is_some());
+                        let ready = foo.value["spec"]["ready"] == true;
+                        let queue = action != ActionType::UPDATE || ready;
+                        Ok(if queue { Hint::Queue } else { Hint::Skip })
+                    })
+                };
+                vec![
+                    hears("foos.v1.example.com"),
+                    hears("foos.v1"),
+                    hears("bars"),
+                ]
+            });
+        let mut w = world([picky]);
+        let kinds: Vec<Kind> = w.scheduler.queue().custom_kinds().into_iter().collect();
+        assert_eq!(kinds, [Kind::Custom(foos)]);
+        w.applied(node("n1").object());
+        let errors: Vec<&str> = w.log.iter().map(|line| line.message.as_str()).collect();
+        assert_eq!(
+            errors,
+            [
+                "Incorrect event registration of Picky, which will hear of nothing there: \"bars\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
+                "Incorrect event registration of Picky, which will hear of nothing there: \"foos.v1\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
+            ]
+        );
+        w.pod(pod("waits"));
+        w.attempt();
+        w.answer_all();
+        let mut woke = None;
+        type Step<'a> = (&'static str, Box<dyn Fn(&mut World) + 'a>);
+        let steps: [Step<'_>; 4] = [
+            (
+                "added",
+                Box::new(|w| {
+                    w.applied(foo(1, false));
+                }),
+            ),
+            (
+                "not ready",
+                Box::new(|w| {
+                    w.applied(foo(2, false));
+                }),
+            ),
+            (
+                "ready",
+                Box::new(|w| {
+                    w.applied(foo(3, true));
+                }),
+            ),
+            (
+                "deleted",
+                Box::new(|w| {
+                    w.scheduler
+                        .apply(ClusterChange::Deleted(foo(3, true)), w.now);
+                    w.take();
+                }),
+            ),
+        ];
+        for (what, step) in steps {
+            step(&mut w);
+            if w.place_of("waits") != Some(QueuedIn::Unschedulable) {
+                woke = woke.or(Some(what));
+            }
+        }
+        assert_eq!(woke, woken_by, "{action:?}");
+        let metrics = w.scheduler.metrics();
+        let label = format!("foos.v1.example.com{}", action.label());
+        let counted = metrics.number(Metric::QueueIncomingPods, &["backoff", &label]);
+        assert_eq!(counted, 1.0, "{label}");
+    }
+}
+
+/// Case 89: a plugin that cannot say what it hears of fails when it is made, and start-up tells which one and why.
+#[test]
+fn a_plugin_that_cannot_register_fails_start_up() {
+    let mut registry = Registry::default();
+    registry
+        .register("Picky", |_| {
+            Err(ArgsError::at("events", "the list is empty"))
+        })
+        .unwrap();
+    let options = SchedulerOptions {
+        profiles: vec![ProfileSpec::of_plugins("default-scheduler", ["Picky"])],
+        ..SchedulerOptions::default()
+    };
+    let errors = Scheduler::new(options, &registry, Time::EPOCH).unwrap_err();
+    let errors = errors.to_string();
+    assert!(
+        errors.contains("Picky") && errors.contains("events: the list is empty"),
+        "{errors}"
+    );
+}

@@ -1,0 +1,214 @@
+//! Pods that are deleted while a call for them waits or is on its way.
+
+use super::calls::no;
+use super::*;
+use crate::metrics::Metric;
+use crate::queue::QueuedIn;
+use berth_api::Duration;
+use berth_framework::call::{CallErrorKind, ConditionPatch, PodRef};
+use berth_framework::plugin::PermitStep;
+use berth_framework::stage::{Step, Wait, WaitOn};
+use berth_framework::testing::{fake, node, pod};
+use berth_framework::{ApiCall, Feature, FeatureGates};
+
+/// A pod is deleted on its way to its node. D-25; C-46, C-48, C-49 and C-52, cases 222, 229: it counts as a failed attempt
+/// with an event, as with kube-scheduler; nothing is written to it, it is nowhere any more, and its room is free at once.
+#[test]
+fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
+    let hold = || fake("Hold").permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(500)));
+    let slow = || {
+        fake("Slow").pre_bind(|cx, _, _, _, wake| match wake {
+            None => Step::Wait(Wait {
+                on: WaitOn::Timer,
+                deadline: cx.now + Duration::from_secs(100),
+            }),
+            Some(_) => Step::success(),
+        })
+    };
+    let quick = || fake("Quick");
+    let bind = "running Bind plugin \"Binder\": ";
+    let missing = format!("{bind}pods \"p\" not found");
+    let dropped = format!("{bind}the object is gone: call skipped");
+    let fits_nowhere = "0/1 nodes are available: 1 removed.".to_owned();
+    for (situation, plugin, busy, result, message) in [
+        ("held back", hold(), false, "unschedulable", fits_nowhere),
+        ("being prepared", slow(), false, "error", missing.clone()),
+        ("about to be bound", quick(), true, "error", dropped),
+        ("being bound", quick(), false, "error", missing),
+    ] {
+        let mut w = world([plugin, fits()]);
+        w.applied(node("n1").capacity("1", "1Gi", "9").object());
+        w.pod(pod("p").request("cpu", "1"));
+        if busy {
+            let call = ApiCall::PatchPodStatus {
+                pod: PodRef::of(&w.pods["p"]),
+                condition: None,
+                nominated_node: Some("n1".into()),
+            };
+            w.call(call);
+            w.take();
+        }
+        assert_eq!(w.attempt(), "on n1", "{situation}");
+        w.pod(pod("other").request("cpu", "1"));
+        assert!(w.attempt().starts_with("0/1"), "{situation}");
+        w.events.clear();
+        w.deleted("p");
+        assert_eq!(w.on("n1"), Vec::<String>::new(), "{situation}: room");
+        assert_eq!(w.place_of("other"), Some(QueuedIn::Backoff), "{situation}");
+        let not_found = |w: &mut World| {
+            while !w.calls.is_empty() {
+                let is_other = w.calls_text()[0].contains("other");
+                w.answer((!is_other).then_some("pods \"p\" not found"));
+            }
+        };
+        not_found(&mut w);
+        w.advance(Duration::from_secs(101));
+        not_found(&mut w);
+        let labels = |result| [result, "default-scheduler"];
+        for counted in ["scheduled", "unschedulable", "error"] {
+            // The other pod was turned down once.
+            let others = f64::from(u8::from(counted == "unschedulable"));
+            let own = f64::from(u8::from(counted == result));
+            assert_eq!(
+                w.metric(Metric::ScheduleAttempts, &labels(counted)),
+                own + others,
+                "{situation}: {counted}"
+            );
+        }
+        assert_eq!(
+            w.events_text(),
+            [format!("Warning FailedScheduling {message}")],
+            "{situation}"
+        );
+        assert_eq!(w.place_of("p"), None, "{situation}");
+        assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{situation}");
+        assert_eq!(w.scheduler.bindings_in_flight(), 0, "{situation}");
+        assert_eq!(w.scheduler.cache().assumed_pods(), 0, "{situation}");
+        assert_eq!(w.scheduler.queue().nominator().node_of("uid-p"), None);
+        assert!(w.scheduler.dispatcher().is_empty(), "{situation}");
+        assert_eq!(w.attempt(), "on n1", "{situation}: the other has the room");
+    }
+}
+
+/// D-1, D-25: without the gate, a pod that goes while its status is being written, or waits to be, is nowhere any more;
+/// the calls that were not sent are not.
+#[test]
+fn without_the_gate_a_pod_may_go_during_its_status_call() {
+    type Change = fn(&mut World);
+    let changes: [(&str, Change, Option<QueuedIn>); 3] = [
+        ("deleted", |w| w.deleted("p"), None),
+        (
+            "bound by another scheduler",
+            |w| w.change("p", |p| p.on("n1")),
+            None,
+        ),
+        (
+            "changed",
+            |w| w.change("p", |p| p.label("a", "b")),
+            Some(QueuedIn::Unschedulable),
+        ),
+    ];
+    for (situation, change, place) in changes {
+        for behind_another in [true, false] {
+            let what = format!("{situation}, behind another call: {behind_another}");
+            let features = FeatureGates::default()
+                .with(Feature::SchedulerAsyncAPICalls, false)
+                .with(Feature::SchedulerPreEnqueuePodStatus, false);
+            let mut w = World::new([no(), binder()], features);
+            w.applied(node("n1").object());
+            w.pod(pod("p"));
+            if behind_another {
+                let call = ApiCall::PatchPodStatus {
+                    pod: PodRef::of(&w.pods["p"]),
+                    condition: None,
+                    nominated_node: Some("n1".into()),
+                };
+                w.call(call);
+            }
+            assert!(w.attempt().starts_with("0/1"), "{what}");
+            assert_eq!(
+                w.scheduler.queue().in_flight_len(),
+                1,
+                "{what}: it returns later"
+            );
+            change(&mut w);
+            while !w.calls.is_empty() {
+                w.fail(CallErrorKind::NotFound);
+            }
+            assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{what}");
+            assert_eq!(w.place_of("p"), place, "{what}");
+            assert!(w.scheduler.dispatcher().is_empty(), "{what}");
+        }
+    }
+}
+
+/// D-7, D-10: a binding that waits gives way to the deletion of its pod, and has failed by that: its room is free. Should
+/// the deletion be refused, the pod is tried again.
+#[test]
+fn a_binding_that_gives_way_to_a_deletion_has_failed() {
+    for refused in [true, false] {
+        let mut w = world([fits()]);
+        w.applied(node("n1").capacity("1", "1Gi", "9").object());
+        w.pod(pod("p").request("cpu", "1"));
+        let nominate = ApiCall::PatchPodStatus {
+            pod: PodRef::of(&w.pods["p"]),
+            condition: None,
+            nominated_node: Some("n1".into()),
+        };
+        w.call(nominate);
+        w.take();
+        assert_eq!(w.attempt(), "on n1");
+        assert_eq!(w.calls.len(), 1, "the binding waits for the patch");
+        let victim = w.pods["p"].clone();
+        let delete = ApiCall::DeletePod {
+            pod: PodRef::of(&victim),
+            condition: ConditionPatch::of(
+                &victim,
+                "DisruptionTarget",
+                "True",
+                "PreemptionByScheduler",
+                "",
+            ),
+        };
+        w.call(delete);
+        w.advance(Duration::ZERO);
+        assert_eq!(w.scheduler.bindings_in_flight(), 0);
+        assert_eq!(w.on("n1"), Vec::<String>::new());
+        assert_eq!(
+            w.events_text(),
+            [
+                "Warning FailedScheduling running Bind plugin \"Binder\": a more relevant call was enqueued for this \
+                 object: call overwritten"
+            ]
+        );
+        w.answer(None);
+        assert_eq!(w.calls_text(), ["delete p"], "and nothing else");
+        w.answer(refused.then_some("an admission webhook says no"));
+        w.advance(Duration::from_secs(10));
+        let expected = if refused { "on n1" } else { "idle" };
+        assert_eq!(w.attempt(), expected, "refused: {refused}");
+    }
+}
+
+/// P-20: a pod that is to be deleted is not tried meanwhile. Should the deletion be refused, it is tried again, though its
+/// turn came while it seemed to go.
+#[test]
+fn a_pod_that_is_spared_is_tried_again() {
+    for refused in [true, false] {
+        let mut w = world([fits()]);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        let victim = w.pods["p"].clone();
+        let delete = ApiCall::DeletePod {
+            pod: PodRef::of(&victim),
+            condition: ConditionPatch::of(&victim, "DisruptionTarget", "True", "Because", ""),
+        };
+        w.call(delete);
+        w.advance(Duration::ZERO);
+        assert_eq!(w.attempt(), "skipped");
+        assert_eq!(w.place_of("p"), None);
+        w.answer(refused.then_some("an admission webhook says no"));
+        let expected = if refused { "on n1" } else { "idle" };
+        assert_eq!(w.attempt(), expected, "refused: {refused}");
+    }
+}

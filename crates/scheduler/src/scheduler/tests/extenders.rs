@@ -1,0 +1,103 @@
+//! Extenders in the cycle and in the binding: what they say counts, what they keep to themselves does not, and time
+//! goes on while they think.
+
+mod binding;
+mod meanwhile;
+mod search;
+
+use super::*;
+use crate::ClusterChange;
+use crate::Outcome;
+use crate::metrics::Metric;
+use crate::queue::QueuedIn;
+use berth_api::{Duration, Str};
+use berth_framework::extender::{Extender, Extenders, Filtered};
+use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
+use berth_framework::stage::{Job, JobId, Step, Wait, WaitOn};
+use berth_framework::testing::{FakeExtender, FakePlugin, extender, fake, finished, node, pod};
+use berth_framework::{Code, Status};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+
+/// A world with these extenders and plugins.
+fn extended(
+    extenders: impl IntoIterator<Item = FakeExtender>,
+    plugins: impl IntoIterator<Item = FakePlugin>,
+) -> World {
+    let extenders: Vec<Arc<dyn Extender>> =
+        extenders.into_iter().map(FakeExtender::build).collect();
+    World::with(plugins.into_iter().chain([binder()]), |options| {
+        options.extenders = Extenders::new(extenders);
+    })
+}
+
+fn nodes(w: &mut World, names: &[&str]) {
+    for name in names {
+        w.applied(node(name).capacity("4", "1Gi", "9").object());
+    }
+}
+
+/// Answers the oldest job.
+fn reply(w: &mut World) {
+    let (id, job) = w.jobs.remove(0);
+    reply_to(w, id, job);
+}
+
+fn reply_to(w: &mut World, id: JobId, job: Job) {
+    w.scheduler.job_done(id, finished(job), w.now);
+    w.take();
+}
+
+fn reply_all(w: &mut World) {
+    while !w.jobs.is_empty() {
+        reply(w);
+    }
+}
+
+/// Tries the pod, with all answers. What came of it: the bind call, or the message.
+fn outcome(w: &mut World) -> String {
+    let began = w.attempt();
+    if began != "parked" {
+        return began;
+    }
+    reply_all(w);
+    let calls = w.calls_text();
+    let told = calls.iter().find(|c| !c.contains("nominated=\"n"));
+    told.cloned().unwrap_or_else(|| format!("{calls:?}"))
+}
+
+fn filtered(kept: &[&str], failed: &[(&str, &str)], hard: &[(&str, &str)]) -> Filtered {
+    let pairs = |list: &[(&str, &str)]| {
+        let pairs = list
+            .iter()
+            .map(|(name, why)| (Str::from(*name), (*why).to_owned()));
+        pairs.collect()
+    };
+    Filtered {
+        nodes: kept.iter().map(|name| Str::from(*name)).collect(),
+        failed: pairs(failed),
+        failed_and_unresolvable: pairs(hard),
+    }
+}
+
+/// One that filters, and tells which nodes it was asked about.
+fn telling(
+    name: &str,
+    answer: impl Fn() -> Result<Filtered, String> + Send + Sync + 'static,
+) -> (FakeExtender, Receiver<String>) {
+    let (tell, told) = channel();
+    let filter = extender(name).filter(move |_, nodes| {
+        let mut nodes: Vec<&str> = nodes.iter().map(Str::as_str).collect();
+        nodes.sort_unstable();
+        let _ = tell.send(nodes.join(" "));
+        answer()
+    });
+    (filter, told)
+}
+
+fn told(told: &Receiver<String>) -> Vec<String> {
+    told.try_iter().collect()
+}
+
+const ALL: &[&str] = &["n1", "n2", "n3"];

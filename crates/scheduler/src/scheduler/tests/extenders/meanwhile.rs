@@ -1,0 +1,473 @@
+//! Time goes on while an extender thinks: it may be late, nodes and pods may change.
+
+use super::*;
+
+/// F-41: one that says nothing in time gives no score; the others count.
+#[test]
+fn a_late_score_does_not_count() {
+    let favours = |name: &str, node: &'static str, weight, seconds| {
+        let prefers = move |_: &_, _: &_| Ok(vec![(Str::from(node), 10)]);
+        extender(name)
+            .prioritize(weight, prefers)
+            .timeout(Duration::from_secs(seconds))
+    };
+    let mut w = extended(
+        [favours("late", "n1", 9, 3), favours("slow", "n2", 1, 10)],
+        [fits(), fake("Flat").score(|_, _, _| Ok(0))],
+    );
+    nodes(&mut w, ALL);
+    w.pod(pod("p"));
+    let Outcome::Parked(wait) = w.schedule() else {
+        panic!("not parked");
+    };
+    assert_eq!(
+        wait.deadline,
+        w.now + Duration::from_secs(10),
+        "the longest"
+    );
+    w.advance(Duration::from_secs(3));
+    let (late, job) = w.jobs.remove(0);
+    reply_to(&mut w, late, job);
+    assert_eq!(w.calls_text(), [""; 0]);
+    w.advance(Duration::from_secs(6));
+    reply(&mut w);
+    assert_eq!(w.calls_text(), ["bind p n2"]);
+}
+
+/// F-37, F-39: an extender has its time and no more; what it says later is not heard.
+#[test]
+fn an_extender_that_is_late_has_failed() {
+    for (situation, ignorable, expected) in [
+        (
+            "it may not",
+            false,
+            "patch p PodScheduled=False SchedulerError: no answer from extender http://e within 1500 ms",
+        ),
+        ("it may", true, "bind p n1"),
+    ] {
+        let late = extender("http://e")
+            .keeps(&[])
+            .timeout(Duration::from_millis(1500));
+        let late = if ignorable { late.ignorable() } else { late };
+        let mut w = extended([late], [fits()]);
+        nodes(&mut w, &["n1"]);
+        w.pod(pod("p"));
+        w.pod(pod("next").request("cpu", "1"));
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        assert_eq!(w.attempt(), "parked", "{situation}: nobody else is tried");
+        assert!(!w.scheduler.has_pod_to_try(), "{situation}");
+        assert_eq!(
+            w.scheduler.next_wake(w.now),
+            Some(w.now + Duration::from_millis(1500))
+        );
+        w.advance(Duration::from_millis(1499));
+        assert_eq!(w.calls_text(), [""; 0], "{situation}");
+        w.advance(Duration::from_millis(1));
+        assert_eq!(w.calls_text(), [expected], "{situation}");
+        reply(&mut w);
+        assert_eq!(w.calls_text(), [expected], "{situation}: too late");
+        assert_eq!(
+            w.attempt(),
+            "parked",
+            "{situation}: the next one has its turn"
+        );
+    }
+}
+
+/// C-14: the world goes on while an extender thinks, and what has changed is looked at again.
+#[test]
+fn nodes_that_changed_meanwhile_are_looked_at_again() {
+    type Change = fn(&mut World);
+    fn taken(w: &mut World) {
+        w.pod(pod("x").request("cpu", "4").on("n1"));
+    }
+    fn gone(w: &mut World) {
+        w.scheduler
+            .apply(ClusterChange::Deleted(node("n1").object()), w.now);
+        w.take();
+    }
+    let unfit = "patch p PodScheduled=False Unschedulable:";
+    let cases: [(&str, Change, &[&str], String); 8] = [
+        ("nothing happened", |_| {}, &["n1"], "bind p n1".into()),
+        (
+            "somebody came, there is room",
+            |w| {
+                w.pod(pod("x").request("cpu", "1").on("n1"));
+            },
+            &["n1"],
+            "bind p n1".into(),
+        ),
+        (
+            "the room was taken, there is another",
+            taken,
+            &["n1", "n2"],
+            "bind p n2".into(),
+        ),
+        (
+            "the room was taken",
+            taken,
+            &["n1"],
+            format!("{unfit} 0/3 nodes are available: 1 Insufficient cpu."),
+        ),
+        (
+            "the node is gone, there is another",
+            gone,
+            &["n1", "n2"],
+            "bind p n2".into(),
+        ),
+        (
+            "the node is gone",
+            gone,
+            &["n1"],
+            format!("{unfit} 0/2 nodes are available:"),
+        ),
+        (
+            "the pod is gone",
+            |w| w.deleted("p"),
+            &["n1"],
+            String::new(),
+        ),
+        (
+            "the pod was bound by somebody else",
+            |w| w.change("p", |p| p.on("n2")),
+            &["n1"],
+            String::new(),
+        ),
+    ];
+    for (situation, change, kept, expected) in cases {
+        for scores in [false, true] {
+            // Asked last by the filter, or by the one that scores.
+            let kept: Vec<Str> = kept.iter().map(|name| Str::from(*name)).collect();
+            let several = kept.len() > 1;
+            let filter = extender("f").filter(move |_, _| {
+                Ok(Filtered {
+                    nodes: kept.clone(),
+                    ..Filtered::default()
+                })
+            });
+            let prefers = extender("p").prioritize(1, |_, _| Ok(vec![("n1".into(), 10)]));
+            let extenders = [Some(filter), scores.then_some(prefers)];
+            let mut w = extended(
+                extenders.into_iter().flatten(),
+                [fits(), fake("Flat").score(|_, _, _| Ok(0))],
+            );
+            nodes(&mut w, ALL);
+            w.pod(pod("p").request("cpu", "2"));
+            assert_eq!(w.attempt(), "parked", "{situation}");
+            if scores && several {
+                reply(&mut w);
+                assert_eq!(w.jobs.len(), 1, "{situation}: the scores are asked for");
+            }
+            change(&mut w);
+            reply_all(&mut w);
+            let calls = w.calls_text();
+            assert_eq!(calls.join(""), expected, "{situation}, scores: {scores}");
+            assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{situation}");
+        }
+    }
+}
+
+/// Q-49, case 91: a pod that an extender turned down is tried again after any event.
+#[test]
+fn any_event_wakes_a_pod_that_an_extender_turned_down() {
+    let never = || extender("e").keeps(&[]);
+    type Event = fn(&mut World);
+    let events: [(&str, Event); 3] = [
+        ("a label of a node", |w| {
+            w.applied(
+                node("n1")
+                    .capacity("4", "1Gi", "9")
+                    .label("a", "b")
+                    .version(99)
+                    .object(),
+            );
+        }),
+        ("another pod", |w| {
+            w.pod(pod("x").on("n1"));
+        }),
+        ("its own label", |w| w.change("p", |p| p.label("a", "b"))),
+    ];
+    for (situation, event) in events {
+        let mut w = extended([never()], [fits()]);
+        nodes(&mut w, &["n1"]);
+        w.pod(pod("p"));
+        outcome(&mut w);
+        // That its own status is written is such an event as well, the first time.
+        w.answer_all().advance(Duration::from_secs(10));
+        outcome(&mut w);
+        assert_eq!(
+            w.place_of("p"),
+            Some(QueuedIn::Unschedulable),
+            "{situation}"
+        );
+        event(&mut w);
+        assert_ne!(
+            w.place_of("p"),
+            Some(QueuedIn::Unschedulable),
+            "{situation}"
+        );
+    }
+}
+
+/// Case 91: an event that comes while the extender thinks is not lost.
+#[test]
+fn an_event_during_the_question_wakes_the_pod() {
+    let mut w = extended([extender("e").keeps(&[])], [fits()]);
+    nodes(&mut w, &["n1"]);
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "parked");
+    nodes(&mut w, &["n2"]);
+    reply_all(&mut w);
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Backoff));
+}
+
+/// A question is a job with a limit: nobody waits for a call or for ever.
+#[test]
+fn a_question_is_a_job() {
+    let mut w = extended(
+        [extender("e").keeps(&[]).timeout(Duration::from_secs(7))],
+        [fits()],
+    );
+    nodes(&mut w, &["n1"]);
+    w.pod(pod("p"));
+    let deadline = w.now + Duration::from_secs(7);
+    let Outcome::Parked(wait) = w.schedule() else {
+        panic!("not parked");
+    };
+    let on = WaitOn::Job(w.jobs[0].0);
+    assert_eq!(wait, Wait { on, deadline });
+}
+
+/// C-14: room that appears while an extender is asked is used, and nobody makes room instead. No node is asked about
+/// twice.
+#[test]
+fn room_that_appears_meanwhile_is_used() {
+    let post_filter = || fake("Evicts").post_filter(|_, _, _, _| panic!("there is room"));
+    let (picky, questions) = telling("picky", || Ok(Filtered::default()));
+    let (tell, asked) = channel();
+    let not_n2 = extender("not n2").filter(move |_, nodes| {
+        let _ = tell.send(nodes.len());
+        let left = nodes.iter().filter(|name| **name != "n2").cloned();
+        Ok(Filtered {
+            nodes: left.collect(),
+            ..Filtered::default()
+        })
+    });
+    let mut w = extended(
+        [not_n2, picky.managing("example.com/x")],
+        [fits(), post_filter()],
+    );
+    nodes(&mut w, &["n1", "n2"]);
+    w.pod(pod("x").request("cpu", "4").on("n1"));
+    w.pod(pod("p").request("cpu", "2"));
+    assert_eq!(w.attempt(), "parked");
+    w.deleted("x");
+    reply(&mut w);
+    assert_eq!(w.calls_text(), [""; 0], "n1 is asked about now");
+    reply(&mut w);
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    assert_eq!(asked.try_iter().collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(told(&questions), [""; 0]);
+}
+
+/// C-14: nodes that keep coming are asked about so many times; then the pod is tried again later.
+#[test]
+fn a_search_comes_to_an_end() {
+    let mut w = extended([extender("e").keeps(&[])], [fits()]);
+    nodes(&mut w, &["n0"]);
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "parked");
+    let mut questions = 0;
+    while !w.jobs.is_empty() {
+        questions += 1;
+        nodes(&mut w, &[&format!("n{questions}")]);
+        reply(&mut w);
+    }
+    assert_eq!(questions, 4);
+    assert_eq!(
+        w.calls_text(),
+        [
+            "patch p PodScheduled=False SchedulerError: the nodes keep changing while extenders are asked"
+        ]
+    );
+    assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
+}
+
+/// C-5: a pod that begins to go while its cycle waits is dropped as if it had done so before: nothing is written, and
+/// no attempt counts.
+#[test]
+fn a_pod_that_is_being_deleted_is_dropped() {
+    let wait = |cx_now| Wait {
+        on: WaitOn::Timer,
+        deadline: cx_now + Duration::from_secs(1),
+    };
+    for situation in ["filtering", "scoring", "making room", "reserving"] {
+        let extender = match situation {
+            "filtering" => Some(extender("e").keeps(ALL)),
+            "scoring" => Some(extender("e").prioritize(1, |_, _| Ok(Vec::new()))),
+            _ => None,
+        };
+        let makes_room = fake("MakesRoom").post_filter(move |cx, _, _, wake| match wake {
+            None => PostFilterStep::Wait(wait(cx.now)),
+            Some(_) => PostFilterStep::Done(PostFilterResult {
+                status: Status::success(),
+                nominating: Nominating::Set("n1".into()),
+            }),
+        });
+        let reserves = fake("Reserves").reserve(move |cx, _, _, _, wake| match wake {
+            None if situation == "reserving" => Step::Wait(wait(cx.now)),
+            _ => Step::success(),
+        });
+        let flat = fake("Flat").score(|_, _, _| Ok(0));
+        let mut w = extended(extender, [fits(), flat, makes_room, reserves]);
+        nodes(&mut w, ALL);
+        let cpu = if situation == "making room" { "5" } else { "1" };
+        w.pod(pod("p").request("cpu", cpu));
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        let now = w.now;
+        w.change("p", |p| p.deleting(now));
+        reply_all(&mut w);
+        w.advance(Duration::from_secs(1));
+        assert_eq!(w.calls_text(), [""; 0], "{situation}");
+        assert_eq!(
+            w.events_text(),
+            ["Warning FailedScheduling skip schedule deleting pod: default/p"],
+            "{situation}"
+        );
+        for result in ["scheduled", "unschedulable", "error"] {
+            let labels = [result, "default-scheduler"];
+            assert_eq!(w.metric(Metric::ScheduleAttempts, &labels), 0.0);
+        }
+        assert_eq!(w.place_of("p"), None, "{situation}");
+        assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{situation}");
+        assert!(ALL.iter().all(|n| w.on(n).is_empty()), "{situation}");
+    }
+}
+
+/// C-14, F-39: a node that extenders have left, and that was full for a moment, is not lost: they are asked about it again.
+/// One that they turned down is not.
+#[test]
+fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
+    let (tell, asked) = channel();
+    let not_n2 = extender("not n2").filter(move |_, nodes| {
+        let _ = tell.send(nodes.join(" "));
+        Ok(Filtered {
+            nodes: nodes.iter().filter(|n| **n != "n2").cloned().collect(),
+            ..Filtered::default()
+        })
+    });
+    let mut w = extended([not_n2], [fits()]);
+    nodes(&mut w, &["n1", "n2"]);
+    let x = |on: &str| pod("x").request("cpu", "4").on(on);
+    let y = |on: &str| pod("y").request("cpu", "4").on(on);
+    w.pod(x("n2"));
+    w.pod(pod("p").request("cpu", "2"));
+    assert_eq!(w.attempt(), "parked");
+    w.pod(y("n1"));
+    w.deleted("x");
+    reply(&mut w);
+    w.deleted("y");
+    reply(&mut w);
+    reply(&mut w);
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    assert_eq!(told(&asked), ["n1", "n2", "n1"]);
+}
+
+/// C-16, C-23: a filter that breaks when nodes are looked at again costs the node, not the attempt, as long as there
+/// are others.
+#[test]
+fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
+    let bind = |node: &str| format!("bind p {node}");
+    let broken =
+        "patch p PodScheduled=False SchedulerError: running \"Brittle\" filter plugin: oops";
+    let on_promised =
+        "The promised node could not be tried: running \"Brittle\" filter plugin: oops";
+    let left_out = "a node was left out: running \"Brittle\" filter plugin: oops";
+    // The situation, the promise, which nodes the extender leaves, how often the filter breaks, what comes of it, what
+    // the log tells, and what was asked.
+    type Case = (
+        &'static str,
+        &'static str,
+        &'static [&'static str],
+        usize,
+        String,
+        Option<&'static str>,
+        &'static [&'static str],
+    );
+    let cases: [Case; 4] = [
+        (
+            "the promised node",
+            "n2",
+            &["n2", "n3"],
+            1,
+            bind("n"),
+            Some(on_promised),
+            &["n2", "n1 n2 n3"],
+        ),
+        (
+            "one of several",
+            "",
+            &["n2", "n3"],
+            1,
+            bind("n3"),
+            Some(left_out),
+            &["n1 n2 n3"],
+        ),
+        (
+            "the only one, for a moment",
+            "",
+            &["n2"],
+            1,
+            bind("n2"),
+            None,
+            &["n1 n2 n3", "n2"],
+        ),
+        (
+            "the only one, for good",
+            "",
+            &["n2"],
+            usize::MAX,
+            broken.into(),
+            None,
+            &["n1 n2 n3"],
+        ),
+    ];
+    for (situation, promised, left, times, expected, logged, asked) in cases {
+        let breaks = Arc::new(AtomicUsize::new(0));
+        let left_to_break = breaks.clone();
+        let brittle = fake("Brittle").filter(move |_, _, node| {
+            let breaks = |n: usize| n.checked_sub(1);
+            let (order, n2) = (Ordering::Relaxed, node.name() == "n2");
+            match n2 && left_to_break.fetch_update(order, order, breaks).is_ok() {
+                true => Status::error("oops"),
+                false => Status::success(),
+            }
+        });
+        let (tell, questions) = channel();
+        let leaves = extender("e").filter(move |_, nodes| {
+            let mut names: Vec<&str> = nodes.iter().map(Str::as_str).collect();
+            names.sort_unstable();
+            let _ = tell.send(names.join(" "));
+            let kept = nodes.iter().filter(|n| left.contains(&n.as_str()));
+            Ok(Filtered {
+                nodes: kept.cloned().collect(),
+                ..Filtered::default()
+            })
+        });
+        let flat = fake("Flat").score(|_, _, _| Ok(0));
+        let mut w = extended([leaves], [fits(), brittle, flat]);
+        nodes(&mut w, ALL);
+        w.pod(pod("p").request("cpu", "2").nominated(promised));
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        breaks.store(times, Ordering::Relaxed);
+        w.pod(pod("x").request("cpu", "1").on("n1"));
+        reply_all(&mut w);
+        let calls = w.calls_text();
+        assert!(calls[0].starts_with(&expected), "{situation}: {calls:?}");
+        for line in [on_promised, left_out] {
+            let times = usize::from(logged == Some(line));
+            assert_eq!(w.logged(line).len(), times, "{situation}: {line}");
+        }
+        assert_eq!(told(&questions), asked, "{situation}");
+    }
+}

@@ -1,0 +1,435 @@
+//! Telling victims to go beside the loop: order, events, failures, numbers (P-17, P-20 to P-23).
+
+use super::*;
+use crate::metrics::{Metric, Value};
+use crate::queue::QueuedIn;
+use berth_api::{Duration, Pod};
+use berth_framework::Status;
+use berth_framework::call::{CallErrorKind, ConditionPatch, EventKind, PodEvent, PodRef};
+use berth_framework::plugin::{Nominating, PermitStep, PostFilterResult, PostFilterStep};
+use berth_framework::stage::{Eviction, Observation, Preemption, Step, Wait, WaitOn};
+use berth_framework::testing::{FakePlugin, fake, node, pod};
+
+fn eviction(victim: &Pod, preemptor: &Pod) -> Eviction {
+    Eviction {
+        condition: ConditionPatch::of(victim, "DisruptionTarget", "True", "Because", ""),
+        event: PodEvent {
+            regarding: PodRef::of(victim),
+            related: Some(PodRef::of(preemptor)),
+            kind: EventKind::Normal,
+            reason: "Preempted",
+            action: "Preempting",
+            note: format!("{} goes", victim.name()),
+        },
+    }
+}
+
+/// Evicts these pods, in this order, for whoever fits nowhere, once.
+fn preempts(victims: &'static [&'static str]) -> FakePlugin {
+    fake("Preempt").post_filter(move |cx, pod, _, _| {
+        cx.outbox.observe(Observation::PreemptionAttempt);
+        if !pod.pod.status.nominated_node_name.is_empty() {
+            return PostFilterStep::Done(PostFilterResult {
+                status: Status::unschedulable("once is enough"),
+                nominating: Nominating::Keep,
+            });
+        }
+        let cluster = cx.dry_run.cluster();
+        let found = victims.iter().filter_map(|name| {
+            let victim = cluster.pods.get(format!("uid-{name}").as_str())?;
+            Some(eviction(victim, &pod.pod))
+        });
+        let victims: Vec<Eviction> = found.collect();
+        cx.outbox
+            .observe(Observation::PreemptionVictims(victims.len()));
+        cx.outbox.start_preemption(Preemption {
+            preemptor: PodRef::of(&pod.pod),
+            plugin: "Preempt".into(),
+            victims,
+        });
+        PostFilterStep::Done(PostFilterResult {
+            status: Status::success(),
+            nominating: Nominating::Set("n1".into()),
+        })
+    })
+}
+
+/// A node full of pods a, b and c, and a pod that wants all of it.
+fn full(victims: &'static [&'static str]) -> World {
+    let mut w = world([fits(), preempts(victims)]);
+    w.applied(node("n1").capacity("3", "1Gi", "10").object());
+    for name in ["a", "b", "c"] {
+        w.pod(pod(name).on("n1").request("cpu", "1"));
+    }
+    w.pod(pod("vip").priority(5).request("cpu", "3"));
+    assert!(w.attempt().starts_with("0/1"));
+    w.events.clear();
+    w
+}
+
+fn deletions(w: &World) -> Vec<String> {
+    let calls = w.calls_text().into_iter();
+    calls.filter(|call| call.starts_with("delete")).collect()
+}
+
+/// Answers the deletion of a pod.
+fn deletion_ends(w: &mut World, name: &str, refusal: Option<CallErrorKind>) {
+    let text = format!("delete {name}");
+    let at = w.calls_text().iter().position(|call| *call == text);
+    w.calls.swap(0, at.expect("the deletion is on its way"));
+    match refusal {
+        None => {
+            w.answer(None);
+        }
+        Some(kind) => w.fail(kind),
+    }
+}
+
+fn is_preempting(w: &World) -> bool {
+    w.scheduler.cache().cluster().preempting.contains("uid-vip")
+}
+
+const NONE: [&str; 0] = [];
+
+/// P-17, P-20, P-22: the last victim is told when the others have been, each event follows its deletion, and the
+/// preemptor counts as preempting meanwhile.
+#[test]
+fn the_last_victim_is_told_last() {
+    let mut w = full(&["a", "b", "c"]);
+    assert_eq!(deletions(&w), ["delete a", "delete b"]);
+    assert_eq!(w.events_text(), NONE, "nobody has been told yet");
+    deletion_ends(&mut w, "a", None);
+    assert_eq!(w.events_text(), ["Normal Preempted a goes"]);
+    assert_eq!(deletions(&w), ["delete b"]);
+    assert!(is_preempting(&w));
+    deletion_ends(&mut w, "b", None);
+    assert_eq!(deletions(&w), ["delete c"]);
+    assert!(is_preempting(&w), "the last one is not seen going yet");
+    deletion_ends(&mut w, "c", None);
+    assert_eq!(
+        w.events_text(),
+        ["Normal Preempted b goes", "Normal Preempted c goes"]
+    );
+    assert!(!is_preempting(&w));
+    w.advance(Duration::from_secs(10));
+    assert_eq!(w.attempt(), "on n1");
+}
+
+/// P-17, edge case 241: a victim that is gone already counts as told, and nothing is said of it.
+#[test]
+fn a_victim_that_is_gone_is_no_failure() {
+    let mut w = full(&["a", "b", "c"]);
+    deletion_ends(&mut w, "a", Some(CallErrorKind::NotFound));
+    deletion_ends(&mut w, "b", None);
+    assert_eq!(deletions(&w), ["delete c"]);
+    deletion_ends(&mut w, "c", Some(CallErrorKind::NotFound));
+    assert_eq!(w.events_text(), ["Normal Preempted b goes"]);
+    assert!(!is_preempting(&w));
+    assert_eq!(w.log.len(), 0, "{:?}", w.log);
+    let labels = ["pod_deletion", "success"];
+    assert_eq!(w.metric(Metric::AsyncApiCallExecutions, &labels), 3.0);
+    assert_eq!(
+        w.metric(Metric::PreemptionGoroutinesExecutions, &["success"]),
+        1.0
+    );
+}
+
+/// P-20, P-23, case 242: when one refuses to go, the last is spared and the preemptor tried again.
+#[test]
+fn a_refusal_spares_the_last_victim() {
+    for (refuses, told, spared) in [("a", vec!["b"], "c"), ("b", vec!["a"], "c")] {
+        let mut w = full(&["a", "b", "c"]);
+        deletion_ends(&mut w, refuses, Some(CallErrorKind::Refused));
+        for name in told {
+            deletion_ends(&mut w, name, None);
+        }
+        assert_eq!(deletions(&w), NONE, "{refuses} refuses: {spared} stays");
+        assert_eq!(w.place_of("vip"), Some(QueuedIn::Active), "{refuses}");
+        assert!(!is_preempting(&w), "{refuses}");
+        let goes = w.events_text();
+        let told = |e: &String| e.ends_with(&format!("{refuses} goes"));
+        assert!(!goes.iter().any(told), "{goes:?}");
+        assert!(
+            w.log.iter().any(|l| l
+                .message
+                .starts_with(&format!("Failed to preempt pod default/{refuses} for"))),
+            "{:?}",
+            w.log
+        );
+        let counted = |result| w.metric(Metric::PreemptionGoroutinesExecutions, &[result]);
+        assert_eq!((counted("error"), counted("success")), (1.0, 0.0));
+    }
+}
+
+/// P-20, case 242: a preemptor that an event has sent into backoff meanwhile does not sit that out.
+#[test]
+fn a_refusal_brings_the_preemptor_back_from_backoff() {
+    let mut w = full(&["a", "b"]);
+    w.applied(node("n2").capacity("1", "1Gi", "10").object());
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Backoff));
+    deletion_ends(&mut w, "a", Some(CallErrorKind::Refused));
+    assert_eq!(w.place_of("vip"), Some(QueuedIn::Active));
+}
+
+/// P-21, edge case 243: a last victim that is seen going is enough, though its deletion has not been answered.
+#[test]
+fn a_last_victim_seen_going_ends_the_wait() {
+    type See = fn(&mut World);
+    let cases: [(&str, See, bool); 4] = [
+        ("nothing", |_| {}, true),
+        ("another one goes", |w| w.deleted("a"), true),
+        ("it is gone", |w| w.deleted("c"), false),
+        (
+            "it is terminating",
+            |w| {
+                let now = w.now;
+                w.change("c", |p| p.deleting(now));
+            },
+            false,
+        ),
+    ];
+    for (situation, see, preempting) in cases {
+        let mut w = full(&["b", "c"]);
+        deletion_ends(&mut w, "b", None);
+        assert_eq!(deletions(&w), ["delete c"], "{situation}");
+        see(&mut w);
+        assert_eq!(is_preempting(&w), preempting, "{situation}");
+        deletion_ends(&mut w, "c", Some(CallErrorKind::NotFound));
+        assert!(!is_preempting(&w), "{situation}");
+    }
+}
+
+/// P-20: a preemptor that went away needs nobody's room: its last victim stays.
+#[test]
+fn nobody_goes_for_a_preemptor_that_is_gone() {
+    let mut w = full(&["a", "b"]);
+    w.deleted("vip");
+    deletion_ends(&mut w, "a", None);
+    assert_eq!(deletions(&w), NONE);
+    assert!(!is_preempting(&w));
+}
+
+/// P-5: a pod that was promised a node waits for less important ones that go from there, whatever has turned it down: no
+/// event of its plugins would wake it, and its promise would keep others away for ever.
+#[test]
+fn who_was_promised_the_node_is_tried_when_a_victim_has_gone() {
+    type End = fn(&mut World);
+    let gone: End = |w| w.deleted("victim");
+    let stays: End = |w| {
+        w.advance(Duration::from_secs(60));
+    };
+    for (situation, priority, end, refused, tried) in [
+        ("it is gone", 5, gone, None, true),
+        ("it refuses", 5, gone, Some(CallErrorKind::Refused), true),
+        ("nobody sees it go", 5, stays, None, true),
+        ("it is as important", 0, gone, None, false),
+    ] {
+        let no = fake("No")
+            .filter(|_, pod, _| match pod.pod.name().as_str() {
+                "nominee" => Status::unschedulable("no"),
+                _ => Status::success(),
+            })
+            .events(Vec::new);
+        let mut w = world([no, preempts(&["victim"])]);
+        w.applied(node("n1").capacity("3", "1Gi", "10").object());
+        w.pod(pod("victim").on("n1"));
+        w.pod(pod("nominee").priority(priority));
+        assert!(w.attempt().starts_with("0/1"), "{situation}");
+        assert_eq!(w.place_of("nominee"), Some(QueuedIn::Unschedulable));
+        match refused {
+            Some(_) => deletion_ends(&mut w, "victim", refused),
+            None => {
+                let at = w.calls_text().iter().position(|c| c == "delete victim");
+                let (id, _) = w.calls.remove(at.expect("it is told"));
+                w.scheduler.complete(id, Ok(()), w.now);
+                w.take();
+                assert_eq!(w.place_of("nominee"), Some(QueuedIn::Unschedulable));
+                end(&mut w);
+            }
+        }
+        let active = w.place_of("nominee") == Some(QueuedIn::Active);
+        assert_eq!(active, tried, "{situation}: {:?}", w.place_of("nominee"));
+    }
+}
+
+/// P-17, case 245: a victim that is only about to be bound is stopped without a call, and fails with the reason.
+#[test]
+fn a_victim_that_is_not_bound_is_stopped_in_memory() {
+    let holds = || {
+        fake("Slow").permit(|_, pod, _, _| match pod.pod.name().as_str() {
+            "b" => PermitStep::Hold(Duration::from_secs(60)),
+            _ => PermitStep::Done(Status::success()),
+        })
+    };
+    let prepares = || {
+        fake("Slow").pre_bind(|cx, _, pod, _, wake| match wake {
+            None if pod.pod.name() == "b" => Step::Wait(Wait {
+                on: WaitOn::Timer,
+                deadline: cx.now + Duration::from_secs(5),
+            }),
+            _ => Step::success(),
+        })
+    };
+    for (situation, slow, failure) in [
+        (
+            "held back by Permit",
+            holds(),
+            "waiting on permit for pod: preempted",
+        ),
+        ("being prepared", prepares(), "preempted by Preempt"),
+    ] {
+        let mut w = world([fits(), slow, preempts(&["a", "b"])]);
+        w.applied(node("n1").capacity("2", "1Gi", "10").object());
+        w.pod(pod("a").on("n1").request("cpu", "1"));
+        w.pod(pod("b").request("cpu", "1"));
+        assert_eq!(w.attempt(), "on n1", "{situation}");
+        w.pod(pod("vip").priority(5).request("cpu", "2"));
+        assert!(w.attempt().starts_with("0/1"), "{situation}");
+        w.events.clear();
+        assert_eq!(deletions(&w), ["delete a"], "{situation}");
+        deletion_ends(&mut w, "a", None);
+        assert_eq!(deletions(&w), NONE, "{situation}");
+        let events = w.events_text();
+        for text in [
+            "Normal Preempted a goes".to_owned(),
+            "Normal Preempted b goes (in kube-scheduler memory).".to_owned(),
+            format!("Warning FailedScheduling {failure}"),
+        ] {
+            assert!(events.contains(&text), "{situation}: {text}: {events:?}");
+        }
+        assert!(!is_preempting(&w), "{situation}");
+        assert_eq!(w.on("n1"), NONE, "{situation}");
+    }
+}
+
+/// P-17: a victim that somebody else has bound while it was being prepared here runs there, and has to be deleted.
+#[test]
+fn a_victim_that_somebody_else_has_bound_is_deleted() {
+    let prepares = fake("Slow").pre_bind(|cx, _, _, _, _| {
+        Step::Wait(Wait {
+            on: WaitOn::Timer,
+            deadline: cx.now + Duration::from_secs(5),
+        })
+    });
+    let mut w = world([fits(), prepares, preempts(&["b"])]);
+    w.applied(node("n1").capacity("1", "1Gi", "10").object());
+    w.pod(pod("b").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    w.answer_all();
+    w.change("b", |p| p.on("n1"));
+    w.pod(pod("vip").priority(5).request("cpu", "1"));
+    assert!(w.attempt().starts_with("0/1"));
+    assert_eq!(deletions(&w), ["delete b"]);
+}
+
+/// P-21: a preemptor that preempts once more before its first victims have been told, or seen going, counts as preempting
+/// until all of them have been, of both times.
+#[test]
+fn two_preemptions_of_one_pod_end_with_the_later() {
+    for (first_ends_first, is_seen) in [(true, false), (false, false), (true, true)] {
+        let again = fake("Again").post_filter(|cx, pod, _, _| {
+            let name = match pod.pod.status.nominated_node_name.is_empty() {
+                true => "uid-a",
+                false => "uid-b",
+            };
+            let victim = cx.dry_run.cluster().pods.get(name).cloned();
+            let victim = victim.expect("one of the victims");
+            cx.outbox.start_preemption(Preemption {
+                preemptor: PodRef::of(&pod.pod),
+                plugin: "Again".into(),
+                victims: vec![eviction(&victim, &pod.pod)],
+            });
+            PostFilterStep::Done(PostFilterResult {
+                status: Status::success(),
+                nominating: Nominating::Set("n1".into()),
+            })
+        });
+        let mut w = world([fits(), again]);
+        w.applied(node("n1").capacity("2", "1Gi", "10").object());
+        w.pod(pod("a").on("n1").request("cpu", "1"));
+        w.pod(pod("b").on("n1").request("cpu", "1"));
+        w.pod(pod("vip").priority(5).request("cpu", "2"));
+        assert!(w.attempt().starts_with("0/1"));
+        w.applied(node("n2").capacity("1", "1Gi", "10").object());
+        w.advance(Duration::from_secs(3));
+        assert!(w.attempt().starts_with("0/2"));
+        let mut names = ["a", "b"];
+        if !first_ends_first {
+            names.reverse();
+        }
+        assert_eq!(deletions(&w).len(), 2);
+        let told = |w: &mut World, name: &str| {
+            let text = format!("delete {name}");
+            let at = w.calls_text().iter().position(|call| *call == text);
+            let (id, _) = w.calls.remove(at.expect("the deletion is on its way"));
+            w.scheduler.complete(id, Ok(()), w.now);
+            w.take();
+        };
+        if is_seen {
+            // Before its deletion is answered.
+            w.deleted(names[0]);
+            assert!(is_preempting(&w), "{} is not seen going", names[1]);
+        }
+        told(&mut w, names[0]);
+        assert!(is_preempting(&w), "{} has not been told", names[1]);
+        told(&mut w, names[1]);
+        assert!(!is_preempting(&w), "all have been told");
+    }
+}
+
+/// P-17, P-18, edge case 245: a victim whose binding is on its way can only be deleted, and is, after it.
+#[test]
+fn a_victim_that_is_being_bound_is_deleted() {
+    let mut w = world([fits(), preempts(&["b"])]);
+    w.applied(node("n1").capacity("1", "1Gi", "10").object());
+    w.pod(pod("b").request("cpu", "1"));
+    assert_eq!(w.attempt(), "on n1");
+    w.pod(pod("vip").priority(5).request("cpu", "1"));
+    assert!(w.attempt().starts_with("0/1"));
+    assert_eq!(deletions(&w), NONE, "one call about a pod at a time");
+    assert!(is_preempting(&w));
+    w.answer(None);
+    assert_eq!(deletions(&w), ["delete b"]);
+    deletion_ends(&mut w, "b", None);
+    assert!(!is_preempting(&w));
+    let events = w.events_text();
+    assert!(
+        events.contains(&"Normal Preempted b goes".to_owned()),
+        "{events:?}"
+    );
+}
+
+/// P-1, P-20, P-23: what the metrics tell: the victims when they are chosen, the time when they have been told.
+#[test]
+fn preemptions_are_counted() {
+    let mut w = full(&["a", "b", "c"]);
+    assert_eq!(w.metric(Metric::PreemptionAttempts, &[]), 1.0);
+    let executions = |w: &World| w.metric(Metric::PreemptionGoroutinesExecutions, &["success"]);
+    assert_eq!(executions(&w), 0.0, "it goes on");
+    let metrics = w.scheduler.metrics();
+    let Some(Value::Histogram(victims)) = metrics.get(Metric::PreemptionVictims, &[]) else {
+        panic!("the victims were counted");
+    };
+    assert_eq!((victims.count(), victims.sum), (1, 3.0));
+    w.advance(Duration::from_secs(3));
+    for name in ["a", "b", "c"] {
+        deletion_ends(&mut w, name, None);
+    }
+    let metrics = w.scheduler.metrics();
+    let took = metrics.get(Metric::PreemptionGoroutinesDuration, &["success"]);
+    let Some(Value::Histogram(took)) = took else {
+        panic!("the time was taken");
+    };
+    assert_eq!((took.count(), took.sum), (1, 3.0));
+    assert_eq!(executions(&w), 1.0);
+
+    let mut w = full(&["a", "b"]);
+    w.advance(Duration::from_secs(2));
+    deletion_ends(&mut w, "a", Some(CallErrorKind::Refused));
+    let metrics = w.scheduler.metrics();
+    let took = metrics.get(Metric::PreemptionGoroutinesDuration, &["error"]);
+    let Some(Value::Histogram(took)) = took else {
+        panic!("the time of a failure is taken, too");
+    };
+    assert_eq!((took.count(), took.sum), (1, 2.0));
+}

@@ -1,0 +1,658 @@
+//! What users are told of pods that PreEnqueue plugins keep out (KEP-5501), from the queue to the calls.
+
+use super::calls::too_busy;
+use super::*;
+use crate::queue::QueuedIn;
+use berth_api::Duration;
+use berth_framework::call::{CallErrorKind, PodRef};
+use berth_framework::event::EventRegistration;
+use berth_framework::testing::{FakePlugin, PodBuilder, fake, node, pod};
+use berth_framework::{ActionType, ApiCall, EventResource, Status};
+
+const NONE: [&str; 0] = [];
+
+fn seconds(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// Keeps pods out until they have the label `open`.
+fn gate() -> FakePlugin {
+    fake("Gate")
+        .pre_enqueue(|pod| {
+            if pod.labels().contains_key("open") {
+                Status::success()
+            } else {
+                Status::unresolvable("shut")
+            }
+        })
+        .events(|| {
+            vec![EventRegistration::always(
+                EventResource::Pod,
+                ActionType::UPDATE_POD_LABEL,
+            )]
+        })
+}
+
+/// the report becomes a patch after 5 s, and an event once that is written.
+#[test]
+fn what_pre_enqueue_says_is_reported() {
+    let mut w = world([gate()]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+    w.advance(seconds(6));
+    assert_eq!(
+        w.calls_text(),
+        ["patch p PodScheduled=False NotReadyForScheduling: shut"]
+    );
+    assert!(w.events.is_empty(), "not before the status is written");
+    w.answer_all();
+    assert_eq!(w.events_text(), ["Warning NotReadyForScheduling shut"]);
+    w.change("p", |p| p.label("open", "yes"));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
+    w.advance(seconds(6));
+    assert_eq!(w.calls_text(), ["clear p"]);
+}
+
+/// Q-104, case 168: no call at all.
+#[test]
+fn a_rejection_that_passes_in_time_is_not_written() {
+    let mut w = world([gate()]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w.advance(Duration::from_secs(4));
+    w.change("p", |p| p.label("open", "yes"));
+    w.advance(Duration::from_secs(60));
+    assert_eq!(w.calls_text(), NONE);
+    assert_eq!(w.events_text(), NONE);
+    assert_eq!(w.attempt(), "on n1");
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    assert_eq!(w.scheduler.dispatcher().counts().sent, 1);
+}
+
+/// D-11, Q-102: when the dispatcher holds as many reports as it may, further ones wait for room, with the time that they
+/// have waited already; none is refused, and one that is not true any more by then is not made.
+#[test]
+fn reports_wait_for_room() {
+    let mut w = World::with([gate(), binder()], |options| {
+        options.dispatcher.tracked_max = 8;
+    });
+    for name in ["a", "b", "c", "d", "e"] {
+        w.pod(pod(name));
+    }
+    w.advance(seconds(4));
+    w.change("c", |p| p.label("open", "yes"));
+    w.deleted("d");
+    w.advance(seconds(1));
+    let report =
+        |name: &str| format!("patch {name} PodScheduled=False NotReadyForScheduling: shut");
+    assert_eq!(w.calls_text(), ["a", "b"].map(report));
+    w.advance(Duration::ZERO);
+    assert_eq!(w.calls_text(), ["a", "b", "e"].map(report), "at once");
+    w.answer_all();
+    w.advance(seconds(60));
+    assert_eq!(w.calls_text(), NONE);
+    assert_eq!(w.scheduler.dispatcher().counts().refused, 0);
+    assert_eq!(w.events_text(), ["Warning NotReadyForScheduling shut"; 3]);
+}
+
+/// a report that could not be written is made again at the next rejection.
+#[test]
+fn a_report_that_failed_is_made_again() {
+    let mut w = world([gate()]);
+    let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];
+    w.pod(pod("p"));
+    w.advance(Duration::from_secs(5));
+    assert_eq!(w.calls_text(), report);
+    w.change("p", |p| p.label("still", "shut"));
+    w.advance(Duration::from_secs(60));
+    assert_eq!(w.calls.len(), 1, "it says so already");
+    w.answer(Some("no"));
+    w.change("p", |p| p.label("again", "shut"));
+    w.advance(Duration::from_secs(5));
+    assert_eq!(w.calls_text(), report);
+}
+
+/// a report that waits becomes part of another patch of the pod, and goes with it at once. When that is
+/// written it is told, when it fails it has failed.
+#[test]
+fn a_report_goes_with_another_patch_of_the_pod() {
+    for fails in [false, true] {
+        let mut w = world([gate()]);
+        w.pod(pod("p"));
+        let nominate = ApiCall::PatchPodStatus {
+            pod: PodRef::of(&w.pods["p"]),
+            condition: None,
+            nominated_node: Some("n1".into()),
+        };
+        w.call(nominate);
+        w.advance(Duration::ZERO);
+        let report = "patch p PodScheduled=False NotReadyForScheduling: shut";
+        let both = format!("{report} nominated=\"n1\"");
+        assert_eq!(w.calls_text(), [both]);
+        let told: &[&str] = match fails {
+            true => {
+                w.fail(CallErrorKind::Refused);
+                &[]
+            }
+            false => {
+                w.answer(None);
+                &["Warning NotReadyForScheduling shut"]
+            }
+        };
+        assert_eq!(w.events_text(), told, "fails: {fails}");
+        w.change("p", |p| p.label("still", "shut"));
+        w.advance(seconds(5));
+        let again: &[&str] = if fails { &[report] } else { &[] };
+        assert_eq!(w.calls_text(), again, "fails: {fails}");
+    }
+}
+
+/// KEP-3521, KEP-5501: what a cycle found stands in the status while a plugin only sees that attempt through, so that
+/// autoscalers go on acting on it; a pod that is not ready says so instead, as more nodes would not help it.
+#[test]
+fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
+    let shut = |label: &'static str| {
+        move |pod: &berth_api::Pod| match pod.labels().get(label) {
+            Some(message) => Status::unresolvable(message.to_owned()),
+            None => Status::success(),
+        }
+    };
+    let hears = || {
+        vec![EventRegistration::always(
+            EventResource::Pod,
+            ActionType::UPDATE_POD_LABEL,
+        )]
+    };
+    let unschedulable = "Unschedulable: 0/1 nodes are available: 1 no.";
+    for (situation, label, reported) in [
+        ("its victims are being told to go", "evicting", None),
+        (
+            "its claim is gone",
+            "unready",
+            Some("patch p PodScheduled=False NotReadyForScheduling: waits"),
+        ),
+    ] {
+        let no = fake("No")
+            .filter(|_, _, _| Status::unschedulable("no"))
+            .events(hears);
+        let evicting = fake("Evicting")
+            .pre_enqueue(shut("evicting"))
+            .following_attempts()
+            .events(hears);
+        let unready = fake("Unready").pre_enqueue(shut("unready")).events(hears);
+        let mut w = world([no, evicting, unready]);
+        w.applied(node("n1").object());
+        w.pod(pod("p"));
+        w.attempt();
+        let said = w.calls_text();
+        assert_eq!(
+            said,
+            [format!("patch p PodScheduled=False {unschedulable}")]
+        );
+        w.answer_all();
+        w.change("p", |p| p.label(label, "waits"));
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
+        w.advance(Duration::from_millis(4_999));
+        assert_eq!(w.calls_text(), NONE, "{situation}: not before 5 s");
+        w.advance(Duration::from_secs(60));
+        let reports: Vec<String> = reported.into_iter().map(str::to_owned).collect();
+        assert_eq!(w.calls_text(), reports, "{situation}");
+        w.answer_all();
+        w.events.clear();
+        // It passes: nothing of ours is left, and what the cycle found stays where it stood.
+        w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
+        assert_ne!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
+        w.advance(Duration::from_secs(5));
+        let cleared: &[&str] = match reported {
+            Some(_) => &["clear p"],
+            None => &[],
+        };
+        assert_eq!(w.calls_text(), cleared, "{situation}");
+    }
+}
+
+/// a pod is kept out right after its attempt, while what that found is still to be written, is written
+/// or is written again. That is written as it is; the report follows after its 5 s, and not at all when the pod
+/// passes before.
+#[test]
+fn a_report_does_not_overtake_what_a_cycle_found() {
+    let no = || {
+        fake("No")
+            .filter(|_, _, _| Status::unschedulable("no"))
+            .events(|| {
+                vec![EventRegistration::always(
+                    EventResource::Pod,
+                    ActionType::UPDATE_POD_LABEL,
+                )]
+            })
+    };
+    let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];
+    let verdict = ["patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 no."];
+    for (situation, busy_for, passes) in [
+        ("written at once", 0, ""),
+        ("written at the second try", 1, ""),
+        ("passes in time", 0, "open"),
+        (
+            "passes and is shut again, which starts anew",
+            0,
+            "open, shut",
+        ),
+    ] {
+        let mut w = world([gate(), no()]);
+        w.applied(node("n1").object());
+        w.pod(pod("p").label("open", "yes"));
+        w.attempt();
+        assert_eq!(w.calls_text(), verdict, "{situation}");
+        w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
+        for _ in 0..busy_for {
+            too_busy(&mut w);
+            w.advance(Duration::from_millis(11));
+            assert_eq!(w.calls_text(), verdict, "{situation}");
+        }
+        w.advance(Duration::from_secs(2));
+        if passes == "open, shut" {
+            w.change("p", |p| p.label("open", "again"));
+            w.attempt();
+            w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
+            assert_eq!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
+            w.answer_all();
+            w.advance(Duration::from_secs(2));
+        }
+        w.answer_all();
+        if passes == "open" {
+            w.change("p", |p| p.label("open", "again"));
+        }
+        w.advance(Duration::from_millis(2_900));
+        assert_eq!(w.calls_text(), NONE, "{situation}: not before 5 s");
+        w.advance(Duration::from_millis(100));
+        let expected: &[&str] = if passes == "open" { &[] } else { &report };
+        assert_eq!(w.calls_text(), expected, "{situation}");
+    }
+}
+
+/// The gate, and what it says of pods with the label `says`.
+fn telling_gate(name: &'static str) -> FakePlugin {
+    fake(name)
+        .pre_enqueue(|pod| match pod.labels().get("says") {
+            Some(message) => Status::unresolvable(message.to_owned()),
+            None => Status::success(),
+        })
+        .events(|| {
+            vec![EventRegistration::always(
+                EventResource::Pod,
+                ActionType::UPDATE_POD_LABEL,
+            )]
+        })
+}
+
+/// The pod passes.
+fn open(pod: PodBuilder) -> PodBuilder {
+    pod.with(|p| p.metadata.labels = Default::default())
+}
+
+/// D-23, D-24, cases 167 and 170: one call after 5 s from the first rejection, with the message of the last. The same
+/// message again is no call; another one is a new call, after its own 5 s.
+#[test]
+fn the_latest_message_is_told_once() {
+    let report = |message: &str| {
+        vec![format!(
+            "patch p PodScheduled=False NotReadyForScheduling: {message}"
+        )]
+    };
+    let mut w = world([telling_gate("Gate")]);
+    w.pod(pod("p").label("says", "one"));
+    w.advance(seconds(3));
+    w.change("p", |p| p.label("says", "two"));
+    w.advance(Duration::from_millis(1_999));
+    assert_eq!(w.calls_text(), NONE, "not before 5 s");
+    w.advance(Duration::from_millis(1));
+    assert_eq!(w.calls_text(), report("two"), "and not later for that");
+    w.answer_all();
+    for _ in 0..3 {
+        w.change("p", |p| p.label("touched", "again"));
+        w.advance(seconds(60));
+        assert_eq!(w.calls_text(), NONE, "it says so already");
+    }
+    w.change("p", |p| p.label("says", "three"));
+    w.advance(Duration::from_millis(4_999));
+    assert_eq!(w.calls_text(), NONE);
+    w.advance(Duration::from_millis(1));
+    assert_eq!(w.calls_text(), report("three"));
+    w.answer_all();
+    assert_eq!(
+        w.events_text(),
+        [
+            "Warning NotReadyForScheduling two",
+            "Warning NotReadyForScheduling three"
+        ]
+    );
+}
+
+/// D-14, D-25: between two attempts of a report the plugin may change its mind. What is repeated is what it says by then;
+/// after an attempt that may have been carried out, that the pod passes.
+#[test]
+fn a_report_that_is_repeated_tells_what_is_true_by_then() {
+    let two = ["patch p PodScheduled=False NotReadyForScheduling: two"];
+    for (situation, change, failure, expected) in [
+        (
+            "another message",
+            (|p| p.label("says", "two")) as fn(PodBuilder) -> PodBuilder,
+            CallErrorKind::Conflict,
+            &two[..],
+        ),
+        ("it passes", open, CallErrorKind::Conflict, &[]),
+        (
+            "it passes and may say so",
+            open,
+            CallErrorKind::Timeout,
+            &["clear p"],
+        ),
+    ] {
+        let mut w = world([telling_gate("Gate")]);
+        w.pod(pod("p").label("says", "one"));
+        w.advance(seconds(5));
+        w.fail(failure);
+        w.change("p", change);
+        w.advance(seconds(10));
+        assert_eq!(w.calls_text(), expected, "{situation}");
+        w.answer_all();
+        w.advance(seconds(60));
+        assert_eq!(w.calls_text(), NONE, "{situation}");
+    }
+}
+
+/// D-27, case 169: a report that was written is taken back 5 s after the pod has passed, unless the binding, which says
+/// that the pod is scheduled, or the verdict of a cycle comes first.
+#[test]
+fn a_report_is_taken_back_when_the_pod_passes() {
+    for (situation, room, expected) in [
+        ("it is not tried", None, "clear p"),
+        ("it is bound", Some("1"), "bind p n1"),
+        (
+            "it fits nowhere",
+            Some("0"),
+            "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.",
+        ),
+    ] {
+        let mut w = world([telling_gate("Gate"), fits()]);
+        w.applied(
+            node("n1")
+                .capacity(room.unwrap_or("1"), "1Gi", "9")
+                .object(),
+        );
+        w.pod(pod("p").label("says", "shut").request("cpu", "1"));
+        w.advance(seconds(5));
+        w.answer_all();
+        w.change("p", open);
+        if room.is_some() {
+            w.attempt();
+        } else {
+            w.advance(Duration::from_millis(4_999));
+            assert_eq!(w.calls_text(), NONE, "{situation}: not before 5 s");
+            w.advance(Duration::from_millis(1));
+        }
+        assert_eq!(w.calls_text(), [expected], "{situation}");
+        w.answer_all();
+        w.advance(seconds(60));
+        assert_eq!(w.calls_text(), NONE, "{situation}: nothing else");
+    }
+}
+
+/// Case 171: what the API server writes into gated pods is what the plugin says, so that nothing is patched; and it is
+/// taken back by nobody. Where another plugin's message stands, the reason is the gates' own.
+#[test]
+fn scheduling_gates_need_no_patch() {
+    let message = "Scheduling is blocked due to non-empty scheduling gates";
+    for (situation, reason, said, expected) in [
+        ("as created", "SchedulingGated", message, None),
+        (
+            "another plugin was first",
+            "NotReadyForScheduling",
+            "shut",
+            Some(format!(
+                "patch p PodScheduled=False SchedulingGated: {message}"
+            )),
+        ),
+    ] {
+        let mut w = world([telling_gate("SchedulingGates")]);
+        w.pod(
+            pod("p")
+                .label("says", message)
+                .condition("PodScheduled", "False", reason, said),
+        );
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+        w.advance(seconds(60));
+        let expected: Vec<String> = expected.into_iter().collect();
+        assert_eq!(w.calls_text(), expected, "{situation}");
+        w.answer_all();
+        w.change("p", open);
+        w.advance(seconds(60));
+        assert_eq!(
+            w.calls_text(),
+            NONE,
+            "{situation}: no report of ours to clear"
+        );
+    }
+}
+
+/// D-17, D-25, case 172: a report that waits is dropped when the pod is deleted, bound, or says so already; one that was
+/// sent is not repeated for a pod that is gone.
+#[test]
+fn a_report_that_nobody_needs_any_more_is_dropped() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change); 3] = [
+        ("deleted", |w| w.deleted("p")),
+        ("bound by another scheduler", |w| {
+            w.change("p", |p| p.on("n1"))
+        }),
+        ("somebody wrote the same", |w| {
+            w.change("p", |p| {
+                p.condition("PodScheduled", "False", "NotReadyForScheduling", "shut")
+            });
+        }),
+    ];
+    for (situation, change) in cases {
+        let mut w = world([telling_gate("Gate")]);
+        w.pod(pod("p").label("says", "shut"));
+        assert_eq!(w.scheduler.dispatcher().len(), 1, "{situation}");
+        w.advance(seconds(4));
+        change(&mut w);
+        assert_eq!(w.scheduler.dispatcher().len(), 0, "{situation}");
+        w.advance(seconds(60));
+        assert_eq!(w.calls_text(), NONE, "{situation}");
+        assert_eq!(w.events_text(), NONE, "{situation}");
+    }
+    let mut w = world([telling_gate("Gate")]);
+    w.pod(pod("p").label("says", "shut"));
+    w.advance(seconds(5));
+    w.deleted("p");
+    too_busy(&mut w);
+    w.advance(seconds(60));
+    assert_eq!(w.calls_text(), NONE);
+    assert!(w.scheduler.dispatcher().is_empty());
+}
+
+/// Case 173: a scheduler that starts anew reads from the pod what was told; the same is not written again, another
+/// message is, and what stands there is taken back when the pod passes.
+#[test]
+fn a_new_scheduler_goes_on_from_what_the_pod_says() {
+    let patch = "patch p PodScheduled=False NotReadyForScheduling: ";
+    for (said, says, expected) in [
+        ("shut", "shut", None),
+        ("shut", "still shut", Some(format!("{patch}still shut"))),
+        ("", "shut", Some(format!("{patch}shut"))),
+    ] {
+        let mut w = world([telling_gate("Gate")]);
+        let mut waiting = pod("p").label("says", says);
+        if !said.is_empty() {
+            waiting = waiting.condition("PodScheduled", "False", "NotReadyForScheduling", said);
+        }
+        w.pod(waiting);
+        w.advance(seconds(60));
+        let expected: Vec<String> = expected.into_iter().collect();
+        assert_eq!(w.calls_text(), expected, "{said:?}, then {says:?}");
+        w.answer_all();
+        w.change("p", open);
+        w.advance(seconds(60));
+        assert_eq!(w.calls_text(), ["clear p"], "{said:?}, then {says:?}");
+    }
+}
+
+/// cases 168 and 170: what is written follows what the plugins say, through attempts.
+#[test]
+fn reports_follow_the_plugins() {
+    let hears = || {
+        vec![EventRegistration::always(
+            EventResource::Pod,
+            ActionType::UPDATE_POD_LABEL,
+        )]
+    };
+    let no = fake("No")
+        .filter(|_, _, _| Status::unschedulable("no"))
+        .events(hears);
+    let mut w = world([telling_gate("Gate"), no]);
+    w.applied(node("n1").object());
+    w.pod(pod("p").label("says", "one"));
+    let ready =
+        |message: &str| format!("patch p PodScheduled=False NotReadyForScheduling: {message}");
+    let verdict = "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 no.";
+    type Act = fn(&mut World);
+    let steps: [(&str, Act, Vec<String>); 6] = [
+        ("rejected", |_| (), vec![ready("one")]),
+        (
+            "rejected again with the same message",
+            |w| w.change("p", |p| p.label("touched", "a")),
+            vec![],
+        ),
+        (
+            "another message",
+            |w| w.change("p", |p| p.label("says", "two")),
+            vec![ready("two")],
+        ),
+        (
+            "it passes, and its attempt fails",
+            |w| {
+                w.change("p", open);
+                w.attempt();
+            },
+            vec![verdict.to_owned()],
+        ),
+        (
+            "rejected after the attempt, with the message of before",
+            |w| w.change("p", |p| p.label("says", "two")),
+            vec![ready("two")],
+        ),
+        (
+            "it passes",
+            |w| w.change("p", open),
+            vec!["clear p".to_owned()],
+        ),
+    ];
+    for (situation, act, expected) in steps {
+        act(&mut w);
+        w.advance(seconds(5));
+        assert_eq!(w.calls_text(), expected, "{situation}");
+        w.answer_all();
+        if w.place_of("p") == Some(QueuedIn::Gated) {
+            w.advance(seconds(60));
+            assert_eq!(w.calls_text(), NONE, "{situation}: once");
+        }
+    }
+}
+
+/// a pod says NotReadyForScheduling while its attempt fails, because another scheduler has written that or
+/// because its removal has not been written yet. The result of the attempt is written, then the next rejection.
+#[test]
+fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_says_so() {
+    let no = || {
+        fake("No")
+            .filter(|_, _, _| Status::unschedulable("no"))
+            .events(|| {
+                vec![EventRegistration::always(
+                    EventResource::Pod,
+                    ActionType::UPDATE_POD_LABEL,
+                )]
+            })
+    };
+    let carrying =
+        |p: PodBuilder| p.condition("PodScheduled", "False", "NotReadyForScheduling", "shut");
+    for was_rejected_here in [true, false] {
+        let mut w = world([telling_gate("Gate"), no()]);
+        w.applied(node("n1").object());
+        if was_rejected_here {
+            w.pod(carrying(pod("p").label("says", "shut")));
+            w.change("p", open);
+        } else {
+            w.pod(pod("p"));
+            w.change("p", carrying);
+        }
+        w.attempt();
+        w.change("p", |p| p.label("says", "shut"));
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Gated));
+        let verdict = "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 no.";
+        assert_eq!(
+            w.calls_text(),
+            [verdict],
+            "rejected here: {was_rejected_here}"
+        );
+        w.answer_all();
+        w.advance(seconds(5));
+        let report = "patch p PodScheduled=False NotReadyForScheduling: shut";
+        assert_eq!(
+            w.calls_text(),
+            [report],
+            "rejected here: {was_rejected_here}"
+        );
+    }
+}
+
+/// another scheduler, which led before, writes the status of a pod that is rejected here, or somebody removes the
+/// condition. What is true is written again; what a cycle wrote stays.
+#[test]
+fn a_status_that_others_write_is_corrected() {
+    let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];
+    type Change = fn(PodBuilder) -> PodBuilder;
+    let cases: [(&str, Change, &[&str]); 4] = [
+        (
+            "another message",
+            |p| {
+                p.condition(
+                    "PodScheduled",
+                    "False",
+                    "NotReadyForScheduling",
+                    "G0 is shut",
+                )
+            },
+            &report,
+        ),
+        (
+            "removed",
+            |p| p.with(|p| p.status.conditions.clear()),
+            &report,
+        ),
+        (
+            "the result of a cycle",
+            |p| p.condition("PodScheduled", "False", "Unschedulable", "no room"),
+            &[],
+        ),
+        (
+            "the same message",
+            |p| p.condition("PodScheduled", "False", "NotReadyForScheduling", "shut"),
+            &[],
+        ),
+    ];
+    for (situation, change, expected) in cases {
+        let mut w = world([telling_gate("Gate")]);
+        w.pod(pod("p").label("says", "shut"));
+        w.advance(seconds(5));
+        w.answer_all();
+        w.change("p", change);
+        w.advance(seconds(5));
+        assert_eq!(w.calls_text(), expected, "{situation}");
+        w.answer_all();
+        w.advance(seconds(60));
+        assert_eq!(w.calls_text(), NONE, "{situation}: once");
+    }
+}

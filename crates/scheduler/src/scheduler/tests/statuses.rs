@@ -1,0 +1,236 @@
+//! Statuses that the API would not take are offered again, and bound pods do not go on saying that they are not.
+
+use super::*;
+use berth_api::Duration;
+use berth_framework::call::CallErrorKind::{self, Conflict, Refused, Timeout, Unavailable};
+use berth_framework::event::EventRegistration;
+use berth_framework::testing::{fake, node, pod};
+use berth_framework::{ActionType, EventResource, FeatureGates, Status};
+
+const NONE: [&str; 0] = [];
+
+fn seconds(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// Fails every attempt of the call that is on its way, until it is given up.
+fn fail_for_good(w: &mut World, kind: CallErrorKind) {
+    let retries = w.scheduler.dispatcher().counts().retried;
+    while !w.calls.is_empty() {
+        w.fail(kind);
+        w.advance(seconds(6));
+        assert!(w.scheduler.dispatcher().counts().retried < retries + 20);
+    }
+}
+
+/// A world with a pod that fits nowhere.
+fn too_big() -> World {
+    let mut w = world([fits()]);
+    w.applied(node("n1").allocatable("cpu", "1").object());
+    w.pod(pod("p").request("cpu", "2"));
+    assert_eq!(w.attempt(), "0/1 nodes are available: 1 Insufficient cpu.");
+    w
+}
+
+const UNSCHEDULABLE: &str =
+    "patch p PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.";
+
+/// D-14: the calls have ended, and what they had to say is still true.
+#[test]
+fn a_status_that_was_refused_every_time_is_offered_again() {
+    for (kind, offered) in [
+        (Unavailable, true),
+        (Timeout, true),
+        (Conflict, true),
+        // The API will not change its mind.
+        (Refused, false),
+    ] {
+        let mut w = too_big();
+        fail_for_good(&mut w, kind);
+        assert_eq!(w.calls_text(), NONE, "{kind:?}: given up");
+        w.advance(seconds(40));
+        let expected = if offered {
+            vec![format!("{UNSCHEDULABLE} nominated=\"\"")]
+        } else {
+            Vec::new()
+        };
+        // An attempt without an answer may have been carried out: then all of the status is written.
+        let calls: Vec<String> = w.calls_text();
+        let calls: Vec<String> = calls
+            .iter()
+            .map(|call| match call.contains("nominated") {
+                true => call.clone(),
+                false => format!("{call} nominated=\"\""),
+            })
+            .collect();
+        assert_eq!(calls, expected, "{kind:?}");
+        w.answer_all();
+        w.advance(seconds(300));
+        assert_eq!(w.calls_text(), NONE, "{kind:?}: settled");
+    }
+}
+
+/// D-14.
+#[test]
+fn an_owed_status_that_is_not_true_any_more_is_not_written() {
+    for (what, happens) in [
+        (
+            "the pod is gone",
+            (|w: &mut World| w.deleted("p")) as fn(&mut World),
+        ),
+        ("somebody bound it", |w| {
+            w.change("p", |p| p.on("n1"));
+        }),
+        ("somebody wrote the same", |w| {
+            let message = "0/1 nodes are available: 1 Insufficient cpu.";
+            w.change("p", |p| {
+                p.condition("PodScheduled", "False", "Unschedulable", message)
+            });
+        }),
+    ] {
+        let mut w = too_big();
+        fail_for_good(&mut w, Unavailable);
+        happens(&mut w);
+        w.advance(seconds(40));
+        assert_eq!(w.calls_text(), NONE, "{what}");
+    }
+}
+
+/// D-14: that its gates keep a pod out is offered again only while they do; and when that is refused for good, it is told
+/// anew at the next rejection.
+#[test]
+fn a_pod_without_its_gates_is_not_said_to_have_them() {
+    for opens in [true, false] {
+        let plugin = |name: &'static str| {
+            fake(name)
+                .pre_enqueue(move |pod| match pod.labels().contains_key(name) {
+                    true => Status::unresolvable(format!("{name} is shut")),
+                    false => Status::success(),
+                })
+                .events(|| {
+                    vec![EventRegistration::always(
+                        EventResource::Pod,
+                        ActionType::UPDATE_POD_LABEL,
+                    )]
+                })
+        };
+        let mut w = world([plugin("SchedulingGates"), plugin("Other")]);
+        w.pod(pod("p").label("SchedulingGates", ""));
+        w.advance(seconds(5));
+        let gated = "patch p PodScheduled=False SchedulingGated: SchedulingGates is shut";
+        assert_eq!(w.calls_text(), [gated]);
+        fail_for_good(&mut w, Unavailable);
+        if opens {
+            w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
+        }
+        w.advance(seconds(40));
+        let calls = w.calls_text();
+        let says_gated = calls.iter().any(|call| call.starts_with(gated));
+        assert_eq!(says_gated, !opens, "opens: {opens}: {calls:?}");
+        if !opens {
+            w.fail(Refused);
+            w.change("p", |p| p.label("again", "shut"));
+            w.advance(seconds(5));
+            assert!(w.calls_text()[0].starts_with(gated), "told anew");
+        }
+    }
+}
+
+/// D-14: the API gives the first status up when the second waits behind it already.
+#[test]
+fn a_status_that_a_newer_one_has_overtaken_is_not_offered_again() {
+    let mut w = too_big();
+    w.applied(node("n2").allocatable("cpu", "1").object());
+    w.advance(seconds(2));
+    let newer = "0/2 nodes are available: 2 Insufficient cpu.";
+    assert_eq!(w.attempt(), newer);
+    assert_eq!(w.calls_text(), [UNSCHEDULABLE], "the second one waits");
+    while w.calls_text() == [UNSCHEDULABLE] {
+        w.fail(Unavailable);
+        w.advance(seconds(6));
+    }
+    let newer = format!("patch p PodScheduled=False Unschedulable: {newer}");
+    assert_eq!(w.calls_text(), [newer]);
+    w.answer_all();
+    w.advance(seconds(60));
+    assert_eq!(w.calls_text(), NONE);
+}
+
+/// D-22: what was dropped for a binding, or came too late for it, leaves nothing wrong.
+#[test]
+fn a_bound_pod_that_says_it_is_not_scheduled_is_put_right() {
+    let denied = || pod("p").condition("PodScheduled", "False", "SchedulerError", "no answer");
+    let right = ["patch p PodScheduled=True : "];
+    for (what, scheduler, first, then, expected) in [
+        (
+            "seen first",
+            "default-scheduler",
+            denied().on("n1"),
+            None,
+            &right[..],
+        ),
+        (
+            "seen later",
+            "default-scheduler",
+            denied(),
+            Some("n1"),
+            &right[..],
+        ),
+        ("not ours", "other", denied().on("n1"), None, &NONE[..]),
+    ] {
+        let mut w = world([]);
+        w.applied(node("n1").object());
+        w.pod(first.scheduler(scheduler));
+        if let Some(node) = then {
+            w.change("p", |p| p.on(node));
+        }
+        assert_eq!(w.calls_text(), expected, "{what}");
+        w.answer_all();
+        w.advance(seconds(60));
+        assert_eq!(w.calls_text(), NONE, "{what}: once");
+    }
+}
+
+/// D-14, D-22.
+#[test]
+fn putting_right_is_offered_again_while_it_is_needed() {
+    for (what, happens, offered) in [
+        ("nothing", (|_: &mut World| {}) as fn(&mut World), 1),
+        (
+            "the kubelet was faster",
+            |w| w.change("p", |p| p.condition("PodScheduled", "True", "", "")),
+            0,
+        ),
+        ("the pod is gone", |w| w.deleted("p"), 0),
+    ] {
+        let mut w = world([]);
+        w.applied(node("n1").object());
+        let denied = pod("p").condition("PodScheduled", "False", "SchedulerError", "no answer");
+        w.pod(denied.on("n1"));
+        fail_for_good(&mut w, Unavailable);
+        happens(&mut w);
+        w.advance(seconds(40));
+        assert_eq!(w.calls.len(), offered, "{what}");
+    }
+}
+
+/// The answers are lost, the pod is bound all the same, and what the failure wrote arrives after that.
+#[test]
+fn a_lost_binding_leaves_no_wrong_status() {
+    let mut w = World::new([binder()], FeatureGates::default());
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "on n1");
+    assert_eq!(w.calls_text(), ["bind p n1"]);
+    for _ in 0..8 {
+        w.fail(Timeout);
+        w.advance(seconds(6));
+    }
+    assert_eq!(
+        w.calls_text(),
+        ["patch p PodScheduled=False SchedulerError: running Bind plugin \"Binder\": Timeout"]
+    );
+    w.answer(None);
+    w.change("p", |p| p.on("n1"));
+    assert_eq!(w.calls_text(), ["patch p PodScheduled=True : "]);
+}
