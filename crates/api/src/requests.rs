@@ -115,6 +115,43 @@ pub fn pod_resources(pod: &Pod, options: Options) -> Resources {
     resources
 }
 
+/// The limits of a pod: those of its containers, as they count together, with pod-level limits in their place. Overhead
+/// is added to limits that there are.
+pub fn pod_limits(pod: &Pod) -> ResourceList {
+    let mut total = ResourceList::default();
+    for container in &pod.spec.containers {
+        total.add_all(&container.resources.limits);
+    }
+    let mut sidecars = ResourceList::default();
+    let mut init_max = ResourceList::default();
+    for container in &pod.spec.init_containers {
+        let mut limits = container.resources.limits.clone();
+        if container.is_sidecar() {
+            total.add_all(&limits);
+            sidecars.add_all(&limits);
+            init_max.max_all(&sidecars);
+        } else {
+            limits.add_all(&sidecars);
+            init_max.max_all(&limits);
+        }
+    }
+    total.max_all(&init_max);
+    let pod_level = pod.spec.resources.as_ref().map(|r| &r.limits);
+    for (name, quantity) in pod_level.into_iter().flat_map(ResourceList::iter) {
+        if is_pod_level_resource(name) {
+            total.set(name.clone(), *quantity);
+        }
+    }
+    let mut overhead = ResourceList::default();
+    for (name, quantity) in pod.spec.overhead.iter() {
+        if total.get(name).is_some_and(|limit| limit.as_f64() != 0.0) {
+            overhead.set(name.clone(), *quantity);
+        }
+    }
+    total.add_all(&overhead);
+    total
+}
+
 /// Whether a pod-level request may name this resource.
 fn is_pod_level_resource(name: &str) -> bool {
     matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")

@@ -6,9 +6,10 @@ mod tests;
 mod value;
 
 pub(crate) use table::{
-    DeprecatedFlags, FLAGS, FeatureFlags, Flags, LeaderElectionFlags, LogFlags,
+    AuthenticationFlags, AuthorizationFlags, DeprecatedFlags, FLAGS, FeatureFlags, Flags,
+    LeaderElectionFlags, LogFlags, MetricsFlags, ServingFlags,
 };
-pub(crate) use value::{FlagValue, Level, VModule, VersionFlag};
+pub(crate) use value::{FlagValue, LabelValues, Level, NamedCertKey, VModule, VersionFlag};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::borrow::Cow;
@@ -57,16 +58,6 @@ impl Flag {
     /// The warning when it is given; `None` when there is nothing to warn about.
     pub(crate) fn warning(&self) -> Option<String> {
         let name = self.name();
-        // TEMPORARY until the HTTPS port is served.
-        if matches!(
-            self.section,
-            Section::SecureServing
-                | Section::Authentication
-                | Section::Authorization
-                | Section::Metrics
-        ) {
-            return Some(format!("flag --{name} has no effect yet: see --metrics"));
-        }
         match self.effect {
             Effect::Works => None,
             Effect::Deprecated("") => Some(format!("flag --{name} is deprecated")),

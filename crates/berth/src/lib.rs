@@ -15,11 +15,13 @@ mod exit;
 mod flags;
 mod logs;
 mod manifest;
+mod metrics;
 mod perf;
 mod print;
 mod runner;
 mod scheduler;
 mod serve;
+mod serving;
 mod settings;
 mod signal;
 mod simulate;
@@ -31,6 +33,11 @@ use berth_framework::registry::{
 use cli::Command;
 use exit::Failure;
 use std::process::ExitCode;
+
+/// Samples the heap when Berth is started with `_RJEM_MALLOC_CONF=prof:true`.
+#[cfg(feature = "heap-profile")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The command, with the plugins that a configuration may name.
 #[derive(Debug, Clone)]

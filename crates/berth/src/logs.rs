@@ -136,6 +136,12 @@ pub(crate) fn init(options: LogOptions) {
     let _ = Registry::default().with(logger).try_init();
 }
 
+/// Changes the verbosity.
+pub(crate) fn set_verbosity(level: Level) {
+    VERBOSITY.store(level.0, Ordering::Relaxed);
+    tracing::callsite::rebuild_interest_cache();
+}
+
 /// The verbosity.
 fn verbosity() -> Level {
     Level(VERBOSITY.load(Ordering::Relaxed))

@@ -3,18 +3,25 @@
 use crate::cli::CoreArgs;
 use crate::exit::Failure;
 use crate::flags::{Flags, VersionFlag};
+use crate::metrics::{EdgeMetrics, Filter};
 use crate::print::{self, say};
 use crate::runner::{Clients, RunOptions, Runner, Webhooks, hostname};
+use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, KUBERNETES_VERSION, Settings};
-use crate::{serve, signal};
+use crate::signal;
 use berth_client::election::{self, Election, ElectionOptions, Leadership, LeaseLock};
 use berth_client::events::{Event, Regarding, now};
 use berth_client::limit::RateLimit;
+use berth_client::observe::Observer;
 use berth_client::{ConnectOptions, connect};
+use berth_framework::Feature;
 use berth_framework::registry::Registry;
 use berth_scheduler::config::{Config, LeaderElection};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+use tokio::sync::watch;
 
 /// What the API server's logs call us.
 fn user_agent() -> String {
@@ -50,12 +57,37 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
         config = options.config.to_yaml(),
         "using component config"
     );
-    let listener = serve::bind(flags.berth.metrics.value).await?;
-    let metrics = serve::address(&listener)?;
-    let mut scheduling = Scheduling::start(&options, &flags.misc.master.value).await?;
-    tokio::spawn(serve::serve(listener, Arc::new(scheduling.runner.probe())));
+    let version = match &flags.global.version.value {
+        VersionFlag::Report(version) => version.clone(),
+        _ => format!(
+            "v{KUBERNETES_VERSION}.0+berth-{}",
+            env!("CARGO_PKG_VERSION")
+        ),
+    };
+    let started = SystemTime::now();
+    let filter = Filter::new(&flags.metrics)?;
+    let metrics = Arc::new(EdgeMetrics::new(&version));
+    let port = SecurePort::bind(&flags, &user_agent()).await?;
+    let master = &flags.misc.master.value;
+    let mut scheduling = Scheduling::start(&options, master, Arc::clone(&metrics) as _).await?;
     say!("scheduling  {}", scheduling.server)?;
-    say!("metrics     http://{metrics}/metrics")?;
+    let is_stopping = Arc::new(AtomicBool::new(false));
+    let serving = match port {
+        None => None,
+        Some(port) => {
+            say!("serving     https://{}", port.address()?)?;
+            let probe = scheduling.runner.probe();
+            let election = scheduling.election_status();
+            let lease = options.config.leader_election.lease_duration.as_duration();
+            let health = Health::new(
+                election.clone().map(|status| (status, lease)),
+                Arc::clone(&is_stopping),
+                probe.ready(),
+            );
+            let shown = shown(&flags, &options.config, version, started, election);
+            Some(port.serve(health, shown, probe, metrics, filter))
+        }
+    };
     say!()?;
     say!("Ctrl-C stops it.")?;
     let why = tokio::select! {
@@ -63,9 +95,43 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
         failure = scheduling.failed() => return Err(failure),
     };
     print::complain(format_args!("{why}, stopping"));
-    let stopping = tokio::time::timeout(signal::SCHEDULER_STOP_PATIENCE, scheduling.stop());
-    let _ = stopping.await;
+    is_stopping.store(true, Ordering::Relaxed);
+    let stopping = async {
+        scheduling.stop().await;
+        if let Some(serving) = serving {
+            serving.stop().await;
+        }
+    };
+    let _ = tokio::time::timeout(signal::SCHEDULER_STOP_PATIENCE, stopping).await;
     Ok(())
+}
+
+/// What the HTTPS port shows of this process.
+fn shown(
+    flags: &Flags,
+    config: &Config,
+    version: String,
+    started: SystemTime,
+    election: Option<watch::Receiver<election::Status>>,
+) -> Shown {
+    let lease = &config.leader_election;
+    let lease = format!("{}/{}", lease.resource_namespace, lease.resource_name);
+    let features = config.features();
+    let flags = flags.shown().into_iter();
+    let mut flags: Vec<(String, String)> =
+        flags.map(|(flag, value, _)| (flag.name(), value)).collect();
+    flags.sort();
+    Shown {
+        component: "berth-scheduler",
+        version,
+        started,
+        config: config.to_value(),
+        flags,
+        election: election.map(|status| (lease, status)),
+        has_profiling: config.enable_profiling,
+        has_flagz: features.enabled(Feature::ComponentFlagz),
+        has_statusz: features.enabled(Feature::ComponentStatusz),
+    }
 }
 
 fn print_version(flag: &VersionFlag) -> Result<(), Failure> {
@@ -181,7 +247,11 @@ impl Scheduling {
     ///
     /// # Errors
     /// When there is no usable kubeconfig.
-    pub(crate) async fn start(options: &RunOptions, master: &str) -> Result<Self, Failure> {
+    pub(crate) async fn start(
+        options: &RunOptions,
+        master: &str,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, Failure> {
         let config = &options.config;
         let connection = &config.client_connection;
         let path = &connection.kubeconfig;
@@ -191,7 +261,8 @@ impl Scheduling {
             user_agent: user_agent(),
         })
         .await
-        .map_err(Failure::environment)?;
+        .map_err(Failure::environment)?
+        .observed(observer);
         let limit = || RateLimit::new(connection.qps, connection.burst);
         let election = config.leader_election.leader_elect.then(|| {
             let election = &config.leader_election;
@@ -226,6 +297,13 @@ impl Scheduling {
                 reported_by: config.profiles[0].scheduler_name.clone(),
             },
         })
+    }
+
+    /// How the election stands, if there is one.
+    fn election_status(&self) -> Option<watch::Receiver<election::Status>> {
+        self.election
+            .as_ref()
+            .map(|election| election.status.clone())
     }
 
     /// Schedules when this process becomes the leader. Resolves when it cannot go on.

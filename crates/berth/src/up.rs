@@ -6,6 +6,7 @@ use crate::exit::Failure;
 use crate::print::{self, program, say};
 use crate::scheduler::{self, Scheduling};
 use crate::{apply, manifest, serve, signal};
+use berth_client::observe::Unobserved;
 use berth_framework::registry::Registry;
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let connection = &mut core.config.client_connection;
     connection.kubeconfig = kubeconfig.display().to_string();
     let metrics = serve::address(&listener)?;
-    let mut scheduling = Scheduling::start(&core, "").await?;
+    let mut scheduling = Scheduling::start(&core, "", Arc::new(Unobserved)).await?;
     tokio::spawn(serve::serve(listener, Arc::new(scheduling.runner.probe())));
     let applied = apply::apply(&*plane.server().api(), &documents)?;
 

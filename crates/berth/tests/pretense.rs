@@ -77,6 +77,33 @@ fn every_gate_that_can_be_switched_has_a_reader() {
     );
 }
 
+/// The names of a set of metrics that the source of this crate declares with `families!`.
+fn declared(source: &str, set: &str) -> Vec<String> {
+    let (_, rest) = source
+        .split_once(&format!("\n    {set}:\n"))
+        .unwrap_or_default();
+    let (rows, _) = rest.split_once("\n}\n").unwrap_or_default();
+    let names = rows.lines().filter_map(|row| row.split_once(": "));
+    let names = names.map(|(name, _)| name.trim().to_owned());
+    names
+        .filter(|name| name.chars().all(char::is_alphanumeric))
+        .collect()
+}
+
+#[test]
+fn every_metric_family_around_the_core_is_written() {
+    let sources = sources();
+    let source = include_str!("../src/metrics.rs");
+    for (set, count_min) in [("EdgeMetric", 15), ("HealthMetric", 2)] {
+        let names = declared(source, set);
+        assert!(names.len() >= count_min, "{set}: {names:?}");
+        for name in names {
+            let path = format!("{set}::{name}");
+            assert!(is_named(&sources, &path), "{path} is never written");
+        }
+    }
+}
+
 #[test]
 fn every_metric_family_is_written() {
     let sources = sources();

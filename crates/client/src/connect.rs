@@ -46,6 +46,17 @@ pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError
     over(config, options.user_agent.clone())
 }
 
+/// Sets up the connection with the service account of the pod that this runs in; `None` when it is no pod.
+///
+/// # Errors
+/// When the service account cannot be used.
+pub async fn connect_in_cluster(user_agent: &str) -> Result<Option<Transport>, ConnectError> {
+    match Config::incluster() {
+        Ok(config) => over(config, user_agent.to_owned()).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Sets up the connection that is configured.
 pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, ConnectError> {
     // Watches are long: their own limit is the timeoutSeconds of the request. Every other request has a deadline

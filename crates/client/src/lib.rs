@@ -21,6 +21,6 @@ pub mod request;
 pub mod testing;
 pub mod transport;
 
-pub use connect::{ConnectOptions, connect};
+pub use connect::{ConnectOptions, connect, connect_in_cluster};
 pub use error::{ApiError, ConnectError};
 pub use transport::Transport;

@@ -13,6 +13,8 @@ pub struct Exchange<'a> {
     pub code: Option<u16>,
     /// From sending the request to the whole answer or, of a watch, to its beginning.
     pub took: Duration,
+    /// Whether the answer is a stream that goes on.
+    pub is_watch: bool,
     /// The length of the request's body.
     pub request_bytes: usize,
     /// The length of the answer's body; `None` of a watch.

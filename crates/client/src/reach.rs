@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 /// That the API is out of reach is said again after this long.
 const TELL_EVERY: Duration = Duration::from_secs(30);
 
+/// How long after it came back an API server may still be loading its roles.
+const SETTLES_WITHIN: Duration = Duration::from_secs(60);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
@@ -19,6 +22,8 @@ struct State {
     lost: Option<Instant>,
     /// When that was said last.
     told: Option<Instant>,
+    /// When the server was reached again after an outage.
+    back: Option<Instant>,
 }
 
 /// What there is to say.
@@ -31,6 +36,14 @@ enum News {
 }
 
 impl Reach {
+    /// Whether the server was reached again a moment ago: until it has loaded its roles it answers 403.
+    pub(crate) fn is_settling(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state
+            .back
+            .is_some_and(|back| back.elapsed() < SETTLES_WITHIN)
+    }
+
     /// Takes note of how an exchange with the server went.
     pub(crate) fn note<T>(&self, server: &str, result: &Result<T, ApiError>) {
         let error = result.as_ref().err().filter(|e| e.is_out_of_reach());
@@ -48,7 +61,7 @@ impl Reach {
                     None => "is it running, and does the kubeconfig belong to it?",
                 };
                 let since = since.as_secs();
-                tracing::warn!(server, %error, since_seconds = since, "failed to reach the API server, trying on; {hint}");
+                tracing::warn!(server, %error, since_seconds = since, "failed to reach the API server, retrying; {hint}");
             }
             (Some(News::Back(after)), _) => {
                 let after = after.as_secs();
@@ -74,6 +87,9 @@ impl State {
                 self.told = Some(now);
                 News::Lost(now.saturating_duration_since(lost))
             });
+        }
+        if self.lost.is_some() {
+            self.back = Some(now);
         }
         let lost = self.lost.take()?;
         // Only who was told that it was lost wants to know that it is back.

@@ -6,6 +6,8 @@ use crate::request::{self, Resource};
 use crate::{ApiError, Transport};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -67,6 +69,43 @@ impl Need {
     }
 }
 
+/// The kinds that the API server does not have, or does not let us read, and that are done without.
+#[derive(Debug, Default)]
+pub struct Availability(Mutex<BTreeMap<String, String>>);
+
+impl Availability {
+    /// What is done without, each in a sentence.
+    pub fn list(&self) -> Vec<String> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// A kind could be listed.
+    fn found(&self, resource: Resource) {
+        let name = resource.to_string();
+        if self.lock().remove(&name).is_some() {
+            tracing::info!(resource = name, "the API server serves this kind now");
+        }
+    }
+
+    /// A kind cannot be listed.
+    fn missing(&self, resource: Resource, error: &ApiError) {
+        let name = resource.to_string();
+        let text = match error.is_forbidden() {
+            true => format!(
+                "{name}: the API server does not allow reading these, so there are taken to be none; if there are, allow \
+                 list and watch in a role ({error})"
+            ),
+            false => format!("{name}: the API server does not serve these, so there are none"),
+        };
+        tracing::warn!("{text}");
+        self.lock().insert(name, text);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Follows a kind until the consumer hangs up. `decode` turns the JSON of one object into what the consumer
 /// wants; an object that does not decode is passed over with a warning.
 ///
@@ -76,6 +115,7 @@ pub async fn follow<T, D>(
     followed: Followed,
     decode: D,
     updates: mpsc::Sender<Update<T>>,
+    availability: Arc<Availability>,
 ) where
     D: Fn(&[u8]) -> Result<T, serde_json::Error> + Send,
     T: Send,
@@ -91,6 +131,7 @@ pub async fn follow<T, D>(
                 Ok((objects, at)) => {
                     told_missing = false;
                     told_error.clear();
+                    availability.found(followed.resource);
                     if updates.send(Update::Replaced(objects)).await.is_err() {
                         return;
                     }
@@ -100,14 +141,7 @@ pub async fn follow<T, D>(
                     // It may come later, with an upgrade of the server or a role: asked again, but seldom.
                     if !told_missing {
                         told_missing = true;
-                        if error.is_forbidden() {
-                            tracing::warn!(
-                                kind = followed.resource.plural,
-                                group = followed.resource.group,
-                                %error,
-                                "taken as if there were none; if there are, allow list and watch in a role"
-                            );
-                        }
+                        availability.missing(followed.resource, &error);
                         if updates.send(Update::Replaced(Vec::new())).await.is_err() {
                             return;
                         }
@@ -399,7 +433,14 @@ mod tests {
         let name = |json: &[u8]| {
             serde_json::from_slice::<Version>(json).map(|object| object.metadata.name)
         };
-        tokio::spawn(follow(server.client(), followed, name, updates));
+        let availability = Arc::default();
+        tokio::spawn(follow(
+            server.client(),
+            followed,
+            name,
+            updates,
+            availability,
+        ));
         (told, server)
     }
 

@@ -4,7 +4,7 @@ use crate::limit::Lane;
 use berth_api::Str;
 use http::Method;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,9 @@ impl ApiRequest {
         }
     }
 
-    fn in_lane(self, lane: Lane) -> Self {
+    /// The request in another lane.
+    #[must_use]
+    pub fn in_lane(self, lane: Lane) -> Self {
         Self { lane, ..self }
     }
 
@@ -60,6 +62,16 @@ pub struct Resource {
     pub version: &'static str,
     /// The plural.
     pub plural: &'static str,
+}
+
+impl fmt::Display for Resource {
+    /// As in `resourceclaims.resource.k8s.io`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group {
+            "" => f.write_str(self.plural),
+            group => write!(f, "{}.{group}", self.plural),
+        }
+    }
 }
 
 impl Resource {

@@ -109,6 +109,11 @@ impl Scripted {
         }
     }
 
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// A connection to it.
     ///
     /// # Panics

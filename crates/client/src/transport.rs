@@ -76,6 +76,11 @@ impl Transport {
         &self.server
     }
 
+    /// Whether the server has become reachable so recently that it may not have loaded its roles yet.
+    pub fn is_settling(&self) -> bool {
+        self.reach.is_settling()
+    }
+
     /// Sends a request and decodes the answer.
     ///
     /// # Errors
@@ -105,7 +110,7 @@ impl Transport {
             let response = self.send(request).await?;
             collect(response.into_body(), ANSWER_BYTES_MAX).await
         };
-        self.exchange(request, exchange, |body| Some(body.len()))
+        self.exchange(request, exchange, false, |body: &Bytes| Some(body.len()))
             .await
     }
 
@@ -114,7 +119,9 @@ impl Transport {
     /// # Errors
     /// The server's refusal, a broken connection, or no answer in time.
     pub async fn stream(&self, request: &ApiRequest) -> Result<Lines, ApiError> {
-        let response = self.exchange(request, self.send(request), |_| None).await?;
+        let response = self
+            .exchange(request, self.send(request), true, |_| None)
+            .await?;
         Ok(Lines {
             body: response.into_body(),
             buffer: BytesMut::new(),
@@ -129,6 +136,7 @@ impl Transport {
         &self,
         request: &ApiRequest,
         exchange: impl Future<Output = Result<T, ApiError>>,
+        is_watch: bool,
         response_bytes: impl FnOnce(&T) -> Option<usize>,
     ) -> Result<T, ApiError> {
         let method = request.method.as_str();
@@ -162,6 +170,7 @@ impl Transport {
             host: &self.host,
             code,
             took,
+            is_watch,
             request_bytes: request.body.len(),
             response_bytes: result.as_ref().ok().and_then(response_bytes),
         });

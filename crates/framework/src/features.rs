@@ -139,8 +139,8 @@ features! {
     StorageCapacityScoring: Alpha, false, Missing, "VolumeBinding scores nodes by their free storage capacity.";
     VolumeLimitScaling: Alpha, false, Missing, "Attach limits for nodes that cluster-autoscaler adds.";
     CoordinatedLeaderElection: Beta, false, Missing, "The control plane chooses the leader.";
-    ComponentFlagz: Beta, false, Missing, "Command-line flags are served at /flagz.";
-    ComponentStatusz: Beta, false, Missing, "Version and state are served at /statusz.";
+    ComponentFlagz: Beta, true, Switchable, "Command-line flags are served at /flagz.";
+    ComponentStatusz: Beta, true, Switchable, "Version and state are served at /statusz.";
 }
 
 impl Feature {

@@ -264,6 +264,11 @@ impl Config {
         }
     }
 
+    /// The feature gates.
+    pub fn features(&self) -> FeatureGates {
+        self.known.features
+    }
+
     /// The profiles as the core takes them, with the arguments of their plugins complete.
     pub fn profile_specs(&self) -> Vec<ProfileSpec> {
         let mut specs: Vec<_> = self.profiles.iter().map(ProfileConfig::spec).collect();

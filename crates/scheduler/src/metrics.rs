@@ -9,8 +9,9 @@ mod reference;
 mod sample;
 mod text;
 
-pub use family::{Buckets, FAMILIES, Family, Metric, MetricKind, Stability};
+pub use family::{Buckets, FAMILIES, Families, Family, Metric, MetricKind, Stability};
 pub use sample::Sampler;
+pub use text::go_number;
 
 use berth_api::Str;
 use berth_framework::Code;
@@ -19,6 +20,7 @@ use hashbrown::hash_table::Entry;
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 use std::hash::Hasher;
+use std::marker::PhantomData;
 
 /// The values of a series' labels.
 pub type LabelValues = SmallVec<[Str; 3]>;
@@ -44,11 +46,22 @@ pub struct HistogramValue {
     pub sum: f64,
 }
 
+impl Value {
+    /// Adds another value of the same metric.
+    pub fn absorb(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Number(sum), Self::Number(number)) => *sum += number,
+            (Self::Histogram(sum), Self::Histogram(more)) => sum.absorb(more),
+            _ => debug_assert!(false, "a metric has one kind of value"),
+        }
+    }
+}
+
 impl HistogramValue {
     /// No observations.
     pub fn new(buckets: Buckets) -> Self {
         Self {
-            counts: vec![0; buckets.count + 1].into(),
+            counts: vec![0; buckets.count() + 1].into(),
             sum: 0.0,
         }
     }
@@ -123,56 +136,70 @@ impl Series {
     }
 }
 
-/// All metrics.
+/// The metrics of a set.
 #[derive(Debug, Clone)]
-pub struct Metrics {
+pub struct MetricsOf<F> {
     series: Vec<Series>,
     dropped: u64,
+    set: PhantomData<F>,
 }
 
-impl Default for Metrics {
+/// The metrics of the core.
+pub type Metrics = MetricsOf<Metric>;
+
+impl<F: Families> Default for MetricsOf<F> {
     fn default() -> Self {
         Self {
-            series: vec![Series::default(); FAMILIES.len()],
+            series: vec![Series::default(); F::FAMILIES.len()],
             dropped: 0,
+            set: PhantomData,
         }
     }
 }
 
 impl Metrics {
-    fn value(&mut self, metric: Metric, labels: &[&str]) -> Option<&mut Value> {
+    /// Notes one call of a plugin at an extension point, of so many nanoseconds.
+    pub fn observe_plugin(&mut self, plugin: &str, point: &str, code: Code, nanos: u64) {
+        let labels = [plugin, point, code.as_str()];
+        let seconds = nanos as f64 / 1e9;
+        self.observe(Metric::PluginExecutionDuration, &labels, seconds);
+    }
+}
+
+impl<F: Families> MetricsOf<F> {
+    fn value(&mut self, metric: F, labels: &[&str]) -> Option<&mut Value> {
         let family = metric.family();
         debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
         let fresh = || match family.kind {
             MetricKind::Counter | MetricKind::Gauge => Value::Number(0.0),
             MetricKind::Histogram(buckets) => Value::Histogram(HistogramValue::new(buckets)),
         };
-        let value = self.series[metric as usize].get_or_insert(labels, fresh);
+        let value = self.series[metric.at()].get_or_insert(labels, fresh);
         self.dropped += u64::from(value.is_none());
         value
     }
 
     /// Adds to a counter or gauge.
-    pub fn add(&mut self, metric: Metric, labels: &[&str], amount: f64) {
+    pub fn add(&mut self, metric: F, labels: &[&str], amount: f64) {
         if let Some(Value::Number(number)) = self.value(metric, labels) {
             *number += amount;
         }
     }
 
     /// Adds one to a counter.
-    pub fn count(&mut self, metric: Metric, labels: &[&str]) {
+    pub fn count(&mut self, metric: F, labels: &[&str]) {
         self.add(metric, labels, 1.0);
     }
 
     /// Sets a gauge.
-    pub fn set(&mut self, metric: Metric, labels: &[&str], number: f64) {
+    pub fn set(&mut self, metric: F, labels: &[&str], number: f64) {
         if let Some(value) = self.value(metric, labels) {
             *value = Value::Number(number);
         }
     }
 
     /// Notes an observation in a histogram.
-    pub fn observe(&mut self, metric: Metric, labels: &[&str], observed: f64) {
+    pub fn observe(&mut self, metric: F, labels: &[&str], observed: f64) {
         let MetricKind::Histogram(buckets) = metric.family().kind else {
             debug_assert!(false, "{} is no histogram", metric.family().name);
             return;
@@ -183,17 +210,10 @@ impl Metrics {
     }
 
     /// Adds observations to a histogram that were made elsewhere with its bounds.
-    pub fn merge(&mut self, metric: Metric, labels: &[&str], observed: &HistogramValue) {
+    pub fn merge(&mut self, metric: F, labels: &[&str], observed: &HistogramValue) {
         if let Some(Value::Histogram(histogram)) = self.value(metric, labels) {
             histogram.absorb(observed);
         }
-    }
-
-    /// Notes one call of a plugin at an extension point, of so many nanoseconds.
-    pub fn observe_plugin(&mut self, plugin: &str, point: &str, code: Code, nanos: u64) {
-        let labels = [plugin, point, code.as_str()];
-        let seconds = nanos as f64 / 1e9;
-        self.observe(Metric::PluginExecutionDuration, &labels, seconds);
     }
 
     /// Adds counters, gauges and observations that were noted elsewhere.
@@ -208,11 +228,9 @@ impl Metrics {
                         sum: 0.0,
                     }),
                 };
-                match (self.series[at].get_or_insert(&labels, fresh), value) {
-                    (Some(Value::Number(sum)), Value::Number(number)) => *sum += number,
-                    (Some(Value::Histogram(sum)), Value::Histogram(more)) => sum.absorb(more),
-                    (Some(_), _) => debug_assert!(false, "a metric has one kind of value"),
-                    (None, _) => self.dropped += 1,
+                match self.series[at].get_or_insert(&labels, fresh) {
+                    Some(sum) => sum.absorb(value),
+                    None => self.dropped += 1,
                 }
             }
         }
@@ -220,7 +238,7 @@ impl Metrics {
     }
 
     /// The number of a counter or gauge; zero when nothing was noted.
-    pub fn number(&self, metric: Metric, labels: &[&str]) -> f64 {
+    pub fn number(&self, metric: F, labels: &[&str]) -> f64 {
         match self.get(metric, labels) {
             Some(Value::Number(number)) => *number,
             _ => 0.0,
@@ -228,8 +246,13 @@ impl Metrics {
     }
 
     /// A series, if anything was noted.
-    pub fn get(&self, metric: Metric, labels: &[&str]) -> Option<&Value> {
-        self.series[metric as usize].get(labels)
+    pub fn get(&self, metric: F, labels: &[&str]) -> Option<&Value> {
+        self.series[metric.at()].get(labels)
+    }
+
+    /// Forgets the series of one metric.
+    pub fn forget(&mut self, metric: F) {
+        self.series[metric.at()] = Series::default();
     }
 
     /// Forgets everything (M-3).
@@ -239,7 +262,7 @@ impl Metrics {
 
     /// Everything noted so far, sorted.
     pub fn snapshot(&self) -> Snapshot {
-        let families = FAMILIES
+        let families = F::FAMILIES
             .iter()
             .zip(&self.series)
             .map(|(family, series)| {
@@ -264,20 +287,21 @@ pub struct FamilySnapshot {
 /// All metrics at some moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// In the order of [`FAMILIES`].
+    /// In the order of their sets.
     pub families: Vec<FamilySnapshot>,
 }
 
 impl Snapshot {
     /// A series of a metric.
-    pub fn get(&self, metric: Metric, labels: &[&str]) -> Option<&Value> {
-        let family = self.families.get(metric as usize)?;
+    pub fn get(&self, metric: impl Families, labels: &[&str]) -> Option<&Value> {
+        let name = metric.family().name;
+        let family = self.families.iter().find(|f| f.family.name == name)?;
         let same = |values: &LabelValues| values.iter().map(Str::as_str).eq(labels.iter().copied());
         Some(&family.series.iter().find(|(values, _)| same(values))?.1)
     }
 
     /// The number of a counter or gauge; zero when nothing was noted.
-    pub fn number(&self, metric: Metric, labels: &[&str]) -> f64 {
+    pub fn number(&self, metric: impl Families, labels: &[&str]) -> f64 {
         match self.get(metric, labels) {
             Some(Value::Number(number)) => *number,
             _ => 0.0,

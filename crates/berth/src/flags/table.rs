@@ -12,7 +12,7 @@ use crate::flags::value::FlagValue;
 use crate::logs::LogFormat;
 use berth_api::GoDuration;
 use clap::ArgMatches;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 macro_rules! flags {
@@ -85,8 +85,6 @@ flags! {
             "Check the flags and the configuration file, print every problem and exit. Nothing is contacted.";
         evaluator: EvaluatorArg = "incremental", Works,
             "How nodes are evaluated: node by node in kube-scheduler's order (plain), or the same decisions from kept answers (incremental).";
-        metrics: SocketAddr = "127.0.0.1:10251", Works,
-            "The address on which to serve /healthz and /metrics in plain HTTP, on loopback only. Port 0 takes a free one.";
         seed: Option<u64> = "", Works,
             "The seed of every random choice of the scheduler. A new one is drawn at each start when it is not set.";
     }

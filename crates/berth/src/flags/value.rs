@@ -3,7 +3,7 @@
 use berth_api::{GoDuration, Quantity};
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -69,7 +69,6 @@ scalar! {
     u64, "int";
     f32, "float32";
     IpAddr, "ip";
-    SocketAddr, "ADDR";
     GoDuration, "duration";
 }
 

@@ -21,13 +21,17 @@ const BROKEN_OFF: &str = "the call broke off for a bug in Berth; the log tells w
 
 /// Carries out one call. The dispatcher decides whether it is repeated.
 pub(crate) async fn execute(transport: &Transport, call: &ApiCall, now: Time) -> CallResult {
-    answered(send(transport, call, now)).await
+    answered(send(transport, call, now), || transport.is_settling()).await
 }
 
-/// The answer, also when asking for it panics: without an answer the call would be in flight for ever.
-async fn answered(asking: impl Future<Output = Result<Response, ApiError>>) -> CallResult {
+/// The answer, also when asking for it panics: without an answer the call would be in flight for ever. `is_settling`
+/// returns whether the API server has just come back.
+async fn answered(
+    asking: impl Future<Output = Result<Response, ApiError>>,
+    is_settling: impl FnOnce() -> bool,
+) -> CallResult {
     match AssertUnwindSafe(asking).catch_unwind().await {
-        Ok(answer) => answer.map_err(|error| told(&error)),
+        Ok(answer) => answer.map_err(|error| told(&error, is_settling())),
         Err(_) => Err(CallError::new(CallErrorKind::Refused, BROKEN_OFF)),
     }
 }
@@ -220,8 +224,8 @@ fn clear_patch(pod: &PodRef, nominated_node: Option<&Str>, now: Time) -> Value {
     patch
 }
 
-/// The error as the core understands it.
-fn told(error: &ApiError) -> CallError {
+/// The error as the core understands it. A server that `is_settling` may not have loaded its roles yet.
+fn told(error: &ApiError, is_settling: bool) -> CallError {
     let kind = match error {
         ApiError::Timeout { .. } => CallErrorKind::Timeout,
         ApiError::Transport(_) | ApiError::NotLeading => CallErrorKind::Unavailable,
@@ -231,6 +235,7 @@ fn told(error: &ApiError) -> CallError {
             code: 409, message, ..
         } if message.contains(OTHER_UID) => CallErrorKind::NotFound,
         ApiError::Status { code, .. } => match code {
+            403 if is_settling => CallErrorKind::Unavailable,
             404 => CallErrorKind::NotFound,
             409 => CallErrorKind::Conflict,
             504 => CallErrorKind::Timeout,
@@ -349,11 +354,12 @@ mod tests {
             message: "no".into(),
             retry_after_seconds: None,
         };
-        let done = answered(async { Ok(Response::written("7")) }).await;
+        let settled = || false;
+        let done = answered(async { Ok(Response::written("7")) }, settled).await;
         assert_eq!(done, Ok(Response::written("7")));
-        let refused = answered(async { Err(refused) }).await;
+        let refused = answered(async { Err(refused) }, settled).await;
         assert_eq!(refused.map_err(|e| e.kind), Err(CallErrorKind::Refused));
-        let broken = answered(async { panic!("a bug") }).await;
+        let broken = answered(async { panic!("a bug") }, settled).await;
         let error = CallError::new(CallErrorKind::Refused, BROKEN_OFF);
         assert_eq!(broken, Err(error));
     }
@@ -503,10 +509,12 @@ mod tests {
                 CallErrorKind::Unavailable,
             ),
         ] {
-            assert_eq!(told(&error).kind, kind, "{error:?}");
+            assert_eq!(told(&error, false).kind, kind, "{error:?}");
         }
+        let early = told(&status(403), true);
+        assert_eq!(early.kind, CallErrorKind::Unavailable, "roles may come yet");
         for (asked, seconds) in [(None, None), (Some(7), Some(Duration::from_secs(7)))] {
-            let busy = told(&says(429, "too many requests", asked));
+            let busy = told(&says(429, "too many requests", asked), false);
             assert_eq!(busy.retry_after, seconds, "Retry-After {asked:?}");
         }
     }

@@ -165,7 +165,12 @@ impl Core {
             Input::Job(id, result) => self.scheduler.job_done(id, result, now),
             Input::Lead => self.lead(now),
             // It does not matter when the answer is not wanted any more.
-            Input::Metrics(answer) => drop(answer.send(self.scheduler.metrics().render())),
+            Input::Metrics(answer) => drop(answer.send(self.scheduler.metrics())),
+            Input::ResetMetrics => self.scheduler.reset_metrics(),
+            Input::Pods(answer) => {
+                let pods = self.scheduler.cache().stored_pods().cloned();
+                let _ = answer.send(pods.collect());
+            }
             Input::Stop => {
                 self.scheduler.close(now);
                 return Next::Stop;

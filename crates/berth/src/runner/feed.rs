@@ -4,7 +4,7 @@ use super::Input;
 use berth_api::{Kind, Object};
 use berth_client::Transport;
 use berth_client::extender::raw::{Raw, RawObjects};
-use berth_client::reflector::{Followed, Need, Update, follow};
+use berth_client::reflector::{Availability, Followed, Need, Update, follow};
 use berth_client::request::Resource;
 use berth_scheduler::{ClusterChange, Scheduler};
 use std::collections::BTreeSet;
@@ -34,6 +34,7 @@ pub(super) fn start(
     kinds: &BTreeSet<Kind>,
     inputs: &mpsc::Sender<Input>,
     raw: &Arc<RawObjects>,
+    availability: &Arc<Availability>,
 ) -> Vec<JoinHandle<()>> {
     let others = kinds.iter().filter(|kind| **kind != Kind::Pod).count();
     let unlisted = Unlisted::new(others);
@@ -49,7 +50,13 @@ pub(super) fn start(
                 Ok((object, raw))
             };
             [
-                tokio::spawn(follow(transport.clone(), followed, decode, updates)),
+                tokio::spawn(follow(
+                    transport.clone(),
+                    followed,
+                    decode,
+                    updates,
+                    Arc::clone(availability),
+                )),
                 tokio::spawn(bring(
                     kind,
                     changes,

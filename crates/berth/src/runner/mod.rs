@@ -11,14 +11,16 @@ mod feed;
 pub(crate) use extenders::Webhooks;
 
 use crate::exit::Failure;
-use berth_api::Kind;
+use berth_api::{Kind, Pod};
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher, Publishing};
 use berth_client::extender::raw::RawObjects;
+use berth_client::reflector::Availability;
 use berth_framework::registry::Registry;
 use berth_framework::{call::CallId, call::CallResult, stage::JobId, stage::JobResult};
 use berth_scheduler::config::Config;
 use berth_scheduler::evaluator::{EvaluatorKind, Stopwatch};
+use berth_scheduler::metrics::Snapshot;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -46,7 +48,11 @@ enum Input {
     /// A job has ended.
     Job(JobId, JobResult),
     /// The metrics are wanted.
-    Metrics(oneshot::Sender<String>),
+    Metrics(oneshot::Sender<Snapshot>),
+    /// The metrics are to begin at zero again.
+    ResetMetrics,
+    /// All pods are wanted.
+    Pods(oneshot::Sender<Vec<Arc<Pod>>>),
     /// From now on pods are scheduled.
     Lead,
     /// It is over.
@@ -83,6 +89,7 @@ pub(crate) struct Clients {
 pub(crate) struct Runner {
     inputs: mpsc::Sender<Input>,
     ready: Arc<AtomicBool>,
+    availability: Arc<Availability>,
     api: Transport,
     kinds: BTreeSet<Kind>,
     raw: Arc<RawObjects>,
@@ -139,6 +146,7 @@ impl Runner {
         Ok(Self {
             inputs,
             ready,
+            availability: Arc::default(),
             api: clients.api,
             kinds,
             raw: Arc::clone(&options.webhooks.raw),
@@ -153,7 +161,8 @@ impl Runner {
     /// Begins to watch the cluster. Further calls have no effect.
     pub(crate) fn watch(&mut self) {
         if self.watches.is_empty() {
-            self.watches = feed::start(&self.api, &self.kinds, &self.inputs, &self.raw);
+            let (inputs, raw) = (&self.inputs, &self.raw);
+            self.watches = feed::start(&self.api, &self.kinds, inputs, raw, &self.availability);
         }
     }
 
@@ -173,6 +182,7 @@ impl Runner {
         CoreProbe {
             inputs: self.inputs.clone(),
             ready: Arc::clone(&self.ready),
+            availability: Arc::clone(&self.availability),
         }
     }
 
@@ -195,15 +205,62 @@ impl Runner {
 }
 
 /// Asks the core.
+#[derive(Clone)]
 pub(crate) struct CoreProbe {
     inputs: mpsc::Sender<Input>,
     ready: Arc<AtomicBool>,
+    availability: Arc<Availability>,
 }
 
 impl CoreProbe {
     /// Whether the core has seen the whole cluster.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed) && !self.inputs.is_closed()
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn ready(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.ready)
+    }
+
+    /// What is switched off because the API server does not have it or does not let Berth read it, each in a sentence.
+    pub(crate) fn unavailable(&self) -> Vec<String> {
+        self.availability.list()
+    }
+
+    /// The metrics; `None` when the core does not answer.
+    pub(crate) async fn metrics(&self) -> Option<Snapshot> {
+        self.ask(Input::Metrics).await
+    }
+
+    /// Every pod that is known; `None` when the core does not answer.
+    pub(crate) async fn pods(&self) -> Option<Vec<Arc<Pod>>> {
+        self.ask(Input::Pods).await
+    }
+
+    /// Begins to count from zero.
+    pub(crate) async fn reset_metrics(&self) {
+        let _ = self.inputs.send(Input::ResetMetrics).await;
+    }
+
+    async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        let asked = async {
+            self.inputs.send(question(answer)).await.ok()?;
+            answered.await.ok()
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, asked).await.ok()?
+    }
+
+    /// A core that has ended.
+    #[cfg(test)]
+    pub(crate) fn ended() -> Self {
+        let (inputs, _) = mpsc::channel(1);
+        Self {
+            inputs,
+            ready: Arc::default(),
+            availability: Arc::default(),
+        }
     }
 }
 
@@ -213,12 +270,7 @@ impl crate::serve::Probe for CoreProbe {
     }
 
     async fn metrics(&self) -> Option<String> {
-        let (answer, metrics) = oneshot::channel();
-        let asked = async {
-            self.inputs.send(Input::Metrics(answer)).await.ok()?;
-            metrics.await.ok()
-        };
-        tokio::time::timeout(ANSWER_TIMEOUT, asked).await.ok()?
+        Self::metrics(self).await.map(|snapshot| snapshot.render())
     }
 }
 

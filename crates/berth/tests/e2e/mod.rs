@@ -6,6 +6,8 @@
 // Which of these a test uses differs.
 #![allow(dead_code)]
 
+pub(crate) mod https;
+
 use berth_client::request::{self, PODS, Resource};
 use berth_client::{ConnectOptions, Transport, connect};
 use serde_json::{Value, json};
@@ -70,7 +72,6 @@ impl Running {
     /// Starts the binary under test and waits until it says that it is ready.
     fn start(command: &mut Command) -> Self {
         let mut child = command
-            .args(["--metrics", "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
@@ -108,6 +109,13 @@ impl Running {
 
     /// What it serves in plain text at a path, head included: `/metrics`, `/healthz`.
     pub(crate) fn http_get(&self, path: &str) -> String {
+        let serving = self
+            .greeting
+            .lines()
+            .find(|line| line.starts_with("serving"));
+        if let Some((_, address)) = serving.and_then(|line| line.split_once("https://")) {
+            return https::get(address, path, "").expect("the HTTPS port answers");
+        }
         let address = self.greeted("http://127.0.0.1:");
         let address = address.trim_start_matches("http://");
         let address = address.split('/').next().unwrap_or_default();
@@ -163,6 +171,13 @@ impl Drop for Running {
     }
 }
 
+/// A port that was free a moment ago. `--secure-port 0` does not mean any port: it disables serving.
+pub(crate) fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    address.port().to_string()
+}
+
 /// A cluster: a running `up`, or an `apiserver` that wants schedulers. What is asked of it is asked of that process.
 pub(crate) struct Cluster {
     running: Running,
@@ -185,7 +200,8 @@ impl Cluster {
         let scratch = Scratch::new(name);
         let mut command = Command::new(crate::BINARY);
         command
-            .args([subcommand, "--listen", "127.0.0.1:0", "--kubeconfig"])
+            .args([subcommand, "--listen", "127.0.0.1:0"])
+            .args(["--metrics", "127.0.0.1:0", "--kubeconfig"])
             .arg(scratch.path("kubeconfig"))
             .args(args)
             .current_dir(&scratch.0);
@@ -199,7 +215,9 @@ impl Cluster {
     pub(crate) fn scheduler(&self, args: &[&str]) -> Running {
         let mut command = Command::new(crate::BINARY);
         command
-            .args(["scheduler", "--leader-elect=false", "--kubeconfig"])
+            .args(["scheduler", "--leader-elect=false"])
+            .args(["--bind-address=127.0.0.1", "--secure-port", &free_port()])
+            .args(["--authorization-always-allow-paths=/*", "--kubeconfig"])
             .arg(self.kubeconfig())
             .args(args);
         let scheduler = Running::start(&mut command);

@@ -1,7 +1,7 @@
 //! Publishes what was handed in: several requests at a time, one at a time for each object.
 
 use super::send::{Api, Ended, Job, deliver};
-use super::series::Correlator;
+use super::series::{Correlator, Write};
 use super::{Event, REQUESTS_MAX, Regarding, seed};
 use crate::ApiError;
 use berth_api::Time;
@@ -13,7 +13,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, interval_at};
 
-/// What was lost is told this often.
+/// How often it is looked for series that are over, or were not written for long.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// What was lost is logged this often.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// An event that waits to be published.
@@ -35,8 +37,13 @@ pub(super) async fn run(
     let mut sending = FuturesUnordered::new();
     let mut jitter = fastrand::Rng::with_seed(seed(&instance));
     let mut telling = interval_at(Instant::now() + TELL_EVERY, TELL_EVERY);
+    let mut looking = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+    // The time of the latest event, and when it came: series are judged by the clock of the events.
+    let mut clock = (Time::EPOCH, Instant::now());
+    let mut due: VecDeque<(Event, Write)> = VecDeque::new();
     let mut is_open = true;
     while is_open || !sending.is_empty() {
+        let has_room = sending.len() < REQUESTS_MAX;
         let next = tokio::select! {
             Some(Ended { event, result }) = sending.next() => {
                 if let Err(error) = result {
@@ -44,15 +51,28 @@ pub(super) async fn run(
                 }
                 lanes.leave(&event.regarding)
             }
-            waiting = queue.recv(), if is_open && sending.len() < REQUESTS_MAX => match waiting {
-                Some(Waiting { event, at, place }) => correlator
-                    .take(&event, at)
-                    .and_then(|write| lanes.enter(Job { event, at, write, _place: place })),
+            waiting = queue.recv(), if is_open && has_room => match waiting {
+                Some(Waiting { event, at, place }) => {
+                    if at > clock.0 {
+                        clock = (at, Instant::now());
+                    }
+                    let write = correlator.take(&event, at);
+                    write.and_then(|write| lanes.enter(Job { event, at, write, _place: Some(place) }))
+                }
                 None => {
                     is_open = false;
                     None
                 }
             },
+            () = std::future::ready(()), if has_room && !due.is_empty() => {
+                let at = clock.0 + clock.1.elapsed();
+                let job = due.pop_front();
+                job.and_then(|(event, write)| lanes.enter(Job { event, at, write, _place: None }))
+            }
+            _ = looking.tick(), if is_open && due.is_empty() => {
+                due.extend(correlator.tick(clock.0 + clock.1.elapsed()));
+                None
+            }
             _ = telling.tick() => {
                 losses.tell();
                 None

@@ -2,6 +2,7 @@
 
 use super::series::Write;
 use super::{Event, RETRY_BUDGET};
+use crate::limit::Lane;
 use crate::request::{self, ApiRequest, EVENTS};
 use crate::{ApiError, Transport};
 use berth_api::Time;
@@ -17,11 +18,18 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 pub(super) trait Api: Send + Sync + 'static {
     /// Sends a request whose answer does not matter beyond success.
     fn send(&self, request: &ApiRequest) -> impl Future<Output = Result<(), ApiError>> + Send;
+
+    /// Whether the server may not know yet what it lets us do: it has just come back.
+    fn is_settling(&self) -> bool;
 }
 
 impl Api for Transport {
     async fn send(&self, request: &ApiRequest) -> Result<(), ApiError> {
         self.execute(request).await
+    }
+
+    fn is_settling(&self) -> bool {
+        Self::is_settling(self)
     }
 }
 
@@ -30,8 +38,8 @@ pub(super) struct Job {
     pub(super) event: Event,
     pub(super) at: Time,
     pub(super) write: Write,
-    /// The place in the queue, given back when the job is over.
-    pub(super) _place: OwnedSemaphorePermit,
+    /// The place in the queue, given back when the job is over. What the clock makes of a series has none.
+    pub(super) _place: Option<OwnedSemaphorePermit>,
 }
 
 /// How a job has ended.
@@ -62,6 +70,8 @@ pub(super) async fn deliver(
             }
             // An earlier try has come through; only its answer has not.
             Write::Create(_) if is_repeated && error.code() == Some(409) => break Ok(()),
+            // Roles are loaded a little later than requests are answered.
+            _ if error.is_forbidden() && api.is_settling() => {}
             _ if !error.is_retryable() => break Err(error),
             _ => {}
         }
@@ -101,7 +111,7 @@ fn request(job: &Job, instance: &str) -> ApiRequest {
                 "metadata": {"name": name, "namespace": namespace},
                 "eventTime": job.at.rfc3339_micros(),
                 "reportingController": event.reporting_controller,
-                "reportingInstance": instance,
+                "reportingInstance": format!("{}-{instance}", event.reporting_controller),
                 "action": event.action,
                 "reason": event.reason,
                 "regarding": {
@@ -116,14 +126,12 @@ fn request(job: &Job, instance: &str) -> ApiRequest {
             });
             request::create(EVENTS, namespace, &body)
         }
-        Write::Grow { name, count, note } => {
-            let mut patch = json!({
-                "series": {"count": count, "lastObservedTime": job.at.rfc3339_micros()},
+        Write::Grow { name, count, last } => {
+            // Nothing else of an event may change.
+            let patch = json!({
+                "series": {"count": count, "lastObservedTime": last.rfc3339_micros()},
             });
-            if *note {
-                patch["note"] = event.note.as_str().into();
-            }
-            request::merge_patch(EVENTS, namespace, name, &patch)
+            request::merge_patch(EVENTS, namespace, name, &patch).in_lane(Lane::Status)
         }
     }
 }

@@ -1,21 +1,32 @@
-//! Folds events into series: the same thing happening again is told on the event that told it first.
+//! Folds events into series: an event that repeats is counted on the event that was published first.
+//!
+//! The API server rejects an update of an existing event that changes anything but its series. So a series keeps its first
+//! note, and another note is another event. How many of those there are for one object is limited, with the numbers of
+//! client-go's spam filter: [`NOTES_BURST`] at once, and then one every [`NOTES_REFILL`]. Beyond that, an event counts for
+//! the series of its kind that was begun last.
 
 use super::{Event, Regarding};
 use berth_api::{Str, Time};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// How many series are remembered; the longest silent ones are forgotten first.
+/// How many series are kept; the longest silent ones are dropped first.
 pub(super) const SERIES_MAX: usize = 65_536;
-/// A series that has been silent this long is over.
-const SERIES_IDLE: Duration = Duration::from_secs(6 * 60);
+/// A series that was silent for so long is over.
+pub(super) const FINISH_AFTER: Duration = Duration::from_secs(6 * 60);
+/// A series that goes on is written so often, so that it does not expire.
+pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(30 * 60);
+/// How many events with different notes an object may have at once.
+pub(super) const NOTES_BURST: u32 = 25;
+/// How often it may have one more.
+pub(super) const NOTES_REFILL: Duration = Duration::from_secs(5 * 60);
 /// The longest name of an object, in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// What makes two events the same thing again.
+/// What events of one series have in common besides their note.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct SeriesKey {
+struct KindKey {
     regarding: Regarding,
     kind: &'static str,
     reason: Str,
@@ -26,14 +37,27 @@ struct SeriesKey {
 #[derive(Debug)]
 struct Series {
     name: String,
+    event: Event,
+    /// A hash of its note.
+    note: u64,
     count: u64,
     last: Time,
-    /// A hash of the note that was told last.
-    note: u64,
+    /// The count and the time when it was written last.
+    written: (u64, Time),
+}
+
+/// The series of one kind, the latest last.
+type OfKind = Vec<Series>;
+
+/// How many events with new notes an object may have.
+#[derive(Debug)]
+struct Allowance {
+    tokens: u32,
+    refilled: Time,
 }
 
 /// What has to be sent for an event.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Write {
     /// A new event of this name.
     Create(String),
@@ -41,57 +65,84 @@ pub(super) enum Write {
     Grow {
         name: String,
         count: u64,
-        /// Whether the note is another one than before.
-        note: bool,
+        last: Time,
     },
 }
 
 /// Folds events into series.
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
-    series: HashMap<SeriesKey, Series>,
+    series: HashMap<KindKey, OfKind>,
+    /// How many series there are in all.
+    kept: usize,
+    allowances: HashMap<Regarding, Allowance>,
     notes: RandomState,
     /// The number in the name that was given last.
     last_named: i64,
 }
 
 impl Correlator {
-    /// What to send for an event; `None` when its series has grown, but not enough to say so.
+    /// What to send for an event; `None` when its series has grown and that is written later.
     pub(super) fn take(&mut self, event: &Event, now: Time) -> Option<Write> {
-        let key = SeriesKey {
+        let key = KindKey {
             regarding: event.regarding.clone(),
             kind: event.kind,
             reason: event.reason.clone(),
             action: event.action.clone(),
             reporting_controller: event.reporting_controller.clone(),
         };
-        let told = self.notes.hash_one(&event.note);
-        if let Some(series) = self.series.get_mut(&key)
-            && now.since(series.last) <= SERIES_IDLE
-        {
-            series.count += 1;
-            series.last = now;
-            let note = series.note != told;
-            series.note = told;
-            // The first repetitions are told one by one, later ones ever more seldom.
-            return (note || series.count.is_power_of_two()).then(|| Write::Grow {
-                name: series.name.clone(),
-                count: series.count,
-                note,
-            });
+        let note = self.notes.hash_one(&event.note);
+        if let Some(of_kind) = self.series.get_mut(&key) {
+            let same =
+                |series: &Series| series.note == note && now.since(series.last) <= FINISH_AFTER;
+            let at = match of_kind.iter().position(same) {
+                Some(at) => Some(at),
+                None if allows(&mut self.allowances, &event.regarding, now) => None,
+                None => of_kind.len().checked_sub(1),
+            };
+            if let Some(series) = at.and_then(|at| of_kind.get_mut(at)) {
+                return series.grow(now);
+            }
         }
-        if self.series.len() >= SERIES_MAX {
-            self.forget(now);
+        if self.kept >= SERIES_MAX {
+            self.forget();
         }
         let name = self.name(&event.regarding, now);
         let fresh = Series {
             name: name.clone(),
+            event: event.clone(),
+            note,
             count: 1,
             last: now,
-            note: told,
+            written: (1, now),
         };
-        self.series.insert(key, fresh);
+        self.series.entry(key).or_default().push(fresh);
+        self.kept += 1;
         Some(Write::Create(name))
+    }
+
+    /// What to send because time has passed: the last count of series that are over, and the count of those that go on
+    /// and were not written for long.
+    pub(super) fn tick(&mut self, now: Time) -> Vec<(Event, Write)> {
+        let mut writes = Vec::new();
+        let mut kept = 0;
+        self.series.retain(|_, of_kind| {
+            of_kind.retain_mut(|series| {
+                let is_over = now.since(series.last) > FINISH_AFTER;
+                let (count, at) = series.written;
+                let is_due = is_over || now.since(at) >= REFRESH_EVERY;
+                if is_due && series.count > count {
+                    writes.push((series.event.clone(), series.write(now)));
+                }
+                !is_over
+            });
+            kept += of_kind.len();
+            !of_kind.is_empty()
+        });
+        self.kept = kept;
+        self.allowances
+            .retain(|_, allowance| now.since(allowance.refilled) < NOTES_REFILL * NOTES_BURST);
+        writes
     }
 
     /// A name that no event had before: more than one thing may happen to an object at a time.
@@ -105,22 +156,77 @@ impl Correlator {
         }
     }
 
-    /// Makes room for many more: what is over goes, and if that is too little, the longer silent half.
-    fn forget(&mut self, now: Time) {
-        self.series
-            .retain(|_, series| now.since(series.last) <= SERIES_IDLE);
-        if self.series.len() > SERIES_MAX / 2 {
-            let mut times: Vec<Time> = self.series.values().map(|s| s.last).collect();
-            let middle = times.len() / 2;
-            let (_, median, _) = times.select_nth_unstable(middle);
-            let median = *median;
-            self.series.retain(|_, series| series.last > median);
+    /// Drops the longer silent half.
+    fn forget(&mut self) {
+        let mut times: BTreeMap<Time, usize> = BTreeMap::new();
+        for series in self.series.values().flatten() {
+            *times.entry(series.last).or_default() += 1;
         }
+        let mut older = 0;
+        let half = self.kept / 2;
+        let median = times.into_iter().find(|(_, count)| {
+            older += count;
+            older >= half
+        });
+        let Some((median, _)) = median else { return };
+        let mut kept = 0;
+        self.series.retain(|_, of_kind| {
+            of_kind.retain(|series| series.last > median);
+            kept += of_kind.len();
+            !of_kind.is_empty()
+        });
+        self.kept = kept;
+        self.allowances
+            .retain(|_, allowance| allowance.refilled > median);
     }
 
-    /// How many series are remembered.
+    /// How many series are kept.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.series.len()
+        self.kept
     }
+}
+
+impl Series {
+    /// It has happened again.
+    fn grow(&mut self, now: Time) -> Option<Write> {
+        self.count += 1;
+        self.last = now;
+        // The second time makes it a series; later ones are counted and written by the clock.
+        (self.count == 2).then(|| self.write(now))
+    }
+
+    fn write(&mut self, now: Time) -> Write {
+        self.written = (self.count, now);
+        Write::Grow {
+            name: self.name.clone(),
+            count: self.count,
+            last: self.last,
+        }
+    }
+}
+
+/// Whether an object may have one more event with a new note.
+fn allows(
+    allowances: &mut HashMap<Regarding, Allowance>,
+    regarding: &Regarding,
+    now: Time,
+) -> bool {
+    let fresh = || Allowance {
+        // The first one has been taken by the event before.
+        tokens: NOTES_BURST - 1,
+        refilled: now,
+    };
+    let allowance = allowances.entry(regarding.clone()).or_insert_with(fresh);
+    let passed = now.since(allowance.refilled).as_nanos() / NOTES_REFILL.as_nanos();
+    let passed = u32::try_from(passed)
+        .unwrap_or(NOTES_BURST)
+        .min(NOTES_BURST);
+    if passed > 0 {
+        allowance.tokens = (allowance.tokens + passed).min(NOTES_BURST);
+        allowance.refilled = now;
+    }
+    let allowed = allowance.tokens > 0;
+    allowance.tokens -= u32::from(allowed);
+    allowed
 }

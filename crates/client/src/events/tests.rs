@@ -2,7 +2,7 @@
 
 use super::publish::Losses;
 use super::send::Api;
-use super::series::{Correlator, SERIES_MAX, Write};
+use super::series::{Correlator, FINISH_AFTER, SERIES_MAX, Write};
 use super::{
     Event, EventPublisher, NOTE_BYTES_MAX, Publishing, REQUESTS_MAX, RETRY_BUDGET, Regarding,
     WAITING_MAX, truncate,
@@ -59,6 +59,7 @@ struct State {
     under_way: usize,
     under_way_most: usize,
     answer: Answer,
+    is_settling: bool,
 }
 
 impl Fake {
@@ -70,6 +71,7 @@ impl Fake {
                 under_way: 0,
                 under_way_most: 0,
                 answer: Box::new(answer),
+                is_settling: false,
             })),
         }
     }
@@ -107,6 +109,10 @@ impl Api for Fake {
         self.state().under_way -= 1;
         drop(sent);
         answer
+    }
+
+    fn is_settling(&self) -> bool {
+        self.state().is_settling
     }
 }
 
@@ -388,39 +394,69 @@ async fn events_of_an_object_keep_their_order() {
     );
 }
 
+/// S-7: only the series of an event is patched, and another note is another event.
 #[tokio::test(start_paused = true)]
-async fn a_series_never_overtakes_its_event() {
+async fn a_series_never_overtakes_its_event_and_changes_nothing_else() {
     let api = Fake::new(|sent| match sent.number {
         0..4 => refused(500, None),
         _ => Ok(()),
     });
     let (publisher, publishing) = api.start(WAITING_MAX);
-    for note in ["a", "b", "c", "c", "c", "c", "c", "c"] {
+    for note in ["a", "a", "b", "a", "a", "b", "b"] {
         publisher.publish(event("p", note), Time::EPOCH);
     }
+    sleep(Duration::from_secs(60)).await;
+    let methods = |from: usize| -> Vec<String> {
+        let sent = api.sent().split_off(from);
+        let line = |s: &Sent| {
+            format!(
+                "{} {}{}",
+                s.method, s.body["note"], s.body["series"]["count"]
+            )
+        };
+        sent.iter().map(line).collect()
+    };
+    let first = r#"POST "a"null"#;
+    assert_eq!(
+        methods(0),
+        [
+            first,
+            first,
+            first,
+            first,
+            first,
+            "PATCH null2",
+            r#"POST "b"null"#,
+            "PATCH null2"
+        ]
+    );
+    let patch = &api.sent()[5].body;
+    let fields: Vec<&String> = patch.as_object().expect("an object").keys().collect();
+    assert_eq!(fields, ["series"]);
+    // When nothing more comes, the last counts are written.
+    sleep(FINISH_AFTER + Duration::from_secs(120)).await;
+    let mut last = methods(8);
+    last.sort();
+    assert_eq!(last, ["PATCH null3", "PATCH null4"]);
     drop(publisher);
     publishing.finish(LONG).await;
-    let sent = api.sent();
-    let told: Vec<(&str, &Value, &Value)> = sent
-        .iter()
-        .map(|s| {
-            (
-                s.method.as_str(),
-                &s.body["series"]["count"],
-                &s.body["note"],
-            )
-        })
-        .collect();
-    let (a, b, c, none) = ("a".into(), "b".into(), "c".into(), Value::Null);
-    let mut expected = vec![("POST", &none, &a); 5];
-    let counts: Vec<Value> = [2, 3, 4, 8].map(Value::from).into();
-    expected.extend([
-        ("PATCH", &counts[0], &b),
-        ("PATCH", &counts[1], &c),
-        ("PATCH", &counts[2], &none),
-        ("PATCH", &counts[3], &none),
-    ]);
-    assert_eq!(told, expected);
+}
+
+/// A server that has just come back may not know its roles yet.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_a_server_that_has_just_come_back_is_not_final() {
+    for (is_settling, tries) in [(true, 3), (false, 1)] {
+        let api = Fake::new(|sent| match sent.number {
+            0..2 => refused(403, None),
+            _ => Ok(()),
+        });
+        api.state().is_settling = is_settling;
+        let (publisher, publishing) = api.start(WAITING_MAX);
+        publisher.publish(event("p", "n"), Time::EPOCH);
+        drop(publisher);
+        publishing.finish(LONG).await;
+        assert_eq!(api.sent().len(), tries, "settling: {is_settling}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -490,27 +526,60 @@ fn failures_are_told_in_one_line() {
     );
 }
 
+/// S-7: the second time makes it a series, silence ends it, and one that goes on is refreshed.
 #[test]
-fn the_same_thing_again_grows_a_series() {
+fn an_event_that_repeats_grows_a_series() {
     let mut correlator = Correlator::default();
-    let mut take =
-        |note: &str, seconds: i64| correlator.take(&event("p", note), Time::from_secs(seconds));
-    let Some(Write::Create(name)) = take("a", 1) else {
+    let at = Time::from_secs;
+    let Some(Write::Create(name)) = correlator.take(&event("p", "a"), at(1)) else {
         panic!("the first event is created")
     };
-    let grow = |count, note| {
-        Some(Write::Grow {
-            name: name.clone(),
-            count,
-            note,
-        })
+    let grow = |count, last| Write::Grow {
+        name: name.clone(),
+        count,
+        last: at(last),
     };
-    assert_eq!(take("a", 2), grow(2, false));
-    assert_eq!(take("a", 3), None);
-    assert_eq!(take("b", 4), grow(4, true));
-    assert_eq!(take("c", 5), grow(5, true));
-    // After a long silence it is another event.
-    assert!(matches!(take("c", 5 + 361), Some(Write::Create(other)) if other != name));
+    assert_eq!(correlator.take(&event("p", "a"), at(2)), Some(grow(2, 2)));
+    for second in 3..2_000 {
+        assert_eq!(correlator.take(&event("p", "a"), at(second)), None);
+    }
+    let writes = |due: Vec<(Event, Write)>| -> Vec<Write> {
+        due.into_iter().map(|(_, write)| write).collect()
+    };
+    assert_eq!(
+        writes(correlator.tick(at(2_000))),
+        [grow(1_999, 1_999)],
+        "refreshed"
+    );
+    assert_eq!(writes(correlator.tick(at(2_001))), []);
+    assert_eq!(correlator.take(&event("p", "a"), at(2_002)), None);
+    let over = 2_002 + FINISH_AFTER.as_secs() as i64 + 1;
+    assert_eq!(
+        writes(correlator.tick(at(over))),
+        [grow(2_000, 2_002)],
+        "finished"
+    );
+    assert_eq!(correlator.len(), 0);
+    // After that it is another event.
+    let fresh = correlator.take(&event("p", "a"), at(over));
+    assert!(matches!(fresh, Some(Write::Create(other)) if other != name));
+}
+
+/// The numbers of client-go's spam filter: 25 at once, then one every five minutes, for each object.
+#[test]
+fn an_object_has_so_many_events_with_new_notes() {
+    let mut correlator = Correlator::default();
+    let mut created = |pod: &str, notes: std::ops::Range<u32>, second: i64| {
+        let now = Time::from_secs(second);
+        let takes = notes.map(|i| correlator.take(&event(pod, &format!("note {i}")), now));
+        takes
+            .filter(|write| matches!(write, Some(Write::Create(_))))
+            .count()
+    };
+    assert_eq!(created("p", 0..100, 1), 25);
+    assert_eq!(created("q", 0..3, 1), 3, "another object has its own");
+    assert_eq!(created("p", 100..200, 299), 0);
+    assert_eq!(created("p", 200..300, 302), 1);
 }
 
 #[test]

@@ -11,22 +11,44 @@ pub enum MetricKind {
     Histogram(Buckets),
 }
 
-/// Upper bounds `start`, `start × factor`, … of so many buckets; the one without a bound comes on top.
+/// The upper bounds of a histogram's buckets; the one without a bound comes on top.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Buckets {
-    /// The first bound.
-    pub start: f64,
-    /// Each bound is so many times the one before.
-    pub factor: f64,
-    /// How many there are.
-    pub count: usize,
+pub enum Buckets {
+    /// `start`, `start × factor`, … so many of them.
+    Exponential {
+        /// The first bound.
+        start: f64,
+        /// Each bound is so many times the one before.
+        factor: f64,
+        /// How many there are.
+        count: usize,
+    },
+    /// These.
+    Listed(&'static [f64]),
 }
 
 impl Buckets {
-    /// The bounds, multiplied up one from the other: the sums of rounding are part of the labels.
+    /// The bounds. Exponential ones are multiplied up one from the other: the sums of rounding are part of the labels.
     pub fn bounds(self) -> impl Iterator<Item = f64> {
-        std::iter::successors(Some(self.start), move |bound| Some(bound * self.factor))
-            .take(self.count)
+        let (start, factor, count, listed): (_, _, _, &'static [f64]) = match self {
+            Self::Exponential {
+                start,
+                factor,
+                count,
+            } => (start, factor, count, &[]),
+            Self::Listed(bounds) => (0.0, 0.0, 0, bounds),
+        };
+        std::iter::successors(Some(start), move |bound| Some(bound * factor))
+            .take(count)
+            .chain(listed.iter().copied())
+    }
+
+    /// How many bounds there are.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Exponential { count, .. } => count,
+            Self::Listed(bounds) => bounds.len(),
+        }
     }
 }
 
@@ -68,42 +90,65 @@ pub struct Family {
 }
 
 const fn exp(start: f64, factor: f64, count: usize) -> MetricKind {
-    MetricKind::Histogram(Buckets {
+    MetricKind::Histogram(Buckets::Exponential {
         start,
         factor,
         count,
     })
 }
 
+/// A set of metrics: an enum with a family for each of its values. Made by [`families!`](crate::families).
+pub trait Families: Copy + 'static {
+    /// Every family, in the order of the values.
+    const FAMILIES: &'static [Family];
+
+    /// The position of this one among them.
+    fn at(self) -> usize;
+
+    /// What it is.
+    fn family(self) -> &'static Family {
+        &Self::FAMILIES[self.at()]
+    }
+}
+
+/// Declares a set of metrics: `Set: Name: Stability kind, "full_name" ["label"] "help"; …`
+#[macro_export]
 macro_rules! families {
-    ($($id:ident: $stability:ident $kind:expr, $name:literal [$($label:literal),*] $help:literal;)*) => {
-        /// Names a metric.
+    ($(#[$attribute:meta])* $set:ident: $($id:ident: $stability:ident $kind:expr, $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(#[$attribute])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Metric {
+        pub enum $set {
             $(#[doc = concat!("`", $name, "`.")] $id,)*
         }
 
-        impl Metric {
+        impl $set {
             /// Every metric.
             pub const ALL: &'static [Self] = &[$(Self::$id,)*];
         }
 
-        /// Every metric, in the order of [`Metric`].
-        pub const FAMILIES: &[Family] = &[
-            $(Family {
-                name: $name,
-                help: $help,
-                kind: $kind,
-                stability: Stability::$stability,
-                labels: &[$($label),*],
-            },)*
-        ];
+        impl $crate::metrics::Families for $set {
+            const FAMILIES: &'static [$crate::metrics::Family] = &[
+                $($crate::metrics::Family {
+                    name: $name,
+                    help: $help,
+                    kind: $kind,
+                    stability: $crate::metrics::Stability::$stability,
+                    labels: &[$($label),*],
+                },)*
+            ];
+
+            fn at(self) -> usize {
+                self as usize
+            }
+        }
     };
 }
 
 use MetricKind::{Counter, Gauge};
 
 families! {
+    /// Names a metric of the core.
+    Metric:
     ScheduleAttempts: Stable Counter, "scheduler_schedule_attempts_total" ["result", "profile"]
         "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.";
     SchedulingAttemptDuration: Stable exp(0.001, 2.0, 15), "scheduler_scheduling_attempt_duration_seconds" ["result", "profile"]
@@ -164,12 +209,8 @@ families! {
         "Calls to the API that have not been sent yet";
 }
 
-impl Metric {
-    /// What it is.
-    pub fn family(self) -> &'static Family {
-        &FAMILIES[self as usize]
-    }
-}
+/// Every metric of the core, in the order of [`Metric`].
+pub const FAMILIES: &[Family] = Metric::FAMILIES;
 
 #[cfg(test)]
 mod tests {
@@ -178,7 +219,7 @@ mod tests {
     #[test]
     fn bounds_are_those_of_upstream_digit_by_digit() {
         let bounds = |start, factor, count| -> Vec<String> {
-            let buckets = Buckets {
+            let buckets = Buckets::Exponential {
                 start,
                 factor,
                 count,

@@ -58,16 +58,16 @@ impl FamilySnapshot {
         match (value, self.family.kind) {
             (Value::Histogram(histogram), MetricKind::Histogram(buckets)) => {
                 let mut sum = 0;
-                let bounds = buckets.bounds().map(number).chain(["+Inf".to_owned()]);
+                let bounds = buckets.bounds().map(go_number).chain(["+Inf".to_owned()]);
                 for (bound, count) in bounds.zip(&histogram.counts) {
                     sum += count;
                     let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
                     line(text, name, "_bucket", &labels, &sum.to_string());
                 }
-                line(text, name, "_sum", labels, &number(histogram.sum));
+                line(text, name, "_sum", labels, &go_number(histogram.sum));
                 line(text, name, "_count", labels, &sum.to_string());
             }
-            (Value::Number(value), _) => line(text, name, "", labels, &number(*value)),
+            (Value::Number(value), _) => line(text, name, "", labels, &go_number(*value)),
             (Value::Histogram(_), _) => {}
         }
     }
@@ -106,10 +106,10 @@ fn escape(text: &str, quotes: bool) -> String {
     escaped
 }
 
-/// A number as Go prints it with `%g`: the exponent from 10⁻⁵ down and from 10²¹ up.
-fn number(value: f64) -> String {
+/// A number as Prometheus' Go library writes it: with an exponent from 10⁻⁵ down and from 10⁶ up.
+pub fn go_number(value: f64) -> String {
     let size = value.abs();
-    if size != 0.0 && !(1e-4..1e21).contains(&size) && size.is_finite() {
+    if size != 0.0 && !(1e-4..1e6).contains(&size) && size.is_finite() {
         let text = format!("{value:e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let (sign, exponent) = match exponent.strip_prefix('-') {
@@ -136,9 +136,11 @@ mod tests {
             (0.00001, "1e-05"),
             (0.000015000000000000002, "1.5000000000000002e-05"),
             (5242.88, "5242.88"),
+            (999_999.5, "999999.5"),
+            (1_048_576.0, "1.048576e+06"),
             (1e21, "1e+21"),
         ] {
-            assert_eq!(number(value), text);
+            assert_eq!(go_number(value), text);
         }
     }
 

@@ -6,7 +6,7 @@ use super::hooks::{Matched, Profile};
 use super::metrics::QueueMetrics;
 use super::notice::{Notice, Notices};
 use crate::evaluator::Stopwatch;
-use crate::metrics::{HistogramValue, Metric, MetricKind};
+use crate::metrics::{Families as _, HistogramValue, Metric, MetricKind};
 use berth_api::Str;
 use berth_framework::event::{Change, HintFn, Touched};
 use berth_framework::{Cluster, Hint};

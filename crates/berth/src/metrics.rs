@@ -1,0 +1,170 @@
+//! The metrics of the process around the core: requests to the API, leader election, the process itself. And how those of
+//! the core are served with them: `--disabled-metrics` and `--allow-metric-labels` apply to all.
+
+mod filter;
+mod pods;
+mod process;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use filter::Filter;
+pub(crate) use pods::render as render_pods;
+
+use berth_client::election::{Leadership, Status};
+use berth_client::observe::{Exchange, Observer};
+use berth_scheduler::families;
+#[cfg(test)]
+use berth_scheduler::metrics::Family;
+use berth_scheduler::metrics::{Buckets, MetricKind, MetricsOf, Snapshot};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Upper bounds of durations of requests, in seconds.
+const SECONDS: MetricKind = MetricKind::Histogram(Buckets::Listed(&[
+    0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
+]));
+/// Upper bounds of sizes of requests and answers, in bytes.
+const BYTES: MetricKind = MetricKind::Histogram(Buckets::Listed(&[
+    64.0,
+    256.0,
+    512.0,
+    1024.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+]));
+
+use MetricKind::{Counter, Gauge};
+
+families! {
+    EdgeMetric:
+    BuildInfo: Alpha Gauge, "kubernetes_build_info" ["major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"]
+        "A metric with a constant '1' value labeled by the version of Kubernetes whose behaviour the process has, and of the build.";
+    LeaderElectionMaster: Alpha Gauge, "leader_election_master_status" ["name"]
+        "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the name of the lease.";
+    LeaderElectionSlowpath: Alpha Counter, "leader_election_slowpath_total" ["name"]
+        "Number of renewals of the leader lease that needed the lease to be read first.";
+    RestClientRequests: Alpha Counter, "rest_client_requests_total" ["code", "method", "host"]
+        "Number of HTTP requests to the API server, partitioned by status code, method, and host. The code of a request without an answer is '<error>'.";
+    RestClientRequestDuration: Alpha SECONDS, "rest_client_request_duration_seconds" ["verb", "host"]
+        "Request latency in seconds. Broken down by verb, and host. Watches are not included.";
+    RestClientRateLimiterDuration: Alpha SECONDS, "rest_client_rate_limiter_duration_seconds" ["verb", "host"]
+        "Time that requests wait for the client's own limit (clientConnection.qps), in seconds. Broken down by verb, and host.";
+    RestClientRequestSize: Alpha BYTES, "rest_client_request_size_bytes" ["verb", "host"]
+        "Request size in bytes. Broken down by verb and host.";
+    RestClientResponseSize: Alpha BYTES, "rest_client_response_size_bytes" ["verb", "host"]
+        "Response size in bytes. Broken down by verb and host. Watches are not included.";
+    ProcessCpu: Alpha Counter, "process_cpu_seconds_total" []
+        "Total user and system CPU time spent in seconds.";
+    ProcessMaxFds: Alpha Gauge, "process_max_fds" []
+        "Maximum number of open file descriptors.";
+    ProcessNetworkReceive: Alpha Counter, "process_network_receive_bytes_total" []
+        "Number of bytes received over the network by the machine or pod that the process runs in.";
+    ProcessNetworkTransmit: Alpha Counter, "process_network_transmit_bytes_total" []
+        "Number of bytes sent over the network by the machine or pod that the process runs in.";
+    ProcessOpenFds: Alpha Gauge, "process_open_fds" []
+        "Number of open file descriptors.";
+    ProcessResidentMemory: Alpha Gauge, "process_resident_memory_bytes" []
+        "Resident memory size in bytes.";
+    ProcessStartTime: Alpha Gauge, "process_start_time_seconds" []
+        "Start time of the process since unix epoch in seconds.";
+    ProcessVirtualMemory: Alpha Gauge, "process_virtual_memory_bytes" []
+        "Virtual memory size in bytes.";
+    ProcessVirtualMemoryMax: Alpha Gauge, "process_virtual_memory_max_bytes" []
+        "Maximum amount of virtual memory available in bytes.";
+}
+
+families! {
+    HealthMetric:
+    Healthcheck: Stable Gauge, "kubernetes_healthcheck" ["name", "type"]
+        "This metric records the result of a single healthcheck.";
+    Healthchecks: Stable Counter, "kubernetes_healthchecks_total" ["name", "status", "type"]
+        "This metric records the results of all healthcheck.";
+}
+
+/// The metrics of the edge.
+pub(crate) struct EdgeMetrics {
+    metrics: Mutex<MetricsOf<EdgeMetric>>,
+}
+
+impl EdgeMetrics {
+    /// No requests yet. `version` is the version that is reported.
+    pub(crate) fn new(version: &str) -> Self {
+        let mut metrics = MetricsOf::default();
+        let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+        let (major, minor) = crate::settings::KUBERNETES_VERSION
+            .split_once('.')
+            .unwrap_or_default();
+        let labels = [major, minor, version, "", "", "", "", "rustc", &platform];
+        metrics.set(EdgeMetric::BuildInfo, &labels, 1.0);
+        Self {
+            metrics: Mutex::new(metrics),
+        }
+    }
+
+    /// Everything noted so far, with what is read from the system now.
+    pub(crate) fn snapshot(&self, election: Option<(&str, &Status)>) -> Snapshot {
+        let mut metrics = self.lock();
+        for (metric, value) in process::read() {
+            metrics.set(metric, &[], value);
+        }
+        if let Some((name, status)) = election {
+            let leads = f64::from(u8::from(status.leadership == Leadership::Leading));
+            metrics.set(EdgeMetric::LeaderElectionMaster, &[name], leads);
+            let slow = status.slow_renewals as f64;
+            metrics.set(EdgeMetric::LeaderElectionSlowpath, &[name], slow);
+        }
+        metrics.snapshot()
+    }
+
+    /// Forgets the requests (M-3).
+    pub(crate) fn reset(&self) {
+        let mut metrics = self.lock();
+        for metric in [
+            EdgeMetric::RestClientRequests,
+            EdgeMetric::RestClientRequestDuration,
+            EdgeMetric::RestClientRateLimiterDuration,
+            EdgeMetric::RestClientRequestSize,
+            EdgeMetric::RestClientResponseSize,
+        ] {
+            metrics.forget(metric);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, MetricsOf<EdgeMetric>> {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for EdgeMetrics {
+    fn waited(&self, method: &str, host: &str, waited: Duration) {
+        let metric = EdgeMetric::RestClientRateLimiterDuration;
+        self.lock()
+            .observe(metric, &[method, host], waited.as_secs_f64());
+    }
+
+    fn ended(&self, exchange: &Exchange<'_>) {
+        let labels = [exchange.method, exchange.host];
+        let code = exchange.code.map(|code| code.to_string());
+        let code = code.as_deref().unwrap_or("<error>");
+        let mut metrics = self.lock();
+        let counted = [code, exchange.method, exchange.host];
+        metrics.count(EdgeMetric::RestClientRequests, &counted);
+        if !exchange.is_watch {
+            let seconds = exchange.took.as_secs_f64();
+            metrics.observe(EdgeMetric::RestClientRequestDuration, &labels, seconds);
+        }
+        if exchange.request_bytes > 0 {
+            let bytes = exchange.request_bytes as f64;
+            metrics.observe(EdgeMetric::RestClientRequestSize, &labels, bytes);
+        }
+        if let Some(bytes) = exchange.response_bytes {
+            let metric = EdgeMetric::RestClientResponseSize;
+            metrics.observe(metric, &labels, bytes as f64);
+        }
+    }
+}

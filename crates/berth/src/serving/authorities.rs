@@ -1,0 +1,216 @@
+//! The certificate authorities whose client certificates count: given in files, or looked up in the cluster.
+
+use crate::exit::Failure;
+use crate::flags::AuthenticationFlags;
+use berth_client::Transport;
+use berth_client::request::{self, Resource};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio_rustls::rustls::RootCertStore;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Where an API server publishes how it authenticates clients.
+const CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
+const CONFIG_MAPS: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "configmaps",
+};
+
+/// The user in a client certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The common name.
+    pub(super) name: String,
+    /// The organisations.
+    pub(super) groups: Vec<String>,
+}
+
+/// Authorities as PEM, with what checks certificates against them.
+#[derive(Default)]
+struct Bundle {
+    pem: Vec<u8>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+#[derive(Default)]
+struct State {
+    clients: Bundle,
+    proxies: Bundle,
+    /// The names that proxies may have; empty: any.
+    proxy_names: Vec<String>,
+}
+
+/// See the module.
+pub(super) struct Authorities {
+    state: RwLock<State>,
+    client_file: Option<PathBuf>,
+    proxy_file: Option<PathBuf>,
+    /// Given by flag; then those of the cluster do not count.
+    given_names: Vec<String>,
+    /// Where to look up what no file gives.
+    lookup: Option<Transport>,
+}
+
+impl Authorities {
+    /// Reads the files, and looks up the rest.
+    ///
+    /// # Errors
+    /// When a file cannot be used, or a failed look-up is not tolerated.
+    pub(super) async fn new(
+        flags: &AuthenticationFlags,
+        client: Option<Transport>,
+    ) -> Result<Self, Failure> {
+        let lookup = client.filter(|_| !flags.authentication_skip_lookup.value);
+        let authorities = Self {
+            state: RwLock::default(),
+            client_file: flags.client_ca_file.value.clone(),
+            proxy_file: flags.requestheader_client_ca_file.value.clone(),
+            given_names: flags.requestheader_allowed_names.value.clone(),
+            lookup,
+        };
+        authorities.read_files().map_err(Failure::Usage)?;
+        if let Err(error) = authorities.look_up().await {
+            let (namespace, name) = CONFIG_MAP;
+            let text = format!(
+                "failed to look up the cluster's client CA in ConfigMap {namespace}/{name}: {error}"
+            );
+            if !flags.authentication_tolerate_lookup_failure.value {
+                return Err(Failure::Environment(text));
+            }
+            tracing::warn!("{text}; client certificates are not accepted until this succeeds");
+        }
+        Ok(authorities)
+    }
+
+    /// Reads files and cluster again. What cannot be had stays as it was.
+    pub(super) async fn reload(&self) {
+        if let Err(error) = self.read_files() {
+            tracing::warn!(error, "keeping the previous certificate authorities");
+        }
+        if let Err(error) = self.look_up().await {
+            tracing::debug!(
+                error,
+                "failed to look up the cluster's client CA; keeping the previous one"
+            );
+        }
+    }
+
+    /// The user of a client certificate; `None` when no authority has signed it.
+    pub(super) fn client(&self, chain: &[CertificateDer<'static>]) -> Option<Identity> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.clients.verified(chain)
+    }
+
+    /// Whether a certificate is that of a proxy that may name users.
+    pub(super) fn is_front_proxy(&self, chain: &[CertificateDer<'static>]) -> bool {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let names = &state.proxy_names;
+        state
+            .proxies
+            .verified(chain)
+            .is_some_and(|proxy| names.is_empty() || names.contains(&proxy.name))
+    }
+
+    fn read_files(&self) -> Result<(), String> {
+        let read = |path: &PathBuf| {
+            std::fs::read(path).map_err(|e| format!("failed to read {}: {e}", path.display()))
+        };
+        if let Some(path) = &self.client_file {
+            let pem = read(path)?;
+            self.with(|state| state.clients.set(pem))
+                .map_err(|e| format!("failed to use {}: {e}", path.display()))?;
+        }
+        if let Some(path) = &self.proxy_file {
+            let pem = read(path)?;
+            self.with(|state| {
+                state.proxy_names.clone_from(&self.given_names);
+                state.proxies.set(pem)
+            })
+            .map_err(|e| format!("failed to use {}: {e}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    async fn look_up(&self) -> Result<(), String> {
+        #[derive(Deserialize)]
+        struct ConfigMap {
+            #[serde(default)]
+            data: BTreeMap<String, String>,
+        }
+        let is_complete = self.client_file.is_some() && self.proxy_file.is_some();
+        let Some(client) = self.lookup.as_ref().filter(|_| !is_complete) else {
+            return Ok(());
+        };
+        let (namespace, name) = CONFIG_MAP;
+        let request = request::get(CONFIG_MAPS, namespace, name);
+        let map: ConfigMap = client.request(&request).await.map_err(|e| e.to_string())?;
+        let pem = |key: &str| map.data.get(key).map(|pem| pem.as_bytes().to_vec());
+        if let (None, Some(pem)) = (&self.client_file, pem("client-ca-file")) {
+            self.with(|state| state.clients.set(pem))?;
+        }
+        if let (None, Some(pem)) = (&self.proxy_file, pem("requestheader-client-ca-file")) {
+            let names = map.data.get("requestheader-allowed-names");
+            let names = names.and_then(|names| serde_json::from_str(names).ok());
+            self.with(|state| {
+                state.proxy_names = names.unwrap_or_default();
+                state.proxies.set(pem)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Bundle {
+    /// Takes over authorities that have changed.
+    fn set(&mut self, pem: Vec<u8>) -> Result<(), String> {
+        if self.pem == pem {
+            return Ok(());
+        }
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let certificate = certificate.map_err(|e| format!("not a PEM certificate: {e}"))?;
+            roots.add(certificate).map_err(|e| e.to_string())?;
+        }
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|e| e.to_string())?;
+        self.pem = pem;
+        self.verifier = Some(verifier);
+        Ok(())
+    }
+
+    /// The user in a certificate that these authorities have signed.
+    fn verified(&self, chain: &[CertificateDer<'static>]) -> Option<Identity> {
+        let verifier = self.verifier.as_ref()?;
+        let (first, intermediates) = chain.split_first()?;
+        verifier
+            .verify_client_cert(first, intermediates, UnixTime::now())
+            .ok()?;
+        identity(first)
+    }
+}
+
+fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let organisations = subject.iter_organization();
+    let groups = organisations.filter_map(|name| name.as_str().ok().map(str::to_owned));
+    (!name.is_empty()).then(|| Identity {
+        name,
+        groups: groups.collect(),
+    })
+}

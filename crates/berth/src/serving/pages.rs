@@ -1,0 +1,359 @@
+//! What the HTTPS port answers, path by path, once it is known who asks and whether that is allowed.
+
+use super::authn::{Authenticator, User};
+use super::authz::{Authorizer, Decision};
+use super::health::{Endpoint, Health};
+use super::zpages::{self, Negotiated};
+use super::{profile, status};
+use crate::flags::{FlagValue, Level};
+use crate::logs;
+use crate::metrics::{EdgeMetrics, Filter, render_pods};
+use crate::runner::CoreProbe;
+use crate::settings::KUBERNETES_VERSION;
+use berth_client::election::{self, Leadership};
+use berth_scheduler::metrics::Snapshot;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::sync::watch;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+/// The largest body of a request, in bytes: a log level.
+const BODY_BYTES_MAX: usize = 1024;
+/// Answers that are shorter are not compressed.
+const COMPRESSED_FROM_BYTES: usize = 16 * 1024;
+
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+pub(super) const JSON: &str = "application/json";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// An answer.
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// What the pages show.
+pub(crate) struct Shown {
+    /// The name of the component, as the pages of kube-scheduler begin with its own.
+    pub(crate) component: &'static str,
+    /// The version of the build that is reported.
+    pub(crate) version: String,
+    pub(crate) started: SystemTime,
+    /// The configuration in effect.
+    pub(crate) config: Value,
+    /// Every flag with its value.
+    pub(crate) flags: Vec<(String, String)>,
+    /// The name of the lease, and how the election stands.
+    pub(crate) election: Option<(String, watch::Receiver<election::Status>)>,
+    /// Whether profiles and log levels are served.
+    pub(crate) has_profiling: bool,
+    /// Whether `/flagz` and `/statusz` are served.
+    pub(crate) has_flagz: bool,
+    pub(crate) has_statusz: bool,
+}
+
+/// See the module.
+pub(super) struct Pages {
+    pub(super) authenticator: Authenticator,
+    pub(super) authorizer: Authorizer,
+    pub(super) health: Health,
+    pub(super) shown: Shown,
+    pub(super) probe: CoreProbe,
+    pub(super) metrics: Arc<EdgeMetrics>,
+    pub(super) filter: Filter,
+}
+
+impl Pages {
+    /// Answers a request that came over a connection with this client certificate chain.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        chain: &[CertificateDer<'static>],
+    ) -> Answer {
+        let mut answer = match self.admit(&request, chain).await {
+            Ok(()) => self.route(request).await,
+            Err(refusal) => refusal,
+        };
+        let headers = answer.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        answer
+    }
+
+    /// Authenticates and authorizes.
+    async fn admit(
+        &self,
+        request: &Request<Incoming>,
+        chain: &[CertificateDer<'static>],
+    ) -> Result<(), Answer> {
+        let authenticated = self.authenticator.authenticate(request.headers(), chain);
+        let user: User = authenticated.await.map_err(|_| status::unauthorized())?;
+        let path = request.uri().path();
+        let verb = request.method().as_str().to_ascii_lowercase();
+        match self.authorizer.authorize(&user, &verb, path).await {
+            Ok(Decision::Allowed) => Ok(()),
+            Ok(Decision::Denied(reason)) => {
+                Err(status::forbidden(&user.name, &verb, path, &reason))
+            }
+            Err(error) => {
+                tracing::error!(%error, "failed to review the access of a request to the HTTPS port");
+                Err(status::internal_error(path, &error.to_string()))
+            }
+        }
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Answer {
+        let method = request.method().clone();
+        let (path, query) = (request.uri().path().to_owned(), request.uri().query());
+        let query = query.unwrap_or_default().to_owned();
+        match (method, path.as_str()) {
+            (Method::DELETE, "/metrics" | "/metrics/slis" | "/metrics/resources") => {
+                self.reset(&path).await
+            }
+            (Method::PUT, "/debug/flags/v") if self.shown.has_profiling => {
+                set_verbosity(request).await
+            }
+            (Method::GET | Method::HEAD, path) => self.get(path, &query, request.headers()).await,
+            _ => text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n"),
+        }
+    }
+
+    async fn get(&self, path: &str, query: &str, headers: &HeaderMap) -> Answer {
+        for endpoint in Endpoint::ALL {
+            let Some(rest) = path
+                .strip_prefix('/')
+                .and_then(|p| p.strip_prefix(endpoint.name()))
+            else {
+                continue;
+            };
+            if rest.is_empty() || rest == "/" {
+                let (code, body) = self.health.answer(endpoint, query);
+                return text(code, body);
+            }
+            if let Some((code, body)) = rest
+                .strip_prefix('/')
+                .and_then(|check| self.health.answer_of(endpoint, check))
+            {
+                return text(code, body);
+            }
+        }
+        let shown = &self.shown;
+        match path {
+            "/metrics" => match self.metrics_text().await {
+                Some(body) => metrics(body, headers),
+                None => text(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "the scheduler does not answer\n",
+                ),
+            },
+            "/metrics/slis" => metrics(self.slis(), headers),
+            "/metrics/resources" => match self.is_leader() {
+                true => {
+                    let pods = self.probe.pods().await.unwrap_or_default();
+                    metrics(render_pods(&pods), headers)
+                }
+                false => text(StatusCode::OK, ""),
+            },
+            "/configz" => json_answer(&json!({"componentconfig": shown.config})),
+            "/version" => json_answer(&self.version()),
+            "/flagz" if shown.has_flagz => {
+                let negotiated = Negotiated::of(headers.get(ACCEPT), "Flagz");
+                zpages::flagz(shown, negotiated)
+            }
+            "/statusz" if shown.has_statusz => {
+                let negotiated = Negotiated::of(headers.get(ACCEPT), "Statusz");
+                zpages::statusz(shown, &self.paths(), &self.notes(), negotiated)
+            }
+            "/debug/flags/v" if shown.has_profiling => {
+                text(StatusCode::NOT_ACCEPTABLE, "unsupported http method")
+            }
+            path if shown.has_profiling && path.starts_with("/debug/pprof") => {
+                profile::answer(path, query).await
+            }
+            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    /// The paths that are served.
+    fn paths(&self) -> Vec<&'static str> {
+        let shown = &self.shown;
+        let mut paths = vec![
+            "/configz",
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/metrics/resources",
+            "/metrics/slis",
+            "/readyz",
+            "/version",
+        ];
+        for (is_served, path) in [
+            (shown.has_flagz, "/flagz"),
+            (shown.has_statusz, "/statusz"),
+            (shown.has_profiling, "/debug/flags/v"),
+            (shown.has_profiling, "/debug/pprof"),
+        ] {
+            paths.extend(is_served.then_some(path));
+        }
+        paths.sort_unstable();
+        paths
+    }
+
+    /// What an operator should know about the state: leadership, and what is switched off.
+    fn notes(&self) -> Vec<(&'static str, String)> {
+        let mut notes = Vec::new();
+        let leads = match &self.shown.election {
+            None => "yes, without leader election".to_owned(),
+            Some((lease, status)) => {
+                let status = status.borrow();
+                match status.leadership {
+                    Leadership::Leading => format!("yes, by lease {lease}"),
+                    _ if status.leader.is_empty() => format!("no, lease {lease} has no holder"),
+                    _ => format!("no, lease {lease} is held by {}", status.leader),
+                }
+            }
+        };
+        notes.push(("Leader", leads));
+        let synced = match self.probe.is_ready() {
+            true => "yes",
+            false => "no, waiting for the first list of every kind",
+        };
+        notes.push(("Synced", synced.to_owned()));
+        notes.extend(
+            self.probe
+                .unavailable()
+                .into_iter()
+                .map(|text| ("Unavailable", text)),
+        );
+        notes
+    }
+
+    fn is_leader(&self) -> bool {
+        let election = self.shown.election.as_ref();
+        election.is_none_or(|(_, status)| status.borrow().leadership == Leadership::Leading)
+    }
+
+    async fn metrics_text(&self) -> Option<String> {
+        let core = self.probe.metrics().await?;
+        let election = self.shown.election.as_ref();
+        let status = election.map(|(lease, status)| {
+            let name = lease.rsplit('/').next().unwrap_or_default().to_owned();
+            (name, status.borrow().clone())
+        });
+        let status = status
+            .as_ref()
+            .map(|(name, status)| (name.as_str(), status));
+        let edge = self.metrics.snapshot(status);
+        let mut families = core.families;
+        families.extend(edge.families);
+        self.filter.apply(&mut families);
+        families.sort_by_key(|family| family.family.name);
+        Some(Snapshot { families }.render())
+    }
+
+    fn slis(&self) -> String {
+        let mut families = self.health.snapshot().families;
+        self.filter.apply(&mut families);
+        Snapshot { families }.render()
+    }
+
+    async fn reset(&self, path: &str) -> Answer {
+        if path == "/metrics" {
+            self.probe.reset_metrics().await;
+            self.metrics.reset();
+        }
+        text(StatusCode::OK, "metrics reset\n")
+    }
+
+    fn version(&self) -> Value {
+        let (major, minor) = KUBERNETES_VERSION.split_once('.').unwrap_or_default();
+        json!({
+            "major": major,
+            "minor": minor,
+            "gitVersion": self.shown.version,
+            "gitCommit": "",
+            "gitTreeState": "",
+            "buildDate": "",
+            "goVersion": "",
+            "compiler": "rustc",
+            "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        })
+    }
+}
+
+/// Changes the verbosity of the log to that in the body.
+async fn set_verbosity(request: Request<Incoming>) -> Answer {
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX)
+        .collect()
+        .await;
+    let Ok(body) = body.map(|body| body.to_bytes()) else {
+        return text(StatusCode::BAD_REQUEST, "error reading request body\n");
+    };
+    let given = String::from_utf8_lossy(&body);
+    match Level::read(&[given.trim()]) {
+        Ok(level) => {
+            logs::set_verbosity(level);
+            let done = format!("successfully set the log verbosity to {}", level.0);
+            text(StatusCode::OK, done)
+        }
+        Err(reason) => text(
+            StatusCode::BAD_REQUEST,
+            format!(
+                "failed to set the log verbosity to {:?}: {reason}\n",
+                given.trim()
+            ),
+        ),
+    }
+}
+
+/// A plain text.
+pub(super) fn text(code: StatusCode, body: impl Into<Bytes>) -> Answer {
+    typed(code, HeaderValue::from_static(TEXT), body)
+}
+
+/// A body of some type.
+pub(super) fn typed(code: StatusCode, content_type: HeaderValue, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = code;
+    answer.headers_mut().insert(CONTENT_TYPE, content_type);
+    answer
+}
+
+fn json_answer(value: &Value) -> Answer {
+    typed(
+        StatusCode::OK,
+        HeaderValue::from_static(JSON),
+        value.to_string(),
+    )
+}
+
+/// Metrics, compressed when they are long and the client can read that.
+fn metrics(body: String, headers: &HeaderMap) -> Answer {
+    let content_type = HeaderValue::from_static(METRICS);
+    let accepted = headers
+        .get(ACCEPT_ENCODING)
+        .and_then(|value| value.to_str().ok());
+    let takes_gzip = accepted.is_some_and(|accepted| accepted.contains("gzip"));
+    if takes_gzip && body.len() >= COMPRESSED_FROM_BYTES {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        let written = encoder
+            .write_all(body.as_bytes())
+            .and_then(|()| encoder.finish());
+        if let Ok(compressed) = written {
+            let mut answer = typed(StatusCode::OK, content_type, compressed);
+            let gzip = HeaderValue::from_static("gzip");
+            answer.headers_mut().insert(CONTENT_ENCODING, gzip);
+            return answer;
+        }
+    }
+    typed(StatusCode::OK, content_type, body)
+}

@@ -1,0 +1,57 @@
+//! Refusals, as the `Status` objects that Kubernetes servers answer with.
+
+use super::pages::{Answer, JSON, typed};
+use http::{HeaderValue, StatusCode};
+use serde_json::{Value, json};
+
+fn answer(code: StatusCode, reason: &str, message: &str, has_details: bool) -> Answer {
+    let mut status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code.as_u16(),
+    });
+    if has_details {
+        status["details"] = Value::Object(Default::default());
+    }
+    typed(code, HeaderValue::from_static(JSON), format!("{status:#}"))
+}
+
+/// The sender is not known, though it says so.
+pub(super) fn unauthorized() -> Answer {
+    answer(
+        StatusCode::UNAUTHORIZED,
+        "Unauthorized",
+        "Unauthorized",
+        false,
+    )
+}
+
+/// The sender may not do this.
+pub(super) fn forbidden(user: &str, verb: &str, path: &str, reason: &str) -> Answer {
+    let mut message = format!("forbidden: User {user:?} cannot {verb} path {path:?}");
+    if !reason.is_empty() {
+        message.push_str(": ");
+        message.push_str(reason);
+    }
+    answer(StatusCode::FORBIDDEN, "Forbidden", &message, true)
+}
+
+/// The form of answer that is asked for does not exist.
+pub(super) fn not_acceptable(message: &str) -> Answer {
+    answer(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, false)
+}
+
+/// It could not be found out whether the sender may do this.
+pub(super) fn internal_error(path: &str, reason: &str) -> Answer {
+    let message = format!("Internal Server Error: {path:?}: {reason}");
+    answer(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "InternalError",
+        &message,
+        false,
+    )
+}
