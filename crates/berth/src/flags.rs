@@ -118,6 +118,22 @@ pub(crate) enum Section {
 }
 
 impl Section {
+    /// Every section, in the order of the help text.
+    #[cfg(test)]
+    pub(crate) const ALL: &'static [Self] = &[
+        Self::Misc,
+        Self::Berth,
+        Self::SecureServing,
+        Self::Authentication,
+        Self::Authorization,
+        Self::Deprecated,
+        Self::LeaderElection,
+        Self::FeatureGate,
+        Self::Metrics,
+        Self::Logs,
+        Self::Global,
+    ];
+
     /// The headline.
     pub(crate) fn title(self) -> &'static str {
         match self {

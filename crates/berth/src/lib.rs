@@ -11,6 +11,8 @@ mod apply;
 mod cli;
 mod conformance;
 mod control_plane;
+#[cfg(test)]
+mod docs;
 mod exit;
 mod flags;
 mod logs;

@@ -117,3 +117,80 @@ fn every_metric_family_is_written() {
         "metric families that nothing writes: write them or delete them"
     );
 }
+
+/// Whether some source other than those whose path contains one of `declaring` reads a field of this name.
+fn is_read(sources: &[(PathBuf, String)], field: &str, declaring: &[&str]) -> bool {
+    let readers: Vec<_> = sources
+        .iter()
+        .filter(|(path, _)| !declaring.iter().any(|d| path.to_string_lossy().contains(d)))
+        .cloned()
+        .collect();
+    is_named(&readers, &format!(".{field}"))
+}
+
+/// A flag that works has a reader. Flags without one are declared `Ignored`, which gives a warning.
+#[test]
+fn every_flag_that_works_has_a_reader() {
+    let sources = sources();
+    let table = include_str!("../src/flags/table.rs");
+    let rows = table.lines().filter_map(|line| {
+        let (name, rest) = line.trim().split_once(": ")?;
+        let is_flag = rest.contains(" = \"") && line.starts_with("        ");
+        is_flag.then(|| {
+            (
+                name.to_owned(),
+                rest.contains("Ignored(")
+                    || !rest.contains(", Works,") && !rest.contains(", Deprecated("),
+            )
+        })
+    });
+    let rows: Vec<(String, bool)> = rows.collect();
+    assert!(rows.len() > 60, "only {} flags found", rows.len());
+    let pretending: Vec<&String> = rows
+        .iter()
+        .filter(|(_, is_ignored)| !is_ignored)
+        .map(|(name, _)| name)
+        .filter(|name| !is_read(&sources, name, &["berth/src/flags/table.rs"]))
+        .collect();
+    assert_eq!(
+        pretending, [""; 0],
+        "flags that nothing reads: read them, or declare them Ignored with a reason"
+    );
+}
+
+/// A configuration field with an effect has a reader outside of decoding, validating and writing.
+#[test]
+fn every_configuration_field_with_an_effect_has_a_reader() {
+    let sources = sources();
+    let declaring =
+        ["decode", "validate", "write", "fields", "extender"].map(|f| format!("config/{f}"));
+    let declaring: Vec<&str> = declaring.iter().map(String::as_str).collect();
+    let rust_name = |path: &str| {
+        let name = path.rsplit('.').next().unwrap_or_default();
+        // The only one that is named otherwise in the code.
+        let name = if name == "tlsConfig" { "tls" } else { name };
+        let mut snake = String::new();
+        for c in name
+            .replace("TLS", "Tls")
+            .replace("URL", "Url")
+            .replace("HTTPS", "Https")
+            .chars()
+        {
+            if c.is_ascii_uppercase() {
+                snake.push('_');
+            }
+            snake.push(c.to_ascii_lowercase());
+        }
+        snake
+    };
+    let pretending: Vec<&str> = berth_scheduler::config::FIELDS
+        .iter()
+        .filter(|field| field.no_effect.is_empty())
+        .map(|field| field.path)
+        .filter(|path| !is_read(&sources, &rust_name(path), &declaring))
+        .collect();
+    assert_eq!(
+        pretending, [""; 0],
+        "configuration fields that nothing reads: read them, or give them a reason in `no_effect`"
+    );
+}

@@ -154,59 +154,59 @@ families! {
     SchedulingAttemptDuration: Stable exp(0.001, 2.0, 15), "scheduler_scheduling_attempt_duration_seconds" ["result", "profile"]
         "Scheduling attempt latency in seconds (scheduling algorithm + binding)";
     SchedulingAlgorithmDuration: Alpha exp(0.001, 2.0, 15), "scheduler_scheduling_algorithm_duration_seconds" []
-        "Time to find a node for a pod, or to find out that there is none";
+        "Time to find a node for a pod, or to find that no node fits, in seconds.";
     EventHandlingDuration: Alpha exp(0.0001, 2.0, 12), "scheduler_event_handling_duration_seconds" ["event"]
-        "Time to take in one change of the cluster";
+        "Time to process one change of the cluster, in seconds.";
     PreemptionVictims: Stable exp(1.0, 2.0, 7), "scheduler_preemption_victims" []
         "Number of selected preemption victims";
     PreemptionAttempts: Stable Counter, "scheduler_preemption_attempts_total" []
         "Total preemption attempts in the cluster till now";
     PreemptionGoroutinesDuration: Alpha exp(0.01, 2.0, 20), "scheduler_preemption_goroutines_duration_seconds" ["result"]
-        "Time from the choice of victims until all of them have been told to go";
+        "Time from the choice of victims until the API server has deleted all of them, in seconds.";
     PreemptionGoroutinesExecutions: Alpha Counter, "scheduler_preemption_goroutines_execution_total" ["result"]
-        "Preemptions that were carried through beside the scheduling loop, by result";
+        "Number of preemptions carried out asynchronously, by result.";
     VolumeSchedulingStageErrors: Alpha Counter, "scheduler_volume_scheduling_stage_error_total" ["operation"]
-        "Failures to take volumes for a pod (assume) or to have them bound (bind)";
+        "Number of failures to assume the volumes of a pod (assume) or to bind them (bind).";
     PendingPods: Stable Gauge, "scheduler_pending_pods" ["queue"]
-        "Pods that wait to be scheduled: 'active' may be tried, 'backoff' wait after a failure, 'unschedulable' wait for an event, 'gated' are kept out by a PreEnqueue plugin.";
+        "Number of pending pods, by queue: 'active' pods can be scheduled now, 'backoff' pods wait after a failed attempt, 'unschedulable' pods wait for an event, 'gated' pods are blocked by a PreEnqueue plugin.";
     InflightEvents: Alpha Gauge, "scheduler_inflight_events" ["event"]
-        "Events that are kept for the pods being scheduled; those pods count under PodPopped";
+        "Number of cluster events kept for the pods in flight, by event. PodPopped counts the pods.";
     Goroutines: Beta Gauge, "scheduler_goroutines" ["operation"]
-        "Work that goes on beside the scheduling loop, such as binding";
+        "Number of operations in progress outside of the scheduling loop, such as bindings.";
     PodSchedulingSliDuration: Beta exp(0.01, 2.0, 20), "scheduler_pod_scheduling_sli_duration_seconds" ["attempts"]
-        "Time from a pod's first entry into the queue until it is bound, time behind gates excluded";
+        "Time from a pod's first entry into the scheduling queue until it is bound, without the time it was gated, in seconds.";
     PodSchedulingAttempts: Stable exp(1.0, 2.0, 5), "scheduler_pod_scheduling_attempts" []
         "Number of attempts to successfully schedule a pod.";
     PodScheduledAfterFlush: Alpha Counter, "scheduler_pod_scheduled_after_flush_total" []
-        "Pods that were scheduled because a periodic flush brought them back and no event had: each is a missed wake-up";
+        "Number of pods that were scheduled after the periodic flush of unschedulable pods had moved them. Each one is a missed wake-up.";
     FrameworkExtensionPointDuration: Stable exp(0.0001, 2.0, 12), "scheduler_framework_extension_point_duration_seconds" ["extension_point", "status", "profile"]
         "Latency for running all plugins of a specific extension point.";
     PluginEvaluation: Beta Counter, "scheduler_plugin_evaluation_total" ["plugin", "extension_point", "profile"]
-        "Calls of plugins, by plugin, extension point and profile";
+        "Number of calls of plugins, by plugin, extension point and profile.";
     PluginExecutionDuration: Alpha exp(0.00001, 1.5, 20), "scheduler_plugin_execution_duration_seconds" ["plugin", "extension_point", "status"]
-        "Time that single calls of plugins took, waits included, in one of ten cycles and runs of PreEnqueue";
+        "Duration of calls of a plugin at an extension point, in seconds, waits included. One of ten scheduling cycles and PreEnqueue runs is sampled.";
     QueueingHintExecutionDuration: Alpha exp(0.00001, 1.5, 20), "scheduler_queueing_hint_execution_duration_seconds" ["plugin", "event", "hint"]
-        "Time that queueing hints took, by plugin, event and answer";
+        "Duration of queueing hints, in seconds, by plugin, event and hint.";
     PreQueueingHintEvaluations: Alpha Counter, "scheduler_pre_queueing_hint_evaluations_total" ["plugin", "result"]
-        "Calls of pre-queueing hints, by whether they narrowed the pods";
+        "Number of calls of pre-queueing hints. 'narrowed' hints name the pods that the event may help, 'all_pods' hints do not.";
     FeatureEnabled: Beta Gauge, "kubernetes_feature_enabled" ["name", "stage"]
-        "Whether a feature gate is on, and how mature it is";
+        "1 when the feature gate is enabled, 0 when it is disabled, by name and stage.";
     QueueIncomingPods: Stable Counter, "scheduler_queue_incoming_pods_total" ["queue", "event"]
         "Number of pods added to scheduling queues by event and queue type.";
     EventLogCollapses: Alpha Counter, "scheduler_inflight_event_log_collapses_total" []
-        "Times that more events came during scheduling than are kept, so that every pod then in flight is retried if it fails";
+        "Number of times that the log of events for pods in flight overflowed. A pod in flight that fails is then retried whatever the events were.";
     PermitWaitDuration: Beta exp(0.001, 2.0, 15), "scheduler_permit_wait_duration_seconds" ["result"]
-        "Time that pods were held back by Permit plugins";
+        "Time that pods waited for Permit plugins, in seconds, by result.";
     CacheSize: Alpha Gauge, "scheduler_cache_size" ["type"]
-        "Nodes, pods on them, and assumed pods that the scheduler knows";
+        "Number of nodes, pods and assumed pods in the scheduler cache.";
     UnschedulablePods: Beta Gauge, "scheduler_unschedulable_pods" ["plugin", "profile"]
-        "Pods that a plugin has turned down; a pod counts for every plugin that did";
+        "Number of unschedulable pods, by the plugin that rejected them. A pod counts once for each such plugin.";
     AsyncApiCallExecutions: Alpha Counter, "scheduler_async_api_call_execution_total" ["call_type", "result"]
-        "Calls to the API, by type and outcome";
+        "Number of API calls sent by the dispatcher, by call type and result.";
     AsyncApiCallDuration: Alpha exp(0.001, 2.0, 15), "scheduler_async_api_call_execution_duration_seconds" ["call_type", "result"]
-        "Time that calls to the API took";
+        "Duration of API calls sent by the dispatcher, in seconds, by call type and result.";
     PendingAsyncApiCalls: Alpha Gauge, "scheduler_pending_async_api_calls" ["call_type"]
-        "Calls to the API that have not been sent yet";
+        "Number of API calls that wait to be sent, by call type.";
 }
 
 /// Every metric of the core, in the order of [`Metric`].

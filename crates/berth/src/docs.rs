@@ -1,0 +1,171 @@
+//! The reference pages `docs/flags.md` and `docs/metrics.md`, made from the tables in the code.
+//!
+//! `BERTH_WRITE_DOCS=1 cargo test -p berth docs` writes them; without the variable the tests compare.
+
+use crate::flags::{Effect, FLAGS, Flag, Section};
+use crate::metrics::{EdgeMetric, HealthMetric};
+use berth_framework::Feature;
+use berth_framework::features::Support;
+use berth_scheduler::config::FIELDS;
+use berth_scheduler::metrics::{Families, Family, Metric, MetricKind, go_number};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Set to write the pages instead of comparing them.
+const WRITE: &str = "BERTH_WRITE_DOCS";
+
+/// A text within a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn flag_row(page: &mut String, flag: &Flag) {
+    let kind = match flag.type_name {
+        "" => "bool",
+        name => name,
+    };
+    let default = match flag.default {
+        "" => String::new(),
+        default => format!("`{default}`"),
+    };
+    let note = match flag.effect {
+        Effect::Works => String::new(),
+        Effect::Deprecated("") => "Deprecated. ".to_owned(),
+        Effect::Deprecated(field) => format!("Deprecated; use `{field}`. "),
+        Effect::Ignored(reason) => format!("**No effect**, with a warning: {reason}. "),
+    };
+    let (name, help) = (flag.name(), cell(flag.help));
+    let _ = writeln!(page, "| `--{name}` | {kind} | {default} | {note}{help} |");
+}
+
+fn flags_page() -> String {
+    let mut page = "# Flags, configuration and feature gates of `berth scheduler`\n\n\
+        <!-- Generated from the code: BERTH_WRITE_DOCS=1 cargo test -p berth docs -->\n\n\
+        Berth takes the flags, the configuration file and the feature gates of kube-scheduler 1.36. Whatever has no effect \
+        gives a warning\nat start-up, or is refused.\n\n## Flags\n"
+        .to_owned();
+    for section in Section::ALL {
+        let _ = write!(
+            page,
+            "\n### {}\n\n| flag | type | default | meaning |\n|---|---|---|---|\n",
+            section.title()
+        );
+        for flag in FLAGS.iter().filter(|flag| flag.section == *section) {
+            flag_row(&mut page, flag);
+        }
+    }
+    page.push_str(
+        "\n## Fields of KubeSchedulerConfiguration\n\n\
+        `kubescheduler.config.k8s.io/v1`, in the file of `--config`. `berth scheduler --config FILE --check` lists every \
+        problem of a file.\n\n| field | meaning |\n|---|---|\n",
+    );
+    for field in FIELDS {
+        let note = match field.no_effect {
+            "" => String::new(),
+            reason => format!("**No effect**, with a warning: {reason}. "),
+        };
+        let _ = writeln!(page, "| `{}` | {note}{} |", field.path, cell(field.meaning));
+    }
+    page.push_str(
+        "\n## Feature gates\n\n| gate | stage | default | setting it | meaning |\n|---|---|---|---|---|\n",
+    );
+    for feature in Feature::ALL {
+        let stage = match feature.stage().as_str() {
+            "" => "GA",
+            stage => stage,
+        };
+        let default = if feature.default_on() { "on" } else { "off" };
+        let setting = match feature.support() {
+            Support::Switchable => "`true` or `false`",
+            Support::Locked => "locked to `true`",
+            Support::AlwaysOn => "always on; `false` gives a warning",
+            Support::Missing => "not in Berth; `true` is refused",
+        };
+        let _ = writeln!(
+            page,
+            "| `{feature}` | {stage} | {default} | {setting} | {} |",
+            cell(feature.description())
+        );
+    }
+    page
+}
+
+fn metric_row(page: &mut String, family: &Family) {
+    let kind = match family.kind {
+        MetricKind::Counter => "counter".to_owned(),
+        MetricKind::Gauge => "gauge".to_owned(),
+        MetricKind::Histogram(buckets) => {
+            let bounds: Vec<String> = buckets.bounds().map(go_number).collect();
+            let (first, last) = (bounds.first(), bounds.last());
+            let text = |bound: Option<&String>| bound.cloned().unwrap_or_default();
+            format!(
+                "histogram, {} buckets from {} to {}",
+                bounds.len(),
+                text(first),
+                text(last)
+            )
+        }
+    };
+    let labels: Vec<String> = family.labels.iter().map(|l| format!("`{l}`")).collect();
+    let _ = writeln!(
+        page,
+        "| `{}` | {kind} | {} | {} | {} |",
+        family.name,
+        labels.join(", "),
+        family.stability.as_str(),
+        cell(family.help)
+    );
+}
+
+fn metrics_page() -> String {
+    let mut page = "# Metrics\n\n\
+        <!-- Generated from the code: BERTH_WRITE_DOCS=1 cargo test -p berth docs -->\n\n\
+        Names, types, labels and buckets are those of kube-scheduler 1.36; the exceptions are in\n\
+        [differences.md](differences.md#metrics-that-are-not-served). `/metrics/resources` serves `kube_pod_resource_request` \
+        and\n`kube_pod_resource_limit` on the leader. `DELETE` on any of the paths sets its counters to zero.\n"
+        .to_owned();
+    let tables = [
+        ("/metrics: scheduling", Metric::FAMILIES),
+        ("/metrics: the process", EdgeMetric::FAMILIES),
+        ("/metrics/slis", HealthMetric::FAMILIES),
+    ];
+    for (title, families) in tables {
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| metric | type | labels | stability | meaning |\n|---|---|---|---|---|\n"
+        );
+        let mut families: Vec<&Family> = families.iter().collect();
+        families.sort_by_key(|family| family.name);
+        for family in families {
+            metric_row(&mut page, family);
+        }
+    }
+    page
+}
+
+fn compare(name: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/{name}"));
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(&path, page).expect("the page can be written");
+        return;
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let differing = written
+        .lines()
+        .zip(page.lines())
+        .find(|(written, made)| written != made);
+    assert!(
+        written == page,
+        "docs/{name} is not what the code says; run {WRITE}=1 cargo test -p berth docs. First difference: {differing:?}"
+    );
+}
+
+#[test]
+fn the_page_of_flags_is_made_from_the_tables() {
+    compare("flags.md", &flags_page());
+}
+
+#[test]
+fn the_page_of_metrics_is_made_from_the_tables() {
+    compare("metrics.md", &metrics_page());
+}
