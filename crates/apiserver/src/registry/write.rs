@@ -12,7 +12,7 @@ use crate::schema::Schemas;
 use crate::status::ApiError;
 use crate::storage::{StoreError, Version};
 use crate::strategy::Subresource;
-use crate::validation::metadata;
+use crate::validation::{events, metadata};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -319,6 +319,9 @@ impl Api {
         bump_generation(rules, &mut new, old);
         let mut errors = metadata::validate_update(&new, old);
         errors.extend(strategy.validate_update(&new, old, change.subresource));
+        if resource.is_converted() {
+            errors.extend(events::validate_update(&new, old));
+        }
         if !errors.is_empty() {
             let subject = resource.kind_subject(change.name);
             return Err(ApiError::invalid(subject, &errors));

@@ -10,6 +10,7 @@ mod config;
 mod devices;
 pub(crate) mod engine;
 mod errors;
+pub(crate) mod events;
 mod job;
 pub mod metadata;
 pub(crate) mod names;

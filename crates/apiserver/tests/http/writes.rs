@@ -340,18 +340,24 @@ async fn events_are_the_same_objects_in_both_groups() {
     assert_eq!(seen["apiVersion"], json!("events.k8s.io/v1"));
     assert_eq!(seen["regarding"]["name"], json!("p"));
     assert_eq!(seen["note"], json!("m"));
-    let reply = cluster
-        .send_as(
-            "PATCH",
-            &format!("{other}/e"),
-            "application/strategic-merge-patch+json",
-            &json!({"note": "n"}),
-        )
-        .await;
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    assert_eq!(reply.json()["note"], json!("n"));
-    let back = cluster.get(&format!("{core}/e")).await.json();
-    assert_eq!(back["message"], json!("n"));
+    let patch = "application/strategic-merge-patch+json";
+    let series = json!({"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"});
+    // Through the newer API only the series may change.
+    for (path, change, code) in [
+        (other, json!({"note": "n"}), 422),
+        (other, json!({"series": series}), 200),
+        (core, json!({"message": "n"}), 200),
+    ] {
+        let reply = cluster
+            .send_as("PATCH", &format!("{path}/e"), patch, &change)
+            .await;
+        assert_eq!(reply.status, code, "{path} {change}: {}", reply.text());
+    }
+    let back = cluster.get(&format!("{other}/e")).await.json();
+    assert_eq!(
+        (&back["note"], &back["series"]["count"]),
+        (&json!("n"), &json!(2))
+    );
     for (path, selector, found) in [
         (core, "involvedObject.name=p,reason=Scheduled", 1),
         (core, "involvedObject.name=q", 0),
