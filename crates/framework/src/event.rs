@@ -1,7 +1,9 @@
 //! Cluster events, and how a plugin says which of them may help a pod that it rejected.
 
+mod derived;
 mod index;
 
+pub use derived::{Versions, Wanted};
 pub use index::{EventIndex, Touched, TouchedFn, WaitKey, Waits, WaitsFn};
 
 use crate::cluster::Cluster;

@@ -17,6 +17,7 @@ pub mod keep;
 pub mod plugin;
 pub mod pod_info;
 pub mod registry;
+pub mod requirement;
 pub mod stage;
 pub mod state;
 pub mod status;

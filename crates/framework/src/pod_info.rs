@@ -2,6 +2,7 @@
 
 mod memo;
 
+use crate::event::{WaitKey, Wanted};
 use berth_api::pod::PodAffinityTerm;
 use berth_api::requests::{self, DEFAULT_MEMORY, DEFAULT_MILLI_CPU};
 use berth_api::{Labels, Pod, Resources, Selector, Str};
@@ -29,6 +30,17 @@ impl HostPort {
         self.port == used.port
             && self.protocol == used.protocol
             && (self.ip == used.ip || self.ip == ANY_IP || used.ip == ANY_IP)
+    }
+}
+
+/// Pods wait for ports that other pods hold.
+impl Wanted for HostPort {
+    fn key(&self) -> WaitKey {
+        WaitKey::of((self.protocol.as_str(), self.port))
+    }
+
+    fn is_met_by(&self, freed: &Self) -> bool {
+        self.conflicts_with(freed)
     }
 }
 

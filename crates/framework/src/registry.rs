@@ -6,6 +6,7 @@ use crate::plugin::{
     Bind, EnqueueExtensions, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue,
     PreFilter, PreScore, QueueSort, Reserve, Score,
 };
+use crate::requirement::{KeepBoth, KeepFilter, KeepScore, NodeFilter, NodeScore};
 use crate::write::CallType;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -114,6 +115,34 @@ macro_rules! points {
                     self
                 }
             )*
+
+            /// Takes part in `Filter` as a [`NodeFilter`]. Its answers are kept.
+            #[must_use]
+            pub fn node_filter(self) -> Self
+            where
+                P: NodeFilter,
+            {
+                let keep = KeepFilter(self.plugin.clone());
+                self.filter().keep_also(Arc::new(keep))
+            }
+
+            /// Takes part in `Score` as a [`NodeScore`]. Its answers are kept.
+            #[must_use]
+            pub fn node_score(self) -> Self
+            where
+                P: NodeScore,
+            {
+                let keep = KeepScore(self.plugin.clone());
+                self.score().keep_also(Arc::new(keep))
+            }
+
+            fn keep_also(mut self, keep: Arc<dyn Keep>) -> Self {
+                self.extensions.keep = Some(match self.extensions.keep.take() {
+                    None => keep,
+                    Some(first) => Arc::new(KeepBoth([first, keep])),
+                });
+                self
+            }
 
             /// Registers the types of API calls that the plugin makes. The dispatcher refuses calls of other types.
             #[must_use]

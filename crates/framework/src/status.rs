@@ -58,7 +58,7 @@ impl fmt::Display for Code {
 pub type Reason = Cow<'static, str>;
 
 /// An answer with its reasons and the plugin that gave it. The default is Success.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Status {
     code: Code,
     reasons: SmallVec<[Reason; 1]>,

@@ -1,43 +1,43 @@
-//! What queueing hints ask of a change, whatever the plugin.
+//! What several plugins read of a change.
 
-use berth_api::{Node, Pod};
-use berth_framework::event::Change;
+use berth_api::{Labels, Pod, Str};
 
-/// The pod before and after the change.
-///
-/// # Errors
-/// When the change is about another kind of object; the queue then tries the pod again, to be safe.
-pub(crate) fn pods<'a>(change: &Change<'a>) -> Result<(Option<&'a Pod>, Option<&'a Pod>), String> {
-    let (old, new) = (change.old_pod(), change.new_pod());
-    check(change, old.is_some(), new.is_some(), "a pod").map(|()| (old, new))
-}
-
-/// The node before and after the change.
-///
-/// # Errors
-/// When the change is about another kind of object.
-pub(crate) fn nodes<'a>(
-    change: &Change<'a>,
-) -> Result<(Option<&'a Node>, Option<&'a Node>), String> {
-    let (old, new) = (change.old_node(), change.new_node());
-    check(change, old.is_some(), new.is_some(), "a node").map(|()| (old, new))
-}
-
-fn check(change: &Change<'_>, old: bool, new: bool, expected: &str) -> Result<(), String> {
-    let known = change.old.is_some() == old && change.new.is_some() == new;
-    match change.new.or(change.old) {
-        Some(_) if known => Ok(()),
-        Some(object) => Err(format!("expected {expected}, got a {:?}", object.kind())),
-        None => Err(format!("expected {expected}, got no object")),
-    }
-}
-
-/// Whether a pod takes up room on a node, or is promised some.
+/// Whether a pod is assigned to a node or nominated to one.
 pub(crate) fn is_assigned_or_nominated(pod: &Pod) -> bool {
     pod.is_assigned() || !pod.status.nominated_node_name.is_empty()
 }
 
-/// Whether both are versions of one pod.
-pub(crate) fn is_same_pod(a: &Pod, b: &Pod) -> bool {
-    a.uid() == b.uid()
+/// The labels that changed, with their new value; `None` for those that were removed.
+pub(crate) fn changed_labels<'a>(
+    old: &'a Labels,
+    new: &'a Labels,
+) -> impl Iterator<Item = (&'a Str, Option<&'a Str>)> {
+    let gone = old
+        .iter()
+        .filter(|(key, _)| !new.contains_key(key))
+        .map(|(key, _)| (key, None));
+    let changed = new
+        .iter()
+        .filter(|(key, value)| old.get_str(key) != Some(*value))
+        .map(|(key, value)| (key, Some(value)));
+    gone.chain(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_change_when_they_come_go_or_get_another_value() {
+        let old = Labels::from_pairs([("same", "1"), ("gone", "1"), ("other", "1")]);
+        let new = Labels::from_pairs([("same", "1"), ("new", "1"), ("other", "2")]);
+        let changed: Vec<(&str, Option<&str>)> = changed_labels(&old, &new)
+            .map(|(key, value)| (key.as_str(), value.map(Str::as_str)))
+            .collect();
+        assert_eq!(
+            changed,
+            [("gone", None), ("new", Some("1")), ("other", Some("2"))]
+        );
+        assert_eq!(changed_labels(&new, &new).count(), 0);
+    }
 }

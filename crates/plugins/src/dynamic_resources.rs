@@ -18,7 +18,6 @@ mod hints;
 pub use args::DynamicResourcesArgs;
 
 use crate::extended_resources::{class_of, may_need_devices};
-use crate::wake::only_the_pod;
 use berth_api::Pod;
 use berth_api::requests::{Options, pod_resources};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
@@ -232,7 +231,7 @@ impl EnqueueExtensions for DynamicResources {
                 |cluster, pod, change| hints::after_claims_made(cluster, pod, &change),
             )
             .supplemented_by(|_, pod, change| hints::claims_made_tell_more(pod, &change))
-            .touching(|_, change| only_the_pod(change)),
+            .touching_itself(),
             EventRegistration::with_hint(
                 EventResource::ResourceClaim,
                 add_or_update,

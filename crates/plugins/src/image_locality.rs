@@ -3,13 +3,12 @@
 //! An image counts with its size times the share of nodes that have it, so that pods do not pile up on the one node
 //! that happened to be first. The sum is brought from 23 MiB … 1000 MiB per container to 0 … 100.
 
-use berth_api::Pod;
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin, Score};
+use berth_api::{Pod, Str};
+use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{CycleState, NodeTable, NodeView, PodInfo, Slot, Status};
+use berth_framework::requirement::NodeScore;
+use berth_framework::{NodeTable, NodeView, PodInfo, Slot, Status};
 use smallvec::SmallVec;
-use std::borrow::Cow;
 
 /// The plugin's name.
 pub const NAME: &str = "ImageLocality";
@@ -28,7 +27,7 @@ pub struct ImageLocality;
 /// The plugin's entry in the registry.
 pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
-        Ok(Extensions::of(ImageLocality).score().keep().build())
+        Ok(Extensions::of(ImageLocality).node_score().build())
     })
     .args(ArgsKind::None)
     .by_default(Some(1))
@@ -42,60 +41,42 @@ impl Plugin for ImageLocality {
 
 /// The name under which nodes list an image: with a tag, `latest` when the user wrote none. The part after the last
 /// colon is a tag only if it stands behind the last slash (before it is a registry's port).
-fn normalized(image: &str) -> Cow<'_, str> {
+fn normalized(image: &Str) -> Str {
     let tagged = match (image.rfind(':'), image.rfind('/')) {
         (Some(colon), Some(slash)) => colon > slash,
         (Some(_), None) => true,
         (None, _) => false,
     };
-    if tagged {
-        Cow::Borrowed(image)
-    } else {
-        Cow::Owned(format!("{image}:latest"))
+    match tagged {
+        true => image.clone(),
+        false => Str::new(&format!("{image}:latest")),
     }
 }
 
 /// The images of init containers, containers and image volumes.
-fn images(pod: &Pod) -> impl Iterator<Item = &str> {
-    let containers = pod
-        .all_containers()
-        .map(|container| container.image.as_str());
-    let volumes = pod
-        .spec
-        .volumes
-        .iter()
-        .filter_map(|volume| volume.image.as_ref());
-    containers.chain(volumes.map(|image| image.reference.as_str()))
+fn images(pod: &Pod) -> impl Iterator<Item = &Str> {
+    let containers = pod.all_containers().map(|container| &container.image);
+    let volumes = pod.spec.volumes.iter();
+    containers.chain(volumes.filter_map(|volume| Some(&volume.image.as_ref()?.reference)))
 }
 
-/// What matters of a pod: its images that some node has, and its number of containers.
-struct Images<'a> {
-    names: SmallVec<[Cow<'a, str>; 2]>,
+/// The images of a pod that some node has. What they count for depends on how many nodes have them, and on how many
+/// nodes there are.
+#[derive(Debug, Hash)]
+pub struct Images {
+    names: SmallVec<[Str; 2]>,
     containers: usize,
     /// How many nodes there are.
     nodes: usize,
+    /// [`NodeTable::images_version`].
+    version: u64,
 }
 
-impl<'a> Images<'a> {
-    fn of(table: &NodeTable, pod: &'a Pod) -> Self {
-        Self {
-            names: images(pod)
-                .map(normalized)
-                .filter(|name| table.has_image(name))
-                .collect(),
-            containers: pod.spec.init_containers.len() + pod.spec.containers.len(),
-            nodes: table.len(),
-        }
-    }
-
+impl Images {
     fn score(&self, node: NodeView<'_>) -> i64 {
         let on_node = self.names.iter().filter_map(|name| node.image(name));
         let bytes = on_node.map(|image| scaled(image.size, image.nodes, self.nodes));
-        self.score_of(bytes.fold(0, i64::saturating_add))
-    }
-
-    fn score_of(&self, bytes: i64) -> i64 {
-        priority(bytes, self.containers)
+        priority(bytes.fold(0, i64::saturating_add), self.containers)
     }
 }
 
@@ -119,58 +100,26 @@ fn priority(bytes: i64, containers: usize) -> i64 {
     i64::try_from(share).unwrap_or(0)
 }
 
-impl Score for ImageLocality {
-    fn score(
-        &self,
-        cx: &Context<'_>,
-        _state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Result<i64, Status> {
-        Ok(Images::of(&cx.cluster.nodes, &pod.pod).score(node))
+impl NodeScore for ImageLocality {
+    type Preference = Images;
+
+    const READS_PODS: bool = false;
+
+    /// None for pods whose images no node has: every node scores zero.
+    fn preference(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Images>, Status> {
+        let (table, pod) = (&cx.cluster.nodes, &pod.pod);
+        let names = images(pod).map(normalized);
+        let names: SmallVec<[Str; 2]> = names.filter(|name| table.has_image(name)).collect();
+        Ok((!names.is_empty()).then(|| Images {
+            names,
+            containers: pod.spec.init_containers.len() + pod.spec.containers.len(),
+            nodes: table.len(),
+            version: table.images_version(),
+        }))
     }
 
-    fn score_many(
-        &self,
-        cx: &Context<'_>,
-        _state: &CycleState,
-        pod: &PodInfo,
-        nodes: &[Slot],
-        scores: &mut Vec<i64>,
-    ) -> Result<(), Status> {
-        let table = &cx.cluster.nodes;
-        let images = Images::of(table, &pod.pod);
-        if images.names.is_empty() {
-            scores.resize(scores.len() + nodes.len(), images.score_of(0));
-            return Ok(());
-        }
-        for slot in nodes {
-            let view = table
-                .get(*slot)
-                .ok_or_else(|| Status::error("the node is gone"))?;
-            scores.push(images.score(view));
-        }
-        Ok(())
-    }
-}
-
-impl Keep for ImageLocality {
-    fn reads_pods(&self) -> bool {
-        false
-    }
-
-    /// Images that no node has do not matter. What the others count for depends on how many nodes have them, and on
-    /// how many there are.
-    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        let table = &cx.cluster.nodes;
-        let images = Images::of(table, &pod.pod);
-        fragment.put(&images.names[..]);
-        if !images.names.is_empty() {
-            fragment.put(&images.containers);
-            fragment.put(&table.images_version());
-            fragment.put(&table.len());
-        }
-        Kept::ByFragment
+    fn rate<'a>(&'a self, images: &'a Images, nodes: &'a NodeTable) -> impl Fn(Slot) -> i64 + 'a {
+        |slot| nodes.get(slot).map_or(0, |node| images.score(node))
     }
 }
 
@@ -178,6 +127,8 @@ impl Keep for ImageLocality {
 mod tests {
     use super::*;
     use crate::testing::{World, pod_info};
+    use berth_framework::CycleState;
+    use berth_framework::plugin::Score;
     use serde_json::{Value, json};
 
     /// plugins 2.9: what is after the last colon is a tag only behind the last slash.
@@ -190,7 +141,7 @@ mod tests {
             ("host:5000/web:1", "host:5000/web:1"),
             ("host/web@sha256:abc", "host/web@sha256:abc"),
         ] {
-            assert_eq!(normalized(image), name);
+            assert_eq!(normalized(&image.into()), name);
         }
     }
 

@@ -15,8 +15,6 @@ pub mod dynamic_resources;
 mod extended_resources;
 pub mod image_locality;
 pub mod inter_pod_affinity;
-#[cfg(test)]
-mod keep_tests;
 pub mod node_affinity;
 pub mod node_declared_features;
 pub mod node_name;
@@ -36,7 +34,6 @@ pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
 mod volumes;
-mod wake;
 #[cfg(test)]
 mod wake_rules_tests;
 #[cfg(test)]

@@ -15,19 +15,15 @@ mod tests;
 
 pub use args::NodeAffinityArgs;
 
-use crate::change::nodes;
 use crate::required_node_affinity::RequiredNodeAffinity;
-use berth_api::node_selector::{CompiledNodeSelector, CompiledPreferredTerms, ParseError};
+use berth_api::node_selector::{CompiledNodeSelector, CompiledPreferredTerms};
 use berth_api::pod::NodeAffinity as WireNodeAffinity;
-use berth_api::{Node, Pod};
+use berth_api::{Node, Pod, Str};
 use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, PreFilter, PreFilterResult,
-    PreScore, Score, default_normalize,
-};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::requirement::{NodeFilter, NodeScore, Scale};
+use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -50,17 +46,8 @@ pub struct NodeAffinity {
     added_preferred: CompiledPreferredTerms,
 }
 
-struct PreScoreState {
-    preferred: CompiledPreferredTerms,
-}
-
 fn wire(pod: &Pod) -> Option<&WireNodeAffinity> {
     pod.spec.affinity.as_ref()?.node_affinity.as_ref()
-}
-
-fn preferred(pod: &Pod) -> Result<CompiledPreferredTerms, ParseError> {
-    let terms = wire(pod).map_or(&[][..], |affinity| &affinity.preferred);
-    CompiledPreferredTerms::new(terms, PREFERRED_PATH)
 }
 
 impl NodeAffinity {
@@ -82,7 +69,7 @@ impl NodeAffinity {
     }
 
     fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
-        let (old, new) = nodes(change)?;
+        let (old, new) = change.nodes()?;
         let Some(new) = new.filter(|node| self.is_allowed(node)) else {
             return Ok(Hint::Skip);
         };
@@ -105,11 +92,10 @@ pub fn registration() -> Registration {
         let args = NodeAffinityArgs::decode(cx.args)?;
         Ok(Extensions::of(NodeAffinity::new(args))
             .pre_filter()
-            .filter()
+            .node_filter()
             .pre_score()
-            .score()
+            .node_score()
             .events()
-            .keep()
             .build())
     })
     .args(ArgsKind::Typed(|_, _| {}))
@@ -122,128 +108,77 @@ impl Plugin for NodeAffinity {
     }
 }
 
-impl PreFilter for NodeAffinity {
-    fn pre_filter(
+impl NodeFilter for NodeAffinity {
+    type Requirement = RequiredNodeAffinity;
+
+    const READS_PODS: bool = false;
+
+    fn requirement(
         &self,
         _cx: &Context<'_>,
-        state: &mut CycleState,
         pod: &PodInfo,
-    ) -> PreFilterResult {
-        let spec = &pod.pod.spec;
-        let terms = wire(&pod.pod).and_then(|affinity| affinity.required.as_ref());
-        if terms.is_none() && self.added_required.is_none() && spec.node_selector.is_none() {
-            return PreFilterResult::Skip;
-        }
-        state.write(RequiredNodeAffinity::of(&pod.pod));
-        match terms.and_then(|terms| terms.node_names()) {
-            None => PreFilterResult::AllNodes,
-            Some(names) if names.is_empty() => {
-                PreFilterResult::Reject(Status::unresolvable(REASON_CONFLICT))
+    ) -> Result<Option<RequiredNodeAffinity>, Status> {
+        let required = RequiredNodeAffinity::of(&pod.pod);
+        match required.terms() {
+            None if self.added_required.is_none() && pod.pod.spec.node_selector.is_none() => {
+                Ok(None)
             }
-            Some(names) => PreFilterResult::Nodes(names),
+            Some(terms) if terms.node_names().is_some_and(|names| names.is_empty()) => {
+                Err(Status::unresolvable(REASON_CONFLICT))
+            }
+            _ => Ok(Some(required)),
         }
     }
-}
 
-impl Filter for NodeAffinity {
-    fn filter(
-        &self,
-        _cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
-        let node = node.node();
-        if !self.is_allowed(node) {
+    fn only_nodes(&self, required: &RequiredNodeAffinity) -> Option<Vec<Str>> {
+        required.terms()?.node_names()
+    }
+
+    fn check(&self, required: &RequiredNodeAffinity, node: NodeView<'_>) -> Status {
+        if !self.is_allowed(node.node()) {
             return Status::unresolvable(REASON_ENFORCED);
         }
-        let matches = match state.read::<RequiredNodeAffinity>() {
-            Some(required) => required.matches(node),
-            None => RequiredNodeAffinity::of(&pod.pod).matches(node),
-        };
         // A term that does not parse matches no node.
-        if matches.unwrap_or(false) {
-            Status::success()
-        } else {
-            Status::unresolvable(REASON_POD)
+        match required.matches(node.node()).unwrap_or(false) {
+            true => Status::success(),
+            false => Status::unresolvable(REASON_POD),
         }
     }
 }
 
-impl PreScore for NodeAffinity {
-    fn pre_score(
+impl NodeScore for NodeAffinity {
+    type Preference = CompiledPreferredTerms;
+
+    const READS_PODS: bool = false;
+    const SCALE: Scale = Scale::Greatest;
+
+    fn preference(
         &self,
         _cx: &Context<'_>,
-        state: &mut CycleState,
         pod: &PodInfo,
-        _nodes: &[Slot],
-    ) -> Status {
-        match preferred(&pod.pod) {
-            Err(error) => Status::error(error.to_string()),
-            Ok(preferred)
-                if self.added_preferred.is_empty()
-                    && wire(&pod.pod).is_none_or(|affinity| affinity.preferred.is_empty()) =>
-            {
-                drop(preferred);
-                Status::skip()
-            }
-            Ok(preferred) => {
-                state.write(PreScoreState { preferred });
-                Status::success()
-            }
+    ) -> Result<Option<CompiledPreferredTerms>, Status> {
+        let terms = wire(&pod.pod).map_or(&[][..], |affinity| &affinity.preferred);
+        if terms.is_empty() && self.added_preferred.is_empty() {
+            return Ok(None);
         }
-    }
-}
-
-impl Score for NodeAffinity {
-    fn score(
-        &self,
-        _cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Result<i64, Status> {
-        let node = node.node();
-        let score = |terms: &CompiledPreferredTerms| terms.score(node.labels(), node.name());
-        let own = match state.read::<PreScoreState>() {
-            Some(kept) => score(&kept.preferred),
-            None => score(&preferred(&pod.pod).map_err(|error| Status::error(error.to_string()))?),
-        };
-        Ok(score(&self.added_preferred) + own)
+        let preferred = CompiledPreferredTerms::new(terms, PREFERRED_PATH);
+        preferred
+            .map(Some)
+            .map_err(|error| Status::error(error.to_string()))
     }
 
-    fn normalize(
-        &self,
-        _cx: &Context<'_>,
-        _state: &CycleState,
-        _pod: &PodInfo,
-        scores: &mut [(Slot, i64)],
-    ) -> Status {
-        default_normalize(MAX_NODE_SCORE, false, scores);
-        Status::success()
-    }
-}
-
-impl Keep for NodeAffinity {
-    fn reads_pods(&self) -> bool {
-        false
-    }
-
-    /// Preferred terms that do not parse break the cycle at PreScore, which nothing that is kept may do.
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        let affinity = wire(&pod.pod);
-        let preferred = affinity.map_or(&[][..], |affinity| &affinity.preferred);
-        if !preferred.is_empty() && CompiledPreferredTerms::new(preferred, "").is_err() {
-            return Kept::Never;
+    fn rate<'a>(
+        &'a self,
+        preferred: &'a CompiledPreferredTerms,
+        nodes: &'a NodeTable,
+    ) -> impl Fn(Slot) -> i64 + 'a {
+        |slot| {
+            nodes.get(slot).map_or(0, |node| {
+                let score =
+                    |terms: &CompiledPreferredTerms| terms.score(node.labels(), node.name());
+                score(&self.added_preferred) + score(preferred)
+            })
         }
-        fragment.put(&pod.pod.spec.node_selector);
-        fragment.put(&affinity.and_then(|affinity| affinity.required.as_ref()));
-        fragment.put(preferred);
-        Kept::ByFragment
-    }
-
-    fn normalizes(&self) -> bool {
-        true
     }
 }
 

@@ -4,16 +4,12 @@
 //! hostNetwork: true, hostUsers: false   → only nodes that declare UserNamespacesHostNetworkSupport
 //! ```
 
-use crate::change::{is_same_pod, nodes, pods};
-use crate::wake::{all_or_nobody, only_the_pod};
-use berth_api::{Pod, Str};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
-};
+use berth_api::Pod;
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::requirement::NodeFilter;
+use berth_framework::{Feature, FeatureGates, NodeView, PodInfo, Status};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -34,10 +30,6 @@ pub struct NodeDeclaredFeatures;
 
 type Features = SmallVec<[&'static str; 2]>;
 
-struct PreFilterState {
-    required: Features,
-}
-
 /// The features that a pod needs; the others that there are matter only when a running pod is changed.
 fn required(pod: &Pod) -> Features {
     let mut features = Features::new();
@@ -54,33 +46,11 @@ fn required(pod: &Pod) -> Features {
     features
 }
 
-fn declares_all(declared: &[Str], required: &[&'static str]) -> bool {
-    required
-        .iter()
-        .all(|feature| declared.iter().any(|declared| declared == feature))
-}
-
-fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
-    let (old, new) = pods(change)?;
-    let (Some(old), Some(new)) = (old, new) else {
-        return Ok(Hint::Skip);
-    };
-    Ok(if is_same_pod(new, pod) && required(old) != required(new) {
-        Hint::Queue
-    } else {
-        Hint::Skip
-    })
-}
-
-/// Whether the features are those that the pod needs is not looked at, as upstream.
-fn after_node_change(change: &Change<'_>) -> Result<Hint, String> {
-    let (old, new) = nodes(change)?;
-    Ok(match (old, new) {
-        (Some(old), Some(new)) if old.status.declared_features == new.status.declared_features => {
-            Hint::Skip
-        }
-        _ => Hint::Queue,
-    })
+/// The declared features of a node changed. As in kube-scheduler, they are not compared with those that the pod needs.
+fn declares_others(change: &Change<'_>) -> Result<bool, String> {
+    let (old, new) = change.nodes()?;
+    let both = old.zip(new);
+    Ok(both.is_none_or(|(old, new)| old.status.declared_features != new.status.declared_features))
 }
 
 /// The plugin's entry in the registry.
@@ -88,9 +58,8 @@ pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
         Ok(Extensions::of(NodeDeclaredFeatures)
             .pre_filter()
-            .filter()
+            .node_filter()
             .events()
-            .keep()
             .build())
     })
     .args(ArgsKind::None)
@@ -104,69 +73,37 @@ impl Plugin for NodeDeclaredFeatures {
     }
 }
 
-impl PreFilter for NodeDeclaredFeatures {
-    fn pre_filter(
-        &self,
-        _cx: &Context<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-    ) -> PreFilterResult {
+impl NodeFilter for NodeDeclaredFeatures {
+    type Requirement = Features;
+
+    const READS_PODS: bool = false;
+
+    fn requirement(&self, _cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Features>, Status> {
         let required = required(&pod.pod);
-        if required.is_empty() {
-            return PreFilterResult::Skip;
-        }
-        state.write(PreFilterState { required });
-        PreFilterResult::AllNodes
+        Ok((!required.is_empty()).then_some(required))
     }
-}
 
-impl Filter for NodeDeclaredFeatures {
-    fn filter(
-        &self,
-        _cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
+    fn check(&self, required: &Features, node: NodeView<'_>) -> Status {
         let declared = &node.node().status.declared_features;
-        let fits = match state.read::<PreFilterState>() {
-            Some(kept) => declares_all(declared, &kept.required),
-            None => declares_all(declared, &required(&pod.pod)),
-        };
-        if fits {
-            Status::success()
-        } else {
-            Status::unresolvable(REASON)
+        let is_declared = |feature: &&str| declared.iter().any(|declared| declared == feature);
+        match required.iter().all(is_declared) {
+            true => Status::success(),
+            false => Status::unresolvable(REASON),
         }
-    }
-}
-
-impl Keep for NodeDeclaredFeatures {
-    fn reads_pods(&self) -> bool {
-        false
-    }
-
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        fragment.put(&required(&pod.pod)[..]);
-        Kept::ByFragment
     }
 }
 
 impl EnqueueExtensions for NodeDeclaredFeatures {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
-            EventRegistration::with_hint(
+            EventRegistration::when(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_DECLARED_FEATURE,
-                |_, _, change| after_node_change(&change),
-            )
-            .touching(|_, change| all_or_nobody(&after_node_change(&change))),
-            EventRegistration::with_hint(
-                EventResource::Pod,
-                ActionType::UPDATE,
-                |_, pod, change| after_pod_change(pod, &change),
-            )
-            .touching(|_, change| only_the_pod(change)),
+                declares_others,
+            ),
+            EventRegistration::when_itself(ActionType::UPDATE, |old, new| {
+                old.is_some_and(|old| required(old) != required(new))
+            }),
         ]
     }
 }
@@ -175,6 +112,7 @@ impl EnqueueExtensions for NodeDeclaredFeatures {
 mod tests {
     use super::*;
     use crate::testing::{World, add, hint, node, pod, pod_info, unresolvable, update};
+    use berth_framework::Hint;
     use serde_json::{Value, json};
 
     fn declaring(features: Value) -> Value {

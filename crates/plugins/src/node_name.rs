@@ -2,11 +2,12 @@
 //!
 //! Such pods are normally not scheduled at all; the filter matters to simulators and to what-if questions.
 
+use berth_api::Str;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{Context, EnqueueExtensions, Filter, Plugin};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::requirement::NodeFilter;
+use berth_framework::{FeatureGates, NodeView, PodInfo, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -22,7 +23,7 @@ pub struct NodeName;
 /// The plugin's entry in the registry.
 pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
-        Ok(Extensions::of(NodeName).filter().events().keep().build())
+        Ok(Extensions::of(NodeName).node_filter().events().build())
     })
     .args(ArgsKind::None)
     .by_default(None)
@@ -34,55 +35,21 @@ impl Plugin for NodeName {
     }
 }
 
-impl Filter for NodeName {
-    fn filter(
-        &self,
-        _cx: &Context<'_>,
-        _state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
-        let wanted = &pod.pod.spec.node_name;
-        if wanted.is_empty() || wanted == node.name() {
-            Status::success()
-        } else {
-            Status::unresolvable(REASON)
+impl NodeFilter for NodeName {
+    type Requirement = Str;
+
+    const READS_PODS: bool = false;
+
+    fn requirement(&self, _cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Str>, Status> {
+        let name = &pod.pod.spec.node_name;
+        Ok((!name.is_empty()).then(|| name.clone()))
+    }
+
+    fn check(&self, name: &Str, node: NodeView<'_>) -> Status {
+        match name == node.name() {
+            true => Status::success(),
+            false => Status::unresolvable(REASON),
         }
-    }
-
-    /// A pod that names no node may run on any.
-    fn filter_many(
-        &self,
-        cx: &Context<'_>,
-        _state: &CycleState,
-        pod: &PodInfo,
-        nodes: &mut Vec<Slot>,
-        reject: &mut dyn FnMut(Slot, Status),
-    ) {
-        let wanted = &pod.pod.spec.node_name;
-        let table = &cx.cluster.nodes;
-        let named = table.slot(wanted);
-        nodes.retain(|slot| {
-            if !table.is_untainted(*slot) && table.get(*slot).is_none() {
-                return false;
-            }
-            let fits = wanted.is_empty() || Some(*slot) == named;
-            if !fits {
-                reject(*slot, Status::unresolvable(REASON));
-            }
-            fits
-        });
-    }
-}
-
-impl Keep for NodeName {
-    fn reads_pods(&self) -> bool {
-        false
-    }
-
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        fragment.put(&pod.pod.spec.node_name);
-        Kept::ByFragment
     }
 }
 

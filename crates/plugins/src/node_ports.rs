@@ -3,18 +3,15 @@
 //! The ports of a pod are those of its regular containers and sidecars; ordinary init containers take none. What is
 //! taken is part of the node's row, so preemption's dry runs see ports come and go without this plugin's help.
 
-use crate::change::{is_assigned_or_nominated, pods};
+use crate::change::is_assigned_or_nominated;
 use berth_api::Pod;
-use berth_framework::event::{
-    ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
-};
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
-};
-use berth_framework::pod_info::host_ports;
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::pod_info::{HostPort, host_ports};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::requirement::NodeFilter;
+use berth_framework::{FeatureGates, NodeView, PodInfo, Status};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -32,9 +29,8 @@ pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
         Ok(Extensions::of(NodePorts)
             .pre_filter()
-            .filter()
+            .node_filter()
             .events()
-            .keep()
             .build())
     })
     .args(ArgsKind::None)
@@ -47,84 +43,40 @@ impl Plugin for NodePorts {
     }
 }
 
-impl PreFilter for NodePorts {
-    fn pre_filter(
+impl NodeFilter for NodePorts {
+    type Requirement = SmallVec<[HostPort; 1]>;
+
+    fn requirement(
         &self,
         _cx: &Context<'_>,
-        _state: &mut CycleState,
         pod: &PodInfo,
-    ) -> PreFilterResult {
-        if pod.host_ports.is_empty() {
-            PreFilterResult::Skip
-        } else {
-            PreFilterResult::AllNodes
+    ) -> Result<Option<Self::Requirement>, Status> {
+        Ok((!pod.host_ports.is_empty()).then(|| pod.host_ports.clone()))
+    }
+
+    fn check(&self, ports: &Self::Requirement, node: NodeView<'_>) -> Status {
+        match ports.iter().any(|port| node.port_conflicts(port)) {
+            true => Status::unschedulable(REASON),
+            false => Status::success(),
         }
     }
 }
 
-impl Filter for NodePorts {
-    fn filter(
-        &self,
-        _cx: &Context<'_>,
-        _state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
-        if pod.host_ports.iter().any(|port| node.port_conflicts(port)) {
-            Status::unschedulable(REASON)
-        } else {
-            Status::success()
-        }
-    }
+fn ports(pod: &Pod) -> Vec<HostPort> {
+    host_ports(pod).into_vec()
 }
 
-impl Keep for NodePorts {
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        fragment.put(&pod.host_ports[..]);
-        Kept::ByFragment
-    }
-}
-
-/// Ports are compared by address only when an event is asked about.
-fn ports(pod: &Pod) -> impl Iterator<Item = WaitKey> {
-    let ports = host_ports(pod).into_iter();
-    ports.map(|port| WaitKey::of((port.protocol.as_str(), port.port)))
-}
-
-/// What a pod that was turned down waits for.
-fn waits(pod: &Pod) -> Waits {
-    ports(pod).collect()
-}
-
-/// The ports that a pod leaves.
-fn touched(change: &Change<'_>) -> Touched {
-    match pods(change) {
-        Ok((Some(deleted), _)) if is_assigned_or_nominated(deleted) => ports(deleted).collect(),
-        Ok(_) => Touched::nobody(),
-        Err(_) => Touched::everything(),
-    }
+/// The ports that a deleted pod held.
+fn freed_ports(change: &Change<'_>) -> Result<Vec<HostPort>, String> {
+    let (deleted, _) = change.pods()?;
+    let deleted = deleted.filter(|pod| is_assigned_or_nominated(pod));
+    Ok(deleted.map(ports).unwrap_or_default())
 }
 
 impl EnqueueExtensions for NodePorts {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
-            EventRegistration::with_hint(
-                EventResource::Pod,
-                ActionType::DELETE,
-                |_, pod, change| {
-                    let (deleted, _) = pods(&change)?;
-                    let Some(deleted) = deleted.filter(|pod| is_assigned_or_nominated(pod)) else {
-                        return Ok(Hint::Skip);
-                    };
-                    let freed = host_ports(deleted);
-                    let wanted = host_ports(pod);
-                    let helps = wanted
-                        .iter()
-                        .any(|port| freed.iter().any(|used| port.conflicts_with(used)));
-                    Ok(if helps { Hint::Queue } else { Hint::Skip })
-                },
-            )
-            .found_by(waits, |_, change| touched(&change)),
+            EventRegistration::matching(EventResource::Pod, ActionType::DELETE, ports, freed_ports),
             EventRegistration::always(EventResource::Node, ActionType::ADD),
         ]
     }
@@ -134,6 +86,10 @@ impl EnqueueExtensions for NodePorts {
 mod tests {
     use super::*;
     use crate::testing::{World, delete, hint, pod, pod_info, unschedulable};
+    use berth_framework::CycleState;
+    use berth_framework::Hint;
+    use berth_framework::plugin::PreFilter;
+    use berth_framework::plugin::PreFilterResult;
     use serde_json::{Value, json};
 
     fn with_port(port: Value) -> Value {

@@ -1,14 +1,12 @@
 //! Keeps pods off cordoned nodes, unless they tolerate the taint `node.kubernetes.io/unschedulable:NoSchedule`.
 
-use crate::change::{is_same_pod, nodes, pods};
-use crate::wake::{all_or_nobody, only_the_pod};
 use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Taint, TaintEffect};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{Context, EnqueueExtensions, Filter, Plugin};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::requirement::NodeFilter;
+use berth_framework::{Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -35,29 +33,25 @@ impl Default for NodeUnschedulable {
 }
 
 impl NodeUnschedulable {
-    fn is_tolerated(&self, pod: &Pod, comparison_operators: bool) -> bool {
-        tolerates_taint(&pod.spec.tolerations, &self.cordon, comparison_operators)
+    fn is_tolerated(&self, pod: &Pod, features: &FeatureGates) -> bool {
+        let comparison = features.enabled(Feature::TaintTolerationComparisonOperators);
+        tolerates_taint(&pod.spec.tolerations, &self.cordon, comparison)
     }
+}
 
-    fn after_node_change(change: &Change<'_>) -> Result<Hint, String> {
-        let (old, new) = nodes(change)?;
-        let was_cordoned = old.is_none_or(|node| node.spec.unschedulable);
-        let is_open = new.is_some_and(|node| !node.spec.unschedulable);
-        Ok(if was_cordoned && is_open {
-            Hint::Queue
-        } else {
-            Hint::Skip
-        })
-    }
+/// A node was uncordoned, or a node that is not cordoned was added.
+fn opens(change: &Change<'_>) -> Result<bool, String> {
+    let (old, new) = change.nodes()?;
+    Ok(old.is_none_or(|node| node.spec.unschedulable)
+        && new.is_some_and(|node| !node.spec.unschedulable))
 }
 
 /// The plugin's entry in the registry.
 pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
         Ok(Extensions::of(NodeUnschedulable::default())
-            .filter()
+            .node_filter()
             .events()
-            .keep()
             .build())
     })
     .args(ArgsKind::None)
@@ -70,87 +64,47 @@ impl Plugin for NodeUnschedulable {
     }
 }
 
-impl Filter for NodeUnschedulable {
-    fn filter(
-        &self,
-        cx: &Context<'_>,
-        _state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
-        let comparison = cx
-            .features
-            .enabled(Feature::TaintTolerationComparisonOperators);
-        if node.node().spec.unschedulable && !self.is_tolerated(&pod.pod, comparison) {
-            Status::unresolvable(REASON)
-        } else {
-            Status::success()
+/// That a node is not cordoned.
+#[derive(Debug, Hash)]
+pub struct Uncordoned;
+
+impl NodeFilter for NodeUnschedulable {
+    type Requirement = Uncordoned;
+
+    const READS_PODS: bool = false;
+
+    fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Uncordoned>, Status> {
+        Ok((!self.is_tolerated(&pod.pod, cx.features)).then_some(Uncordoned))
+    }
+
+    fn check(&self, _: &Uncordoned, node: NodeView<'_>) -> Status {
+        match node.node().spec.unschedulable {
+            true => Status::unresolvable(REASON),
+            false => Status::success(),
         }
     }
 
-    /// Most nodes have nothing to be tolerated.
-    fn filter_many(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        nodes: &mut Vec<Slot>,
-        reject: &mut dyn FnMut(Slot, Status),
-    ) {
-        let table = &cx.cluster.nodes;
-        nodes.retain(|slot| {
-            if table.is_untainted(*slot) {
-                return true;
-            }
-            let Some(view) = table.get(*slot) else {
-                return false;
-            };
-            let status = self.filter(cx, state, pod, view);
-            let fits = status.is_success();
-            if !fits {
-                reject(*slot, status);
-            }
-            fits
-        });
-    }
-}
-
-impl Keep for NodeUnschedulable {
-    fn reads_pods(&self) -> bool {
-        false
-    }
-
-    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        let comparison = cx
-            .features
-            .enabled(Feature::TaintTolerationComparisonOperators);
-        fragment.put(&self.is_tolerated(&pod.pod, comparison));
-        Kept::ByFragment
+    fn quick_check<'a>(
+        &'a self,
+        _: &'a Uncordoned,
+        nodes: &'a NodeTable,
+    ) -> impl Fn(Slot) -> bool + 'a {
+        |slot| nodes.is_untainted(slot)
     }
 }
 
 impl EnqueueExtensions for NodeUnschedulable {
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
-        let comparison = features.enabled(Feature::TaintTolerationComparisonOperators);
+        let features = *features;
         vec![
-            EventRegistration::with_hint(
+            EventRegistration::when(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_TAINT,
-                |_, _, change| Self::after_node_change(&change),
-            )
-            .touching(|_, change| all_or_nobody(&Self::after_node_change(&change))),
-            EventRegistration::with_hint(
-                EventResource::Pod,
-                ActionType::UPDATE_POD_TOLERATION,
-                move |_, pod, change| {
-                    let (_, new) = pods(&change)?;
-                    let helped = new.is_some_and(|new| {
-                        is_same_pod(new, pod) && self.is_tolerated(new, comparison)
-                    });
-                    Ok(if helped { Hint::Queue } else { Hint::Skip })
-                },
-            )
-            .touching(|_, change| only_the_pod(change)),
+                opens,
+            ),
+            EventRegistration::when_itself(ActionType::UPDATE_POD_TOLERATION, move |_, new| {
+                self.is_tolerated(new, &features)
+            }),
         ]
     }
 }
@@ -159,6 +113,7 @@ impl EnqueueExtensions for NodeUnschedulable {
 mod tests {
     use super::*;
     use crate::testing::{World, add, hint, node, pod, pod_info, unresolvable, update};
+    use berth_framework::Hint;
     use serde_json::json;
 
     /// plugins 2.5: a cordon keeps off whoever does not tolerate its taint.

@@ -3,23 +3,20 @@
 //! A volume counts once per node, however many pods use it. A claim without a volume yet counts as one volume of the
 //! driver that will provision it. An in-tree volume of a migrated plugin counts for the plugin's CSI driver.
 
-use crate::change::{is_assigned_or_nominated, pods};
-use crate::volumes::{check_owner, look_up};
-use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
+use crate::change::is_assigned_or_nominated;
+use crate::volumes::{check_owner, claim_names, look_up, when_own_claim};
 use berth_api::pod::Volume;
 use berth_api::storage::CsiVolume;
-use berth_api::volumes::{PodClaim, shared_claims, uses_claim};
-use berth_api::{CsiNode, Pod, Str};
+use berth_api::volumes::{PodClaim, shared_claims};
+use berth_api::{CsiNode, Object, Pod, Str};
 use berth_framework::event::{
-    ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
+    ActionType, Change, EventRegistration, EventResource, Hint, WaitKey, Wanted,
 };
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
-};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
-use rustc_hash::{FxHashMap, FxHashSet};
+use berth_framework::requirement::NodeFilter;
+use berth_framework::{Cluster, FeatureGates, NodeView, PodInfo, Status};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -33,9 +30,10 @@ pub const REASON: &str = "node(s) exceed max volume count";
 pub struct NodeVolumeLimits;
 
 /// The volumes that a pod brings to its node.
-#[derive(Debug, Default)]
-struct Required {
-    volumes: FxHashSet<CsiVolume>,
+#[derive(Debug, Default, Hash)]
+pub struct Required {
+    /// Each once.
+    volumes: Vec<CsiVolume>,
     /// What is wrong with a claim.
     problem: Option<Status>,
 }
@@ -52,7 +50,10 @@ impl Required {
         let mut required = Self::default();
         for volume in &pod.spec.volumes {
             match csi_volume(cluster, pod, volume) {
-                Ok(volume) => required.volumes.extend(volume),
+                Ok(Some(volume)) if !required.volumes.contains(&volume) => {
+                    required.volumes.push(volume);
+                }
+                Ok(_) => {}
                 Err(problem) => {
                     required.problem = Some(problem);
                     break;
@@ -124,9 +125,8 @@ pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
         Ok(Extensions::of(NodeVolumeLimits)
             .pre_filter()
-            .filter()
+            .node_filter()
             .events()
-            .keep()
             .build())
     })
     .args(ArgsKind::None)
@@ -139,108 +139,69 @@ impl Plugin for NodeVolumeLimits {
     }
 }
 
-impl PreFilter for NodeVolumeLimits {
-    fn pre_filter(
-        &self,
-        cx: &Context<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-    ) -> PreFilterResult {
-        if !pod.pod.spec.volumes.iter().any(may_attach) {
-            return PreFilterResult::Skip;
-        }
-        state.write(Required::of(cx.cluster, &pod.pod));
-        PreFilterResult::AllNodes
+impl NodeFilter for NodeVolumeLimits {
+    type Requirement = Required;
+
+    fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Required>, Status> {
+        let pod = &pod.pod;
+        let may_attach = pod.spec.volumes.iter().any(may_attach);
+        Ok(may_attach.then(|| Required::of(cx.cluster, pod)))
+    }
+
+    fn check(&self, required: &Required, node: NodeView<'_>) -> Status {
+        required.check(node)
+    }
+
+    /// The volumes that are attached to a node, and its limits, change without a change of the node.
+    fn is_shared(&self, _: &Required) -> bool {
+        false
     }
 }
 
-impl Filter for NodeVolumeLimits {
-    fn filter(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
-        match state.read::<Required>() {
-            Some(required) => required.check(node),
-            None => Required::of(cx.cluster, &pod.pod).check(node),
-        }
-    }
-}
-
-fn after_csi_node_update(change: &Change<'_>) -> Result<Hint, String> {
-    let both = change.old.zip(change.new);
-    let both = both.and_then(|(old, new)| Some((old.as_csi_node()?, new.as_csi_node()?)));
-    let (old, new) = both.ok_or("expected two versions of a CSI node")?;
+/// A driver of the node can attach more volumes than before.
+fn raises_limit(change: &Change<'_>) -> Result<bool, String> {
+    let (Some(old), Some(new)) = change.versions(Object::as_csi_node, "a CSI node")? else {
+        return Err("expected two versions of a CSI node".to_owned());
+    };
     let (old, new) = (limits(old), limits(new));
     let grows = |(driver, limit): (&&Str, &i64)| *limit > old.get(*driver).copied().unwrap_or(0);
-    Ok(if new.iter().any(grows) {
-        Hint::Queue
-    } else {
-        Hint::Skip
-    })
+    Ok(new.iter().any(grows))
 }
 
-fn after_pod_delete(change: &Change<'_>) -> Result<Hint, String> {
-    let (deleted, _) = pods(change)?;
-    let helps = deleted.is_some_and(|deleted| {
+/// A pod with volumes that a driver may attach was deleted.
+fn deletes_user(change: &Change<'_>) -> Result<bool, String> {
+    let (deleted, _) = change.pods()?;
+    Ok(deleted.is_some_and(|deleted| {
         is_assigned_or_nominated(deleted) && deleted.spec.volumes.iter().any(may_attach)
-    });
-    Ok(if helps { Hint::Queue } else { Hint::Skip })
+    }))
 }
 
-fn after_detach(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
-    let attachment = change.old.and_then(|old| old.as_volume_attachment());
-    let attacher = &attachment
-        .ok_or("expected a volume attachment")?
-        .spec
-        .attacher;
-    let has_claim = shared_claims(pod).next().is_some();
-    let has_inline = || {
-        let mut inline = pod.spec.volumes.iter().filter_map(Volume::migrated);
-        inline.any(|volume| *attacher == volume.driver)
-    };
-    Ok(if has_claim || has_inline() {
-        Hint::Queue
-    } else {
-        Hint::Skip
-    })
-}
+/// The driver of an attachment that a pod waits for; `None` for the unknown driver of a claim.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Attacher(Option<Str>);
 
-impl Keep for NodeVolumeLimits {
-    /// For pods without volumes that a driver may attach, about which there is nothing to say.
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
-        if pod.pod.spec.volumes.iter().any(may_attach) {
-            Kept::Never
-        } else {
-            Kept::ByFragment
-        }
+impl Wanted for Attacher {
+    fn key(&self) -> WaitKey {
+        WaitKey::of(self)
+    }
+
+    fn is_met_by(&self, detached: &Self) -> bool {
+        self == detached
     }
 }
 
-/// Pods that have volumes of the driver written into them; without a driver, those that have claims.
-fn attached_by(driver: Option<&str>) -> WaitKey {
-    WaitKey::of(("attached by", driver))
-}
-
-/// What a pod that was turned down waits for of attachments.
-fn waits_for_detaching(pod: &Pod) -> Waits {
-    let claims = shared_claims(pod).next().map(|_| attached_by(None));
+fn attachers(pod: &Pod) -> Vec<Attacher> {
+    let claims = shared_claims(pod).next().map(|_| Attacher(None));
     let inline = pod.spec.volumes.iter().filter_map(Volume::migrated);
-    let drivers = inline.map(|volume| attached_by(Some(&volume.driver)));
+    let drivers = inline.map(|volume| Attacher(Some(volume.driver)));
     claims.into_iter().chain(drivers).collect()
 }
 
-/// What an attachment leaves that is gone.
-fn touched_by_detaching(change: &Change<'_>) -> Touched {
-    let attachment = change.old.and_then(|old| old.as_volume_attachment());
-    attachment.map_or_else(Touched::everything, |attachment| {
-        [None, Some(attachment.spec.attacher.as_str())]
-            .map(attached_by)
-            .into_iter()
-            .collect()
-    })
+/// A deleted attachment helps pods with volumes of its driver in their spec, and all pods with claims.
+fn detached(change: &Change<'_>) -> Result<Vec<Attacher>, String> {
+    let (attachment, _) = change.versions(Object::as_volume_attachment, "a volume attachment")?;
+    let attacher = attachment.map(|attachment| attachment.spec.attacher.clone());
+    Ok([None, attacher].map(Attacher).into())
 }
 
 impl EnqueueExtensions for NodeVolumeLimits {
@@ -251,38 +212,15 @@ impl EnqueueExtensions for NodeVolumeLimits {
             EventRegistration::supplementary(EventResource::Node, ActionType::ADD, |_, _, _| {
                 Ok(Hint::Queue)
             }),
-            EventRegistration::with_hint(
-                EventResource::CsiNode,
-                ActionType::UPDATE,
-                |_, _, change| after_csi_node_update(&change),
-            )
-            .touching(|_, change| all_or_nobody(&after_csi_node_update(&change))),
-            EventRegistration::with_hint(EventResource::Pod, ActionType::DELETE, |_, _, change| {
-                after_pod_delete(&change)
-            })
-            .touching(|_, change| all_or_nobody(&after_pod_delete(&change))),
-            EventRegistration::with_hint(
-                EventResource::PersistentVolumeClaim,
-                ActionType::ADD,
-                |_, pod, change| {
-                    let claim = change.new.and_then(|new| new.as_persistent_volume_claim());
-                    let claim = claim.ok_or("expected a claim")?;
-                    Ok(if uses_claim(pod, claim) {
-                        Hint::Queue
-                    } else {
-                        Hint::Skip
-                    })
-                },
-            )
-            .found_by(waits_for_claims, |_, change| touched_by_claim(change)),
-            EventRegistration::with_hint(
+            EventRegistration::when(EventResource::CsiNode, ActionType::UPDATE, raises_limit),
+            EventRegistration::when(EventResource::Pod, ActionType::DELETE, deletes_user),
+            when_own_claim(ActionType::ADD, claim_names),
+            EventRegistration::matching(
                 EventResource::VolumeAttachment,
                 ActionType::DELETE,
-                |_, pod, change| after_detach(pod, &change),
-            )
-            .found_by(waits_for_detaching, |_, change| {
-                touched_by_detaching(&change)
-            }),
+                attachers,
+                detached,
+            ),
         ]
     }
 }

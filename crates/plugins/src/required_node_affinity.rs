@@ -1,51 +1,67 @@
 //! What a pod requires of its node: `nodeSelector` and required node affinity together. Several plugins ask for it.
 
-use berth_api::node_selector::{CompiledNodeSelector, ParseError};
-use berth_api::{Labels, Node, Pod};
+use berth_api::node_selector::{CompiledNodeSelector, NodeSelector, ParseError};
+use berth_api::pod::PodTemplate;
+use berth_api::{Labels, Node, Pod, Shared};
+use std::cell::OnceCell;
+use std::hash::{Hash, Hasher};
 
-/// What a pod requires of its node, parsed.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RequiredNodeAffinity {
-    labels: Option<Labels>,
-    terms: Option<CompiledNodeSelector>,
+/// What a pod requires of its node. The terms are parsed when the first node is checked.
+#[derive(Debug, Clone)]
+pub struct RequiredNodeAffinity {
+    template: Shared<PodTemplate>,
+    compiled: OnceCell<CompiledNodeSelector>,
+}
+
+impl Hash for RequiredNodeAffinity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.template.node_selector.hash(state);
+        self.terms().hash(state);
+    }
 }
 
 impl RequiredNodeAffinity {
     /// What `pod` requires.
     pub(crate) fn of(pod: &Pod) -> Self {
-        let affinity = pod
-            .spec
-            .affinity
-            .as_ref()
-            .and_then(|a| a.node_affinity.as_ref());
         Self {
-            labels: pod.spec.node_selector.clone(),
-            terms: affinity
-                .and_then(|affinity| affinity.required.as_ref())
-                .map(CompiledNodeSelector::new),
+            template: pod.spec.template.clone(),
+            compiled: OnceCell::new(),
         }
     }
 
-    /// Whether any node will do.
-    pub(crate) fn is_any(&self) -> bool {
-        self.terms.is_none() && self.labels.as_ref().is_none_or(Labels::is_empty)
+    fn labels(&self) -> Option<&Labels> {
+        self.template.node_selector.as_ref()
     }
 
-    /// Whether the node will do.
+    /// The terms of the node affinity.
+    pub(crate) fn terms(&self) -> Option<&NodeSelector> {
+        let affinity = self.template.affinity.as_ref()?;
+        affinity.node_affinity.as_ref()?.required.as_ref()
+    }
+
+    /// Whether every node matches.
+    pub(crate) fn is_any(&self) -> bool {
+        self.terms().is_none() && self.labels().is_none_or(Labels::is_empty)
+    }
+
+    /// Whether the node matches.
     ///
     /// # Errors
-    /// When a term does not parse and no other one matches.
+    /// If a term does not parse and no other one matches.
     pub(crate) fn matches(&self, node: &Node) -> Result<bool, ParseError> {
-        if let Some(labels) = &self.labels
+        if let Some(labels) = self.labels()
             && labels
                 .iter()
                 .any(|(key, value)| node.labels().get(key) != Some(value))
         {
             return Ok(false);
         }
-        match &self.terms {
-            None => Ok(true),
-            Some(terms) => terms.matches(node.labels(), node.name()),
-        }
+        let Some(terms) = self.terms() else {
+            return Ok(true);
+        };
+        let compiled = self
+            .compiled
+            .get_or_init(|| CompiledNodeSelector::new(terms));
+        compiled.matches(node.labels(), node.name())
     }
 }

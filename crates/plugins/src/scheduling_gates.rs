@@ -5,10 +5,8 @@
 //! schedulingGates: []                            → queued
 //! ```
 
-use crate::change::{is_same_pod, pods};
-use crate::wake::only_the_pod;
 use berth_api::Pod;
-use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
+use berth_framework::event::{ActionType, EventRegistration};
 use berth_framework::plugin::{Context, EnqueueExtensions, Plugin, PreEnqueue, SCHEDULING_GATED};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
 use berth_framework::{Feature, FeatureGates, Status};
@@ -66,20 +64,10 @@ impl PreEnqueue for SchedulingGates {
 
 impl EnqueueExtensions for SchedulingGates {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        vec![
-            EventRegistration::with_hint(
-                EventResource::Pod,
-                ActionType::UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
-                |_, pod, change| {
-                    let (_, new) = pods(&change)?;
-                    Ok(match new {
-                        Some(new) if is_same_pod(new, pod) => Hint::Queue,
-                        _ => Hint::Skip,
-                    })
-                },
-            )
-            .touching(|_, change| only_the_pod(change)),
-        ]
+        vec![EventRegistration::when_itself(
+            ActionType::UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+            |_, _| true,
+        )]
     }
 }
 
@@ -88,6 +76,7 @@ mod tests {
     use super::*;
     use crate::testing::{World, hint, pod, update};
     use berth_framework::Code;
+    use berth_framework::{EventResource, Hint};
     use serde_json::json;
 
     /// Q-28, Q-101, plugins 2.1: the text of 1.36, or the API server's when rejections are written to the pod.

@@ -5,19 +5,17 @@
 //! node taint spot=:PreferNoSchedule,   pod without toleration  → this node last
 //! ```
 
-use crate::change::{is_same_pod, nodes, pods};
-use crate::wake::only_the_pod;
+use berth_api::pod::PodTemplate;
 use berth_api::taint::{count_intolerable_prefer_no_schedule, first_untolerated};
-use berth_api::{Node, Pod, Taint, TaintEffect, Toleration};
+use berth_api::{Node, Pod, Shared, Taint, TaintEffect, Toleration};
 use berth_framework::event::{
     ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
 };
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, PreScore, Score, default_normalize,
-};
-use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
+use berth_framework::registry::{ArgsKind, Extensions, FactoryContext, Registration};
+use berth_framework::requirement::{NodeFilter, NodeScore, Scale};
+use berth_framework::{Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -28,21 +26,42 @@ pub const REASON: &str = "node(s) had untolerated taint(s)";
 
 /// Keeps pods to nodes whose taints they tolerate.
 #[derive(Debug, Default)]
-pub struct TaintToleration;
-
-/// The tolerations that count when nodes are scored.
-struct PreScoreState {
-    tolerations: Vec<Toleration>,
+pub struct TaintToleration {
+    /// Whether tolerations may compare numbers (`Lt`, `Gt`).
+    comparison_operators: bool,
 }
 
-fn has_untolerated(node: &Node, tolerations: &[Toleration], comparison_operators: bool) -> bool {
-    first_untolerated(
-        &node.spec.taints,
-        tolerations,
-        TaintEffect::forbids_scheduling,
-        comparison_operators,
-    )
-    .is_some()
+/// The tolerations of a pod.
+#[derive(Debug)]
+pub struct Tolerations(Shared<PodTemplate>);
+
+impl Hash for Tolerations {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.tolerations.hash(state);
+    }
+}
+
+impl TaintToleration {
+    /// The plugin while these feature gates are on.
+    pub fn new(features: &FeatureGates) -> Self {
+        Self {
+            comparison_operators: features.enabled(Feature::TaintTolerationComparisonOperators),
+        }
+    }
+
+    fn tolerates(&self, tolerations: &[Toleration], node: &Node) -> bool {
+        let forbids = TaintEffect::forbids_scheduling;
+        let comparison = self.comparison_operators;
+        first_untolerated(&node.spec.taints, tolerations, forbids, comparison).is_none()
+    }
+
+    /// The node's taints, unlike those that it had before, are tolerated.
+    fn after_node_change(&self, pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
+        let (old, new) = change.nodes()?;
+        let tolerates = |node: &Node| self.tolerates(&pod.spec.tolerations, node);
+        let helps = !old.is_some_and(tolerates) && new.is_some_and(tolerates);
+        Ok(if helps { Hint::Queue } else { Hint::Skip })
+    }
 }
 
 /// A pod that tolerates taints with this key, or with whatever key, and this effect.
@@ -64,7 +83,7 @@ fn waits_for_nodes(pod: &Pod) -> Waits {
 
 /// Whom a change of a node may help: those that tolerate one of the taints that are left; anybody when none is left.
 fn touched_by_node(change: &Change<'_>) -> Touched {
-    let Ok((old, new)) = nodes(change) else {
+    let Ok((old, new)) = change.nodes() else {
         return Touched::everything();
     };
     let forbidding = |node: &'_ Node| -> Vec<Taint> {
@@ -92,28 +111,14 @@ fn touched_by_node(change: &Change<'_>) -> Touched {
     }
 }
 
-fn for_scoring(pod: &PodInfo) -> Vec<Toleration> {
-    let tolerations = pod.pod.spec.tolerations.iter();
-    tolerations
-        .filter(|toleration| toleration.is_about_prefer_no_schedule())
-        .cloned()
-        .collect()
-}
-
-fn comparison_operators(cx: &Context<'_>) -> bool {
-    cx.features
-        .enabled(Feature::TaintTolerationComparisonOperators)
-}
-
 /// The plugin's entry in the registry.
 pub fn registration() -> Registration {
-    Registration::new(NAME, |_| {
-        Ok(Extensions::of(TaintToleration)
-            .filter()
+    Registration::new(NAME, |cx: &FactoryContext<'_>| {
+        Ok(Extensions::of(TaintToleration::new(cx.features))
+            .node_filter()
             .pre_score()
-            .score()
+            .node_score()
             .events()
-            .keep()
             .build())
     })
     .args(ArgsKind::None)
@@ -126,165 +131,78 @@ impl Plugin for TaintToleration {
     }
 }
 
-impl Filter for TaintToleration {
-    fn filter(
-        &self,
-        cx: &Context<'_>,
-        _state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
-        let tolerations = &pod.pod.spec.tolerations;
-        if has_untolerated(node.node(), tolerations, comparison_operators(cx)) {
-            Status::unresolvable(REASON)
-        } else {
-            Status::success()
+impl NodeFilter for TaintToleration {
+    type Requirement = Tolerations;
+
+    const READS_PODS: bool = false;
+
+    fn requirement(&self, _cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Tolerations>, Status> {
+        Ok(Some(Tolerations(pod.pod.spec.template.clone())))
+    }
+
+    fn check(&self, Tolerations(of): &Tolerations, node: NodeView<'_>) -> Status {
+        match self.tolerates(&of.tolerations, node.node()) {
+            true => Status::success(),
+            false => Status::unresolvable(REASON),
         }
     }
 
-    /// Most nodes have nothing to be tolerated.
-    fn filter_many(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        nodes: &mut Vec<Slot>,
-        reject: &mut dyn FnMut(Slot, Status),
-    ) {
-        let table = &cx.cluster.nodes;
-        nodes.retain(|slot| {
-            if table.is_untainted(*slot) {
-                return true;
-            }
-            let Some(view) = table.get(*slot) else {
-                return false;
-            };
-            let status = self.filter(cx, state, pod, view);
-            let fits = status.is_success();
-            if !fits {
-                reject(*slot, status);
-            }
-            fits
-        });
+    fn quick_check<'a>(
+        &'a self,
+        _: &'a Tolerations,
+        nodes: &'a NodeTable,
+    ) -> impl Fn(Slot) -> bool + 'a {
+        |slot| nodes.is_untainted(slot)
     }
 }
 
-impl PreScore for TaintToleration {
-    /// Never Skip: even a pod without tolerations prefers nodes without taints.
-    fn pre_score(
+impl NodeScore for TaintToleration {
+    /// Those for `PreferNoSchedule`. Never none: even a pod without tolerations prefers nodes without taints.
+    type Preference = Vec<Toleration>;
+
+    const READS_PODS: bool = false;
+    const SCALE: Scale = Scale::GreatestReversed;
+
+    fn preference(
         &self,
         _cx: &Context<'_>,
-        state: &mut CycleState,
         pod: &PodInfo,
-        _nodes: &[Slot],
-    ) -> Status {
-        state.write(PreScoreState {
-            tolerations: for_scoring(pod),
-        });
-        Status::success()
-    }
-}
-
-impl Score for TaintToleration {
-    fn score(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Result<i64, Status> {
-        let count = |tolerations: &[Toleration]| {
-            count_intolerable_prefer_no_schedule(
-                &node.node().spec.taints,
-                tolerations,
-                comparison_operators(cx),
-            )
-        };
-        let count = match state.read::<PreScoreState>() {
-            Some(kept) => count(&kept.tolerations),
-            None => count(&for_scoring(pod)),
-        };
-        Ok(i64::try_from(count).unwrap_or(i64::MAX))
+    ) -> Result<Option<Vec<Toleration>>, Status> {
+        let tolerations = pod.pod.spec.tolerations.iter();
+        let soft = tolerations.filter(|toleration| toleration.is_about_prefer_no_schedule());
+        Ok(Some(soft.cloned().collect()))
     }
 
-    fn score_many(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        nodes: &[Slot],
-        scores: &mut Vec<i64>,
-    ) -> Result<(), Status> {
-        let table = &cx.cluster.nodes;
-        for slot in nodes {
-            scores.push(match table.is_untainted(*slot) {
-                true => 0,
-                false => {
-                    let view = table.get(*slot);
-                    let view = view.ok_or_else(|| Status::error("the node is gone"))?;
-                    self.score(cx, state, pod, view)?
-                }
+    fn rate<'a>(
+        &'a self,
+        tolerations: &'a Vec<Toleration>,
+        nodes: &'a NodeTable,
+    ) -> impl Fn(Slot) -> i64 + 'a {
+        move |slot| {
+            if nodes.is_untainted(slot) {
+                return 0;
+            }
+            let count = nodes.get(slot).map_or(0, |node| {
+                let taints = &node.node().spec.taints;
+                let comparison = self.comparison_operators;
+                count_intolerable_prefer_no_schedule(taints, tolerations, comparison)
             });
+            i64::try_from(count).unwrap_or(i64::MAX)
         }
-        Ok(())
-    }
-
-    fn normalize(
-        &self,
-        _cx: &Context<'_>,
-        _state: &CycleState,
-        _pod: &PodInfo,
-        scores: &mut [(Slot, i64)],
-    ) -> Status {
-        default_normalize(MAX_NODE_SCORE, true, scores);
-        Status::success()
-    }
-}
-
-impl Keep for TaintToleration {
-    fn reads_pods(&self) -> bool {
-        false
-    }
-
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        fragment.put(&pod.pod.spec.tolerations);
-        Kept::ByFragment
-    }
-
-    fn normalizes(&self) -> bool {
-        true
     }
 }
 
 impl EnqueueExtensions for TaintToleration {
-    fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
-        let comparison = features.enabled(Feature::TaintTolerationComparisonOperators);
+    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
             EventRegistration::with_hint(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_TAINT,
-                move |_, pod, change| {
-                    let (old, new) = nodes(&change)?;
-                    let kept_off =
-                        |node: &Node| has_untolerated(node, &pod.spec.tolerations, comparison);
-                    let helped = old.is_none_or(kept_off) && new.is_some_and(|n| !kept_off(n));
-                    Ok(if helped { Hint::Queue } else { Hint::Skip })
-                },
+                move |_, pod, change| self.after_node_change(pod, &change),
             )
             .found_by(waits_for_nodes, |_, change| touched_by_node(&change)),
             // Tolerations can only be added, so any change of them may help.
-            EventRegistration::with_hint(
-                EventResource::Pod,
-                ActionType::UPDATE_POD_TOLERATION,
-                |_, pod, change| {
-                    let (_, new) = pods(&change)?;
-                    Ok(match new {
-                        Some(new) if is_same_pod(new, pod) => Hint::Queue,
-                        _ => Hint::Skip,
-                    })
-                },
-            )
-            .touching(|_, change| only_the_pod(change)),
+            EventRegistration::when_itself(ActionType::UPDATE_POD_TOLERATION, |_, _| true),
         ]
     }
 }
@@ -294,6 +212,10 @@ mod tests {
     use super::*;
     use crate::testing::{World, add, hint, node, pod, pod_info, unresolvable, update};
     use serde_json::{Value, json};
+
+    fn plugin() -> TaintToleration {
+        TaintToleration::new(&FeatureGates::default())
+    }
 
     fn tainted(effects: &[&str]) -> Value {
         let taints: Vec<Value> = effects
@@ -337,7 +259,7 @@ mod tests {
             let pod = pod_info("p", json!({"tolerations": tolerations}));
             let expected = if fits { None } else { unresolvable(REASON) };
             assert_eq!(
-                world.filter_only(&TaintToleration, &pod),
+                world.filter_only(&plugin(), &pod),
                 [expected],
                 "{effects:?} {tolerations}"
             );
@@ -382,7 +304,7 @@ mod tests {
                 world = world.node(&format!("n{i}"), tainted(effects));
             }
             let pod = pod_info("p", json!({"tolerations": tolerations}));
-            let got = world.scores(&TaintToleration, &pod);
+            let got = world.scores(&plugin(), &pod);
             assert_eq!(got, Some(scores), "{nodes:?} {tolerations}");
         }
     }
@@ -442,7 +364,7 @@ mod tests {
                 json!({"tolerations": [{"key": "tolerated", "operator": "Exists"}]}),
             );
             let got = hint(
-                TaintToleration,
+                plugin(),
                 &World::new(),
                 EventResource::Node,
                 action,
@@ -458,7 +380,7 @@ mod tests {
     fn the_pods_own_tolerations_wake_it() {
         for (who, expected) in [("p", Hint::Queue), ("q", Hint::Skip)] {
             let got = hint(
-                TaintToleration,
+                plugin(),
                 &World::new(),
                 EventResource::Pod,
                 ActionType::UPDATE_POD_TOLERATION,

@@ -1,6 +1,5 @@
 //! Small clusters for the tests of plugins: nodes and pods from JSON, and the extension points run in order.
 
-use crate::change;
 use berth_api::{Node, Object, Pod, Time};
 use berth_framework::event::{ActionType, Change, ClusterEvent, EventResource, Hint};
 use berth_framework::plugin::{
@@ -386,18 +385,4 @@ pub(crate) fn hint(
         None => Ok(Hint::Queue),
         Some(hint) => hint(&world.cluster, pod, change),
     }
-}
-
-#[test]
-fn a_hint_about_the_wrong_kind_is_an_error() {
-    let object = node("n", json!({})).into_object();
-    let change = Change {
-        old: None,
-        new: Some(&object),
-    };
-    assert_eq!(
-        change::pods(&change),
-        Err("expected a pod, got a Node".to_owned())
-    );
-    assert!(change::nodes(&change).is_ok());
 }

@@ -19,7 +19,7 @@ mod writes;
 pub use args::VolumeBindingArgs;
 pub(crate) use writes::CALLS;
 
-use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
+use crate::volumes::{claim_names, when_own_claim};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore,
@@ -179,41 +179,33 @@ impl EnqueueExtensions for VolumeBinding {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         let add_or_update = ActionType::ADD | ActionType::UPDATE;
         vec![
-            EventRegistration::with_hint(
+            EventRegistration::when(
                 EventResource::StorageClass,
                 add_or_update,
-                |_, _, change| hints::after_class_change(&change),
-            )
-            .touching(|_, change| all_or_nobody(&hints::after_class_change(&change))),
-            EventRegistration::with_hint(
-                EventResource::PersistentVolumeClaim,
-                add_or_update,
-                |_, pod, change| hints::after_claim_change(pod, &change),
-            )
-            .found_by(waits_for_claims, |_, change| touched_by_claim(change)),
+                hints::changes_class,
+            ),
+            when_own_claim(add_or_update, claim_names),
             EventRegistration::always(EventResource::PersistentVolume, add_or_update),
             EventRegistration::always(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
             ),
-            EventRegistration::with_hint(EventResource::CsiNode, add_or_update, |_, _, change| {
-                hints::after_csi_node_change(&change)
-            })
-            .touching(|_, change| all_or_nobody(&hints::after_csi_node_change(&change))),
-            EventRegistration::with_hint(
+            EventRegistration::when(
+                EventResource::CsiNode,
+                add_or_update,
+                hints::changes_migration,
+            ),
+            EventRegistration::matching(
                 EventResource::CsiDriver,
                 ActionType::UPDATE,
-                |_, pod, change| hints::after_driver_change(pod, &change),
-            )
-            .found_by(hints::waits_for_drivers, |_, change| {
-                hints::touched_by_driver(&change)
-            }),
-            EventRegistration::with_hint(
+                hints::inline_drivers,
+                hints::stops_counting,
+            ),
+            EventRegistration::when(
                 EventResource::CsiStorageCapacity,
                 add_or_update,
-                |_, _, change| hints::after_capacity_change(&change),
-            )
-            .touching(|_, change| all_or_nobody(&hints::after_capacity_change(&change))),
+                hints::adds_capacity,
+            ),
         ]
     }
 }

@@ -6,21 +6,17 @@
 //! a claim ReadWriteOncePod that some pod uses anywhere      → no node, until that pod is gone
 //! ```
 
-use crate::change::pods;
-use crate::volumes::look_up;
-use crate::wake::{claim_key, touched_by_claim, waits_for_claims};
+use crate::volumes::{claim_names, look_up, when_own_claim};
 use berth_api::pod::Volume;
-use berth_api::volumes::{shared_claims, uses_claim};
+use berth_api::volumes::shared_claims;
 use berth_api::{Pod, Str};
 use berth_framework::event::{
-    ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits,
+    ActionType, Change, EventRegistration, EventResource, WaitKey, Wanted,
 };
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
-};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::requirement::NodeFilter;
+use berth_framework::{Cluster, FeatureGates, NodeView, PodInfo, Status};
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -35,53 +31,106 @@ pub const REASON_ONE_POD: &str = "node(s) unavailable due to PersistentVolumeCla
 #[derive(Debug, Default)]
 pub struct VolumeRestrictions;
 
-/// The pod's claims that only one pod may use.
-struct OnePodClaims(Vec<Str>);
-
-fn is_disk(volume: &Volume) -> bool {
-    volume.gce_persistent_disk.is_some()
-        || volume.aws_elastic_block_store.is_some()
-        || volume.rbd.is_some()
-        || volume.iscsi.is_some()
+/// A disk in a pod's spec.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Disk {
+    Gce { name: Str, read_only: bool },
+    Ebs { id: Str },
+    Iscsi { iqn: Str, read_only: bool },
+    Rbd(Rbd),
 }
 
-/// Whether two volumes cannot be on one node.
-fn conflict(a: &Volume, b: &Volume) -> bool {
-    if let (Some(a), Some(b)) = (&a.gce_persistent_disk, &b.gce_persistent_disk)
-        && a.pd_name == b.pd_name
-        && !(a.read_only && b.read_only)
-    {
-        return true;
-    }
-    if let (Some(a), Some(b)) = (&a.aws_elastic_block_store, &b.aws_elastic_block_store)
-        && a.volume_id == b.volume_id
-    {
-        return true;
-    }
-    if let (Some(a), Some(b)) = (&a.iscsi, &b.iscsi)
-        && a.iqn == b.iqn
-        && !(a.read_only && b.read_only)
-    {
-        return true;
-    }
-    if let (Some(a), Some(b)) = (&a.rbd, &b.rbd)
-        && a.monitors
-            .iter()
-            .any(|monitor| b.monitors.contains(monitor))
-        && a.pool == b.pool
-        && a.image == b.image
-        && !(a.read_only && b.read_only)
-    {
-        return true;
-    }
-    false
+/// An RBD image.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Rbd {
+    monitors: Vec<Str>,
+    pool: Str,
+    image: Str,
+    read_only: bool,
 }
 
-/// Whether some disk of `pod` cannot be on a node with `other`.
-fn disks_conflict(pod: &Pod, other: &Pod) -> bool {
-    let disks = || pod.spec.volumes.iter().filter(|volume| is_disk(volume));
-    let mut others = other.spec.volumes.iter();
-    others.any(|theirs| disks().any(|ours| conflict(ours, theirs)))
+/// The disks of a volume: at most one in a valid pod.
+fn disks_of(volume: &Volume) -> impl Iterator<Item = Disk> {
+    let gce = volume.gce_persistent_disk.as_ref().map(|gce| Disk::Gce {
+        name: gce.pd_name.clone(),
+        read_only: gce.read_only,
+    });
+    let ebs = volume.aws_elastic_block_store.as_ref();
+    let ebs = ebs.map(|ebs| Disk::Ebs {
+        id: ebs.volume_id.clone(),
+    });
+    let iscsi = volume.iscsi.as_ref().map(|iscsi| Disk::Iscsi {
+        iqn: iscsi.iqn.clone(),
+        read_only: iscsi.read_only,
+    });
+    let rbd = volume.rbd.as_ref().map(|rbd| {
+        Disk::Rbd(Rbd {
+            monitors: rbd.monitors.clone(),
+            pool: rbd.pool.clone(),
+            image: rbd.image.clone(),
+            read_only: rbd.read_only,
+        })
+    });
+    [gce, ebs, iscsi, rbd].into_iter().flatten()
+}
+
+fn disks(pod: &Pod) -> impl Iterator<Item = Disk> {
+    pod.spec.volumes.iter().flat_map(disks_of)
+}
+
+impl Disk {
+    /// The name that equal disks share.
+    fn name(&self) -> &Str {
+        match self {
+            Self::Gce { name, .. } => name,
+            Self::Ebs { id } => id,
+            Self::Iscsi { iqn, .. } => iqn,
+            Self::Rbd(rbd) => &rbd.image,
+        }
+    }
+
+    /// Whether two pods on one node cannot both have the disks.
+    fn conflicts_with(&self, other: &Self) -> bool {
+        let (is_same, both_read) = match (self, other) {
+            (Self::Ebs { id: a }, Self::Ebs { id: b }) => (a == b, false),
+            (
+                Self::Gce {
+                    name: a,
+                    read_only: reads,
+                },
+                Self::Gce {
+                    name: b,
+                    read_only: other_reads,
+                },
+            )
+            | (
+                Self::Iscsi {
+                    iqn: a,
+                    read_only: reads,
+                },
+                Self::Iscsi {
+                    iqn: b,
+                    read_only: other_reads,
+                },
+            ) => (a == b, *reads && *other_reads),
+            (Self::Rbd(a), Self::Rbd(b)) => {
+                let mut monitors = a.monitors.iter();
+                let is_same = monitors.any(|monitor| b.monitors.contains(monitor))
+                    && (&a.pool, &a.image) == (&b.pool, &b.image);
+                (is_same, a.read_only && b.read_only)
+            }
+            _ => return false,
+        };
+        is_same && !both_read
+    }
+}
+
+/// What a pod may need for itself: the disks, and the claims that only one pod may use.
+#[derive(Debug, Hash)]
+pub struct Exclusive {
+    disks: Vec<Disk>,
+    namespace: Str,
+    one_pod_claims: Vec<Str>,
 }
 
 /// The pod's claims that only one pod may use.
@@ -99,51 +148,42 @@ fn one_pod_claims(cluster: &Cluster, pod: &Pod) -> Result<Vec<Str>, String> {
     Ok(names)
 }
 
-fn after_pod_delete(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
-    let (deleted, _) = pods(change)?;
-    let Some(deleted) = deleted.filter(|deleted| deleted.namespace() == pod.namespace()) else {
-        return Ok(Hint::Skip);
-    };
-    let shares_claim =
-        || shared_claims(deleted).any(|theirs| shared_claims(pod).any(|ours| ours == theirs));
-    Ok(if disks_conflict(pod, deleted) || shares_claim() {
-        Hint::Queue
-    } else {
-        Hint::Skip
-    })
+/// A disk or claim that a pod waits for, or that a deleted pod leaves, with its namespace.
+enum Freed {
+    Disk(Str, Disk),
+    Claim(Str, Str),
 }
 
-/// What a pod has that it may have to have for itself.
-fn exclusive(pod: &Pod) -> impl Iterator<Item = WaitKey> {
-    let namespace = pod.namespace().as_str();
-    let disks = pod.spec.volumes.iter().flat_map(move |volume| {
-        let disk = |kind: &str, name: &str| WaitKey::of((kind, namespace, name));
-        let gce = volume.gce_persistent_disk.as_ref();
-        let ebs = volume.aws_elastic_block_store.as_ref();
-        [
-            gce.map(|gce| disk("gce", &gce.pd_name)),
-            ebs.map(|ebs| disk("ebs", &ebs.volume_id)),
-            volume.iscsi.as_ref().map(|iscsi| disk("iscsi", &iscsi.iqn)),
-            volume.rbd.as_ref().map(|rbd| disk("rbd", &rbd.image)),
-        ]
-    });
-    let claims = shared_claims(pod);
-    let claims = claims.map(move |name| claim_key(namespace, name));
-    disks.flatten().chain(claims)
-}
-
-/// What a pod that was turned down waits for of pods.
-fn waits_for_pods(pod: &Pod) -> Waits {
-    exclusive(pod).collect()
-}
-
-/// What a pod leaves.
-fn touched_by_pod(change: &Change<'_>) -> Touched {
-    match pods(change) {
-        Ok((Some(deleted), _)) => exclusive(deleted).collect(),
-        Ok((None, _)) => Touched::nobody(),
-        Err(_) => Touched::everything(),
+impl Wanted for Freed {
+    fn key(&self) -> WaitKey {
+        match self {
+            Self::Disk(namespace, disk) => WaitKey::of(("disk", namespace, disk.name())),
+            Self::Claim(namespace, name) => WaitKey::of(("claim", namespace, name)),
+        }
     }
+
+    /// As in kube-scheduler, disks of other namespaces do not count, and claims count whatever their access mode.
+    fn is_met_by(&self, freed: &Self) -> bool {
+        match (self, freed) {
+            (Self::Disk(namespace, disk), Self::Disk(other, freed)) => {
+                namespace == other && disk.conflicts_with(freed)
+            }
+            (Self::Claim(..), Self::Claim(..)) => self.key() == freed.key(),
+            _ => false,
+        }
+    }
+}
+
+fn held(pod: &Pod) -> Vec<Freed> {
+    let namespace = pod.namespace();
+    let disks = disks(pod).map(|disk| Freed::Disk(namespace.clone(), disk));
+    let claims = shared_claims(pod).map(|name| Freed::Claim(namespace.clone(), name.clone()));
+    disks.chain(claims).collect()
+}
+
+fn freed(change: &Change<'_>) -> Result<Vec<Freed>, String> {
+    let (deleted, _) = change.pods()?;
+    Ok(deleted.map(held).unwrap_or_default())
 }
 
 /// The plugin's entry in the registry.
@@ -151,9 +191,8 @@ pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
         Ok(Extensions::of(VolumeRestrictions)
             .pre_filter()
-            .filter()
+            .node_filter()
             .events()
-            .keep()
             .build())
     })
     .args(ArgsKind::None)
@@ -166,91 +205,56 @@ impl Plugin for VolumeRestrictions {
     }
 }
 
-impl PreFilter for VolumeRestrictions {
-    /// As upstream, Skip also when a claim of one pod is free: pods that are nominated are not looked at then.
-    fn pre_filter(
-        &self,
-        cx: &Context<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-    ) -> PreFilterResult {
-        let pod = &pod.pod;
-        let one_pod = match one_pod_claims(cx.cluster, pod) {
-            Ok(names) => names,
-            Err(error) => return PreFilterResult::Reject(Status::unresolvable(error)),
-        };
-        let nodes = &cx.cluster.nodes;
-        let mut one = one_pod.iter();
-        let conflicts = one.any(|name| nodes.is_claim_used(pod.namespace(), name));
-        if !conflicts && !pod.spec.volumes.iter().any(is_disk) {
-            return PreFilterResult::Skip;
-        }
-        state.write(OnePodClaims(one_pod));
-        PreFilterResult::AllNodes
-    }
-}
+impl NodeFilter for VolumeRestrictions {
+    type Requirement = Exclusive;
 
-impl Filter for VolumeRestrictions {
-    /// Pods that are supposed to come or go count as well: the table knows which claims are used.
-    fn filter(
-        &self,
-        _cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
+    /// As in kube-scheduler, none also while every claim of one pod is free: pods that are nominated do not count then.
+    fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Exclusive>, Status> {
         let pod = &pod.pod;
+        let one_pod_claims = one_pod_claims(cx.cluster, pod).map_err(Status::unresolvable)?;
+        let disks: Vec<Disk> = disks(pod).collect();
+        let namespace = pod.namespace();
+        let nodes = &cx.cluster.nodes;
+        let mut claims = one_pod_claims.iter();
+        let is_used = claims.any(|name| nodes.is_claim_used(namespace, name));
+        Ok((is_used || !disks.is_empty()).then(|| Exclusive {
+            disks,
+            namespace: namespace.clone(),
+            one_pod_claims,
+        }))
+    }
+
+    fn check(&self, exclusive: &Exclusive, node: NodeView<'_>) -> Status {
+        let conflicts = |other: Disk| {
+            exclusive
+                .disks
+                .iter()
+                .any(|disk| disk.conflicts_with(&other))
+        };
         let mut others = node.pods().iter();
-        if others.any(|other| disks_conflict(pod, &other.pod)) {
+        if !exclusive.disks.is_empty() && others.any(|other| disks(&other.pod).any(conflicts)) {
             return Status::unschedulable(REASON_DISK);
         }
-        let Some(OnePodClaims(claims)) = state.read() else {
-            return Status::error("VolumeRestrictions: Filter ran without PreFilter");
-        };
-        let mut claims = claims.iter();
-        match claims.any(|name| node.is_claim_used(pod.namespace(), name)) {
+        // The table counts pods that a dry run adds or removes.
+        let mut claims = exclusive.one_pod_claims.iter();
+        match claims.any(|name| node.is_claim_used(&exclusive.namespace, name)) {
             true => Status::unschedulable(REASON_ONE_POD),
             false => Status::success(),
         }
     }
-}
 
-impl Keep for VolumeRestrictions {
-    /// For pods without disks and claims, about which there is nothing to say.
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
-        let pod = &pod.pod;
-        if pod.spec.volumes.iter().any(is_disk) || shared_claims(pod).next().is_some() {
-            Kept::Never
-        } else {
-            Kept::ByFragment
-        }
+    /// Whether a claim is used depends on the pods of all nodes.
+    fn is_shared(&self, exclusive: &Exclusive) -> bool {
+        exclusive.one_pod_claims.is_empty()
     }
 }
 
 impl EnqueueExtensions for VolumeRestrictions {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
-            EventRegistration::with_hint(
-                EventResource::Pod,
-                ActionType::DELETE,
-                |_, pod, change| after_pod_delete(pod, &change),
-            )
-            .found_by(waits_for_pods, |_, change| touched_by_pod(&change)),
+            EventRegistration::matching(EventResource::Pod, ActionType::DELETE, held, freed),
             EventRegistration::always(EventResource::Node, ActionType::ADD),
-            EventRegistration::with_hint(
-                EventResource::PersistentVolumeClaim,
-                ActionType::ADD,
-                |_, pod, change| {
-                    let claim = change.new.and_then(|new| new.as_persistent_volume_claim());
-                    let claim = claim.ok_or("expected a claim")?;
-                    Ok(if uses_claim(pod, claim) {
-                        Hint::Queue
-                    } else {
-                        Hint::Skip
-                    })
-                },
-            )
-            .found_by(waits_for_claims, |_, change| touched_by_claim(change)),
+            when_own_claim(ActionType::ADD, claim_names),
         ]
     }
 }
@@ -261,6 +265,10 @@ mod tests {
     use crate::testing::{
         World, add, claim, delete, full_pod, hint, pod, pod_info, unresolvable, unschedulable,
     };
+    use berth_framework::CycleState;
+    use berth_framework::Hint;
+    use berth_framework::plugin::PreFilter;
+    use berth_framework::plugin::PreFilterResult;
     use serde_json::{Value, json};
 
     fn with_volume(volume: Value) -> Value {

@@ -5,17 +5,16 @@
 //! nodes without any zone or region label           → every node
 //! ```
 
-use crate::volumes::{class_not_found, look_up, volume_not_found};
-use crate::wake::{all_or_nobody, touched_by_claim, waits_for_claims};
-use berth_api::volumes::shared_claims;
-use berth_api::{Labels, PersistentVolume, PersistentVolumeClaim, Pod};
-use berth_framework::event::{ActionType, Change, EventRegistration, EventResource, Hint};
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult,
+use crate::volumes::{
+    class_not_found, look_up, shared_claim_names, volume_not_found, when_own_claim,
 };
+use berth_api::volumes::shared_claims;
+use berth_api::{Labels, Object, PersistentVolume, PersistentVolumeClaim, Pod};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{Cluster, CycleState, FeatureGates, NodeView, PodInfo, Status};
+use berth_framework::requirement::NodeFilter;
+use berth_framework::{Cluster, FeatureGates, NodeView, PodInfo, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -44,15 +43,11 @@ const TOPOLOGY_LABELS: [(&str, Option<&str>); 4] = [
 pub struct VolumeZone;
 
 /// A label of a volume: a node must have one of the values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Topology {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Topology {
     key: &'static str,
     stand_in: Option<&'static str>,
     values: BTreeSet<String>,
-}
-
-struct PreFilterState {
-    topologies: Vec<Topology>,
 }
 
 /// The values of a label of a volume; nothing when it is malformed.
@@ -136,36 +131,18 @@ fn is_within(topologies: &[Topology], labels: &Labels) -> bool {
     })
 }
 
-fn queue_if(helps: bool) -> Hint {
-    if helps { Hint::Queue } else { Hint::Skip }
+/// A class whose volumes are created for the first pod was added.
+fn adds_late_binding_class(change: &Change<'_>) -> Result<bool, String> {
+    let (_, class) = change.versions(Object::as_storage_class, "a storage class")?;
+    let mode = class.and_then(|class| class.volume_binding_mode.as_ref());
+    Ok(mode.is_some_and(|mode| mode != "Immediate"))
 }
 
-/// A class whose volumes come with the first pod.
-fn after_class_add(change: &Change<'_>) -> Result<Hint, String> {
-    let class = change.new.and_then(|new| new.as_storage_class());
-    let mode = &class.ok_or("expected a storage class")?.volume_binding_mode;
-    Ok(queue_if(
-        mode.as_ref().is_some_and(|mode| mode != "Immediate"),
-    ))
-}
-
-/// A claim of the pod.
-fn after_claim_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
-    let claim = change.new.and_then(|new| new.as_persistent_volume_claim());
-    let meta = &claim.ok_or("expected a claim")?.metadata;
-    Ok(queue_if(
-        meta.namespace == *pod.namespace() && shared_claims(pod).any(|name| *name == meta.name),
-    ))
-}
-
-/// A volume that comes, or comes into another zone or region.
-fn after_volume_change(change: &Change<'_>) -> Result<Hint, String> {
-    let new = change.new.and_then(|new| new.as_persistent_volume());
-    let new = new.ok_or("expected a volume")?;
-    let old = change.old.and_then(|old| old.as_persistent_volume());
-    Ok(queue_if(
-        old.is_none_or(|old| !topologies(old).eq(topologies(new))),
-    ))
+/// A volume was added, or is in another zone or region now.
+fn moves_volume(change: &Change<'_>) -> Result<bool, String> {
+    let (old, new) = change.versions(Object::as_persistent_volume, "a volume")?;
+    let both = old.zip(new);
+    Ok(both.is_none_or(|(old, new)| !topologies(old).eq(topologies(new))))
 }
 
 /// The plugin's entry in the registry.
@@ -173,9 +150,8 @@ pub fn registration() -> Registration {
     Registration::new(NAME, |_| {
         Ok(Extensions::of(VolumeZone)
             .pre_filter()
-            .filter()
+            .node_filter()
             .events()
-            .keep()
             .build())
     })
     .args(ArgsKind::None)
@@ -188,54 +164,24 @@ impl Plugin for VolumeZone {
     }
 }
 
-impl PreFilter for VolumeZone {
-    fn pre_filter(
+impl NodeFilter for VolumeZone {
+    type Requirement = Vec<Topology>;
+
+    const READS_PODS: bool = false;
+
+    fn requirement(
         &self,
         cx: &Context<'_>,
-        state: &mut CycleState,
         pod: &PodInfo,
-    ) -> PreFilterResult {
-        match of_pod(cx.cluster, &pod.pod) {
-            Err(error) => PreFilterResult::Reject(Status::unresolvable(error)),
-            Ok(topologies) if topologies.is_empty() => PreFilterResult::Skip,
-            Ok(topologies) => {
-                state.write(PreFilterState { topologies });
-                PreFilterResult::AllNodes
-            }
-        }
+    ) -> Result<Option<Vec<Topology>>, Status> {
+        let topologies = of_pod(cx.cluster, &pod.pod).map_err(Status::unresolvable)?;
+        Ok((!topologies.is_empty()).then_some(topologies))
     }
-}
 
-impl Filter for VolumeZone {
-    fn filter(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
-        let fits = match state.read::<PreFilterState>() {
-            Some(kept) => is_within(&kept.topologies, node.labels()),
-            None => match of_pod(cx.cluster, &pod.pod) {
-                Ok(topologies) => is_within(&topologies, node.labels()),
-                Err(error) => return Status::unresolvable(error),
-            },
-        };
-        if fits {
-            Status::success()
-        } else {
-            Status::unresolvable(REASON)
-        }
-    }
-}
-
-impl Keep for VolumeZone {
-    /// For pods without claims, about which there is nothing to say.
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
-        if shared_claims(&pod.pod).next().is_some() {
-            Kept::Never
-        } else {
-            Kept::ByFragment
+    fn check(&self, topologies: &Vec<Topology>, node: NodeView<'_>) -> Status {
+        match is_within(topologies, node.labels()) {
+            true => Status::success(),
+            false => Status::unresolvable(REASON),
         }
     }
 }
@@ -244,28 +190,17 @@ impl EnqueueExtensions for VolumeZone {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         let add_or_update = ActionType::ADD | ActionType::UPDATE;
         vec![
-            EventRegistration::with_hint(
+            EventRegistration::when(
                 EventResource::StorageClass,
                 ActionType::ADD,
-                |_, _, change| after_class_add(&change),
-            )
-            .touching(|_, change| all_or_nobody(&after_class_add(&change))),
+                adds_late_binding_class,
+            ),
             EventRegistration::always(
                 EventResource::Node,
                 ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
             ),
-            EventRegistration::with_hint(
-                EventResource::PersistentVolumeClaim,
-                add_or_update,
-                |_, pod, change| after_claim_change(pod, &change),
-            )
-            .found_by(waits_for_claims, |_, change| touched_by_claim(change)),
-            EventRegistration::with_hint(
-                EventResource::PersistentVolume,
-                add_or_update,
-                |_, _, change| after_volume_change(&change),
-            )
-            .touching(|_, change| all_or_nobody(&after_volume_change(&change))),
+            when_own_claim(add_or_update, shared_claim_names),
+            EventRegistration::when(EventResource::PersistentVolume, add_or_update, moves_volume),
         ]
     }
 }
@@ -276,6 +211,7 @@ mod tests {
     use crate::testing::{
         Answer, World, add, claim, hint, pod, pod_info, storage_class, unresolvable, update, volume,
     };
+    use berth_framework::Hint;
     use serde_json::{Value, json};
 
     fn using(claims: &[&str]) -> Value {

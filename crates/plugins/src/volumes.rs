@@ -1,8 +1,55 @@
 //! What the volume plugins have in common: looking up claims, and kube-scheduler's words for what is missing.
 
-use berth_api::{PersistentVolumeClaim, Pod};
+use berth_api::volumes::{claims, shared_claims};
+use berth_api::{Object, PersistentVolumeClaim, Pod, Str};
 use berth_framework::Cluster;
+use berth_framework::event::{
+    ActionType, Change, EventRegistration, EventResource, WaitKey, Wanted,
+};
 use std::sync::Arc;
+
+/// A claim that pods wait for, as namespace and name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ClaimName(Str, Str);
+
+impl Wanted for ClaimName {
+    fn key(&self) -> WaitKey {
+        WaitKey::of((&self.0, &self.1))
+    }
+
+    fn is_met_by(&self, provided: &Self) -> bool {
+        self == provided
+    }
+}
+
+/// The claims that a pod names itself; those that are created for it are left out.
+pub(crate) fn shared_claim_names(pod: &Pod) -> Vec<ClaimName> {
+    let claims = shared_claims(pod);
+    let names = claims.map(|name| ClaimName(pod.namespace().clone(), name.clone()));
+    names.collect()
+}
+
+/// All claims of a pod.
+pub(crate) fn claim_names(pod: &Pod) -> Vec<ClaimName> {
+    let names = claims(pod).map(|claim| ClaimName(pod.namespace().clone(), claim.name));
+    names.collect()
+}
+
+/// Pods are queued when a claim that they use is created, or changed if `action` says so.
+pub(crate) fn when_own_claim(
+    action: ActionType,
+    used: fn(&Pod) -> Vec<ClaimName>,
+) -> EventRegistration {
+    let changed = |change: &Change<'_>| {
+        let (_, claim) = change.versions(Object::as_persistent_volume_claim, "a claim")?;
+        let name = |claim: &PersistentVolumeClaim| {
+            let meta = &claim.metadata;
+            ClaimName(meta.namespace.clone(), meta.name.clone())
+        };
+        Ok(claim.map(name).into_iter().collect())
+    };
+    EventRegistration::matching(EventResource::PersistentVolumeClaim, action, used, changed)
+}
 
 /// The annotation of a CSINode that lists the in-tree plugins whose volumes are migrated to CSI drivers.
 pub(crate) const MIGRATED_PLUGINS_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";

@@ -9,13 +9,11 @@
 //! any other node                     →   0
 //! ```
 
-use berth_framework::event::{ActionType, EventRegistration, EventResource, Hint};
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, Plugin, Score, default_normalize,
-};
+use berth_framework::event::{ActionType, Change, EventRegistration, EventResource};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsError, Extensions, FactoryContext};
-use berth_framework::{CycleState, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::requirement::{NodeFilter, NodeScore, Scale};
+use berth_framework::{FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -72,10 +70,9 @@ pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
         args: args.check()?,
     };
     Ok(Extensions::of(plugin)
-        .filter()
-        .score()
+        .node_filter()
+        .node_score()
         .events()
-        .keep()
         .build())
 }
 
@@ -90,6 +87,13 @@ impl RackAware {
         let rack = node.labels().get(RACK);
         rack.is_some_and(|rack| self.args.drained.iter().any(|drained| drained == rack))
     }
+
+    /// A node came, or left a drained rack.
+    fn opens(&self, change: &Change<'_>) -> Result<bool, String> {
+        let (old, new) = change.nodes()?;
+        let is_open = |node| !self.is_drained(node);
+        Ok(new.is_some_and(is_open) && !old.is_some_and(is_open))
+    }
 }
 
 impl Plugin for RackAware {
@@ -98,81 +102,52 @@ impl Plugin for RackAware {
     }
 }
 
-impl Filter for RackAware {
-    fn filter(
-        &self,
-        _cx: &Context<'_>,
-        _state: &CycleState,
-        _pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
-        if self.is_drained(node.node()) {
-            Status::unresolvable(DRAINED)
-        } else {
-            Status::success()
+impl NodeFilter for RackAware {
+    /// Every pod requires the same.
+    type Requirement = ();
+
+    const READS_PODS: bool = false;
+
+    fn requirement(&self, _cx: &Context<'_>, _pod: &PodInfo) -> Result<Option<()>, Status> {
+        Ok((!self.args.drained.is_empty()).then_some(()))
+    }
+
+    fn check(&self, _requirement: &(), node: NodeView<'_>) -> Status {
+        match self.is_drained(node.node()) {
+            true => Status::unresolvable(DRAINED),
+            false => Status::success(),
         }
     }
 }
 
-impl Score for RackAware {
-    fn score(
-        &self,
-        _cx: &Context<'_>,
-        _state: &CycleState,
-        _pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Result<i64, Status> {
-        let tiers = &self.args.tiers;
-        let place = node
-            .labels()
-            .get(TIER)
-            .and_then(|tier| tiers.iter().position(|t| t == tier));
-        // The last tier is still better than none.
-        Ok(place.map_or(0, |place| (tiers.len() - place) as i64))
+impl NodeScore for RackAware {
+    /// Every pod prefers the same.
+    type Preference = ();
+
+    const READS_PODS: bool = false;
+    const SCALE: Scale = Scale::Greatest;
+
+    fn preference(&self, _cx: &Context<'_>, _pod: &PodInfo) -> Result<Option<()>, Status> {
+        Ok((!self.args.tiers.is_empty()).then_some(()))
     }
 
-    fn normalize(
-        &self,
-        _cx: &Context<'_>,
-        _state: &CycleState,
-        _pod: &PodInfo,
-        scores: &mut [(Slot, i64)],
-    ) -> Status {
-        default_normalize(MAX_NODE_SCORE, false, scores);
-        Status::success()
-    }
-}
-
-impl Keep for RackAware {
-    /// The pod does not matter: every pod gets the same answers.
-    fn fragment(&self, _cx: &Context<'_>, _pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
-        Kept::ByFragment
-    }
-
-    fn reads_pods(&self) -> bool {
-        false
-    }
-
-    fn normalizes(&self) -> bool {
-        true
+    fn rate<'a>(&'a self, _preference: &'a (), nodes: &'a NodeTable) -> impl Fn(Slot) -> i64 + 'a {
+        |slot| {
+            let tier = nodes.get(slot).and_then(|node| node.labels().get(TIER));
+            let mut tiers = self.args.tiers.iter();
+            let place = tier.and_then(|tier| tiers.position(|t| t == tier));
+            // The last tier is still better than none.
+            place.map_or(0, |place| (self.args.tiers.len() - place) as i64)
+        }
     }
 }
 
 impl EnqueueExtensions for RackAware {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
-        vec![EventRegistration::with_hint(
+        vec![EventRegistration::when(
             EventResource::Node,
             ActionType::ADD | ActionType::UPDATE_NODE_LABEL,
-            move |_cluster, _pod, change| {
-                let new = change.new_node().ok_or("expected a node")?;
-                // A node that was open before has not become any better.
-                let was_open = change.old_node().is_some_and(|old| !self.is_drained(old));
-                Ok(if was_open || self.is_drained(new) {
-                    Hint::Skip
-                } else {
-                    Hint::Queue
-                })
-            },
+            move |change| self.opens(change),
         )]
     }
 }
@@ -181,7 +156,7 @@ impl EnqueueExtensions for RackAware {
 mod tests {
     use super::*;
     use berth_framework::testing::{World, node, pod};
-    use berth_framework::{ClusterEvent, Code};
+    use berth_framework::{ClusterEvent, Code, CycleState, Hint};
     use serde_json::{Value, json};
 
     fn plugin() -> RackAware {

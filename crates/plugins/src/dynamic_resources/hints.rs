@@ -1,7 +1,7 @@
 //! Which changes help a pod that waits for its claims, and whom a change of a claim can help at all.
 
 use super::claims::resolve;
-use crate::change::{is_same_pod, pods};
+
 use berth_api::{Pod, ResourceClaim};
 use berth_framework::Cluster;
 use berth_framework::cluster::claim_names;
@@ -86,9 +86,9 @@ pub(super) fn claim_change_tells_more(
 
 /// The same after claims were made for the pod itself.
 pub(super) fn claims_made_tell_more(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
-    let (_, new) = pods(change)?;
+    let (_, new) = change.pods()?;
     Ok(match new {
-        Some(new) if is_same_pod(new, pod) => Hint::Queue,
+        Some(new) if new.uid() == pod.uid() => Hint::Queue,
         _ => Hint::Skip,
     })
 }
@@ -118,9 +118,9 @@ pub(super) fn after_claims_made(
     pod: &Pod,
     change: &Change<'_>,
 ) -> Result<Hint, String> {
-    let (_, new) = pods(change)?;
+    let (_, new) = change.pods()?;
     Ok(match new {
-        Some(new) if is_same_pod(new, pod) && resolve(cluster, new).is_ok() => Hint::Queue,
+        Some(new) if new.uid() == pod.uid() && resolve(cluster, new).is_ok() => Hint::Queue,
         _ => Hint::Skip,
     })
 }

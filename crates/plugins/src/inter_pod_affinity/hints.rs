@@ -4,7 +4,7 @@
 //! nodes help no pod that the terms of others keep away. The supplements make up for what is missed by that.
 
 use super::keys::{moves_others, namespace_labels};
-use crate::change::{is_assigned_or_nominated, is_same_pod, nodes, pods};
+use crate::change::is_assigned_or_nominated;
 use berth_api::{Labels, Pod};
 use berth_framework::Cluster;
 use berth_framework::event::{Change, Hint};
@@ -24,8 +24,11 @@ pub(super) fn parsed(pod: &Pod) -> Result<AffinityTerms, String> {
 
 /// A pod that comes, goes or changes its labels.
 pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
-    let (old, new) = pods(change)?;
-    if new.or(old).is_some_and(|changed| is_same_pod(changed, pod)) {
+    let (old, new) = change.pods()?;
+    if new
+        .or(old)
+        .is_some_and(|changed| changed.uid() == pod.uid())
+    {
         return Ok(Hint::Queue);
     }
     if [old, new]
@@ -53,7 +56,7 @@ pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, S
 
 /// A node that comes, or comes into another domain.
 pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
-    let (old, new) = nodes(change)?;
+    let (old, new) = change.nodes()?;
     let Some(new) = new else {
         return Ok(Hint::Skip);
     };
@@ -90,7 +93,7 @@ pub(super) fn missed_of_pods(
     pod: &Pod,
     change: &Change<'_>,
 ) -> Result<Hint, String> {
-    let (old, new) = pods(change)?;
+    let (old, new) = change.pods()?;
     let placed = |pod: &'_ &Pod| is_assigned_or_nominated(pod);
     let (old, new) = (old.filter(placed), new.filter(placed));
     let matches = |term: &AffinityTerm, pod: &Pod| {
@@ -129,7 +132,7 @@ pub(super) fn missed_of_nodes(
     pod: &Pod,
     change: &Change<'_>,
 ) -> Result<Hint, String> {
-    let (old, new) = nodes(change)?;
+    let (old, new) = change.nodes()?;
     let Some(new) = new else {
         return Ok(Hint::Skip);
     };

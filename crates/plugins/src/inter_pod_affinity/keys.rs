@@ -4,8 +4,8 @@
 //! labels, for the terms of others. Of nodes it waits for the topology keys of its terms.
 
 use super::hints::parsed;
-use crate::change::{is_assigned_or_nominated, nodes, pods};
-use crate::wake::changed_labels;
+use crate::change::changed_labels;
+use crate::change::is_assigned_or_nominated;
 use berth_api::{Labels, Namespace, Pod, Selector, Str};
 use berth_framework::Cluster;
 use berth_framework::event::{Change, Touched, WaitKey, Waits};
@@ -90,7 +90,7 @@ pub(super) fn waits_for_pods(pod: &Pod) -> Waits {
 
 /// What a pod touches that comes, goes or changes its labels.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
-    let Ok((old, new)) = pods(change) else {
+    let Ok((old, new)) = change.pods() else {
         return Touched::everything();
     };
     let mut touched = Touched::no_key();
@@ -143,7 +143,7 @@ pub(super) fn waits_for_nodes(pod: &Pod) -> Waits {
 
 /// What a change of a node touches.
 pub(super) fn touched_by_node(cluster: &Cluster, change: &Change<'_>) -> Touched {
-    let Ok((old, new)) = nodes(change) else {
+    let Ok((old, new)) = change.nodes() else {
         return Touched::everything();
     };
     let Some(new) = new else {

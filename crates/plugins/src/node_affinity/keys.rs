@@ -5,8 +5,7 @@
 //! by a label that some requirement of the pod is about, so all of them are filed.
 
 use super::{NodeAffinity, wire};
-use crate::change::nodes;
-use crate::wake::changed_labels;
+use crate::change::changed_labels;
 use berth_api::node_selector::{
     CompiledNodeSelector, NAME_FIELD, NodeSelectorRequirement, NodeSelectorTerm,
 };
@@ -156,7 +155,7 @@ fn needs(term: &NodeSelectorTerm) -> impl Iterator<Item = Need<'_>> {
 impl NodeAffinity {
     /// What a change of a node touches.
     pub(super) fn touched(&self, change: &Change<'_>) -> Touched {
-        let Ok((old, node)) = nodes(change) else {
+        let Ok((old, node)) = change.nodes() else {
             return Touched::everything();
         };
         let Some(node) = node.filter(|node| self.is_allowed(node)) else {

@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::testing::{World, add, hint, node, pod, pod_info, unresolvable, update};
+use berth_framework::CycleState;
+use berth_framework::plugin::PreFilterResult;
+use berth_framework::plugin::{PreFilter, PreScore};
 use serde_json::{Value, json};
 
 fn required(terms: Value) -> Value {

@@ -6,7 +6,7 @@ use berth_api::names::is_scalar_resource_name;
 use berth_api::requests::{Options, pod_requests};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_framework::table::{NodeTable, ResourceId};
-use berth_framework::{PodInfo, Slot, Status};
+use berth_framework::{PodInfo, Slot};
 use smallvec::SmallVec;
 
 /// What a pending pod is taken to request when `NodeResourcesFit` scores: with the defaults for containers without
@@ -121,29 +121,6 @@ impl<'a> ScoredColumns<'a> {
             })
         })
     }
-}
-
-/// Scores nodes that exist, one after another.
-///
-/// # Errors
-/// When a node is gone.
-pub(super) fn score_each(
-    table: &NodeTable,
-    nodes: &[Slot],
-    scores: &mut Vec<i64>,
-    score: impl Fn(Slot) -> i64,
-) -> Result<(), Status> {
-    // A slot without a node offers nothing, so most need not be looked up.
-    let pods = &table.column(ResourceId::PODS).allocatable;
-    scores.reserve(nodes.len());
-    for node in nodes {
-        let is_there = pods.get(node.index()).is_some_and(|pods| *pods > 0);
-        if !is_there && table.get(*node).is_none() {
-            return Err(Status::error("the node is gone"));
-        }
-        scores.push(score(*node));
-    }
-    Ok(())
 }
 
 /// What nodes offer of a resource, and what their pods hold.

@@ -3,15 +3,14 @@
 //! A node is balanced when the same share of each resource is given away. The score compares the balance with the
 //! pod and without it: 75 when the pod changes nothing, more when it evens things out, from 50 to 100.
 
-use super::amounts::{Amounts, Counted, FOR_BALANCE, ScoredColumns, requested, score_each};
+use super::amounts::{Amounts, Counted, FOR_BALANCE, ScoredColumns, requested};
 use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
 use super::strategy::Share;
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin, PreScore, Score};
+use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::{CycleState, NodeView, PodInfo, Slot, Status};
+use berth_framework::requirement::NodeScore;
+use berth_framework::{NodeTable, PodInfo, Slot, Status};
 use smallvec::SmallVec;
-use std::borrow::Cow;
 
 /// The plugin's name.
 pub const NAME: &str = "NodeResourcesBalancedAllocation";
@@ -22,29 +21,12 @@ pub struct NodeResourcesBalancedAllocation {
     resources: Vec<ScoredResource>,
 }
 
-struct PreScoreState {
-    requested: Amounts,
-}
-
 impl NodeResourcesBalancedAllocation {
     /// The plugin with these arguments.
     pub fn new(args: BalancedAllocationArgs) -> Self {
         Self {
             resources: args.resources,
         }
-    }
-
-    /// What the pod requests, computed anew where PreScore has not left it.
-    fn own<'a>(&self, state: &'a CycleState, pod: &PodInfo) -> Cow<'a, [i64]> {
-        match state.read::<PreScoreState>() {
-            Some(kept) => Cow::Borrowed(&kept.requested),
-            None => Cow::Owned(requested(pod, &self.resources, FOR_BALANCE).into_vec()),
-        }
-    }
-
-    fn columns<'a>(&self, cx: &Context<'a>, own: &[i64]) -> ScoredColumns<'a> {
-        let table = &cx.cluster.nodes;
-        ScoredColumns::new(table, &self.resources, own, Counted::Requested)
     }
 }
 
@@ -95,8 +77,7 @@ pub fn registration() -> Registration {
         let args = BalancedAllocationArgs::decode(cx.args)?;
         Ok(Extensions::of(NodeResourcesBalancedAllocation::new(args))
             .pre_score()
-            .score()
-            .keep()
+            .node_score()
             .build())
     })
     .args(ArgsKind::Typed(|fields, _| complete_resources(fields)))
@@ -109,56 +90,24 @@ impl Plugin for NodeResourcesBalancedAllocation {
     }
 }
 
-impl PreScore for NodeResourcesBalancedAllocation {
-    /// Skip for pods that request none of the resources: no node should attract them all.
-    fn pre_score(
-        &self,
-        _cx: &Context<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-        _nodes: &[Slot],
-    ) -> Status {
+impl NodeScore for NodeResourcesBalancedAllocation {
+    type Preference = Amounts;
+
+    /// None for pods that request none of the resources: no node should attract them all.
+    fn preference(&self, _cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Amounts>, Status> {
         let requested = requested(pod, &self.resources, FOR_BALANCE);
-        if requested.iter().all(|amount| *amount == 0) {
-            return Status::skip();
-        }
-        state.write(PreScoreState { requested });
-        Status::success()
-    }
-}
-
-impl Score for NodeResourcesBalancedAllocation {
-    fn score(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Result<i64, Status> {
-        let own = self.own(state, pod);
-        Ok(score(&self.columns(cx, &own), node.slot()))
+        let is_some = requested.iter().any(|amount| *amount != 0);
+        Ok(is_some.then_some(requested))
     }
 
-    fn score_many(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        nodes: &[Slot],
-        scores: &mut Vec<i64>,
-    ) -> Result<(), Status> {
-        let own = self.own(state, pod);
-        let columns = self.columns(cx, &own);
-        score_each(&cx.cluster.nodes, nodes, scores, |node| {
-            score(&columns, node)
-        })
-    }
-}
-
-impl Keep for NodeResourcesBalancedAllocation {
-    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        fragment.put(&requested(pod, &self.resources, FOR_BALANCE)[..]);
-        Kept::ByFragment
+    fn rate<'a>(
+        &'a self,
+        requested: &'a Amounts,
+        nodes: &'a NodeTable,
+    ) -> impl Fn(Slot) -> i64 + 'a {
+        let resources = &self.resources;
+        let columns = ScoredColumns::new(nodes, resources, requested, Counted::Requested);
+        move |slot| score(&columns, slot)
     }
 }
 

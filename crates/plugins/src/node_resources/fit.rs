@@ -8,7 +8,7 @@
 //! The filter names every shortage. Requests are those of the pod's spec, with pod-level resources and overhead;
 //! scores count containers without requests as if they had some.
 
-use super::amounts::{Amounts, Counted, FOR_FIT, ScoredColumns, is_fresh, requested, score_each};
+use super::amounts::{Amounts, Counted, FOR_FIT, ScoredColumns, is_fresh, requested};
 use super::args::{FitArgs, complete_fit};
 use super::room::Room;
 use super::{hints, keys};
@@ -17,14 +17,12 @@ use berth_api::names::is_extended_resource_name;
 use berth_api::requests::{Options, pod_resources};
 use berth_api::{Pod, Resources, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
-use berth_framework::keep::{Fragment, Keep, Kept};
-use berth_framework::plugin::{
-    Context, EnqueueExtensions, Filter, Plugin, PreFilter, PreFilterResult, PreScore, Score,
-};
+use berth_framework::plugin::{Context, EnqueueExtensions, Plugin};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
+use berth_framework::requirement::{NodeFilter, NodeScore};
 use berth_framework::status::Reason;
 use berth_framework::table::ResourceId;
-use berth_framework::{Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
+use berth_framework::{Code, Feature, FeatureGates, NodeTable, NodeView, PodInfo, Slot, Status};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -41,9 +39,9 @@ pub struct NodeResourcesFit {
     args: FitArgs,
 }
 
-/// What the filter compares per node.
+/// What a node must have free.
 #[derive(Debug, Hash)]
-pub(super) struct PreFilterState {
+pub struct Requests {
     pub(super) milli_cpu: i64,
     pub(super) memory: i64,
     pub(super) ephemeral_storage: i64,
@@ -52,17 +50,13 @@ pub(super) struct PreFilterState {
 
 /// A request of a scalar resource that counts.
 #[derive(Debug, Hash)]
-pub(super) struct ScalarRequest {
+pub struct ScalarRequest {
     name: Str,
     pub(super) amount: i64,
     /// The column; without one no node offers any.
     pub(super) id: Option<ResourceId>,
     /// Whether devices stand in where a node offers none.
     pub(super) has_devices: bool,
-}
-
-struct PreScoreState {
-    requested: Amounts,
 }
 
 /// What a pending pod requests as filters see it.
@@ -130,7 +124,7 @@ impl NodeResourcesFit {
             || self.args.ignored_resource_groups.contains(group)
     }
 
-    fn state(&self, cx: &Context<'_>, pod: &PodInfo) -> PreFilterState {
+    fn requests(&self, cx: &Context<'_>, pod: &PodInfo) -> Requests {
         let requests = if is_fresh(pod) {
             Cow::Borrowed(&pod.requests)
         } else {
@@ -148,7 +142,7 @@ impl NodeResourcesFit {
                 has_devices: has_devices && class_of(cx.cluster, name).is_some(),
             })
             .collect();
-        PreFilterState {
+        Requests {
             milli_cpu: requests.milli_cpu,
             memory: requests.memory,
             ephemeral_storage: requests.ephemeral_storage,
@@ -156,28 +150,15 @@ impl NodeResourcesFit {
         }
     }
 
-    /// What the pod requests as scores see it, computed anew where PreScore has not left it.
-    fn own<'a>(&self, state: &'a CycleState, pod: &PodInfo) -> Cow<'a, [i64]> {
-        match state.read::<PreScoreState>() {
-            Some(kept) => Cow::Borrowed(&kept.requested),
-            None => Cow::Owned(requested(pod, &self.args.resources, FOR_FIT).into_vec()),
-        }
-    }
-
-    fn columns<'a>(&self, cx: &Context<'a>, own: &[i64]) -> ScoredColumns<'a> {
-        let table = &cx.cluster.nodes;
-        ScoredColumns::new(table, &self.args.resources, own, Counted::NonZero)
-    }
-
-    fn shortages(state: &PreFilterState, node: NodeView<'_>) -> Shortages {
+    fn shortages(requests: &Requests, node: NodeView<'_>) -> Shortages {
         let mut shortages = Shortages::default();
         let pods = i64::try_from(node.pods().len()).unwrap_or(i64::MAX);
         shortages.too_many_pods(pods, node.allocatable(ResourceId::PODS));
         for (request, id, reason) in [
-            (state.milli_cpu, ResourceId::CPU, "Insufficient cpu"),
-            (state.memory, ResourceId::MEMORY, "Insufficient memory"),
+            (requests.milli_cpu, ResourceId::CPU, "Insufficient cpu"),
+            (requests.memory, ResourceId::MEMORY, "Insufficient memory"),
             (
-                state.ephemeral_storage,
+                requests.ephemeral_storage,
                 ResourceId::EPHEMERAL_STORAGE,
                 "Insufficient ephemeral-storage",
             ),
@@ -186,7 +167,7 @@ impl NodeResourcesFit {
                 reason.into()
             });
         }
-        for scalar in &state.scalars {
+        for scalar in &requests.scalars {
             let (allocatable, held) = scalar
                 .id
                 .map_or((0, 0), |id| (node.allocatable(id), node.requested(id)));
@@ -211,11 +192,10 @@ pub fn registration() -> Registration {
         let args = FitArgs::decode(cx.args)?;
         Ok(Extensions::of(NodeResourcesFit::new(args))
             .pre_filter()
-            .filter()
+            .node_filter()
             .pre_score()
-            .score()
+            .node_score()
             .events()
-            .keep()
             .build())
     })
     .args(ArgsKind::Typed(complete_fit))
@@ -229,115 +209,45 @@ impl Plugin for NodeResourcesFit {
     }
 }
 
-impl PreFilter for NodeResourcesFit {
-    /// Never Skip: even a pod without requests counts as a pod.
-    fn pre_filter(
-        &self,
-        cx: &Context<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-    ) -> PreFilterResult {
-        state.write(self.state(cx, pod));
-        PreFilterResult::AllNodes
+impl NodeFilter for NodeResourcesFit {
+    /// Never none: even a pod without requests counts as a pod.
+    type Requirement = Requests;
+
+    fn requirement(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Requests>, Status> {
+        Ok(Some(self.requests(cx, pod)))
+    }
+
+    /// The exact reasons.
+    fn check(&self, requests: &Requests, node: NodeView<'_>) -> Status {
+        Self::shortages(requests, node).into_status()
+    }
+
+    fn quick_check<'a>(
+        &'a self,
+        requests: &'a Requests,
+        nodes: &'a NodeTable,
+    ) -> impl Fn(Slot) -> bool + 'a {
+        let room = Room::new(nodes, requests);
+        move |slot| room.suffices(slot)
     }
 }
 
-impl Filter for NodeResourcesFit {
-    fn filter(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Status {
-        match state.read::<PreFilterState>() {
-            Some(kept) => Self::shortages(kept, node),
-            None => Self::shortages(&self.state(cx, pod), node),
-        }
-        .into_status()
+impl NodeScore for NodeResourcesFit {
+    /// The sums rather than the spec: pods that request the same share their scores.
+    type Preference = Amounts;
+
+    fn preference(&self, _cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Amounts>, Status> {
+        Ok(Some(requested(pod, &self.args.resources, FOR_FIT)))
     }
 
-    fn filter_many(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        nodes: &mut Vec<Slot>,
-        reject: &mut dyn FnMut(Slot, Status),
-    ) {
-        let fresh;
-        let wanted = match state.read::<PreFilterState>() {
-            Some(kept) => kept,
-            None => {
-                fresh = self.state(cx, pod);
-                &fresh
-            }
-        };
-        let table = &cx.cluster.nodes;
-        let room = Room::new(table, wanted);
-        nodes.retain(|node| {
-            if room.suffices(*node) {
-                return true;
-            }
-            // Exact reasons are for the few that are turned down.
-            if let Some(view) = table.get(*node) {
-                reject(*node, Self::shortages(wanted, view).into_status());
-            }
-            false
-        });
-    }
-}
-
-impl PreScore for NodeResourcesFit {
-    fn pre_score(
-        &self,
-        _cx: &Context<'_>,
-        state: &mut CycleState,
-        pod: &PodInfo,
-        _nodes: &[Slot],
-    ) -> Status {
-        state.write(PreScoreState {
-            requested: requested(pod, &self.args.resources, FOR_FIT),
-        });
-        Status::success()
-    }
-}
-
-impl Score for NodeResourcesFit {
-    fn score(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        node: NodeView<'_>,
-    ) -> Result<i64, Status> {
-        let own = self.own(state, pod);
-        let shares = self.columns(cx, &own);
-        Ok(self.args.strategy.score(shares.of(node.slot())))
-    }
-
-    fn score_many(
-        &self,
-        cx: &Context<'_>,
-        state: &CycleState,
-        pod: &PodInfo,
-        nodes: &[Slot],
-        scores: &mut Vec<i64>,
-    ) -> Result<(), Status> {
-        let own = self.own(state, pod);
-        let shares = self.columns(cx, &own);
-        score_each(&cx.cluster.nodes, nodes, scores, |node| {
-            self.args.strategy.score(shares.of(node))
-        })
-    }
-}
-
-impl Keep for NodeResourcesFit {
-    /// The sums rather than the spec: pods that request the same share their answers.
-    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        fragment.put(&self.state(cx, pod));
-        fragment.put(&requested(pod, &self.args.resources, FOR_FIT)[..]);
-        Kept::ByFragment
+    fn rate<'a>(
+        &'a self,
+        requested: &'a Amounts,
+        nodes: &'a NodeTable,
+    ) -> impl Fn(Slot) -> i64 + 'a {
+        let resources = &self.args.resources;
+        let columns = ScoredColumns::new(nodes, resources, requested, Counted::NonZero);
+        move |slot| self.args.strategy.score(columns.of(slot))
     }
 }
 

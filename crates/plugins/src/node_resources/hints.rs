@@ -1,7 +1,7 @@
 //! Which changes may help a pod that `NodeResourcesFit` rejected.
 
 use super::fit::{Shortages, insufficient, requests};
-use crate::change::{is_assigned_or_nominated, is_same_pod, nodes, pods};
+use crate::change::is_assigned_or_nominated;
 use crate::extended_resources::{class_of, implied_resource};
 use berth_api::requests::{Options, pod_resources};
 use berth_api::{Node, Pod, Resources};
@@ -14,9 +14,9 @@ fn queue_if(helps: bool) -> Hint {
 
 /// A pod that goes, or that requests less, may leave enough.
 pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
-    Ok(match pods(change)? {
+    Ok(match change.pods()? {
         (Some(deleted), None) => queue_if(is_assigned_or_nominated(deleted)),
-        (_, Some(new)) if is_same_pod(new, pod) => Hint::Queue,
+        (_, Some(new)) if new.uid() == pod.uid() => Hint::Queue,
         (Some(old), Some(new)) => {
             queue_if(new.is_assigned() && frees_what_is_wanted(pod, old, new))
         }
@@ -27,7 +27,7 @@ pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, S
 /// Whom a change of a pod may help. Room is room to all pods: that there is enough of it is not asked, as upstream,
 /// because preemption may do the rest.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
-    match pods(change) {
+    match change.pods() {
         Ok((Some(deleted), None)) if !is_assigned_or_nominated(deleted) => Touched::nobody(),
         Ok((_, Some(new))) if !new.is_assigned() => Touched::nobody().and_pod(new),
         _ => Touched::everything(),
@@ -51,7 +51,7 @@ pub(super) fn after_node_change(
     pod: &Pod,
     change: &Change<'_>,
 ) -> Result<Hint, String> {
-    let (old, new) = nodes(change)?;
+    let (old, new) = change.nodes()?;
     let Some(new) = new else {
         return Ok(Hint::Skip);
     };

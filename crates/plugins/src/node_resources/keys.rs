@@ -6,7 +6,6 @@
 
 use super::fit::requests;
 use super::hints::allocatable;
-use crate::change::nodes;
 use crate::extended_resources::implied_resource;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use berth_api::{Pod, Resources};
@@ -76,7 +75,7 @@ pub(super) fn touched_by_node(
     has_devices: bool,
     change: &Change<'_>,
 ) -> Touched {
-    let Ok((old, new)) = nodes(change) else {
+    let Ok((old, new)) = change.nodes() else {
         return Touched::everything();
     };
     let Some(offered) = new.map(allocatable).filter(|offered| offered.pods > 0) else {

@@ -1,6 +1,6 @@
 //! Which nodes have room for a pod, straight from the columns of the table.
 
-use super::fit::PreFilterState;
+use super::fit::Requests;
 use berth_framework::Slot;
 use berth_framework::table::{Column, NodeTable, ResourceId};
 use smallvec::SmallVec;
@@ -22,16 +22,16 @@ pub(super) struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    pub(super) fn new(table: &'a NodeTable, state: &PreFilterState) -> Self {
+    pub(super) fn new(table: &'a NodeTable, requests: &Requests) -> Self {
         let mut room = Self {
             pods: table.column(ResourceId::PODS),
             wanted: SmallVec::new(),
             is_hopeless: false,
         };
         for (amount, id) in [
-            (state.milli_cpu, ResourceId::CPU),
-            (state.memory, ResourceId::MEMORY),
-            (state.ephemeral_storage, ResourceId::EPHEMERAL_STORAGE),
+            (requests.milli_cpu, ResourceId::CPU),
+            (requests.memory, ResourceId::MEMORY),
+            (requests.ephemeral_storage, ResourceId::EPHEMERAL_STORAGE),
         ] {
             if amount > 0 {
                 room.wanted.push(Wanted {
@@ -41,7 +41,7 @@ impl<'a> Room<'a> {
                 });
             }
         }
-        for scalar in &state.scalars {
+        for scalar in &requests.scalars {
             match scalar.id {
                 Some(id) => room.wanted.push(Wanted {
                     amount: scalar.amount,

@@ -2,7 +2,7 @@
 
 use super::PodTopologySpread;
 use super::constraints::{Constraint, DO_NOT_SCHEDULE, has_all_keys};
-use crate::change::{is_assigned_or_nominated, is_same_pod, nodes, pods};
+use crate::change::is_assigned_or_nominated;
 use berth_api::{Node, Pod};
 use berth_framework::event::{Change, Hint};
 use berth_framework::{Cluster, FeatureGates};
@@ -13,7 +13,7 @@ fn queue_if(helps: bool) -> Hint {
 
 /// Whether the pod counts, or may come to count, for the waiting one.
 fn is_involved(changed: &Pod, waiting: &Pod) -> bool {
-    is_same_pod(changed, waiting)
+    changed.uid() == waiting.uid()
         || (is_assigned_or_nominated(changed) && changed.namespace() == waiting.namespace())
 }
 
@@ -36,7 +36,7 @@ impl PodTopologySpread {
         pod: &Pod,
         change: &Change<'_>,
     ) -> Result<Hint, String> {
-        let (old, new) = pods(change)?;
+        let (old, new) = change.pods()?;
         if [old, new]
             .into_iter()
             .flatten()
@@ -50,7 +50,7 @@ impl PodTopologySpread {
             let counts = |c: &Constraint| labels.is_some_and(|labels| c.selector.matches(labels));
             return Ok(queue_if(constraints.iter().any(counts)));
         };
-        if is_same_pod(new, pod)
+        if new.uid() == pod.uid()
             && old.spec.tolerations != new.spec.tolerations
             && constraints.iter().any(|constraint| constraint.honor_taints)
         {
@@ -72,7 +72,7 @@ impl PodTopologySpread {
         pod: &Pod,
         change: &Change<'_>,
     ) -> Result<Hint, String> {
-        let (old, new) = nodes(change)?;
+        let (old, new) = change.nodes()?;
         let constraints = self.hard_constraints(cluster, features, pod)?;
         let in_domains = |node: &Node| has_all_keys(&constraints, node.labels());
         let (Some(old), Some(new)) = (old, new) else {

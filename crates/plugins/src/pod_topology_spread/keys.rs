@@ -6,8 +6,8 @@
 
 use super::PodTopologySpread;
 use super::constraints::DO_NOT_SCHEDULE;
-use crate::change::{is_assigned_or_nominated, nodes, pods};
-use crate::wake::changed_labels;
+use crate::change::changed_labels;
+use crate::change::is_assigned_or_nominated;
 use berth_api::{LabelSelector, Labels, Object, Pod, Selector};
 use berth_framework::event::{Change, Hint, Touched, WaitKey, Waits};
 use berth_framework::{Cluster, FeatureGates};
@@ -128,7 +128,7 @@ impl<'a> Counts<'a> {
 
 /// What a pod touches that comes, goes or counts otherwise.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
-    let Ok((old, new)) = pods(change) else {
+    let Ok((old, new)) = change.pods() else {
         return Touched::everything();
     };
     let mut touched = Touched::no_key();
@@ -148,7 +148,7 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
 
 /// What a node touches that comes, goes or comes into another domain.
 pub(super) fn touched_by_node(change: &Change<'_>) -> Touched {
-    let Ok((old, new)) = nodes(change) else {
+    let Ok((old, new)) = change.nodes() else {
         return Touched::everything();
     };
     match (old, new) {

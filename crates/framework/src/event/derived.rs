@@ -1,0 +1,206 @@
+//! Registrations that are stated once: the hint and the index of an event follow from one function or value.
+
+use super::{ActionType, Change, EventRegistration, EventResource, Hint, Touched, WaitKey, Waits};
+use berth_api::{Node, Object, Pod};
+use std::sync::Arc;
+
+/// Something that a rejected pod waits for and that a change may provide, such as a host port or a claim.
+pub trait Wanted: 'static {
+    /// What is equal in everything that can meet the same want. Pods are filed under it, and changes look it up.
+    fn key(&self) -> WaitKey;
+
+    /// Whether something with the same key is what the pod waits for.
+    fn is_met_by(&self, provided: &Self) -> bool;
+}
+
+/// The object before and after a change.
+pub type Versions<'a, T> = (Option<&'a T>, Option<&'a T>);
+
+impl<'a> Change<'a> {
+    /// The object before and after the change, as its own type: `change.versions(Object::as_pod, "a pod")`.
+    ///
+    /// # Errors
+    /// If the change is about another kind of object.
+    pub fn versions<T>(
+        &self,
+        of: impl Fn(&'a Object) -> Option<&'a Arc<T>>,
+        expected: &str,
+    ) -> Result<Versions<'a, T>, String> {
+        let version = |object: &'a Object| {
+            let kind = || format!("expected {expected}, got a {:?}", object.kind());
+            of(object).map(|object| &**object).ok_or_else(kind)
+        };
+        match (self.old, self.new) {
+            (None, None) => Err(format!("expected {expected}, got no object")),
+            (old, new) => Ok((old.map(version).transpose()?, new.map(version).transpose()?)),
+        }
+    }
+
+    /// The pod before and after the change.
+    ///
+    /// # Errors
+    /// If the change is about another kind of object.
+    pub fn pods(&self) -> Result<Versions<'a, Pod>, String> {
+        self.versions(Object::as_pod, "a pod")
+    }
+
+    /// The node before and after the change.
+    ///
+    /// # Errors
+    /// If the change is about another kind of object.
+    pub fn nodes(&self) -> Result<Versions<'a, Node>, String> {
+        self.versions(Object::as_node, "a node")
+    }
+}
+
+fn queue_if(helps: bool) -> Hint {
+    if helps { Hint::Queue } else { Hint::Skip }
+}
+
+impl EventRegistration {
+    /// Queues every pod if `helps` holds for the change, and none otherwise.
+    pub fn when(
+        resource: EventResource,
+        action: ActionType,
+        helps: impl Fn(&Change<'_>) -> Result<bool, String> + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let hint = helps.clone();
+        Self::with_hint(resource, action, move |_, _, change| {
+            hint(&change).map(queue_if)
+        })
+        .touching(move |_, change| match helps(&change) {
+            Ok(false) => Touched::nobody(),
+            Ok(true) | Err(_) => Touched::everything(),
+        })
+    }
+
+    /// Queues the pod that was changed itself if `helps` holds for its old and new version, and no other pod.
+    pub fn when_itself(
+        action: ActionType,
+        helps: impl Fn(Option<&Pod>, &Pod) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_hint(EventResource::Pod, action, move |_, pod, change| {
+            let (old, new) = change.pods()?;
+            let itself = new.filter(|new| new.uid() == pod.uid());
+            Ok(queue_if(itself.is_some_and(|new| helps(old, new))))
+        })
+        .touching_itself()
+    }
+
+    /// Narrows the pods that are asked to the one that was changed.
+    #[must_use]
+    pub fn touching_itself(self) -> Self {
+        self.touching(|_, change| match change.pods() {
+            Ok((_, Some(new))) => Touched::nobody().and_pod(new),
+            Ok((_, None)) => Touched::nobody(),
+            Err(_) => Touched::everything(),
+        })
+    }
+
+    /// Queues the pods that want something that the change provides. `wanted` is read when a pod begins to wait, and
+    /// again when the pod changes.
+    pub fn matching<W: Wanted>(
+        resource: EventResource,
+        action: ActionType,
+        wanted: impl Fn(&Pod) -> Vec<W> + Clone + Send + Sync + 'static,
+        provided: impl Fn(&Change<'_>) -> Result<Vec<W>, String> + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let (hint_wanted, hint_provided) = (wanted.clone(), provided.clone());
+        Self::with_hint(resource, action, move |_, pod, change| {
+            let provided = hint_provided(&change)?;
+            let is_provided = |wanted: &W| {
+                let mut provided = provided.iter().filter(|p| p.key() == wanted.key());
+                provided.any(|provided| wanted.is_met_by(provided))
+            };
+            let helps = !provided.is_empty() && hint_wanted(pod).iter().any(is_provided);
+            Ok(queue_if(helps))
+        })
+        .found_by(
+            move |pod| Waits::from_iter(wanted(pod).iter().map(Wanted::key)),
+            move |_, change| match provided(&change) {
+                Err(_) => Touched::everything(),
+                Ok(provided) if provided.is_empty() => Touched::nobody(),
+                Ok(provided) => Touched::from_iter(provided.iter().map(Wanted::key)),
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Cluster;
+
+    fn pod(name: &str, labels: &[(&str, &str)]) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.uid = name.into();
+        pod.metadata.name = name.into();
+        pod.metadata.labels = berth_api::Labels::from_pairs(labels.iter().copied());
+        pod
+    }
+
+    /// A label as something to wait for: the key is the label's, and the value decides.
+    struct Label(String, String);
+
+    impl Wanted for Label {
+        fn key(&self) -> WaitKey {
+            WaitKey::of(&self.0)
+        }
+
+        fn is_met_by(&self, provided: &Self) -> bool {
+            self.1 == provided.1
+        }
+    }
+
+    fn labels(pod: &Pod) -> Vec<Label> {
+        let labels = pod.metadata.labels.iter();
+        labels
+            .map(|(k, v)| Label(k.to_string(), v.to_string()))
+            .collect()
+    }
+
+    /// the index finds every pod that the hint queues, whatever the registration was made from.
+    #[test]
+    fn one_statement_gives_the_hint_and_the_index() {
+        let (resource, action) = (EventResource::Pod, ActionType::ALL);
+        let is_gone = |change: &Change<'_>| Ok(change.pods()?.1.is_none());
+        let freed = |change: &Change<'_>| Ok(change.pods()?.0.map(labels).unwrap_or_default());
+        let registrations = [
+            EventRegistration::when(resource.clone(), action, is_gone),
+            EventRegistration::when_itself(action, |_, new| !new.metadata.labels.is_empty()),
+            EventRegistration::matching(resource, action, labels, freed),
+        ];
+        let waiting = pod("waiting", &[("a", "1")]);
+        let [own, same, other, unlike] = [
+            pod("waiting", &[("b", "1")]),
+            pod("x", &[("a", "1")]),
+            pod("x", &[("a", "2")]),
+            pod("x", &[]),
+        ]
+        .map(|pod| Object::Pod(Arc::new(pod)));
+        let node = Object::Node(Arc::default());
+        // For each change: what the hint answers, and whether the index finds the pod.
+        const YES: (Option<Hint>, bool) = (Some(Hint::Queue), true);
+        const NO: (Option<Hint>, bool) = (Some(Hint::Skip), false);
+        const FOUND: (Option<Hint>, bool) = (Some(Hint::Skip), true);
+        const ERROR: (Option<Hint>, bool) = (None, true);
+        for (situation, old, new, expected) in [
+            ("deleted, same label", Some(&same), None, [YES, NO, YES]),
+            ("deleted, other value", Some(&other), None, [YES, NO, FOUND]),
+            ("deleted, other label", Some(&unlike), None, [YES, NO, NO]),
+            ("the pod itself", None, Some(&own), [NO, YES, NO]),
+            ("another pod", None, Some(&same), [NO, NO, NO]),
+            ("a node", None, Some(&node), [ERROR, ERROR, ERROR]),
+        ] {
+            let change = Change { old, new };
+            let got = registrations.each_ref().map(|registration| {
+                let hint = registration.hint.as_ref().expect("a hint");
+                let index = registration.index.as_ref().expect("an index");
+                let cluster = Cluster::default();
+                let hint = hint(&cluster, &waiting, change).ok();
+                (hint, index.finds(&cluster, &waiting, change))
+            });
+            assert_eq!(got, expected, "{situation}");
+        }
+    }
+}

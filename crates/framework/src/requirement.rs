@@ -1,0 +1,380 @@
+//! What a pod requires of its node, stated once.
+//!
+//! A plugin that judges nodes one by one reads a pod into one value, its **requirement** ([`NodeFilter`]) or its
+//! **preference** ([`NodeScore`]), and answers from that value and the node. The rest is derived:
+//!
+//! | extension point | derived as |
+//! |---|---|
+//! | PreFilter | reads the requirement once per pod; Skip without one |
+//! | Filter | checks each node against the requirement |
+//! | PreScore | reads the preference once per pod; Skip without one |
+//! | Score, NormalizeScore | rates each node by the preference, and scales the rates |
+//! | [`Keep`] | pods with equal requirements and preferences share the answers about a node |
+//!
+//! So an answer cannot depend on a part of the pod that the answer cache does not compare. A plugin that needs more
+//! than that implements the extension points of [`plugin`](crate::plugin) itself.
+
+use crate::keep::{Fragment, Keep, Kept};
+use crate::plugin::{
+    Context, Filter, MAX_NODE_SCORE, Plugin, PreFilter, PreFilterResult, PreScore, Score,
+    default_normalize,
+};
+use crate::pod_info::PodInfo;
+use crate::state::CycleState;
+use crate::status::Status;
+use crate::table::{NodeTable, NodeView, Slot};
+use berth_api::Str;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Filters nodes by a requirement. Implements [`PreFilter`] and [`Filter`]; register it with
+/// [`node_filter`](crate::registry::ExtensionsBuilder::node_filter).
+pub trait NodeFilter: Plugin {
+    /// What the plugin reads of a pod, and of the cluster beside the node that it checks. Pods with equal requirements
+    /// get equal answers about a node.
+    type Requirement: Hash + Send + 'static;
+
+    /// Whether answers depend on the pods of the node, or on pods that are nominated to it, and not on the node object
+    /// alone.
+    const READS_PODS: bool = true;
+
+    /// Reads the requirement of a pod; `None` if every node meets it.
+    ///
+    /// # Errors
+    /// PreFilter rejects the pod with this status.
+    fn requirement(
+        &self,
+        cx: &Context<'_>,
+        pod: &PodInfo,
+    ) -> Result<Option<Self::Requirement>, Status>;
+
+    /// Checks a node against the requirement: Success, or a rejection as in [`Filter::filter`].
+    fn check(&self, requirement: &Self::Requirement, node: NodeView<'_>) -> Status;
+
+    /// A quick test for passes over many nodes: `true` for slots whose node meets the requirement. The slots for which
+    /// it is `false` are checked.
+    fn quick_check<'a>(
+        &'a self,
+        _requirement: &'a Self::Requirement,
+        _nodes: &'a NodeTable,
+    ) -> impl Fn(Slot) -> bool + 'a {
+        |_| false
+    }
+
+    /// The names of the only nodes that can meet the requirement, sorted, if the requirement names nodes.
+    fn only_nodes(&self, _requirement: &Self::Requirement) -> Option<Vec<Str>> {
+        None
+    }
+
+    /// Whether pods with this requirement share answers. It must be `false` if [`NodeFilter::check`] reads something
+    /// that is neither in the requirement nor in the node.
+    fn is_shared(&self, _requirement: &Self::Requirement) -> bool {
+        true
+    }
+}
+
+/// How raw scores become scores from 0 to [`MAX_NODE_SCORE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// They are in that range.
+    None,
+    /// The greatest becomes [`MAX_NODE_SCORE`]; see [`default_normalize`].
+    Greatest,
+    /// The greatest becomes 0, and zero becomes [`MAX_NODE_SCORE`].
+    GreatestReversed,
+}
+
+/// Scores nodes by a preference. Implements [`PreScore`] and [`Score`]; register it with
+/// [`node_score`](crate::registry::ExtensionsBuilder::node_score).
+pub trait NodeScore: Plugin {
+    /// What the plugin reads of a pod, and of the cluster beside the node that it rates. Pods with equal preferences
+    /// get equal scores.
+    type Preference: Hash + Send + 'static;
+
+    /// Whether scores depend on the pods of the node, and not on the node object alone.
+    const READS_PODS: bool = true;
+
+    /// How raw scores are scaled.
+    const SCALE: Scale = Scale::None;
+
+    /// Reads the preference of a pod; `None` if all nodes are equal to it.
+    ///
+    /// # Errors
+    /// PreScore fails with this status.
+    fn preference(
+        &self,
+        cx: &Context<'_>,
+        pod: &PodInfo,
+    ) -> Result<Option<Self::Preference>, Status>;
+
+    /// Returns the function that rates nodes: the raw score of the node of a slot.
+    fn rate<'a>(
+        &'a self,
+        preference: &'a Self::Preference,
+        nodes: &'a NodeTable,
+    ) -> impl Fn(Slot) -> i64 + 'a;
+}
+
+/// The requirement of the cycle's pod, from PreFilter to Filter.
+struct Required<P: NodeFilter>(P::Requirement);
+
+/// The preference of the cycle's pod, from PreScore to Score.
+struct Preferred<P: NodeScore>(P::Preference);
+
+/// Whether the slot holds a node.
+fn holds_node(nodes: &NodeTable, slot: Slot) -> bool {
+    nodes.is_node().get(slot.index()) == Some(&true)
+}
+
+impl<P: NodeFilter> PreFilter for P {
+    fn pre_filter(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+    ) -> PreFilterResult {
+        match self.requirement(cx, pod) {
+            Err(status) => PreFilterResult::Reject(status),
+            Ok(None) => PreFilterResult::Skip,
+            Ok(Some(requirement)) => {
+                let only = self.only_nodes(&requirement);
+                state.write(Required::<P>(requirement));
+                only.map_or(PreFilterResult::AllNodes, PreFilterResult::Nodes)
+            }
+        }
+    }
+}
+
+impl<P: NodeFilter> Filter for P {
+    fn filter(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Status {
+        let check = |requirement| {
+            let nodes = &cx.cluster.nodes;
+            match self.quick_check(requirement, nodes)(node.slot()) {
+                true => Status::success(),
+                false => self.check(requirement, node),
+            }
+        };
+        if let Some(Required(requirement)) = state.read::<Required<P>>() {
+            return check(requirement);
+        }
+        match self.requirement(cx, pod) {
+            Err(status) => status,
+            Ok(None) => Status::success(),
+            Ok(Some(requirement)) => check(&requirement),
+        }
+    }
+
+    fn filter_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &mut Vec<Slot>,
+        reject: &mut dyn FnMut(Slot, Status),
+    ) {
+        let table = &cx.cluster.nodes;
+        let mut check = |requirement: &P::Requirement| {
+            let quick = self.quick_check(requirement, table);
+            nodes.retain(|slot| {
+                if !holds_node(table, *slot) {
+                    return false;
+                }
+                if quick(*slot) {
+                    return true;
+                }
+                let status = table.get(*slot).map(|node| self.check(requirement, node));
+                let status = status.filter(|status| !status.is_success());
+                let fits = status.is_none();
+                if let Some(status) = status {
+                    reject(*slot, status);
+                }
+                fits
+            });
+        };
+        if let Some(Required(requirement)) = state.read::<Required<P>>() {
+            return check(requirement);
+        }
+        match self.requirement(cx, pod) {
+            Ok(Some(requirement)) => check(&requirement),
+            Ok(None) => nodes.retain(|slot| holds_node(table, *slot)),
+            Err(status) => {
+                for slot in nodes.drain(..).filter(|slot| holds_node(table, *slot)) {
+                    reject(slot, status.clone());
+                }
+            }
+        }
+    }
+}
+
+impl<P: NodeScore> PreScore for P {
+    fn pre_score(
+        &self,
+        cx: &Context<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        _nodes: &[Slot],
+    ) -> Status {
+        match self.preference(cx, pod) {
+            Err(status) => status,
+            Ok(None) => Status::skip(),
+            Ok(Some(preference)) => {
+                state.write(Preferred::<P>(preference));
+                Status::success()
+            }
+        }
+    }
+}
+
+impl<P: NodeScore> Score for P {
+    fn score(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: NodeView<'_>,
+    ) -> Result<i64, Status> {
+        let nodes = &cx.cluster.nodes;
+        if let Some(Preferred(preference)) = state.read::<Preferred<P>>() {
+            return Ok(self.rate(preference, nodes)(node.slot()));
+        }
+        let preference = self.preference(cx, pod)?;
+        Ok(preference.map_or(0, |preference| self.rate(&preference, nodes)(node.slot())))
+    }
+
+    fn score_many(
+        &self,
+        cx: &Context<'_>,
+        state: &CycleState,
+        pod: &PodInfo,
+        nodes: &[Slot],
+        scores: &mut Vec<i64>,
+    ) -> Result<(), Status> {
+        let table = &cx.cluster.nodes;
+        if nodes.iter().any(|slot| !holds_node(table, *slot)) {
+            return Err(Status::error("the node was deleted"));
+        }
+        let own;
+        let preference = match state.read::<Preferred<P>>() {
+            Some(Preferred(preference)) => Some(preference),
+            None => {
+                own = self.preference(cx, pod)?;
+                own.as_ref()
+            }
+        };
+        match preference {
+            Some(preference) => {
+                let rate = self.rate(preference, table);
+                scores.extend(nodes.iter().map(|slot| rate(*slot)));
+            }
+            None => scores.resize(scores.len() + nodes.len(), 0),
+        }
+        Ok(())
+    }
+
+    fn normalize(
+        &self,
+        _cx: &Context<'_>,
+        _state: &CycleState,
+        _pod: &PodInfo,
+        scores: &mut [(Slot, i64)],
+    ) -> Status {
+        if P::SCALE != Scale::None {
+            let is_reversed = P::SCALE == Scale::GreatestReversed;
+            default_normalize(MAX_NODE_SCORE, is_reversed, scores);
+        }
+        Status::success()
+    }
+}
+
+/// Which answers of a [`NodeFilter`] are kept.
+pub(crate) struct KeepFilter<P>(pub(crate) Arc<P>);
+
+impl<P: NodeFilter> Plugin for KeepFilter<P> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl<P: NodeFilter> Keep for KeepFilter<P> {
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        let Ok(requirement) = self.0.requirement(cx, pod) else {
+            return Kept::Never;
+        };
+        let mut required = requirement.iter();
+        if !required.all(|requirement| self.0.is_shared(requirement)) {
+            return Kept::Never;
+        }
+        fragment.put(&requirement);
+        Kept::ByFragment
+    }
+
+    fn reads_pods(&self) -> bool {
+        P::READS_PODS
+    }
+}
+
+/// Which answers of a [`NodeScore`] are kept.
+pub(crate) struct KeepScore<P>(pub(crate) Arc<P>);
+
+impl<P: NodeScore> Plugin for KeepScore<P> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl<P: NodeScore> Keep for KeepScore<P> {
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        match self.0.preference(cx, pod) {
+            Ok(preference) => {
+                fragment.put(&preference);
+                Kept::ByFragment
+            }
+            Err(_) => Kept::Never,
+        }
+    }
+
+    fn reads_pods(&self) -> bool {
+        P::READS_PODS
+    }
+
+    fn normalizes(&self) -> bool {
+        P::SCALE != Scale::None
+    }
+}
+
+/// Which answers of a plugin that filters and scores are kept.
+pub(crate) struct KeepBoth(pub(crate) [Arc<dyn Keep>; 2]);
+
+impl Plugin for KeepBoth {
+    fn name(&self) -> &str {
+        self.0[0].name()
+    }
+}
+
+impl Keep for KeepBoth {
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        let [first, second] = &self.0;
+        if first.fragment(cx, pod, fragment) == Kept::Never {
+            return Kept::Never;
+        }
+        let end = fragment.as_bytes().len();
+        let kept = second.fragment(cx, pod, fragment);
+        // Bytes of the first part never pass for bytes of the second.
+        fragment.put(&end);
+        kept
+    }
+
+    fn reads_pods(&self) -> bool {
+        self.0.iter().any(|part| part.reads_pods())
+    }
+
+    fn normalizes(&self) -> bool {
+        self.0.iter().any(|part| part.normalizes())
+    }
+}
