@@ -1,0 +1,31 @@
+//! DeviceClasses: what requests of claims choose from.
+
+use super::claim::{DeviceConfiguration, DeviceSelector};
+use crate::string::null_default;
+use crate::{ObjectMeta, Str};
+use serde::Deserialize;
+
+/// A class of devices.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceClass {
+    /// The name.
+    pub metadata: ObjectMeta,
+    /// The devices of the class.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: DeviceClassSpec,
+}
+
+/// The devices of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceClassSpec {
+    /// Conditions on a device, all of which must hold.
+    #[serde(deserialize_with = "null_default")]
+    pub selectors: Vec<DeviceSelector>,
+    /// Configuration that is copied into allocations of the class.
+    #[serde(deserialize_with = "null_default")]
+    pub config: Vec<DeviceConfiguration>,
+    /// The extended resource that devices of the class serve.
+    pub extended_resource_name: Option<Str>,
+}

@@ -1,0 +1,327 @@
+//! ResourceSlices: the devices that drivers publish, and the rules that taint them.
+
+use crate::node_selector::NodeSelector;
+use crate::string::null_default;
+use crate::{ObjectMeta, Quantity, Str, Time};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+/// Devices of a driver: a part of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceSlice {
+    /// The name.
+    pub metadata: ObjectMeta,
+    /// The devices.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: ResourceSliceSpec,
+}
+
+/// The devices of a slice and the nodes that can use them. Exactly one of `node_name`, `node_selector`, `all_nodes` and
+/// `per_device_node_selection` is set in a valid slice.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceSliceSpec {
+    /// The driver.
+    #[serde(deserialize_with = "null_default")]
+    pub driver: Str,
+    /// The pool that the slice is a part of.
+    #[serde(deserialize_with = "null_default")]
+    pub pool: ResourcePool,
+    /// The only node that can use the devices.
+    #[serde(deserialize_with = "null_default")]
+    pub node_name: Option<Str>,
+    /// The nodes that can use the devices: exactly one term.
+    pub node_selector: Option<NodeSelector>,
+    /// Whether every node can use the devices.
+    #[serde(deserialize_with = "null_default")]
+    pub all_nodes: bool,
+    /// Whether each device says which nodes can use it.
+    #[serde(deserialize_with = "null_default")]
+    pub per_device_node_selection: bool,
+    /// The devices, in the driver's order.
+    #[serde(deserialize_with = "null_default")]
+    pub devices: Vec<Device>,
+    /// Counters that the devices of the pool consume.
+    #[serde(deserialize_with = "null_default")]
+    pub shared_counters: Vec<CounterSet>,
+}
+
+/// The pool of a slice.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourcePool {
+    /// The name, unique among the pools of the driver.
+    #[serde(deserialize_with = "null_default")]
+    pub name: Str,
+    /// Slices of the highest generation form the pool.
+    #[serde(deserialize_with = "null_default")]
+    pub generation: i64,
+    /// How many slices of this generation the driver publishes.
+    #[serde(deserialize_with = "null_default")]
+    pub resource_slice_count: i64,
+}
+
+/// Counters that several devices consume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CounterSet {
+    /// The name, unique in the pool.
+    #[serde(deserialize_with = "null_default")]
+    pub name: Str,
+    /// The counters by name.
+    #[serde(deserialize_with = "null_default")]
+    pub counters: BTreeMap<Str, Counter>,
+}
+
+/// An amount of a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Counter {
+    /// The amount.
+    pub value: Quantity,
+}
+
+/// The counters of one set that a device consumes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceCounterConsumption {
+    /// The set.
+    #[serde(deserialize_with = "null_default")]
+    pub counter_set: Str,
+    /// The amounts by counter.
+    #[serde(deserialize_with = "null_default")]
+    pub counters: BTreeMap<Str, Counter>,
+}
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Device {
+    /// The name, unique in its pool.
+    #[serde(deserialize_with = "null_default")]
+    pub name: Str,
+    /// Attributes by qualified name.
+    #[serde(deserialize_with = "null_default")]
+    pub attributes: BTreeMap<Str, DeviceAttribute>,
+    /// Capacities by qualified name.
+    #[serde(deserialize_with = "null_default")]
+    pub capacity: BTreeMap<Str, DeviceCapacity>,
+    /// Shared counters that the device consumes once it is allocated.
+    #[serde(deserialize_with = "null_default")]
+    pub consumes_counters: Vec<DeviceCounterConsumption>,
+    /// The only node that can use the device, in a slice with per-device node selection.
+    #[serde(deserialize_with = "null_default")]
+    pub node_name: Option<Str>,
+    /// The nodes that can use the device, in a slice with per-device node selection.
+    pub node_selector: Option<NodeSelector>,
+    /// Whether every node can use the device, in a slice with per-device node selection.
+    #[serde(deserialize_with = "null_default")]
+    pub all_nodes: bool,
+    /// Taints that requests must tolerate.
+    #[serde(deserialize_with = "null_default")]
+    pub taints: Vec<DeviceTaint>,
+    /// Whether an allocation of the device is usable on the chosen node alone.
+    #[serde(deserialize_with = "null_default")]
+    pub binds_to_node: bool,
+    /// Conditions that must be true before a pod with the device is bound.
+    #[serde(deserialize_with = "null_default")]
+    pub binding_conditions: Vec<Str>,
+    /// Conditions that report that the device could not be prepared.
+    #[serde(deserialize_with = "null_default")]
+    pub binding_failure_conditions: Vec<Str>,
+    /// Whether several requests can share the device.
+    #[serde(deserialize_with = "null_default")]
+    pub allow_multiple_allocations: bool,
+}
+
+/// A fact about a device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum DeviceAttribute {
+    /// A number.
+    Int(i64),
+    /// A truth value.
+    Bool(bool),
+    /// A text.
+    String(Str),
+    /// A semantic version, as text.
+    Version(Str),
+    /// Numbers (gate DRAListTypeAttributes).
+    Ints(Vec<i64>),
+    /// Truth values (gate DRAListTypeAttributes).
+    Bools(Vec<bool>),
+    /// Texts (gate DRAListTypeAttributes).
+    Strings(Vec<Str>),
+    /// Semantic versions (gate DRAListTypeAttributes).
+    Versions(Vec<Str>),
+    /// A value that this version does not know.
+    Unknown,
+}
+
+impl<'de> Deserialize<'de> for DeviceAttribute {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Fields {
+            int: Option<i64>,
+            bool: Option<bool>,
+            string: Option<Str>,
+            version: Option<Str>,
+            ints: Option<Vec<i64>>,
+            bools: Option<Vec<bool>>,
+            strings: Option<Vec<Str>>,
+            versions: Option<Vec<Str>>,
+        }
+        let fields = Option::<Fields>::deserialize(deserializer)?.unwrap_or_default();
+        let lists = fields.ints.map(Self::Ints);
+        let lists = lists.or(fields.bools.map(Self::Bools));
+        let lists = lists.or(fields.strings.map(Self::Strings));
+        let lists = lists.or(fields.versions.map(Self::Versions));
+        let value = lists.or(fields.int.map(Self::Int));
+        let value = value.or(fields.bool.map(Self::Bool));
+        let value = value.or(fields.string.map(Self::String));
+        let value = value.or(fields.version.map(Self::Version));
+        Ok(value.unwrap_or(Self::Unknown))
+    }
+}
+
+/// An amount of something that a device has.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceCapacity {
+    /// The amount.
+    pub value: Quantity,
+    /// How requests consume the amount when several share the device.
+    pub request_policy: Option<CapacityRequestPolicy>,
+}
+
+/// How requests consume a capacity.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CapacityRequestPolicy {
+    /// What a request consumes that names no amount.
+    pub default: Option<Quantity>,
+    /// The only amounts that can be consumed, ascending. A request is rounded up to the next one.
+    #[serde(deserialize_with = "null_default")]
+    pub valid_values: Vec<Quantity>,
+    /// The range of amounts that can be consumed.
+    pub valid_range: Option<CapacityRequestPolicyRange>,
+}
+
+/// A range of amounts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CapacityRequestPolicyRange {
+    /// The least amount. A smaller request is rounded up to it.
+    pub min: Option<Quantity>,
+    /// The largest amount.
+    pub max: Option<Quantity>,
+    /// Amounts are `min` plus a multiple of this. Other requests are rounded up.
+    pub step: Option<Quantity>,
+}
+
+/// What a taint of a device does to requests that do not tolerate it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum DeviceTaintEffect {
+    /// Not set. A toleration without an effect applies to all of them.
+    #[default]
+    Unset,
+    /// Nothing; the taint only informs.
+    None,
+    /// The device is not allocated.
+    NoSchedule,
+    /// The device is not allocated, and pods that use it are evicted.
+    NoExecute,
+    /// An effect that this version does not know; it has no consequence.
+    Unknown,
+}
+
+impl<'de> Deserialize<'de> for DeviceTaintEffect {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match &*Str::deserialize(deserializer)? {
+            "" => Self::Unset,
+            "None" => Self::None,
+            "NoSchedule" => Self::NoSchedule,
+            "NoExecute" => Self::NoExecute,
+            _ => Self::Unknown,
+        })
+    }
+}
+
+impl DeviceTaintEffect {
+    /// The effect as the API writes it. Unknown ones are not kept.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unset | Self::Unknown => "",
+            Self::None => "None",
+            Self::NoSchedule => "NoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+
+    /// Whether a device with the taint is not allocated to requests that do not tolerate it.
+    pub const fn forbids_allocation(self) -> bool {
+        matches!(self, Self::NoSchedule | Self::NoExecute)
+    }
+}
+
+/// A mark on a device that keeps it from requests that do not tolerate it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceTaint {
+    /// The key.
+    #[serde(deserialize_with = "null_default")]
+    pub key: Str,
+    /// The value; may be empty.
+    #[serde(deserialize_with = "null_default")]
+    pub value: Str,
+    /// The effect.
+    #[serde(deserialize_with = "null_default")]
+    pub effect: DeviceTaintEffect,
+    /// When the taint was added.
+    pub time_added: Option<Time>,
+}
+
+/// Adds a taint to devices (`resource.k8s.io/v1beta2`, gate DRADeviceTaintRules).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceTaintRule {
+    /// The name.
+    pub metadata: ObjectMeta,
+    /// The devices and the taint.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: DeviceTaintRuleSpec,
+}
+
+/// The devices of a rule and their taint.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceTaintRuleSpec {
+    /// The devices; absent for none.
+    pub device_selector: Option<DeviceTaintSelector>,
+    /// The taint.
+    #[serde(deserialize_with = "null_default")]
+    pub taint: DeviceTaint,
+}
+
+/// Devices: every field that is set must be equal.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceTaintSelector {
+    /// The driver.
+    pub driver: Option<Str>,
+    /// The pool.
+    pub pool: Option<Str>,
+    /// The device.
+    pub device: Option<Str>,
+}
+
+impl DeviceTaintSelector {
+    /// Whether the device is one of those.
+    pub fn matches(&self, driver: &str, pool: &str, device: &str) -> bool {
+        let equal = |wanted: &Option<Str>, name: &str| {
+            wanted.as_ref().is_none_or(|wanted| **wanted == *name)
+        };
+        equal(&self.driver, driver) && equal(&self.pool, pool) && equal(&self.device, device)
+    }
+}
