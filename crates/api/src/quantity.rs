@@ -70,7 +70,8 @@ impl Quantity {
         }
     }
 
-    const fn nanos(self) -> i128 {
+    /// The amount in billionths, at most ±(2¹²⁷−1).
+    pub const fn nanos(self) -> i128 {
         ((self.high as i128) << 64) | self.low as i128
     }
 

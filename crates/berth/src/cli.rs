@@ -271,6 +271,8 @@ pub(crate) enum Suite {
     Queue,
     /// Creating and updating pods.
     Podapi,
+    /// CEL expressions of device selectors.
+    Cel,
     /// A transcript of an API server.
     Http,
 }

@@ -37,6 +37,7 @@ fn replay(args: &ConformanceArgs, reader: impl BufRead) -> Result<Report, Failur
         Suite::Hints => berth_conformance::hints::replay(reader),
         Suite::Queue => berth_conformance::queue::replay(reader),
         Suite::Podapi => berth_conformance::podapi::replay(reader),
+        Suite::Cel => berth_conformance::cel::replay(reader),
         Suite::Http => berth_conformance::http::replay(reader),
     })
 }

@@ -1,0 +1,90 @@
+//! The environment of device selectors: the variable `device` and its type.
+
+use crate::types::Type;
+
+/// The only variable.
+pub(crate) const DEVICE: &str = "device";
+/// The type of the variable.
+pub(crate) const DEVICE_TYPE: &str = "kubernetes.DRADevice";
+pub(crate) const DRIVER: &str = "driver";
+pub(crate) const ATTRIBUTES: &str = "attributes";
+pub(crate) const CAPACITY: &str = "capacity";
+pub(crate) const MULTIPLE: &str = "allowMultipleAllocations";
+
+/// The longest texts and the largest maps that a device has, for estimates of costs.
+const DRIVER_LENGTH_MAX: u64 = 63;
+const DOMAIN_LENGTH_MAX: u64 = 63;
+const IDENTIFIER_LENGTH_MAX: u64 = 32;
+const ATTRIBUTES_MAX: u64 = 32;
+const ATTRIBUTE_LENGTH_MAX: u64 = 64;
+
+/// The environment in which an expression is compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Environment {
+    /// Whether attributes can be lists (gate DRAListTypeAttributes).
+    pub list_attributes: bool,
+    /// Whether the expression is new: it cannot use what only stored expressions may contain. That is `includes` unless
+    /// attributes can be lists.
+    pub is_new: bool,
+}
+
+impl Environment {
+    /// Whether a function is available.
+    pub(crate) fn has_function(self, name: &str) -> bool {
+        name != "includes" || self.list_attributes || !self.is_new
+    }
+
+    /// The type of an attribute.
+    pub(crate) fn attribute_type(self) -> Type {
+        if self.list_attributes {
+            Type::Dyn
+        } else {
+            Type::Any
+        }
+    }
+
+    /// The type of a field of the device.
+    pub(crate) fn field(self, name: &str) -> Option<Type> {
+        let by_name = |value| Type::map(Type::String, Type::map(Type::String, value));
+        Some(match name {
+            DRIVER => Type::String,
+            ATTRIBUTES => by_name(self.attribute_type()),
+            CAPACITY => by_name(Type::Object("kubernetes.Quantity")),
+            MULTIPLE => Type::Bool,
+            _ => return None,
+        })
+    }
+
+    /// The largest size of what a path through the device leads to.
+    pub(crate) fn size_max(self, path: &[String]) -> Option<u64> {
+        let [root, field, rest @ ..] = path else {
+            return (path == [DEVICE]).then_some(0);
+        };
+        if root != DEVICE {
+            return None;
+        }
+        let depth = rest.len();
+        let is_keys = rest.last().is_some_and(|part| part == "@keys");
+        // Only attributes may be followed by the name of a field.
+        let is_named = |part: &String| !part.starts_with('@');
+        let named = rest.iter().any(is_named);
+        match field.as_str() {
+            DRIVER if depth == 0 => Some(DRIVER_LENGTH_MAX),
+            MULTIPLE if depth == 0 => Some(1),
+            ATTRIBUTES | CAPACITY => match depth {
+                0 => Some(ATTRIBUTES_MAX),
+                1 if is_keys => Some(DOMAIN_LENGTH_MAX),
+                1 if named => None,
+                1 => Some(ATTRIBUTES_MAX),
+                2 if is_named(&rest[0]) || rest[0] == "@keys" => None,
+                2 if is_keys => Some(IDENTIFIER_LENGTH_MAX),
+                2 if field == ATTRIBUTES => Some(ATTRIBUTE_LENGTH_MAX),
+                // Quantities have no size.
+                2 if named => None,
+                2 => Some(0),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Formats of texts, by name.
+
+use super::{Context, time, url};
+use crate::declarations::Declaration;
+use crate::error::EvaluationError;
+use crate::value::{Outcome, Value};
+use berth_api::names;
+
+/// Declares the functions that give a format.
+macro_rules! formats {
+    ($($name:literal, $function:literal, $format:ident;)*) => {
+        /// A format.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum NamedFormat { $($format),* }
+
+        impl NamedFormat {
+            fn by_name(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$format),)*
+                    _ => None,
+                }
+            }
+        }
+
+        pub(super) const DECLARATIONS: &[Declaration] = &[
+            $(($function, $function, "-> kubernetes.NamedFormat", |_, _| {
+                Ok(Value::Format(NamedFormat::$format))
+            }),)*
+            (
+                "format.named",
+                "format-named",
+                "string -> optional(kubernetes.NamedFormat)",
+                named,
+            ),
+            (
+                "validate",
+                "format-validate",
+                ".kubernetes.NamedFormat, string -> optional(list(string))",
+                validate,
+            ),
+        ];
+    };
+}
+
+formats! {
+    "dns1123Label", "format.dns1123Label", Dns1123Label;
+    "dns1123Subdomain", "format.dns1123Subdomain", Dns1123Subdomain;
+    "dns1035Label", "format.dns1035Label", Dns1035Label;
+    "qualifiedName", "format.qualifiedName", QualifiedName;
+    "dns1123LabelPrefix", "format.dns1123LabelPrefix", Dns1123LabelPrefix;
+    "dns1123SubdomainPrefix", "format.dns1123SubdomainPrefix", Dns1123SubdomainPrefix;
+    "dns1035LabelPrefix", "format.dns1035LabelPrefix", Dns1035LabelPrefix;
+    "labelValue", "format.labelValue", LabelValue;
+    "uri", "format.uri", Uri;
+    "uuid", "format.uuid", Uuid;
+    "byte", "format.byte", Byte;
+    "date", "format.date", Date;
+    "datetime", "format.datetime", DateTime;
+}
+
+impl NamedFormat {
+    /// The length of the regular expression that upstream uses for the format, or would use.
+    pub(crate) const fn regex_length(self) -> u64 {
+        match self {
+            Self::Dns1123Label
+            | Self::Dns1035Label
+            | Self::Dns1123LabelPrefix
+            | Self::Dns1035LabelPrefix => 30,
+            Self::Dns1123Subdomain | Self::Dns1123SubdomainPrefix | Self::QualifiedName => 60,
+            Self::LabelValue => 40,
+            Self::Uri => 1103,
+            Self::Uuid => 70,
+            Self::Byte => 84,
+            Self::Date | Self::DateTime => 71,
+        }
+    }
+
+    /// What is wrong with a text.
+    fn problems(self, text: &str) -> Vec<String> {
+        let unless = |valid: bool, problem: &str| {
+            if valid {
+                Vec::new()
+            } else {
+                vec![problem.to_owned()]
+            }
+        };
+        match self {
+            Self::Dns1123Label => names::dns1123_label(text),
+            Self::Dns1123LabelPrefix => names::dns1123_label(&without_dash(text)),
+            Self::Dns1123Subdomain => names::dns1123_subdomain(text),
+            Self::Dns1123SubdomainPrefix => names::dns1123_subdomain(&without_dash(text)),
+            Self::Dns1035Label => names::dns1035_label(text),
+            Self::Dns1035LabelPrefix => names::dns1035_label(&without_dash(text)),
+            Self::QualifiedName => names::label_key(text),
+            Self::LabelValue => names::label_value(text),
+            Self::Uri => url::uri_problem(text).into_iter().collect(),
+            Self::Uuid => unless(is_uuid(text), "does not match the UUID format"),
+            Self::Byte => unless(is_base64(text), "invalid base64"),
+            Self::Date => unless(is_date(text), "invalid date"),
+            Self::DateTime => unless(is_date_time(text), "invalid datetime"),
+        }
+    }
+}
+
+/// A name's prefix may end with a dash, which then counts as if other characters followed.
+fn without_dash(text: &str) -> String {
+    match text.strip_suffix('-') {
+        Some(rest) if !rest.is_empty() => {
+            let mut masked = rest.to_owned();
+            masked.pop();
+            masked.push('a');
+            masked
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Hexadecimal digits in groups of 8, 4, 4, 4 and 12; a dash between groups may be missing.
+fn is_uuid(text: &str) -> bool {
+    let mut rest = text;
+    for (index, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {
+        if index > 0 {
+            rest = rest.strip_prefix('-').unwrap_or(rest);
+        }
+        let Some((group, after)) = rest.split_at_checked(length) else {
+            return false;
+        };
+        if !group.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return false;
+        }
+        rest = after;
+    }
+    rest.is_empty()
+}
+
+/// Groups of four characters, the last of which may be padded. The empty text has none.
+fn is_base64(text: &str) -> bool {
+    let data = text.strip_suffix("==").or(text.strip_suffix('='));
+    let data = data.unwrap_or(text);
+    !text.is_empty()
+        && text.len().is_multiple_of(4)
+        && data
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte))
+}
+
+fn is_date(text: &str) -> bool {
+    text.len() == "2006-01-02".len() && time::parse(&format!("{text}T00:00:00Z")).is_some()
+}
+
+fn is_date_time(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let mut parts = lower.split('t');
+    let (Some(date), Some(time)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    is_date(date) && is_time(time)
+}
+
+/// `hh:mm:ss`, a fraction after any character, and the offset.
+fn is_time(text: &str) -> bool {
+    let two = |part: Option<&str>, last: &str| {
+        part.is_some_and(|part| {
+            part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit()) && part <= last
+        })
+    };
+    let has_clock = two(text.get(0..2), "23")
+        && text.get(2..3) == Some(":")
+        && two(text.get(3..5), "59")
+        && text.get(5..6) == Some(":")
+        && two(text.get(6..8), "59");
+    if !has_clock {
+        return false;
+    }
+    let rest = &text[8..];
+    let is_offset = |text: &str| match text.as_bytes() {
+        [b'z'] => true,
+        [b'+' | b'-', h1, h2, b':', m1, m2] => {
+            [h1, h2, m1, m2].iter().all(|byte| byte.is_ascii_digit())
+        }
+        _ => false,
+    };
+    if is_offset(rest) {
+        return true;
+    }
+    let mut characters = rest.chars();
+    let fraction = match characters.next() {
+        Some('\n') | None => return false,
+        Some(_) => characters.as_str(),
+    };
+    let after = fraction.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    after.len() < fraction.len() && is_offset(after)
+}
+
+fn named(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    let [Value::String(name)] = args else {
+        return Err(EvaluationError::no_such_overload());
+    };
+    let format = NamedFormat::by_name(name).map(Value::Format);
+    Ok(format.map_or(Value::Optional(None), Value::some))
+}
+
+fn validate(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    let [Value::Format(format), Value::String(text)] = args else {
+        return Err(EvaluationError::no_such_overload());
+    };
+    let problems = format.problems(text);
+    if problems.is_empty() {
+        Ok(Value::Optional(None))
+    } else {
+        Ok(Value::some(Value::texts(problems)))
+    }
+}

@@ -1,0 +1,290 @@
+//! Quantities of the Kubernetes API.
+
+use super::Context;
+use crate::declarations::Declaration;
+use crate::error::EvaluationError;
+use crate::value::{Outcome, Value};
+use berth_api::Quantity;
+use berth_api::quantity::Format;
+use std::cmp::Ordering;
+
+pub(super) const DECLARATIONS: &[Declaration] = &[
+    (
+        "quantity",
+        "string_to_quantity",
+        "string -> kubernetes.Quantity",
+        quantity,
+    ),
+    (
+        "isQuantity",
+        "is_quantity_string",
+        "string -> bool",
+        is_quantity,
+    ),
+    ("sign", "quantity_sign", "kubernetes.Quantity -> int", sign),
+    (
+        "isGreaterThan",
+        "quantity_is_greater_than",
+        ".kubernetes.Quantity, kubernetes.Quantity -> bool",
+        |_, args| order(args).map(|order| Value::Bool(order.is_gt())),
+    ),
+    (
+        "isLessThan",
+        "quantity_is_less_than",
+        ".kubernetes.Quantity, kubernetes.Quantity -> bool",
+        |_, args| order(args).map(|order| Value::Bool(order.is_lt())),
+    ),
+    (
+        "compareTo",
+        "quantity_compare_to",
+        ".kubernetes.Quantity, kubernetes.Quantity -> int",
+        |_, args| order(args).map(|order| Value::Int(order as i64)),
+    ),
+    (
+        "asApproximateFloat",
+        "quantity_get_float",
+        ".kubernetes.Quantity -> double",
+        as_float,
+    ),
+    (
+        "asInteger",
+        "quantity_get_int",
+        ".kubernetes.Quantity -> int",
+        as_integer,
+    ),
+    (
+        "isInteger",
+        "quantity_is_integer",
+        ".kubernetes.Quantity -> bool",
+        is_integer,
+    ),
+    (
+        "add",
+        "quantity_add",
+        ".kubernetes.Quantity, kubernetes.Quantity -> kubernetes.Quantity",
+        add,
+    ),
+    (
+        "add",
+        "quantity_add_int",
+        ".kubernetes.Quantity, int -> kubernetes.Quantity",
+        add,
+    ),
+    (
+        "sub",
+        "quantity_sub",
+        ".kubernetes.Quantity, kubernetes.Quantity -> kubernetes.Quantity",
+        sub,
+    ),
+    (
+        "sub",
+        "quantity_sub_int",
+        ".kubernetes.Quantity, int -> kubernetes.Quantity",
+        sub,
+    ),
+];
+
+/// A quantity and how upstream represents it, which decides whether it counts as an integer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Amount {
+    quantity: Quantity,
+    /// The power of ten of the last digit, if the quantity is represented as a machine integer times a power of ten.
+    scale: Option<i32>,
+    /// Whether the quantity is a sum or difference.
+    is_computed: bool,
+}
+
+/// The most digits of a number that is represented as a machine integer.
+const DIGITS_MAX: usize = 18;
+/// The power of ten of the smallest quantity.
+const SCALE_MIN: i32 = -9;
+
+impl Amount {
+    /// The quantity of a device.
+    pub(crate) fn stored(quantity: Quantity) -> Self {
+        // The API server stores the canonical form, whose last digit is not zero for the suffixes below one.
+        let milli = Quantity::from_milli(quantity.milli_value()) == quantity;
+        let scale = match (quantity.is_integer(), milli) {
+            (true, _) => 0,
+            (false, true) => -3,
+            (false, false) => SCALE_MIN,
+        };
+        Self {
+            quantity,
+            scale: Some(scale),
+            is_computed: false,
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let quantity: Quantity = text
+            .parse()
+            .map_err(|error: berth_api::quantity::ParseQuantityError| error.to_string())?;
+        Ok(Self {
+            quantity,
+            scale: scale_of(text),
+            is_computed: false,
+        })
+    }
+
+    pub(crate) const fn quantity(self) -> Quantity {
+        self.quantity
+    }
+
+    pub(crate) const fn is_computed(self) -> bool {
+        self.is_computed
+    }
+
+    /// The number of units of a power of ten.
+    fn mantissa(self, scale: i32) -> Option<i64> {
+        let exponent = u32::try_from(scale - SCALE_MIN).ok()?;
+        let unit = 10_i128.checked_pow(exponent)?;
+        let nanos = self.quantity.nanos();
+        (nanos % unit == 0)
+            .then(|| i64::try_from(nanos / unit).ok())
+            .flatten()
+    }
+
+    /// The whole number that the quantity is, if it is represented as one.
+    fn integer(self) -> Option<i64> {
+        self.scale.filter(|scale| *scale >= 0)?;
+        self.mantissa(0)
+    }
+
+    fn as_f64(self) -> f64 {
+        let scaled = self
+            .scale
+            .and_then(|scale| Some((self.mantissa(scale)?, scale)));
+        match scaled {
+            Some((mantissa, 0)) => mantissa as f64,
+            Some((mantissa, scale)) => {
+                let power: f64 = format!("1e{scale}").parse().unwrap_or(1.0);
+                mantissa as f64 * power
+            }
+            None => self.quantity.as_f64(),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let quantity = self.quantity + other.quantity;
+        let scale = match (self.scale, other.scale) {
+            (scale, _) if other.quantity.is_zero() && other.scale.is_some() => scale,
+            (Some(_), scale) if self.quantity.is_zero() => scale,
+            (Some(a), Some(b)) => Some(a.min(b)),
+            _ => None,
+        };
+        let sum = Self {
+            quantity,
+            scale,
+            is_computed: true,
+        };
+        Self {
+            scale: scale.filter(|scale| sum.mantissa(*scale).is_some()),
+            ..sum
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.plus(Self {
+            quantity: -other.quantity,
+            ..other
+        })
+    }
+}
+
+/// The power of ten of the last digit of a number, if upstream represents it as a machine integer.
+fn scale_of(text: &str) -> Option<i32> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, suffix) = unsigned.split_at(end.unwrap_or(unsigned.len()));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = whole.trim_start_matches('0').len().max(1);
+    let exponent = match suffix {
+        "" => 0,
+        "n" => -9,
+        "u" => -6,
+        "m" => -3,
+        "k" => 3,
+        "M" => 6,
+        "G" => 9,
+        "T" => 12,
+        "P" => 15,
+        "E" => 18,
+        _ => match suffix.strip_suffix('i') {
+            Some(letter) => {
+                let bits = 10 * (1 + "KMGTPE".find(letter)?);
+                let fits = fraction.is_empty() && digits + bits * 3 / 10 < 15;
+                return fits.then_some(0);
+            }
+            None => suffix.get(1..)?.parse().ok()?,
+        },
+    };
+    let scale = exponent - i32::try_from(fraction.len()).ok()?;
+    (digits + fraction.len() <= DIGITS_MAX && scale >= SCALE_MIN).then_some(scale)
+}
+
+fn parse(args: &[Value]) -> Result<Result<Amount, String>, EvaluationError> {
+    match args {
+        [Value::String(text)] => Ok(Amount::parse(text)),
+        _ => Err(EvaluationError::no_such_overload()),
+    }
+}
+
+fn quantity(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    parse(args)?
+        .map(Value::Quantity)
+        .map_err(EvaluationError::failed)
+}
+
+fn is_quantity(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    Ok(Value::Bool(parse(args)?.is_ok()))
+}
+
+fn one(args: &[Value]) -> Result<Amount, EvaluationError> {
+    match args {
+        [Value::Quantity(amount)] => Ok(*amount),
+        _ => Err(EvaluationError::no_such_overload()),
+    }
+}
+
+fn two(args: &[Value]) -> Result<(Amount, Amount), EvaluationError> {
+    match args {
+        [Value::Quantity(a), Value::Quantity(b)] => Ok((*a, *b)),
+        [Value::Quantity(a), Value::Int(b)] => {
+            let b = Quantity::from_value(*b, Format::DecimalExponent);
+            Ok((*a, Amount::stored(b)))
+        }
+        _ => Err(EvaluationError::no_such_overload()),
+    }
+}
+
+fn sign(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    one(args).map(|amount| Value::Int(amount.quantity.sign().into()))
+}
+
+fn order(args: &[Value]) -> Result<Ordering, EvaluationError> {
+    two(args).map(|(a, b)| a.quantity.cmp(&b.quantity))
+}
+
+fn as_float(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    one(args).map(|amount| Value::Double(amount.as_f64()))
+}
+
+fn is_integer(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    one(args).map(|amount| Value::Bool(amount.integer().is_some()))
+}
+
+fn as_integer(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    one(args)?
+        .integer()
+        .map(Value::Int)
+        .ok_or_else(|| EvaluationError::failed("cannot convert value to integer"))
+}
+
+fn add(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    two(args).map(|(a, b)| Value::Quantity(a.plus(b)))
+}
+
+fn sub(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    two(args).map(|(a, b)| Value::Quantity(a.minus(b)))
+}

@@ -1,0 +1,130 @@
+//! Regular expressions, in the syntax of RE2 as Go reads it. They run in time linear in the text.
+
+mod syntax;
+mod unicode;
+
+use super::Context;
+use crate::declarations::Declaration;
+use crate::error::EvaluationError;
+use crate::limits::{REGEX_NESTING_MAX, REGEX_SIZE_MAX};
+use crate::value::{Outcome, Value};
+use regex::bytes::{Regex, RegexBuilder};
+use std::sync::Arc;
+
+pub(super) const DECLARATIONS: &[Declaration] = &[
+    (
+        "find",
+        "string_find_string",
+        ".string, string -> string",
+        find,
+    ),
+    (
+        "findAll",
+        "string_find_all_string",
+        ".string, string -> list(string)",
+        find_all,
+    ),
+    (
+        "findAll",
+        "string_find_all_string_int",
+        ".string, string, int -> list(string)",
+        find_all,
+    ),
+];
+
+/// What compiling a regular expression costs in steps, beside what its size costs.
+const COMPILATION_STEPS: u64 = 10_000;
+
+/// A compiled regular expression.
+#[derive(Debug, Clone)]
+pub(crate) struct Pattern {
+    regex: Arc<Regex>,
+    /// About how many states it has.
+    size: u64,
+}
+
+impl Pattern {
+    /// Compiles a regular expression.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn new(pattern: &str) -> Result<Self, String> {
+        let translated = syntax::translate(pattern)?;
+        let regex = RegexBuilder::new(&translated.pattern)
+            .nest_limit(REGEX_NESTING_MAX)
+            .size_limit(REGEX_SIZE_MAX)
+            .dfa_size_limit(REGEX_SIZE_MAX)
+            .build()
+            .map_err(|_| format!("error parsing regexp: expression too large: `{pattern}`"))?;
+        Ok(Self {
+            regex: Arc::new(regex),
+            size: translated.size,
+        })
+    }
+
+    /// How many steps a search through a text takes.
+    fn steps(&self, text: &str) -> u64 {
+        (text.len() as u64 + 1).saturating_mul(self.size / 64 + 1) / 16
+    }
+}
+
+/// The text and the regular expression of a call.
+fn search<'a>(
+    cx: &mut Context<'_>,
+    args: &'a [Value],
+) -> Result<(&'a str, Pattern), EvaluationError> {
+    let (Some(Value::String(text)), Some(Value::String(pattern))) = (args.first(), args.get(1))
+    else {
+        return Err(EvaluationError::no_such_overload());
+    };
+    let pattern = match cx.pattern {
+        Some(known) => known.clone(),
+        None => {
+            cx.steps.take(COMPILATION_STEPS)?;
+            let compiled = Pattern::new(pattern).map_err(EvaluationError::failed)?;
+            cx.steps.take(compiled.size)?;
+            compiled
+        }
+    };
+    cx.steps.take(pattern.steps(text))?;
+    Ok((text, pattern))
+}
+
+pub(super) fn matches(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+    let (text, pattern) = search(cx, args)?;
+    Ok(Value::Bool(pattern.regex.is_match(text.as_bytes())))
+}
+
+fn part(bytes: &[u8]) -> Value {
+    Value::text(&String::from_utf8_lossy(bytes))
+}
+
+fn find(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+    let (text, pattern) = search(cx, args)?;
+    let found = pattern.regex.find(text.as_bytes());
+    Ok(found.map_or_else(|| Value::text(""), |found| part(found.as_bytes())))
+}
+
+fn find_all(cx: &mut Context<'_>, args: &[Value]) -> Outcome {
+    let limit = match args {
+        [_, _] => usize::MAX,
+        [_, _, Value::Int(limit)] => usize::try_from(*limit).unwrap_or(usize::MAX),
+        _ => return Err(EvaluationError::no_such_overload()),
+    };
+    let (text, pattern) = search(cx, args)?;
+    let mut found = Vec::new();
+    let mut last_end = None;
+    for one in pattern.regex.find_iter(text.as_bytes()) {
+        if found.len() == limit {
+            break;
+        }
+        // Nothing is found right after a match.
+        if one.is_empty() && (last_end == Some(one.end()) || !text.is_char_boundary(one.end())) {
+            continue;
+        }
+        last_end = Some(one.end());
+        cx.steps.take(1)?;
+        found.push(part(one.as_bytes()));
+    }
+    Ok(Value::list(found))
+}

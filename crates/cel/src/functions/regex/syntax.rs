@@ -1,0 +1,650 @@
+//! From the syntax of Go's regular expressions to that of the `regex` crate.
+//!
+//! The two differ: classes such as `\d` and `\b` are of ASCII in Go; Go has `\Q…\E` and octal escapes, and refuses what
+//! the crate accepts: set operations, comments, look-around for words, more than 1000 repetitions.
+
+/// The largest number in a repetition, also of repetitions inside of others.
+const REPETITIONS_MAX: u32 = 1000;
+/// How deep groups can be nested.
+const DEPTH_MAX: u32 = 250;
+/// About how many states an expression can have.
+const SIZE_MAX: u64 = 200_000;
+/// About how many states a class of Unicode needs.
+const UNICODE_CLASS_SIZE: u64 = 300;
+
+/// An expression in the other syntax.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Translated {
+    pub(super) pattern: String,
+    /// About how many states it has.
+    pub(super) size: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Flags {
+    ignore_case: bool,
+    multi_line: bool,
+    dot_matches_newline: bool,
+    swap_greed: bool,
+}
+
+/// A part that can be repeated.
+struct Part {
+    text: String,
+    size: u64,
+    /// The product of the repetitions in it.
+    repetitions: u32,
+}
+
+impl Part {
+    fn extend(&mut self, parts: impl IntoIterator<Item = Self>) {
+        for part in parts {
+            self.text.push_str(&part.text);
+            self.size = self.size.saturating_add(part.size);
+            self.repetitions = self.repetitions.max(part.repetitions);
+        }
+    }
+}
+
+/// How often a part is repeated.
+struct Repetition {
+    text: String,
+    least: u32,
+    most: Option<u32>,
+}
+
+/// Translates an expression.
+///
+/// # Errors
+/// What is wrong with it, as Go reports it.
+pub(super) fn translate(pattern: &str) -> Result<Translated, String> {
+    let mut translator = Translator {
+        pattern,
+        rest: pattern,
+        flags: Flags::default(),
+        depth: 0,
+    };
+    let part = translator.alternatives()?;
+    if !translator.rest.is_empty() {
+        return Err(error("unexpected )", pattern));
+    }
+    if part.size > SIZE_MAX {
+        return Err(error("expression too large", pattern));
+    }
+    Ok(Translated {
+        pattern: part.text,
+        size: part.size,
+    })
+}
+
+fn error(what: &str, at: &str) -> String {
+    format!("error parsing regexp: {what}: `{at}`")
+}
+
+struct Translator<'p> {
+    pattern: &'p str,
+    rest: &'p str,
+    flags: Flags,
+    depth: u32,
+}
+
+impl<'p> Translator<'p> {
+    fn next(&mut self) -> Option<char> {
+        let next = self.rest.chars().next()?;
+        self.rest = &self.rest[next.len_utf8()..];
+        Some(next)
+    }
+
+    fn skip(&mut self, prefix: &str) -> bool {
+        match self.rest.strip_prefix(prefix) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Alternatives up to a closing bracket or the end.
+    fn alternatives(&mut self) -> Result<Part, String> {
+        let mut whole = Part {
+            text: String::new(),
+            size: 1,
+            repetitions: 1,
+        };
+        // The parts since the last bar: a repetition applies to the last one, also behind flags.
+        let mut parts: Vec<Part> = Vec::new();
+        let size = |part: &Part| part.size;
+        let mut parts_size: u64 = 0;
+        let mut last_repetition = None;
+        loop {
+            let before = self.rest;
+            let mut repetition = None;
+            match self.rest.chars().next() {
+                None | Some(')') => {
+                    whole.extend(parts);
+                    return Ok(whole);
+                }
+                Some('|') => {
+                    self.next();
+                    whole.extend(parts.drain(..));
+                    parts_size = 0;
+                    whole.text.push('|');
+                    whole.size += 1;
+                }
+                Some(_) => match self.repetition()? {
+                    Some(bounds) => {
+                        let shown = |from: &'p str, to: &str| &from[..from.len() - to.len()];
+                        if let Some(last) = last_repetition {
+                            let shown = shown(last, self.rest);
+                            return Err(error("invalid nested repetition operator", shown));
+                        }
+                        let shown = shown(before, self.rest);
+                        let Some(part) = parts.pop() else {
+                            return Err(error("missing argument to repetition operator", shown));
+                        };
+                        parts_size = parts_size.saturating_sub(part.size);
+                        parts.push(self.repeated(part, bounds, shown)?);
+                        parts_size = parts_size.saturating_add(parts.last().map_or(0, size));
+                        repetition = Some(before);
+                    }
+                    None => {
+                        let known = parts.len();
+                        self.part(&mut parts)?;
+                        parts_size =
+                            parts_size.saturating_add(parts[known..].iter().map(size).sum());
+                    }
+                },
+            }
+            last_repetition = repetition;
+            if whole.size.saturating_add(parts_size) > SIZE_MAX {
+                return Err(error("expression too large", self.pattern));
+            }
+        }
+    }
+
+    /// Adds a part without its repetition. Flags are none, but apply to what follows.
+    fn part(&mut self, parts: &mut Vec<Part>) -> Result<(), String> {
+        let before = self.rest;
+        let Some(next) = self.next() else {
+            return Ok(());
+        };
+        let flags = self.flags;
+        let part = match next {
+            '(' => match self.group(before)? {
+                Some(part) => part,
+                None => return Ok(()),
+            },
+            '[' => self.class(before)?,
+            '.' if flags.dot_matches_newline => self.plain("(?s:.)", 4),
+            '.' => self.plain("(?-s:.)", 4),
+            '^' if flags.multi_line => self.plain("(?m:^)", 1),
+            '^' => self.plain("\\A", 1),
+            '$' if flags.multi_line => self.plain("(?m:$)", 1),
+            '$' => self.plain("\\z", 1),
+            '\\' if self.skip("Q") => {
+                let end = self.rest.find("\\E");
+                let quoted = &self.rest[..end.unwrap_or(self.rest.len())];
+                self.rest = end.map_or("", |end| &self.rest[end + 2..]);
+                parts.extend(quoted.chars().map(|one| self.literal(one)));
+                return Ok(());
+            }
+            '\\' => self.escape(before)?,
+            literal => self.literal(literal),
+        };
+        parts.push(part);
+        Ok(())
+    }
+
+    fn plain(&self, text: &str, size: u64) -> Part {
+        Part {
+            text: text.to_owned(),
+            size,
+            repetitions: 1,
+        }
+    }
+
+    fn literal(&self, character: char) -> Part {
+        let text = format!("\\x{{{:x}}}", u32::from(character));
+        let text = if self.flags.ignore_case {
+            format!("(?i:{text})")
+        } else {
+            text
+        };
+        self.plain(&text, character.len_utf8() as u64)
+    }
+
+    /// Reads a repetition, if one comes next.
+    fn repetition(&mut self) -> Result<Option<Repetition>, String> {
+        let bounds = match self.rest.chars().next() {
+            Some('*') => (0, None, 1),
+            Some('+') => (1, None, 1),
+            Some('?') => (0, Some(1), 1),
+            _ => match read_repetition(self.rest) {
+                None => return Ok(None),
+                Some(Err(())) => {
+                    let end = self.rest.find('}').map_or(self.rest.len(), |end| end + 1);
+                    return Err(error("invalid repeat count", &self.rest[..end]));
+                }
+                Some(Ok(bounds)) => bounds,
+            },
+        };
+        let (least, most, length) = bounds;
+        let text = &self.rest[..length];
+        self.rest = &self.rest[length..];
+        let is_lazy = self.skip("?");
+        let lazy = is_lazy != self.flags.swap_greed;
+        Ok(Some(Repetition {
+            text: format!("{text}{}", if lazy { "?" } else { "" }),
+            least,
+            most,
+        }))
+    }
+
+    fn repeated(&self, part: Part, of: Repetition, shown: &str) -> Result<Part, String> {
+        let count = of.most.unwrap_or(of.least).max(1);
+        let repetitions = match of.most {
+            Some(0) => 1,
+            _ => part.repetitions.saturating_mul(count),
+        };
+        if repetitions > REPETITIONS_MAX {
+            return Err(error("invalid repeat count", shown));
+        }
+        Ok(Part {
+            text: format!("(?:{}){}", part.text, of.text),
+            size: part.size.saturating_mul(count.into()).saturating_add(1),
+            repetitions,
+        })
+    }
+
+    fn group(&mut self, before: &'p str) -> Result<Option<Part>, String> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(error("expression nests too deeply", self.pattern));
+        }
+        let outer = self.flags;
+        if self.skip("?") {
+            if self.skip("P<") || self.skip("<") {
+                self.group_name(before)?;
+            } else if self.group_flags(before)? {
+                self.depth -= 1;
+                return Ok(None);
+            }
+        }
+        let inner = self.alternatives()?;
+        if !self.skip(")") {
+            return Err(error("missing closing )", self.pattern));
+        }
+        self.flags = outer;
+        self.depth -= 1;
+        Ok(Some(Part {
+            text: format!("(?:{})", inner.text),
+            ..inner
+        }))
+    }
+
+    fn group_name(&mut self, before: &'p str) -> Result<(), String> {
+        let Some(end) = self.rest.find('>') else {
+            return Err(error("invalid named capture", before));
+        };
+        let name = &self.rest[..end];
+        let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+        if name.is_empty() || !name.chars().all(is_word) {
+            let length = before.len() - self.rest.len() + end + 1;
+            return Err(error("invalid named capture", &before[..length]));
+        }
+        self.rest = &self.rest[end + 1..];
+        Ok(())
+    }
+
+    /// The flags of a group. Returns whether they apply to what follows instead.
+    fn group_flags(&mut self, before: &'p str) -> Result<bool, String> {
+        let mut set = true;
+        let mut any = false;
+        let problem = |rest: &str| {
+            let end = before.len() - rest.len();
+            Err(error(
+                "invalid or unsupported Perl syntax",
+                before.get(..end).unwrap_or(before),
+            ))
+        };
+        loop {
+            match self.next() {
+                Some('i') => self.flags.ignore_case = set,
+                Some('m') => self.flags.multi_line = set,
+                Some('s') => self.flags.dot_matches_newline = set,
+                Some('U') => self.flags.swap_greed = set,
+                Some('-') if set => {
+                    set = false;
+                    any = false;
+                    continue;
+                }
+                Some(':') if set || any => return Ok(false),
+                Some(')') if set || any => return Ok(true),
+                None => return Err(error("missing closing )", self.pattern)),
+                Some(_) => return problem(self.rest),
+            }
+            any = true;
+        }
+    }
+
+    fn escape(&mut self, before: &'p str) -> Result<Part, String> {
+        let shown = |length: usize| {
+            let end = before
+                .char_indices()
+                .nth(length)
+                .map_or(before.len(), |(at, _)| at);
+            &before[..end]
+        };
+        let class = |text: &str, size| {
+            let text = if self.flags.ignore_case {
+                format!("(?i:{text})")
+            } else {
+                text.to_owned()
+            };
+            Some(self.plain(&text, size))
+        };
+        let Some(next) = self.rest.chars().next() else {
+            return Err(error("trailing backslash at end of expression", ""));
+        };
+        let part = match next {
+            'A' => Some(self.plain("\\A", 1)),
+            'z' => Some(self.plain("\\z", 1)),
+            'b' => Some(self.plain("(?-u:\\b)", 1)),
+            'B' => Some(self.plain("(?-u:\\B)", 1)),
+            'C' => return Err(error("invalid escape sequence", shown(2))),
+            'd' | 'D' | 's' | 'S' | 'w' | 'W' => perl_class(next).and_then(|(text, _)| {
+                let size = if next.is_ascii_uppercase() { 8 } else { 1 };
+                class(&format!("[{text}]"), size)
+            }),
+            _ => None,
+        };
+        if let Some(part) = part {
+            self.next();
+            return Ok(part);
+        }
+        if matches!(next, 'p' | 'P') {
+            let text = self.unicode_class(before)?;
+            let text = format!("[{text}]");
+            let text = if self.flags.ignore_case {
+                format!("(?i:{text})")
+            } else {
+                text
+            };
+            return Ok(self.plain(&text, UNICODE_CLASS_SIZE));
+        }
+        let character = self.escaped_character(before)?;
+        Ok(self.literal(character))
+    }
+
+    /// The character of an escape whose backslash was read.
+    fn escaped_character(&mut self, before: &'p str) -> Result<char, String> {
+        let invalid = |rest: &str| {
+            let end = before.len() - rest.len();
+            Err(error(
+                "invalid escape sequence",
+                before.get(..end).unwrap_or(before),
+            ))
+        };
+        let Some(next) = self.next() else {
+            return Err(error("trailing backslash at end of expression", ""));
+        };
+        match next {
+            '1'..='7' if !self.rest.starts_with(|digit| ('0'..='7').contains(&digit)) => {
+                invalid(self.rest)
+            }
+            '0'..='7' => {
+                let mut value = u32::from(next) - u32::from('0');
+                for _ in 0..2 {
+                    let Some(digit) = self.rest.chars().next().and_then(|one| one.to_digit(8))
+                    else {
+                        break;
+                    };
+                    value = value * 8 + digit;
+                    self.next();
+                }
+                char::from_u32(value).map_or_else(|| invalid(self.rest), Ok)
+            }
+            'x' => {
+                let digits = if self.skip("{") {
+                    let Some(end) = self.rest.find('}') else {
+                        return invalid(self.rest);
+                    };
+                    let digits = &self.rest[..end];
+                    self.rest = &self.rest[end + 1..];
+                    digits
+                } else {
+                    let Some(digits) = self.rest.get(..2) else {
+                        return invalid(self.rest);
+                    };
+                    self.rest = &self.rest[2..];
+                    digits
+                };
+                let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+                let value = u32::from_str_radix(digits, 16).ok().filter(|_| is_hex);
+                match value.and_then(char::from_u32) {
+                    Some(character) => Ok(character),
+                    None => invalid(self.rest),
+                }
+            }
+            'a' => Ok('\u{7}'),
+            'f' => Ok('\u{c}'),
+            'n' => Ok('\n'),
+            'r' => Ok('\r'),
+            't' => Ok('\t'),
+            'v' => Ok('\u{b}'),
+            other if other.is_ascii() && !other.is_ascii_alphanumeric() => Ok(other),
+            _ => invalid(self.rest),
+        }
+    }
+
+    /// A class of Unicode, whose backslash was read: the text for use inside of brackets.
+    fn unicode_class(&mut self, before: &'p str) -> Result<String, String> {
+        let problem = |rest: &str| {
+            let end = before.len() - rest.len();
+            Err(error(
+                "invalid character class range",
+                before.get(..end).unwrap_or(before),
+            ))
+        };
+        let mut negated = self.next() == Some('P');
+        let mut name = if self.skip("{") {
+            let Some(end) = self.rest.find('}') else {
+                return Err(error("invalid character class range", before));
+            };
+            let name = &self.rest[..end];
+            self.rest = &self.rest[end + 1..];
+            name
+        } else {
+            let Some(one) = self.rest.chars().next() else {
+                return problem(self.rest);
+            };
+            let (name, rest) = self.rest.split_at(one.len_utf8());
+            self.rest = rest;
+            name
+        };
+        if let Some(opposite) = name.strip_prefix('^') {
+            negated = !negated;
+            name = opposite;
+        }
+        let Some((class, opposite)) = super::unicode::class(name) else {
+            return problem(self.rest);
+        };
+        Ok(if negated == opposite {
+            class
+        } else {
+            format!("[^{class}]")
+        })
+    }
+
+    fn class(&mut self, before: &'p str) -> Result<Part, String> {
+        let mut text = String::from("[");
+        let mut size = 1;
+        let unclosed = || Err(error("missing closing ]", before));
+        if self.skip("^") {
+            text.push('^');
+            size += 4;
+        }
+        let mut first = true;
+        loop {
+            if self.rest.is_empty() {
+                return unclosed();
+            }
+            if !first && self.skip("]") {
+                break;
+            }
+            first = false;
+            if self.rest.starts_with("[:")
+                && let Some(end) = self.rest.find(":]")
+            {
+                let name = &self.rest[..end + 2];
+                let Some(class) = ascii_class(name) else {
+                    return Err(error("invalid character class range", name));
+                };
+                text.push_str(class);
+                self.rest = &self.rest[end + 2..];
+                continue;
+            }
+            if let Some(rest) = self.rest.strip_prefix('\\') {
+                match rest.chars().next() {
+                    Some('p' | 'P') => {
+                        let start = self.rest;
+                        self.rest = rest;
+                        text.push_str(&self.unicode_class(start)?);
+                        size += UNICODE_CLASS_SIZE;
+                        continue;
+                    }
+                    Some(class) if perl_class(class).is_some() => {
+                        self.rest = &rest[1..];
+                        if let Some((ranges, negated)) = perl_class(class) {
+                            text.push_str(if negated { "[" } else { "" });
+                            text.push_str(ranges);
+                            text.push_str(if negated { "]" } else { "" });
+                            size += if negated { 8 } else { 1 };
+                        }
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
+            let start = self.rest;
+            let low = self.class_character(before)?;
+            let mut high = low;
+            if self.rest.starts_with('-') && !self.rest[1..].starts_with(']') && self.rest.len() > 1
+            {
+                self.rest = &self.rest[1..];
+                high = self.class_character(before)?;
+                if high < low {
+                    let end = start.len() - self.rest.len();
+                    let shown = &start[..end];
+                    return Err(error("invalid character class range", shown));
+                }
+            }
+            let (low, high) = (u32::from(low), u32::from(high));
+            text.push_str(&format!("\\x{{{low:x}}}-\\x{{{high:x}}}"));
+            size += if high > 0x7f { 4 } else { 1 };
+        }
+        text.push(']');
+        if self.flags.ignore_case {
+            text = format!("(?i:{text})");
+        }
+        Ok(self.plain(&text, size))
+    }
+
+    fn class_character(&mut self, before: &'p str) -> Result<char, String> {
+        if self.rest.is_empty() {
+            return Err(error("missing closing ]", before));
+        }
+        let start = self.rest;
+        if self.skip("\\") {
+            return self.escaped_character(start);
+        }
+        self.next()
+            .ok_or_else(|| error("missing closing ]", before))
+    }
+}
+
+/// `{n}`, `{n,}` or `{n,m}` at the start of a text: the bounds and its length; an error if a bound is too large.
+#[allow(clippy::type_complexity)]
+fn read_repetition(text: &str) -> Option<Result<(u32, Option<u32>, usize), ()>> {
+    let inner = text.strip_prefix('{')?;
+    let end = inner.find('}')?;
+    let (least, most) = match inner[..end].split_once(',') {
+        Some((least, most)) => (least, Some(most)),
+        None => (&inner[..end], None),
+    };
+    let is_number = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+            && (text.len() == 1 || !text.starts_with('0'))
+    };
+    let is_bound = |text: &str| text.is_empty() || is_number(text);
+    if !is_number(least) || !most.is_none_or(is_bound) {
+        return None;
+    }
+    let number = |text: &str| {
+        let value = text.parse::<u32>().ok();
+        value.filter(|value| *value <= REPETITIONS_MAX).ok_or(())
+    };
+    let bounds = || {
+        let least = number(least)?;
+        let most = match most {
+            None => Some(least),
+            Some("") => None,
+            Some(most) => Some(number(most)?),
+        };
+        match most {
+            Some(most) if most < least => Err(()),
+            most => Ok((least, most, end + 2)),
+        }
+    };
+    Some(bounds())
+}
+
+/// The ranges of `\d` and the like, for use inside of brackets, and whether they are negated.
+fn perl_class(letter: char) -> Option<(&'static str, bool)> {
+    Some(match letter {
+        'd' => ("0-9", false),
+        'D' => ("^0-9", true),
+        's' => ("\\t\\n\\x0c\\r\\x20", false),
+        'S' => ("^\\t\\n\\x0c\\r\\x20", true),
+        'w' => ("0-9A-Za-z_", false),
+        'W' => ("^0-9A-Za-z_", true),
+        _ => return None,
+    })
+}
+
+/// A class of POSIX, for use inside of brackets.
+fn ascii_class(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "[:alnum:]" => "[:alnum:]",
+        "[:^alnum:]" => "[:^alnum:]",
+        "[:alpha:]" => "[:alpha:]",
+        "[:^alpha:]" => "[:^alpha:]",
+        "[:ascii:]" => "[:ascii:]",
+        "[:^ascii:]" => "[:^ascii:]",
+        "[:blank:]" => "[:blank:]",
+        "[:^blank:]" => "[:^blank:]",
+        "[:cntrl:]" => "[:cntrl:]",
+        "[:^cntrl:]" => "[:^cntrl:]",
+        "[:digit:]" => "[:digit:]",
+        "[:^digit:]" => "[:^digit:]",
+        "[:graph:]" => "[:graph:]",
+        "[:^graph:]" => "[:^graph:]",
+        "[:lower:]" => "[:lower:]",
+        "[:^lower:]" => "[:^lower:]",
+        "[:print:]" => "[:print:]",
+        "[:^print:]" => "[:^print:]",
+        "[:punct:]" => "[:punct:]",
+        "[:^punct:]" => "[:^punct:]",
+        "[:space:]" => "[:space:]",
+        "[:^space:]" => "[:^space:]",
+        "[:upper:]" => "[:upper:]",
+        "[:^upper:]" => "[:^upper:]",
+        "[:word:]" => "[:word:]",
+        "[:^word:]" => "[:^word:]",
+        "[:xdigit:]" => "[:xdigit:]",
+        "[:^xdigit:]" => "[:^xdigit:]",
+        _ => return None,
+    })
+}

@@ -1,0 +1,133 @@
+//! Semantic versions.
+
+use super::Context;
+use crate::declarations::Declaration;
+use crate::error::EvaluationError;
+use crate::value::{Outcome, Value};
+use semver::Version;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+pub(super) const DECLARATIONS: &[Declaration] = &[
+    (
+        "semver",
+        "string_to_semver",
+        "string -> kubernetes.Semver",
+        semver,
+    ),
+    (
+        "semver",
+        "string_bool_to_semver",
+        "string, bool -> kubernetes.Semver",
+        semver,
+    ),
+    ("isSemver", "is_semver_string", "string -> bool", is_semver),
+    (
+        "isSemver",
+        "is_semver_string_bool",
+        "string, bool -> bool",
+        is_semver,
+    ),
+    (
+        "isGreaterThan",
+        "semver_is_greater_than",
+        ".kubernetes.Semver, kubernetes.Semver -> bool",
+        |_, args| order(args).map(|order| Value::Bool(order.is_gt())),
+    ),
+    (
+        "isLessThan",
+        "semver_is_less_than",
+        ".kubernetes.Semver, kubernetes.Semver -> bool",
+        |_, args| order(args).map(|order| Value::Bool(order.is_lt())),
+    ),
+    (
+        "compareTo",
+        "semver_compare_to",
+        ".kubernetes.Semver, kubernetes.Semver -> int",
+        |_, args| order(args).map(|order| Value::Int(order as i64)),
+    ),
+    (
+        "major",
+        "semver_major",
+        ".kubernetes.Semver -> int",
+        |_, args| part(args, |version| version.major),
+    ),
+    (
+        "minor",
+        "semver_minor",
+        ".kubernetes.Semver -> int",
+        |_, args| part(args, |version| version.minor),
+    ),
+    (
+        "patch",
+        "semver_patch",
+        ".kubernetes.Semver -> int",
+        |_, args| part(args, |version| version.patch),
+    ),
+];
+
+/// Reads a version.
+///
+/// # Errors
+/// What is wrong with the text.
+pub(crate) fn parse(text: &str) -> Result<Version, String> {
+    Version::parse(text).map_err(|error| error.to_string())
+}
+
+/// Reads a version that may start with `v`, lack minor and patch version, and have leading zeros.
+fn parse_normalized(text: &str) -> Result<Version, String> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let mut parts: Vec<String> = text
+        .splitn(3, '.')
+        .map(|part| {
+            if part.len() <= 1 {
+                return part.to_owned();
+            }
+            let trimmed = part.trim_start_matches('0');
+            if trimmed.starts_with(|first: char| first.is_ascii_digit()) {
+                trimmed.to_owned()
+            } else {
+                format!("0{trimmed}")
+            }
+        })
+        .collect();
+    if parts.len() < 3 {
+        if parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+            return Err("short version cannot contain PreRelease/Build meta data".to_owned());
+        }
+        parts.resize(3, "0".to_owned());
+    }
+    parse(&parts.join("."))
+}
+
+fn read(args: &[Value]) -> Result<Result<Version, String>, EvaluationError> {
+    match args {
+        [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Ok(parse(text)),
+        [Value::String(text), Value::Bool(true)] => Ok(parse_normalized(text)),
+        _ => Err(EvaluationError::no_such_overload()),
+    }
+}
+
+fn semver(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    let version = read(args)?.map_err(EvaluationError::failed)?;
+    Ok(Value::Semver(Arc::new(version)))
+}
+
+fn is_semver(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    Ok(Value::Bool(read(args)?.is_ok()))
+}
+
+fn order(args: &[Value]) -> Result<Ordering, EvaluationError> {
+    match args {
+        [Value::Semver(a), Value::Semver(b)] => Ok(a.cmp_precedence(b)),
+        _ => Err(EvaluationError::no_such_overload()),
+    }
+}
+
+fn part(args: &[Value], part: fn(&Version) -> u64) -> Outcome {
+    match args {
+        // Numbers beyond the range of integers wrap around, as upstream.
+        [Value::Semver(version)] => Ok(Value::Int(part(version) as i64)),
+        _ => Err(EvaluationError::no_such_overload()),
+    }
+}

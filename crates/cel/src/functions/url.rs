@@ -1,0 +1,442 @@
+//! URLs, read as Go reads them: as the API server does.
+
+use super::Context;
+use crate::declarations::Declaration;
+use crate::error::EvaluationError;
+use crate::value::{Key, Map, Outcome, Value};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub(super) const DECLARATIONS: &[Declaration] = &[
+    ("url", "string_to_url", "string -> kubernetes.URL", url),
+    ("isURL", "is_url_string", "string -> bool", is_url),
+    (
+        "getScheme",
+        "url_get_scheme",
+        ".kubernetes.URL -> string",
+        |_, args| part(args, |url| url.scheme.clone()),
+    ),
+    (
+        "getHost",
+        "url_get_host",
+        ".kubernetes.URL -> string",
+        |_, args| part(args, |url| url.host.clone()),
+    ),
+    (
+        "getHostname",
+        "url_get_hostname",
+        ".kubernetes.URL -> string",
+        |_, args| part(args, |url| url.host_and_port().0.to_owned()),
+    ),
+    (
+        "getPort",
+        "url_get_port",
+        ".kubernetes.URL -> string",
+        |_, args| part(args, |url| url.host_and_port().1.to_owned()),
+    ),
+    (
+        "getEscapedPath",
+        "url_get_escaped_path",
+        ".kubernetes.URL -> string",
+        |_, args| part(args, Url::escaped_path),
+    ),
+    (
+        "getQuery",
+        "url_get_query",
+        ".kubernetes.URL -> map(string, list(string))",
+        query,
+    ),
+];
+
+/// The most parameters of a query that are read.
+const PARAMETERS_MAX: usize = 10_000;
+
+/// A URL.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Url {
+    scheme: String,
+    /// All after the scheme, if that does not start with a slash.
+    opaque: String,
+    /// The user and, after a colon, the password, decoded.
+    user: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    host: String,
+    /// The path, decoded.
+    path: Vec<u8>,
+    /// The path as written.
+    raw_path: String,
+    query: String,
+    has_empty_query: bool,
+    fragment: String,
+    has_no_authority: bool,
+}
+
+/// Where a character stands, which decides whether it must be escaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    User,
+    Host,
+    Zone,
+    Path,
+    Query,
+    Fragment,
+}
+
+fn must_escape(byte: u8, place: Place) -> bool {
+    if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        return false;
+    }
+    let allowed: &[u8] = match place {
+        Place::User => b"$&+=,;",
+        Place::Host | Place::Zone => b"!()*$&+=,;:\"'<>[]",
+        Place::Path => b"$&+=,;:/@",
+        Place::Query => b"",
+        Place::Fragment => b"!()*$&+=,;:/?@",
+    };
+    !allowed.contains(&byte)
+}
+
+fn hex(byte: u8) -> Option<u8> {
+    char::from(byte)
+        .to_digit(16)
+        .and_then(|digit| u8::try_from(digit).ok())
+}
+
+fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at).copied() {
+        match byte {
+            b'%' => {
+                let digits = bytes.get(at + 1..at + 3);
+                let value = digits.and_then(|pair| Some((hex(pair[0])?, hex(pair[1])?)));
+                let escape = || {
+                    let end = bytes.len().min(at + 3);
+                    let shown = String::from_utf8_lossy(&bytes[at..end]).into_owned();
+                    format!("invalid URL escape {shown:?}")
+                };
+                let (high, low) = value.ok_or_else(escape)?;
+                let value = high << 4 | low;
+                let is_percent = value == b'%' && digits == Some(b"25");
+                let refused = match place {
+                    Place::Host => high < 8 && !is_percent,
+                    Place::Zone => !is_percent && value != b' ' && must_escape(value, Place::Host),
+                    _ => false,
+                };
+                if refused {
+                    return Err(escape());
+                }
+                plain.push(value);
+                at += 3;
+                continue;
+            }
+            b'+' if place == Place::Query => plain.push(b' '),
+            byte => {
+                let is_host = matches!(place, Place::Host | Place::Zone);
+                if is_host && byte.is_ascii() && must_escape(byte, place) {
+                    let shown = char::from(byte);
+                    return Err(format!("invalid character {shown:?} in host name"));
+                }
+                plain.push(byte);
+            }
+        }
+        at += 1;
+    }
+    Ok(plain)
+}
+
+fn escape(bytes: &[u8], place: Place) -> String {
+    let mut escaped = String::with_capacity(bytes.len());
+    for byte in bytes {
+        if must_escape(*byte, place) {
+            escaped.push_str(&format!("%{byte:02X}"));
+        } else {
+            escaped.push(char::from(*byte));
+        }
+    }
+    escaped
+}
+
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// The scheme and the rest.
+fn split_scheme(text: &str) -> Result<(&str, &str), String> {
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' => {}
+            b'0'..=b'9' | b'+' | b'-' | b'.' if index > 0 => {}
+            b':' if index == 0 => return Err("missing protocol scheme".to_owned()),
+            b':' => return Ok((&text[..index], &text[index + 1..])),
+            _ => break,
+        }
+    }
+    Ok(("", text))
+}
+
+fn is_optional_port(text: &str) -> bool {
+    match text.as_bytes() {
+        [] => true,
+        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+fn parse_host(scheme: &str, host: &str) -> Result<String, String> {
+    let check_port = |port: &str| {
+        if is_optional_port(port) {
+            Ok(())
+        } else {
+            Err(format!("invalid port {port:?} after host"))
+        }
+    };
+    if let Some(open) = host.rfind('[') {
+        if open > 0 {
+            return Err("invalid IP-literal".to_owned());
+        }
+        let close = host.rfind(']').ok_or("missing ']' in host")?;
+        let port = &host[close + 1..];
+        check_port(port)?;
+        let port = text_of(unescape(port, Place::Host)?);
+        let name = &host[1..close];
+        let name = match name.find("%25") {
+            None => text_of(unescape(name, Place::Host)?),
+            Some(zone) => {
+                let (address, zone) = name.split_at(zone);
+                let address = text_of(unescape(address, Place::Host)?);
+                format!("{address}{}", text_of(unescape(zone, Place::Zone)?))
+            }
+        };
+        // An address may have a zone.
+        let (address, zone) = name.split_once('%').unwrap_or((&name, "zone"));
+        let is_address = match address.parse::<IpAddr>() {
+            Ok(IpAddr::V4(_)) => return Err("invalid IP-literal".to_owned()),
+            parsed => parsed.is_ok() && !zone.is_empty(),
+        };
+        if !is_address {
+            return Err("invalid host".to_owned());
+        }
+        return Ok(format!("[{name}]{port}"));
+    }
+    if let Some(first) = host.find(':') {
+        // The hosts of a database may be a list of hosts and ports.
+        let strict = matches!(scheme, "http" | "https");
+        let colon = if strict {
+            first
+        } else {
+            host.rfind(':').unwrap_or(first)
+        };
+        check_port(&host[colon..])?;
+    }
+    unescape(host, Place::Host).map(text_of)
+}
+
+fn is_user(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte))
+}
+
+impl Url {
+    /// Reads a URL that has a scheme or an absolute path, as in a request, or any reference.
+    fn parse(text: &str, in_request: bool) -> Result<Self, String> {
+        let mut url = Self::default();
+        if text.bytes().any(|byte| byte.is_ascii_control()) {
+            return Err("net/url: invalid control character in URL".to_owned());
+        }
+        if text.is_empty() && in_request {
+            return Err("empty url".to_owned());
+        }
+        if text == "*" {
+            url.path = b"*".to_vec();
+            return Ok(url);
+        }
+        let (scheme, mut rest) = split_scheme(text)?;
+        url.scheme = scheme.to_ascii_lowercase();
+        if let Some(before) = rest.strip_suffix('?')
+            && !before.contains('?')
+        {
+            url.has_empty_query = true;
+            rest = before;
+        } else if let Some((before, query)) = rest.split_once('?') {
+            query.clone_into(&mut url.query);
+            rest = before;
+        }
+        if !rest.starts_with('/') {
+            if !url.scheme.is_empty() {
+                rest.clone_into(&mut url.opaque);
+                return Ok(url);
+            }
+            if in_request {
+                return Err("invalid URI for request".to_owned());
+            }
+            let segment = rest.split('/').next().unwrap_or_default();
+            if segment.contains(':') {
+                return Err("first path segment in URL cannot contain colon".to_owned());
+            }
+        }
+        let may_have_authority = !url.scheme.is_empty() || !in_request && !rest.starts_with("///");
+        match rest.strip_prefix("//") {
+            Some(after) if may_have_authority => {
+                let end = after.find('/').unwrap_or(after.len());
+                url.parse_authority(&after[..end])?;
+                rest = &after[end..];
+            }
+            _ => url.has_no_authority = !url.scheme.is_empty() && rest.starts_with('/'),
+        }
+        url.path = unescape(rest, Place::Path)?;
+        if escape(&url.path, Place::Path) != rest {
+            rest.clone_into(&mut url.raw_path);
+        }
+        Ok(url)
+    }
+
+    fn parse_authority(&mut self, authority: &str) -> Result<(), String> {
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        self.host = parse_host(&self.scheme, host)?;
+        let Some(user) = user else {
+            return Ok(());
+        };
+        if !is_user(user) {
+            return Err("net/url: invalid userinfo".to_owned());
+        }
+        let (name, password) = match user.split_once(':') {
+            Some((name, password)) => (name, Some(unescape(password, Place::User)?)),
+            None => (user, None),
+        };
+        self.user = Some((unescape(name, Place::User)?, password));
+        Ok(())
+    }
+
+    fn host_and_port(&self) -> (&str, &str) {
+        let (host, port) = match self.host.rfind(':') {
+            Some(colon) if is_optional_port(&self.host[colon..]) => {
+                (&self.host[..colon], &self.host[colon + 1..])
+            }
+            _ => (&*self.host, ""),
+        };
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        (bare.unwrap_or(host), port)
+    }
+
+    fn escaped_path(&self) -> String {
+        let is_valid =
+            |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_escape(byte, Place::Path);
+        if !self.raw_path.is_empty() && self.raw_path.bytes().all(is_valid) {
+            return self.raw_path.clone();
+        }
+        if self.path == b"*" {
+            return "*".to_owned();
+        }
+        escape(&self.path, Place::Path)
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.scheme.is_empty() {
+            write!(f, "{}:", self.scheme)?;
+        }
+        if self.opaque.is_empty() {
+            let has_authority = !(self.has_no_authority
+                || self.scheme.is_empty() && self.host.is_empty() && self.user.is_none());
+            if has_authority {
+                if !self.host.is_empty() || !self.path.is_empty() || self.user.is_some() {
+                    f.write_str("//")?;
+                }
+                if let Some((name, password)) = &self.user {
+                    f.write_str(&escape(name, Place::User))?;
+                    if let Some(password) = password {
+                        write!(f, ":{}", escape(password, Place::User))?;
+                    }
+                    f.write_str("@")?;
+                }
+                f.write_str(&escape(self.host.as_bytes(), Place::Host))?;
+            }
+            f.write_str(&self.escaped_path())?;
+        } else {
+            f.write_str(&self.opaque)?;
+        }
+        if self.has_empty_query || !self.query.is_empty() {
+            write!(f, "?{}", self.query)?;
+        }
+        if !self.fragment.is_empty() {
+            write!(f, "#{}", self.fragment)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a text as a URI, for the format `uri`.
+pub(super) fn uri_problem(text: &str) -> Option<String> {
+    Url::parse(text, true)
+        .err()
+        .map(|problem| format!("parse {text:?}: {problem}"))
+}
+
+fn text(args: &[Value]) -> Result<&str, EvaluationError> {
+    match args {
+        [Value::String(text)] => Ok(text),
+        _ => Err(EvaluationError::no_such_overload()),
+    }
+}
+
+fn url(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    let text = text(args)?;
+    let failed = |problem: String| {
+        EvaluationError::failed(format!(
+            "URL parse error during conversion from string: parse {text:?}: {problem}"
+        ))
+    };
+    Url::parse(text, true).map_err(failed)?;
+    // A request has no fragment; a URL may.
+    let (before, fragment) = text.split_once('#').unwrap_or((text, ""));
+    let mut url = Url::parse(before, false).map_err(failed)?;
+    let fragment = unescape(fragment, Place::Fragment).map_err(failed)?;
+    url.fragment = escape(&fragment, Place::Fragment);
+    Ok(Value::Url(Arc::new(url)))
+}
+
+fn is_url(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    Ok(Value::Bool(Url::parse(text(args)?, true).is_ok()))
+}
+
+fn part(args: &[Value], part: fn(&Url) -> String) -> Outcome {
+    match args {
+        [Value::Url(url)] => Ok(Value::text(&part(url))),
+        _ => Err(EvaluationError::no_such_overload()),
+    }
+}
+
+fn query(_: &mut Context<'_>, args: &[Value]) -> Outcome {
+    let [Value::Url(url)] = args else {
+        return Err(EvaluationError::no_such_overload());
+    };
+    let mut found: indexmap::IndexMap<String, Vec<Value>> = indexmap::IndexMap::new();
+    let parameters: Vec<&str> = url.query.split('&').collect();
+    for parameter in parameters
+        .iter()
+        .take_while(|_| parameters.len() <= PARAMETERS_MAX)
+    {
+        if parameter.is_empty() || parameter.contains(';') {
+            continue;
+        }
+        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        if let (Ok(key), Ok(value)) = (unescape(key, Place::Query), unescape(value, Place::Query)) {
+            let values = found.entry(text_of(key)).or_default();
+            values.push(Value::text(&text_of(value)));
+        }
+    }
+    let mut map = Map::default();
+    for (key, values) in found {
+        map.insert(Key::String(key.into()), Value::list(values));
+    }
+    Ok(Value::Map(Arc::new(map)))
+}

@@ -1,0 +1,58 @@
+//! CEL as the device selectors of Kubernetes use it (Dynamic Resource Allocation, `resource.k8s.io/v1`).
+//!
+//! A selector is compiled once: its types are checked, its constant parts are evaluated, and its cost is estimated. It is
+//! then evaluated for any number of devices, each time within a budget.
+//!
+//! ```
+//! use berth_cel::{DeviceValue, Environment, Selector};
+//! use berth_api::devices::ResourceSlice;
+//!
+//! let slice: ResourceSlice = serde_json::from_value(serde_json::json!({
+//!     "spec": {"driver": "gpu.example.com", "devices": [
+//!         {"name": "gpu-0", "attributes": {"model": {"string": "a100"}}, "capacity": {"memory": {"value": "40Gi"}}},
+//!     ]},
+//! }))?;
+//! let environment = Environment::default();
+//! let selector = Selector::compile(
+//!     r#"device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("20Gi"))"#,
+//!     environment,
+//! )?;
+//! let device = DeviceValue::new(&slice.spec.driver, &slice.spec.devices[0], environment);
+//! assert!(selector.matches(&device)?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The language is that of the API server of Kubernetes 1.36: the standard library, optional values, `cel.bind`,
+//! two-variable comprehensions, strings, lists, sets, regular expressions, URLs, IP addresses, quantities, semantic
+//! versions and formats. The `cel` crate parses; type checking, cost estimation and evaluation are in this crate.
+//!
+//! **Architecture invariant:** no I/O, no clock, no randomness. No function panics on input, and an evaluation has a
+//! bounded number of steps.
+
+mod ast;
+mod check;
+mod cost;
+mod declarations;
+mod device;
+mod environment;
+mod error;
+mod eval;
+mod functions;
+mod limits;
+mod macros;
+mod number;
+mod parse;
+mod plan;
+mod selector;
+mod syntax;
+mod types;
+mod unify;
+mod validate;
+mod value;
+
+pub use ast::Position;
+pub use device::DeviceValue;
+pub use environment::Environment;
+pub use error::{CompileError, EvaluationError, Issue, Issues};
+pub use limits::{COST_MAX, DEPTH_MAX, EXPRESSION_LENGTH_MAX};
+pub use selector::Selector;

@@ -1,0 +1,464 @@
+//! From a checked tree to one that can be evaluated: names become places, constant parts become values.
+
+use crate::ast::{Call, Comprehension, Element, Entry, Expr, Kind, Literal};
+use crate::check::{Checked, Overloads, Reference};
+use crate::declarations::Function;
+use crate::environment::DEVICE;
+use crate::error::CompileError;
+use crate::eval::{Budget, Evaluator};
+use crate::functions::is_conversion;
+use crate::functions::regex::Pattern;
+use crate::value::Value;
+use std::sync::Arc;
+
+/// Where the value of a variable is kept while an expression is evaluated.
+pub(crate) type Slot = usize;
+
+/// What can be evaluated.
+#[derive(Debug)]
+pub(crate) enum Node {
+    Const(Value),
+    Attribute(Box<Attribute>),
+    And(Box<[Node; 2]>),
+    Or(Box<[Node; 2]>),
+    /// `==`, or `!=` if negated.
+    Equal {
+        operands: Box<[Node; 2]>,
+        negated: bool,
+    },
+    /// True unless its operand is false.
+    NotStrictlyFalse(Box<Node>),
+    /// Whether a value is one of constants.
+    IsOneOf(Box<Node>, Arc<Vec<Value>>),
+    /// The value of an optional, or else the other operand. `unwrap` tells `orValue` from `or`.
+    Or2 {
+        operands: Box<[Node; 2]>,
+        unwrap: bool,
+    },
+    Call(Box<Invocation>),
+    List(Vec<(Node, bool)>),
+    Map(Vec<(Node, Node, bool)>),
+    Fold(Box<Fold>),
+    /// Gives a value a name. The value is evaluated when it is used first.
+    Bind {
+        slot: Slot,
+        parts: Arc<[Node; 2]>,
+    },
+    /// Adds elements to the list in a slot, which nothing else refers to.
+    Append(Slot, Box<Node>),
+    /// Adds entries to the map in a slot, which nothing else refers to: a key and a value, or the entries of a map.
+    Insert(Slot, Box<Invocation>),
+}
+
+/// A value and what is selected from it.
+#[derive(Debug)]
+pub(crate) struct Attribute {
+    pub(crate) root: Root,
+    pub(crate) qualifiers: Vec<Qualifier>,
+    /// Whether only the presence of the last field is tested.
+    pub(crate) test_only: bool,
+}
+
+/// Where an attribute starts.
+#[derive(Debug)]
+pub(crate) enum Root {
+    Device,
+    Slot(Slot),
+    /// The value of a slot that is not used again before it is replaced.
+    Take(Slot),
+    Conditional(Box<[Node; 3]>),
+    Value(Node),
+}
+
+/// A selection.
+#[derive(Debug)]
+pub(crate) struct Qualifier {
+    pub(crate) key: Node,
+    /// Whether what is missing makes an empty optional instead of an error.
+    pub(crate) optional: bool,
+}
+
+/// A call.
+#[derive(Debug)]
+pub(crate) struct Invocation {
+    pub(crate) function: &'static Function,
+    pub(crate) overloads: Overloads,
+    pub(crate) args: Vec<Node>,
+    /// The regular expression, if it is constant.
+    pub(crate) pattern: Option<Pattern>,
+}
+
+/// A loop.
+#[derive(Debug)]
+pub(crate) struct Fold {
+    pub(crate) range: Node,
+    pub(crate) variable: Slot,
+    pub(crate) second_variable: Option<Slot>,
+    pub(crate) accumulator: Slot,
+    pub(crate) init: Node,
+    pub(crate) condition: Node,
+    pub(crate) step: Node,
+    pub(crate) result: Node,
+}
+
+/// What can be evaluated, and how many slots it needs.
+pub(crate) struct Plan {
+    pub(crate) node: Node,
+    pub(crate) slots: usize,
+}
+
+/// Plans the evaluation of a tree.
+///
+/// # Errors
+/// A constant part cannot be evaluated.
+pub(crate) fn plan(checked: &Checked) -> Result<Plan, CompileError> {
+    let mut planner = Planner {
+        checked,
+        scope: Vec::new(),
+        slots: 0,
+        taken: None,
+    };
+    let node = planner.plan(&checked.ast.root)?;
+    Ok(Plan {
+        node,
+        slots: planner.slots,
+    })
+}
+
+struct Planner<'c> {
+    checked: &'c Checked,
+    scope: Vec<(&'c str, Slot)>,
+    slots: usize,
+    /// The accumulator of the step that is planned.
+    taken: Option<Slot>,
+}
+
+type Planned = Result<Node, CompileError>;
+
+fn constant(value: crate::value::Outcome) -> Planned {
+    value
+        .map(Node::Const)
+        .map_err(|error| CompileError::Constant(error.to_string()))
+}
+
+/// Evaluates what does not depend on the device.
+fn evaluate(node: &Node) -> Planned {
+    let mut budget = Budget::for_constants();
+    constant(Evaluator::new(&Value::Null, 0, &mut budget).value(node))
+}
+
+impl<'c> Planner<'c> {
+    fn slot(&mut self) -> Slot {
+        self.slots += 1;
+        self.slots - 1
+    }
+
+    fn plan(&mut self, expr: &'c Expr) -> Planned {
+        match &expr.kind {
+            Kind::Literal(literal) => Ok(Node::Const(match literal {
+                Literal::Null => Value::Null,
+                Literal::Bool(value) => Value::Bool(*value),
+                Literal::Int(value) => Value::Int(*value),
+                Literal::Uint(value) => Value::Uint(*value),
+                Literal::Double(value) => Value::Double(*value),
+                Literal::String(text) => Value::text(text),
+                Literal::Bytes(bytes) => Value::Bytes(bytes.as_slice().into()),
+            })),
+            Kind::Ident(_) => self.named(expr),
+            Kind::Select {
+                operand,
+                field,
+                test_only,
+            } => {
+                if self.checked.reference(expr.id).is_some() {
+                    return self.named(expr);
+                }
+                let operand = self.plan(operand)?;
+                let qualifier = Qualifier {
+                    key: Node::Const(Value::text(field)),
+                    optional: false,
+                };
+                Ok(qualified(operand, qualifier, *test_only))
+            }
+            Kind::Call(call) => self.call(expr, call),
+            Kind::List(elements) => self.list(elements),
+            Kind::Map(entries) => self.map(entries),
+            // The checker refuses messages.
+            Kind::Struct { .. } => Ok(Node::Const(Value::Null)),
+            Kind::Comprehension(fold) if fold.is_binding() => {
+                let slot = self.slot();
+                let init = self.plan(&fold.init)?;
+                self.scope.push((&fold.accumulator, slot));
+                let result = self.plan(&fold.result);
+                self.scope.pop();
+                Ok(Node::Bind {
+                    slot,
+                    parts: Arc::new([init, result?]),
+                })
+            }
+            Kind::Comprehension(fold) => self.fold(fold),
+        }
+    }
+
+    /// A variable or a type.
+    fn named(&self, expr: &Expr) -> Planned {
+        let root = match self.checked.reference(expr.id) {
+            // Upstream knows these names as types only while it checks an expression.
+            Some(Reference::Type(name @ ("duration" | "timestamp"))) => {
+                let message = format!("reference to undefined type: {name}");
+                return Err(CompileError::Constant(message));
+            }
+            Some(Reference::Type(name)) => return Ok(Node::Const(Value::Type(name))),
+            Some(Reference::Variable(name)) => {
+                let local = self.scope.iter().rev().find(|(known, _)| known == name);
+                match local {
+                    Some((_, slot)) if self.taken == Some(*slot) => Root::Take(*slot),
+                    Some((_, slot)) => Root::Slot(*slot),
+                    None => {
+                        debug_assert_eq!(name, DEVICE);
+                        Root::Device
+                    }
+                }
+            }
+            _ => Root::Value(Node::Const(Value::Null)),
+        };
+        Ok(Node::Attribute(Box::new(Attribute {
+            root,
+            qualifiers: Vec::new(),
+            test_only: false,
+        })))
+    }
+
+    fn list(&mut self, elements: &'c [Element]) -> Planned {
+        let mut nodes = Vec::with_capacity(elements.len());
+        for element in elements {
+            nodes.push((self.plan(&element.value)?, element.optional));
+        }
+        let is_constant = nodes.iter().all(|(node, _)| matches!(node, Node::Const(_)));
+        let list = Node::List(nodes);
+        if is_constant {
+            evaluate(&list)
+        } else {
+            Ok(list)
+        }
+    }
+
+    fn map(&mut self, entries: &'c [Entry]) -> Planned {
+        let mut nodes = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let key = self.plan(&entry.key)?;
+            nodes.push((key, self.plan(&entry.value)?, entry.optional));
+        }
+        let is_constant = nodes
+            .iter()
+            .all(|(key, value, _)| matches!((key, value), (Node::Const(_), Node::Const(_))));
+        let map = Node::Map(nodes);
+        if is_constant { evaluate(&map) } else { Ok(map) }
+    }
+
+    fn call(&mut self, expr: &'c Expr, call: &'c Call) -> Planned {
+        let Some(Reference::Call {
+            function,
+            overloads,
+            is_namespaced,
+        }) = self.checked.reference(expr.id)
+        else {
+            return Ok(Node::Const(Value::Null));
+        };
+        let target = call.target.as_deref().filter(|_| !is_namespaced);
+        let mut args = Vec::with_capacity(call.args.len() + 1);
+        for arg in target.into_iter().chain(&call.args) {
+            args.push(self.plan(arg)?);
+        }
+        let name = function.name;
+        let args = match <[Node; 2]>::try_from(args) {
+            Err(args) => args,
+            Ok([a, b]) => match name {
+                "_&&_" => return Ok(Node::And(Box::new([a, b]))),
+                "_||_" => return Ok(Node::Or(Box::new([a, b]))),
+                "_==_" | "_!=_" => {
+                    return Ok(Node::Equal {
+                        operands: Box::new([a, b]),
+                        negated: name == "_!=_",
+                    });
+                }
+                "or" | "orValue" => {
+                    return Ok(Node::Or2 {
+                        operands: Box::new([a, b]),
+                        unwrap: name == "orValue",
+                    });
+                }
+                "_[_]" | "_[?_]" | "_?._" => {
+                    let qualifier = Qualifier {
+                        key: b,
+                        optional: name != "_[_]",
+                    };
+                    return Ok(qualified(a, qualifier, false));
+                }
+                "@in" => match membership(overloads, a, b) {
+                    Ok(node) => return Ok(node),
+                    Err([a, b]) => vec![a, b],
+                },
+                "_+_" => match appended(a, b) {
+                    Ok(node) => return Ok(node),
+                    Err([a, b]) => vec![a, b],
+                },
+                _ => vec![a, b],
+            },
+        };
+        let args = match <[Node; 3]>::try_from(args) {
+            Ok(args) if name == "_?_:_" => {
+                return Ok(Node::Attribute(Box::new(Attribute {
+                    root: Root::Conditional(Box::new(args)),
+                    qualifiers: Vec::new(),
+                    test_only: false,
+                })));
+            }
+            Ok(args) => args.into(),
+            Err(args) => args,
+        };
+        self.invocation(function, overloads, args)
+    }
+
+    fn invocation(
+        &mut self,
+        function: &'static Function,
+        overloads: &Overloads,
+        mut args: Vec<Node>,
+    ) -> Planned {
+        let name = function.name;
+        if name == "@not_strictly_false"
+            && let Some(arg) = args.pop()
+        {
+            return Ok(Node::NotStrictlyFalse(Box::new(arg)));
+        }
+        let mut pattern = None;
+        if let ("matches" | "find" | "findAll", Some(Node::Const(Value::String(text)))) =
+            (name, args.get(1))
+        {
+            pattern = Some(Pattern::new(text).map_err(CompileError::Constant)?);
+        }
+        let is_constant = is_conversion(name) && matches!(&args[..], [Node::Const(_)]);
+        let taken = match args.first() {
+            Some(Node::Attribute(attribute)) if name == "cel.@mapInsert" => taken_slot(attribute),
+            _ => None,
+        };
+        if taken.is_some() {
+            args.remove(0);
+        }
+        let call = Box::new(Invocation {
+            function,
+            overloads: overloads.clone(),
+            args,
+            pattern,
+        });
+        if let Some(slot) = taken {
+            return Ok(Node::Insert(slot, call));
+        }
+        let call = Node::Call(call);
+        if is_constant {
+            evaluate(&call)
+        } else {
+            Ok(call)
+        }
+    }
+
+    fn fold(&mut self, fold: &'c Comprehension) -> Planned {
+        let init = self.plan(&fold.init)?;
+        let range = self.plan(&fold.range)?;
+        let accumulator = self.slot();
+        let variable = self.slot();
+        let second_variable = fold.second_variable.as_ref().map(|_| self.slot());
+        let outer = self.scope.len();
+        self.scope.push((&fold.accumulator, accumulator));
+        let inner = self.scope.len();
+        self.scope.push((&fold.variable, variable));
+        if let (Some(name), Some(slot)) = (&fold.second_variable, second_variable) {
+            self.scope.push((name, slot));
+        }
+        let taken = self.taken.take();
+        let condition = self.plan(&fold.condition)?;
+        // A step refers to its accumulator once.
+        self.taken = Some(accumulator);
+        let step = self.plan(&fold.step)?;
+        self.taken = None;
+        self.scope.truncate(inner);
+        let result = self.plan(&fold.result)?;
+        self.taken = taken;
+        self.scope.truncate(outer);
+        Ok(Node::Fold(Box::new(Fold {
+            range,
+            variable,
+            second_variable,
+            accumulator,
+            init,
+            condition,
+            step,
+            result,
+        })))
+    }
+}
+
+/// A selection from a value.
+fn qualified(operand: Node, qualifier: Qualifier, test_only: bool) -> Node {
+    let mut attribute = match operand {
+        Node::Attribute(attribute) if !attribute.test_only => attribute,
+        other => Box::new(Attribute {
+            root: Root::Value(other),
+            qualifiers: Vec::new(),
+            test_only: false,
+        }),
+    };
+    attribute.qualifiers.push(qualifier);
+    attribute.test_only = test_only;
+    Node::Attribute(attribute)
+}
+
+/// `value in [constants]`, if the list has only values that are quick to compare.
+fn membership(overloads: &Overloads, value: Node, list: Node) -> Result<Node, [Node; 2]> {
+    let is_list = matches!(&overloads[..], [overload] if overload.id == "in_list");
+    match list {
+        Node::Const(Value::List(elements)) if is_list => {
+            let is_simple = |element: &Value| {
+                matches!(
+                    element,
+                    Value::Bool(_)
+                        | Value::Int(_)
+                        | Value::Uint(_)
+                        | Value::Double(_)
+                        | Value::String(_)
+                )
+            };
+            if elements.is_empty() {
+                Ok(Node::Const(Value::Bool(false)))
+            } else if elements.iter().all(is_simple) {
+                Ok(Node::IsOneOf(Box::new(value), elements))
+            } else {
+                Err([value, Node::Const(Value::List(elements))])
+            }
+        }
+        list => Err([value, list]),
+    }
+}
+
+/// The slot that an attribute takes the value from, if it selects nothing.
+fn taken_slot(attribute: &Attribute) -> Option<Slot> {
+    match attribute.root {
+        Root::Take(slot) if attribute.qualifiers.is_empty() => Some(slot),
+        _ => None,
+    }
+}
+
+/// `accumulator + list`
+fn appended(accumulator: Node, elements: Node) -> Result<Node, [Node; 2]> {
+    let slot = match (&accumulator, &elements) {
+        (Node::Attribute(attribute), Node::List(_) | Node::Const(Value::List(_))) => {
+            taken_slot(attribute)
+        }
+        _ => None,
+    };
+    match slot {
+        Some(slot) => Ok(Node::Append(slot, Box::new(elements))),
+        None => Err([accumulator, elements]),
+    }
+}
