@@ -5,6 +5,7 @@
 // Replaying reads files and, for HTTP, runs a server: this crate is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod allocations;
 pub mod cel;
 pub mod cluster;
 pub mod decisions;

@@ -273,6 +273,8 @@ pub(crate) enum Suite {
     Podapi,
     /// CEL expressions of device selectors.
     Cel,
+    /// Devices that are allocated to resource claims.
+    Allocations,
     /// A transcript of an API server.
     Http,
 }

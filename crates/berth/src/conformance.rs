@@ -38,6 +38,7 @@ fn replay(args: &ConformanceArgs, reader: impl BufRead) -> Result<Report, Failur
         Suite::Queue => berth_conformance::queue::replay(reader),
         Suite::Podapi => berth_conformance::podapi::replay(reader),
         Suite::Cel => berth_conformance::cel::replay(reader),
+        Suite::Allocations => berth_conformance::allocations::replay(reader),
         Suite::Http => berth_conformance::http::replay(reader),
     })
 }

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// The crates that are state machines: no I/O, no clock, no runtime, no lock.
-const CORE: [&str; 6] = [
+const CORE: [&str; 7] = [
     "berth-api",
     "berth-cel",
+    "berth-devices",
     "berth-framework",
     "berth-plugins",
     "berth-scheduler",
@@ -43,13 +44,14 @@ const FORBIDDEN_IN_CORE: [&str; 16] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 13] = [
+const DIRECTIONS: [(&str, &[&str]); 14] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
-    ("berth-framework", &["berth-api"]),
+    ("berth-devices", &["berth-api", "berth-cel"]),
+    ("berth-framework", &["berth-api", "berth-devices"]),
     (
         "berth-plugins",
-        &["berth-api", "berth-cel", "berth-framework"],
+        &["berth-api", "berth-devices", "berth-framework"],
     ),
     ("berth-scheduler", &["berth-api", "berth-framework"]),
     ("berth-client", &["berth-api"]),
@@ -77,6 +79,7 @@ const DIRECTIONS: [(&str, &[&str]); 13] = [
         &[
             "berth-api",
             "berth-cel",
+            "berth-devices",
             "berth-framework",
             "berth-plugins",
             "berth-scheduler",

@@ -27,7 +27,12 @@ fn last_line(output: &Output) -> String {
 
 #[test]
 fn recorded_answers_are_replayed_and_counted() {
-    for (suite, passed) in [("podapi", 930), ("queue", 300), ("cel", 156)] {
+    for (suite, passed) in [
+        ("podapi", 930),
+        ("queue", 300),
+        ("cel", 156),
+        ("allocations", 1080),
+    ] {
         let output = berth(suite, &vectors(suite));
         assert_eq!(last_line(&output), format!("{passed} passed, 0 failed"));
         assert_eq!(output.status.code(), Some(0), "{suite}");

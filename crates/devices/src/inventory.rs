@@ -1,0 +1,236 @@
+//! The slices of all drivers by pool and by node, and the devices that are allocated.
+
+use crate::allocated::AllocatedDevices;
+use crate::pools::{NodePool, PoolView, view};
+use crate::selectors;
+use crate::slice::{PreparedSlice, Target};
+use crate::{AllocatorFeatures, TargetNode};
+use berth_api::Str;
+use berth_api::devices::{AllocationResult, ResourceSlice};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Identifies a pool. Pools are ordered by driver, then by name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId {
+    /// The driver.
+    pub driver: Str,
+    /// The name, unique among the pools of the driver.
+    pub name: Str,
+}
+
+impl PoolId {
+    /// The pool that a slice is a part of.
+    fn of(slice: &ResourceSlice) -> Self {
+        Self {
+            driver: slice.spec.driver.clone(),
+            name: slice.spec.pool.name.clone(),
+        }
+    }
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.driver, self.name)
+    }
+}
+
+/// The slices of a pool, of all generations, in the order in which they became known.
+pub(crate) type PoolSlices = Vec<Arc<PreparedSlice>>;
+
+/// Slices and allocations. It is updated with each change of a ResourceSlice or of a claim's allocation.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    pools: BTreeMap<PoolId, PoolSlices>,
+    /// The pool of each slice, by the slice's name.
+    pool_of: FxHashMap<Str, PoolId>,
+    /// Pools with a slice for one node only, by the node's name.
+    of_node: FxHashMap<Str, BTreeSet<PoolId>>,
+    /// Pools with devices that are not bound to one node.
+    of_any_node: BTreeSet<PoolId>,
+    /// Pools that are relevant to every node because they have shared counters, and that are not usable.
+    broken_everywhere: BTreeSet<PoolId>,
+    allocated: AllocatedDevices,
+    version: u64,
+}
+
+impl Inventory {
+    /// Adds a slice, or replaces the one of its name.
+    pub fn set_slice(&mut self, slice: &Arc<ResourceSlice>) {
+        let id = PoolId::of(slice);
+        let name = &slice.metadata.name;
+        if self.pool_of.get(name).is_some_and(|before| *before != id) {
+            self.remove_slice(name);
+        }
+        let prepared = Arc::new(PreparedSlice::new(slice.clone()));
+        let pool = self.pools.entry(id.clone()).or_default();
+        match pool.iter_mut().find(|known| known.name() == name) {
+            Some(known) => {
+                selectors::forget(known.id());
+                let before = std::mem::replace(known, prepared);
+                self.unlist(&id, &before);
+            }
+            None => pool.push(prepared),
+        }
+        self.pool_of.insert(name.clone(), id.clone());
+        self.list(&id);
+    }
+
+    /// Removes the slice of this name.
+    pub fn remove_slice(&mut self, name: &str) {
+        let Some(id) = self.pool_of.remove(name) else {
+            return;
+        };
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return;
+        };
+        let Some(at) = pool.iter().position(|slice| **slice.name() == *name) else {
+            return;
+        };
+        let before = pool.remove(at);
+        selectors::forget(before.id());
+        if pool.is_empty() {
+            self.pools.remove(&id);
+        }
+        self.unlist(&id, &before);
+        self.list(&id);
+    }
+
+    /// Removes a pool from the lists that a former slice has put it in. [`Self::list`] adds it again where needed.
+    fn unlist(&mut self, id: &PoolId, before: &PreparedSlice) {
+        if let Some(node) = before.node_name()
+            && let Some(pools) = self.of_node.get_mut(node)
+        {
+            pools.remove(id);
+            if pools.is_empty() {
+                self.of_node.remove(node);
+            }
+        }
+        self.of_any_node.remove(id);
+    }
+
+    fn list(&mut self, id: &PoolId) {
+        self.version += 1;
+        self.broken_everywhere.remove(id);
+        let Some(slices) = self.pools.get(id) else {
+            return;
+        };
+        let mut has_counters = false;
+        for slice in slices {
+            match slice.node_name() {
+                _ if slice.has_counters() => has_counters = true,
+                Some(node) => {
+                    let pools = self.of_node.entry(node.clone()).or_default();
+                    if !pools.contains(id) {
+                        pools.insert(id.clone());
+                    }
+                }
+                None => {
+                    self.of_any_node.insert(id.clone());
+                }
+            }
+        }
+        if has_counters {
+            let features = AllocatorFeatures::default();
+            let counters_only = |slice: &PreparedSlice| Ok(slice.has_counters());
+            let view = view(slices, features, counters_only);
+            if !matches!(view, Ok(PoolView::Usable(_) | PoolView::Ignored)) {
+                self.broken_everywhere.insert(id.clone());
+            }
+        }
+    }
+
+    /// Follows the allocation of a claim.
+    pub fn set_allocation(
+        &mut self,
+        before: Option<&AllocationResult>,
+        after: Option<&AllocationResult>,
+    ) {
+        if before == after {
+            return;
+        }
+        self.version += 1;
+        if let Some(before) = before {
+            self.allocated.remove(before);
+        }
+        if let Some(after) = after {
+            self.allocated.add(after);
+        }
+    }
+
+    /// The allocated devices.
+    pub fn allocated(&self) -> &AllocatedDevices {
+        &self.allocated
+    }
+
+    /// Whether there is no slice.
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+    }
+
+    /// Changes with every change of a slice or an allocation.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All slices, in the order of their pools.
+    pub fn slices(&self) -> impl Iterator<Item = &Arc<PreparedSlice>> {
+        self.pools.values().flatten()
+    }
+
+    /// The pools that a node needs to know, in the order in which devices are allocated from them: by driver and name,
+    /// those with binding conditions last.
+    ///
+    /// # Errors
+    /// A node selector of a slice is invalid.
+    pub(crate) fn pools_for(
+        &self,
+        node: TargetNode<'_>,
+        features: AllocatorFeatures,
+    ) -> Result<Vec<NodePool<'_>>, String> {
+        let target = Target {
+            name: node.name,
+            labels: node.labels,
+        };
+        let own = self.of_node.get(node.name);
+        let broken = features
+            .partitionable_devices
+            .then_some(&self.broken_everywhere);
+        let ids: BTreeSet<&PoolId>;
+        let (single, several);
+        // Most nodes have pools of their own and no others.
+        let candidates: &mut dyn Iterator<Item = &PoolId> = match own {
+            Some(own) if self.of_any_node.is_empty() && self.broken_everywhere.is_empty() => {
+                single = own.iter();
+                &mut { single }
+            }
+            own => {
+                let own = own.into_iter().flatten();
+                let broken = broken.into_iter().flatten();
+                ids = own.chain(&self.of_any_node).chain(broken).collect();
+                several = ids.iter().copied();
+                &mut { several }
+            }
+        };
+        let mut pools = Vec::new();
+        let mut with_conditions = Vec::new();
+        for id in candidates {
+            let Some((id, slices)) = self.pools.get_key_value(id) else {
+                continue;
+            };
+            let relevant = |slice: &PreparedSlice| slice.is_relevant(target);
+            let view = view(slices, features, relevant)?;
+            let Some(pool) = NodePool::new(id, view, &self.allocated) else {
+                continue;
+            };
+            match pool.has_binding_conditions() {
+                true => with_conditions.push(pool),
+                false => pools.push(pool),
+            }
+        }
+        pools.append(&mut with_conditions);
+        Ok(pools)
+    }
+}

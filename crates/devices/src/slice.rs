@@ -1,0 +1,201 @@
+//! A ResourceSlice with what is computed from it once.
+
+use berth_api::devices::{Device, ResourceSlice};
+use berth_api::node_selector::{CompiledNodeSelector, NodeSelector};
+use berth_api::{Labels, Str};
+use berth_cel::{DeviceValue, Environment};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Identifies one version of a slice in caches. Identities are never used again and have no other meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SliceId(u64);
+
+impl SliceId {
+    fn next() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A node selector that was compiled, or why it is invalid.
+type Compiled = Result<CompiledNodeSelector, String>;
+
+/// A slice with what is computed from it once.
+#[derive(Debug)]
+pub struct PreparedSlice {
+    slice: Arc<ResourceSlice>,
+    id: SliceId,
+    node_selector: Option<Compiled>,
+    /// One per device where devices select nodes, else none.
+    device_selectors: Box<[Option<Compiled>]>,
+    /// The devices as CEL values.
+    values: Box<[OnceLock<DeviceValue>]>,
+    duplicate: Option<Str>,
+    has_binding_conditions: bool,
+}
+
+fn compile(selector: &NodeSelector) -> Compiled {
+    CompiledNodeSelector::compile_strict(selector, "").map_err(|error| error.to_string())
+}
+
+/// A node as slices select it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'n> {
+    pub(crate) name: &'n str,
+    pub(crate) labels: &'n Labels,
+}
+
+/// Whether a node is selected by its name, as one of all nodes, or by a selector, in this order.
+fn selects(
+    target: Target<'_>,
+    name: Option<&Str>,
+    all: bool,
+    selector: Option<&Compiled>,
+) -> Result<bool, String> {
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        return Ok(**name == *target.name);
+    }
+    if all {
+        return Ok(true);
+    }
+    match selector {
+        None => Ok(false),
+        Some(Ok(selector)) => Ok(selector
+            .matches(target.labels, target.name)
+            .unwrap_or(false)),
+        Some(Err(why)) => Err(why.clone()),
+    }
+}
+
+impl PreparedSlice {
+    pub(crate) fn new(slice: Arc<ResourceSlice>) -> Self {
+        let spec = &slice.spec;
+        let mut names = HashSet::new();
+        let mut devices = spec.devices.iter();
+        let duplicate = devices.find(|device| !names.insert(device.name.clone()));
+        let device_selectors = match spec.per_device_node_selection {
+            true => {
+                let selectors = spec.devices.iter();
+                selectors
+                    .map(|device| device.node_selector.as_ref().map(compile))
+                    .collect()
+            }
+            false => Box::default(),
+        };
+        Self {
+            id: SliceId::next(),
+            node_selector: spec.node_selector.as_ref().map(compile),
+            device_selectors,
+            values: spec.devices.iter().map(|_| OnceLock::new()).collect(),
+            duplicate: duplicate.map(|device| device.name.clone()),
+            has_binding_conditions: spec
+                .devices
+                .iter()
+                .any(|device| !device.binding_conditions.is_empty()),
+            slice,
+        }
+    }
+
+    /// The slice.
+    pub fn slice(&self) -> &Arc<ResourceSlice> {
+        &self.slice
+    }
+
+    pub(crate) fn id(&self) -> SliceId {
+        self.id
+    }
+
+    pub(crate) fn name(&self) -> &Str {
+        &self.slice.metadata.name
+    }
+
+    pub(crate) fn devices(&self) -> &[Device] {
+        &self.slice.spec.devices
+    }
+
+    pub(crate) fn generation(&self) -> i64 {
+        self.slice.spec.pool.generation
+    }
+
+    pub(crate) fn has_counters(&self) -> bool {
+        !self.slice.spec.shared_counters.is_empty()
+    }
+
+    /// The node that alone can use the devices.
+    pub(crate) fn node_name(&self) -> Option<&Str> {
+        let name = self.slice.spec.node_name.as_ref();
+        name.filter(|name| !name.is_empty())
+    }
+
+    /// The name of a device that another one of the slice has, too.
+    pub(crate) fn duplicate(&self) -> Option<&Str> {
+        self.duplicate.as_ref()
+    }
+
+    pub(crate) fn has_binding_conditions(&self) -> bool {
+        self.has_binding_conditions
+    }
+
+    /// Whether a node needs to know the slice: it can use some of its devices, or the slice has counters.
+    ///
+    /// # Errors
+    /// A node selector is invalid.
+    pub(crate) fn is_relevant(&self, target: Target<'_>) -> Result<bool, String> {
+        let spec = &self.slice.spec;
+        if self.has_counters() {
+            return Ok(true);
+        }
+        let failed = |what: String, why: String| {
+            format!("failed to perform node selection for {what}: {why}")
+        };
+        if self.node_name().is_some() || spec.all_nodes || self.node_selector.is_some() {
+            let selector = self.node_selector.as_ref();
+            return selects(target, spec.node_name.as_ref(), spec.all_nodes, selector)
+                .map_err(|why| failed(format!("slice {}", self.name()), why));
+        }
+        for index in 0..self.device_selectors.len() {
+            if self.selects_for_device(index, target)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a node can use a device, where each device selects its nodes. Elsewhere the slice has decided.
+    ///
+    /// # Errors
+    /// The node selector is invalid.
+    pub(crate) fn selects_for_device(
+        &self,
+        index: usize,
+        target: Target<'_>,
+    ) -> Result<bool, String> {
+        let Some(selector) = self.device_selectors.get(index) else {
+            return Ok(true);
+        };
+        let device = &self.devices()[index];
+        selects(
+            target,
+            device.node_name.as_ref(),
+            device.all_nodes,
+            selector.as_ref(),
+        )
+        .map_err(|why| {
+            format!(
+                "failed to perform node selection for device {} in slice {}: {why}",
+                device.name,
+                self.name()
+            )
+        })
+    }
+
+    /// A device as a CEL value.
+    pub(crate) fn value(&self, index: usize) -> &DeviceValue {
+        self.values[index].get_or_init(|| {
+            let driver = &self.slice.spec.driver;
+            DeviceValue::new(driver, &self.devices()[index], Environment::default())
+        })
+    }
+}
