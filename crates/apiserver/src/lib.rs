@@ -12,6 +12,8 @@ pub mod access;
 pub mod admission;
 pub mod auth;
 pub mod controllers;
+#[allow(dead_code)] // The CronJob controller comes next.
+mod cron;
 #[allow(dead_code)] // Custom resources come next.
 mod custom;
 mod discovery;

@@ -11,21 +11,27 @@
 //! - `max-items=N`, `unique=KEY`: the entries of a list;
 //! - `immutable`: an update may not change it;
 //! - `as=NAME`: errors name the field so;
-//! - `@function`: one of [`crate::validation::checks`];
-//! - `flat`: the type of the field is not descended into.
+//! - `@function`: a check of [`crate::validation`];
+//! - `flat`: the types below are not checked; `below`: they are checked here instead of after the other words.
 //!
 //! A check of an absent value is skipped, unless the word ends in `!` (`values!`, `format!=…`, `range!=…`). Types
 //! below a field are checked after the words of its line. A line `defaults @function` fills in what depends on other
-//! fields. `type NAME marked` takes its checks from the markers in the table of facts.
+//! fields. `type NAME marked` takes its checks from the markers in the table of facts, `type NAME like OTHER` the lines
+//! of another type above it whose fields it has.
 
 use super::model::{Field, Model, Rule, Shape, TypeId};
 use crate::validation::{self, CheckFn, Format};
+use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 /// The files.
 pub(super) const FILES: &[&str] = &[
-    include_str!("../../facts/rules/core.txt"),
     include_str!("../../facts/rules/meta.txt"),
+    include_str!("../../facts/rules/pod.txt"),
+    include_str!("../../facts/rules/workloads.txt"),
+    include_str!("../../facts/rules/storage.txt"),
+    include_str!("../../facts/rules/resource.txt"),
+    include_str!("../../facts/rules/other.txt"),
 ];
 
 /// One check of a value.
@@ -62,6 +68,8 @@ pub(crate) enum Check {
     MaxItems(usize),
     /// No two entries have the same value of this field.
     Unique(&'static str),
+    /// Exactly one of these fields of an object is set.
+    Union(Vec<Box<str>>),
     /// An update does not change the value.
     Immutable,
     /// The value is checked by a function.
@@ -74,22 +82,28 @@ pub(crate) enum Check {
 pub(super) fn apply(model: &mut Model, text: &'static str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut current: Option<TypeId> = None;
+    let mut lines: FxHashMap<&str, Vec<&'static str>> = FxHashMap::default();
+    let mut block = "";
     for line in text.lines() {
         let line = line.trim_end();
         if line.is_empty() || line.trim_start().starts_with('#') {
             continue;
         }
         let done = if let Some(name) = line.strip_prefix("type ") {
-            let (name, marked) = match name.split_once(' ') {
-                Some((name, mark)) => (name, mark == "marked"),
-                None => (name, false),
-            };
+            let (name, source) = name.split_once(' ').unwrap_or((name, ""));
+            block = name;
             current = model.find(name);
-            if let (Some(id), true) = (current, marked) {
+            if let (Some(id), Some(other)) = (current, source.strip_prefix("like ")) {
+                for line in lines.get(other).into_iter().flatten() {
+                    // Lines of fields that this type does not have are left out.
+                    let _ = add_line(model, id, line);
+                }
+            } else if let (Some(id), "marked") = (current, source) {
                 from_markers(model, id);
             }
             current.map(|_| ())
         } else {
+            lines.entry(block).or_default().push(line);
             current.and_then(|id| add_line(model, id, line))
         };
         if done.is_none() {
@@ -154,6 +168,9 @@ fn add_line(model: &mut Model, id: TypeId, line: &'static str) -> Option<()> {
             rule.shown = name;
         } else if word == "flat" {
             descend = false;
+        } else if word == "below" {
+            descend = false;
+            rule.checks.push(Check::Descend);
         } else {
             let field = position.and_then(|i| object_type.fields.get(i));
             rule.checks.push(check(word, field)?);

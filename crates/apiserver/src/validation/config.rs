@@ -1,11 +1,9 @@
-//! The rules of ConfigMaps, Secrets and ServiceAccounts.
+//! What tables cannot say of ConfigMaps and Secrets.
 
-use super::errors::{Errors, IS_IMMUTABLE, Path};
-use super::names;
-use super::normal;
-use super::view::{View, child, remove, set, set_if_zero};
-use crate::field::FieldError;
-use crate::strategy::{Strategy, Subresource};
+use super::engine::Owner;
+use super::errors::{Errors, Path};
+use super::view::{View, child, remove, set};
+use super::{checks, names};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -20,205 +18,135 @@ fn decoded_len(text: &str) -> usize {
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
+checks! {
+    "config-map" => config_map,
+    "secret" => secret,
+}
+
 /// Errors of changes to an object that is marked as immutable.
-fn validate_frozen(errors: &mut Errors, new: &Value, old: &Value, fields: &[&str]) {
-    if !old.flag("immutable") {
+fn validate_frozen(errors: &mut Errors, owner: &Owner, fields: &[&'static str]) {
+    let Some(old) = owner.old.filter(|old| old.flag("immutable")) else {
         return;
-    }
-    if !new.flag("immutable") {
+    };
+    if !owner.value.flag("immutable") {
         errors.forbidden(&Path::new("immutable"), IMMUTABLE);
     }
     for field in fields {
-        if new.entries(field) != old.entries(field) {
+        if owner.value.entries(field) != old.entries(field) {
             errors.forbidden(&Path::new(field), IMMUTABLE);
         }
     }
 }
 
-/// The strategy of ConfigMaps.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ConfigMapStrategy;
-
-impl Strategy for ConfigMapStrategy {
-    fn default(&self, object: &mut Value) {
-        normal::normalize(object, ("", "v1", "ConfigMap"));
+fn config_map(errors: &mut Errors, owner: &Owner, object: &Value, _: &Path) {
+    validate_frozen(errors, owner, &["data", "binaryData"]);
+    let mut bytes = 0;
+    for (key, value) in object.labels("data") {
+        let path = Path::new("data").key(key);
+        errors.each_invalid(&path, key, names::config_key(key));
+        if object.part("binaryData").field(key).is_some() {
+            errors.invalid(&path, key, "duplicate of key present in binaryData");
+        }
+        bytes += value.len();
     }
-
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Errors::new();
-        let mut bytes = 0;
-        for (key, value) in object.labels("data") {
-            let path = Path::new("data").key(key);
-            errors.each_invalid(&path, key, names::config_key(key));
-            let twice = object
-                .map("binaryData")
-                .is_some_and(|b| b.contains_key(key));
-            if twice {
-                errors.invalid(&path, key, "duplicate of key present in binaryData");
-            }
-            bytes += value.len();
-        }
-        for (key, value) in object.labels("binaryData") {
-            let path = Path::new("binaryData").key(key);
-            errors.each_invalid(&path, key, names::config_key(key));
-            bytes += decoded_len(value);
-        }
-        if bytes > DATA_BYTES_MAX {
-            errors.too_long(&Path::new(""), DATA_BYTES_MAX);
-        }
-        errors.into_vec()
+    for (key, value) in object.labels("binaryData") {
+        let path = Path::new("binaryData").key(key);
+        errors.each_invalid(&path, key, names::config_key(key));
+        bytes += decoded_len(value);
     }
-
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _subresource: Subresource,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::new();
-        validate_frozen(&mut errors, new, old, &["data", "binaryData"]);
-        let mut all = errors.into_vec();
-        all.extend(self.validate(new));
-        all
+    if bytes > DATA_BYTES_MAX {
+        errors.too_long(&Path::new(""), DATA_BYTES_MAX);
     }
 }
 
-/// The strategy of Secrets.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SecretStrategy;
-
-impl Strategy for SecretStrategy {
-    fn default(&self, object: &mut Value) {
-        normal::normalize(object, ("", "v1", "Secret"));
-        set_if_zero(object, "type", "Opaque");
-        // Plain text that was given goes over what is there, in base64.
-        let plain: Vec<(String, String)> = object
-            .labels("stringData")
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), STANDARD.encode(value)))
-            .collect();
-        remove(object, "stringData");
-        if !plain.is_empty()
-            && let Some(data) = child(object, "data")
-        {
-            for (key, value) in plain {
-                set(data, &key, value);
-            }
+/// Plain text that was given takes precedence over what is there, in base64.
+pub(super) fn default_secret(object: &mut Value) {
+    let plain: Vec<(String, String)> = object
+        .labels("stringData")
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), STANDARD.encode(value)))
+        .collect();
+    remove(object, "stringData");
+    if !plain.is_empty()
+        && let Some(data) = child(object, "data")
+    {
+        for (key, value) in plain {
+            set(data, &key, value);
         }
-    }
-
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Errors::new();
-        let path = Path::new("data");
-        let mut bytes = 0;
-        for (key, value) in object.labels("data") {
-            errors.each_invalid(&path.key(key), key, names::config_key(key));
-            bytes += decoded_len(value);
-        }
-        if bytes > DATA_BYTES_MAX {
-            errors.too_long(&path, DATA_BYTES_MAX);
-        }
-        let data = object.map("data");
-        let has = |key: &str| data.is_some_and(|d| d.contains_key(key));
-        match object.text("type") {
-            "kubernetes.io/service-account-token" => {
-                const ACCOUNT: &str = "kubernetes.io/service-account.name";
-                let account = object
-                    .at(&["metadata", "annotations", ACCOUNT])
-                    .and_then(Value::as_str)
-                    .unwrap_or("");
-                if account.is_empty() {
-                    errors.required(&Path::new("metadata.annotations").key(ACCOUNT), "");
-                }
-            }
-            kind @ ("kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson") => {
-                let key = if kind.ends_with("json") {
-                    ".dockerconfigjson"
-                } else {
-                    ".dockercfg"
-                };
-                match data.and_then(|d| d.get(key)).and_then(Value::as_str) {
-                    None => errors.required(&path.key(key), ""),
-                    Some(text) => {
-                        let decoded = STANDARD.decode(text).unwrap_or_default();
-                        let parsed =
-                            serde_json::from_slice::<serde_json::Map<String, Value>>(&decoded);
-                        if let Err(e) = parsed {
-                            errors.invalid(
-                                &path.key(key),
-                                "<secret contents redacted>",
-                                e.to_string(),
-                            );
-                        }
-                    }
-                }
-            }
-            "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
-                errors.required(&path.key("username"), "");
-                errors.required(&path.key("password"), "");
-            }
-            "kubernetes.io/ssh-auth" => {
-                let empty = object
-                    .at(&["data", "ssh-privatekey"])
-                    .and_then(Value::as_str)
-                    .is_none_or(str::is_empty);
-                if empty {
-                    errors.required(&path.key("ssh-privatekey"), "");
-                }
-            }
-            "kubernetes.io/tls" => {
-                for key in ["tls.crt", "tls.key"] {
-                    if !has(key) {
-                        errors.required(&path.key(key), "");
-                    }
-                }
-            }
-            _ => {}
-        }
-        errors.into_vec()
-    }
-
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _subresource: Subresource,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::new();
-        if new.text("type") != old.text("type") {
-            errors.invalid(&Path::new("type"), new.text("type"), IS_IMMUTABLE);
-        }
-        validate_frozen(&mut errors, new, old, &["data"]);
-        let mut all = errors.into_vec();
-        all.extend(self.validate(new));
-        all
     }
 }
 
-/// The strategy of ServiceAccounts, which have no rules beyond their name.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ServiceAccountStrategy;
+fn secret(errors: &mut Errors, owner: &Owner, object: &Value, _: &Path) {
+    validate_frozen(errors, owner, &["data"]);
+    let path = Path::new("data");
+    let mut bytes = 0;
+    for (key, value) in object.labels("data") {
+        errors.each_invalid(&path.key(key), key, names::config_key(key));
+        bytes += decoded_len(value);
+    }
+    if bytes > DATA_BYTES_MAX {
+        errors.too_long(&path, DATA_BYTES_MAX);
+    }
+    let data = object.part("data");
+    let has = |key: &str| data.field(key).is_some();
+    match object.text("type") {
+        "kubernetes.io/service-account-token" => {
+            const ACCOUNT: &str = "kubernetes.io/service-account.name";
+            if object
+                .part("metadata")
+                .part("annotations")
+                .text(ACCOUNT)
+                .is_empty()
+            {
+                errors.required(&Path::new("metadata.annotations").key(ACCOUNT), "");
+            }
+        }
+        "kubernetes.io/dockercfg" => docker_config(errors, data, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => docker_config(errors, data, ".dockerconfigjson"),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            errors.required(&path.key("username"), "");
+            errors.required(&path.key("password"), "");
+        }
+        "kubernetes.io/ssh-auth" if data.text("ssh-privatekey").is_empty() => {
+            errors.required(&path.key("ssh-privatekey"), "");
+        }
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"].into_iter().filter(|key| !has(key)) {
+                errors.required(&path.key(key), "");
+            }
+        }
+        _ => {}
+    }
+}
 
-impl Strategy for ServiceAccountStrategy {
-    fn default(&self, object: &mut Value) {
-        normal::normalize(object, ("", "v1", "ServiceAccount"));
+fn docker_config(errors: &mut Errors, data: &Value, key: &str) {
+    let path = Path::new("data").key(key);
+    let Some(text) = data.maybe_text(key) else {
+        errors.required(&path, "");
+        return;
+    };
+    let decoded = STANDARD.decode(text).unwrap_or_default();
+    if let Err(e) = serde_json::from_slice::<serde_json::Map<String, Value>>(&decoded) {
+        errors.invalid(&path, "<secret contents redacted>", e.to_string());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::access::gr;
+    use crate::strategy::Subresource;
+    use crate::validation::strategy;
     use serde_json::json;
 
     #[test]
     fn secrets_hold_base64_and_have_a_type() {
         let mut secret = json!({"data": {"a": "eA=="}, "stringData": {"b": "y", "a": "z"}});
-        SecretStrategy.default(&mut secret);
+        strategy(gr("", "secrets")).default(&mut secret);
         assert_eq!(
             secret,
             json!({"metadata": {}, "type": "Opaque", "data": {"a": "eg==", "b": "eQ=="}})
         );
-        assert_eq!(SecretStrategy.validate(&secret), []);
+        assert_eq!(strategy(gr("", "secrets")).validate(&secret), []);
         let cases = [
             (
                 json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
@@ -242,7 +170,7 @@ mod tests {
             ),
         ];
         for (secret, fields) in cases {
-            let errors = SecretStrategy.validate(&secret);
+            let errors = strategy(gr("", "secrets")).validate(&secret);
             let got: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
             assert_eq!(got, fields);
         }
@@ -252,11 +180,11 @@ mod tests {
     fn what_is_immutable_stays() {
         let old = json!({"immutable": true, "data": {"a": "1"}});
         let new = json!({"data": {"a": "2"}});
-        let errors = ConfigMapStrategy.validate_update(&new, &old, Subresource::Main);
+        let errors = strategy(gr("", "configmaps")).validate_update(&new, &old, Subresource::Main);
         let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
         assert_eq!(fields, ["immutable", "data"]);
         assert_eq!(
-            ConfigMapStrategy.validate_update(&old, &old, Subresource::Main),
+            strategy(gr("", "configmaps")).validate_update(&old, &old, Subresource::Main),
             []
         );
     }

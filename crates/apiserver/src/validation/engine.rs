@@ -27,6 +27,20 @@ pub(crate) struct Owner<'a> {
 /// Checks a value; `Null` when it is absent. The owner is the object that holds it, or the value itself on lines `*`.
 pub(crate) type CheckFn = for<'a> fn(&mut Errors, &Owner<'a>, &'a Value, &Path<'a>);
 
+/// A file's table of checks: `check(name)` finds one by the name that the rules give it.
+macro_rules! checks {
+    ($($name:literal => $check:expr,)*) => {
+        /// A check by the name that the rules give it.
+        pub(crate) fn check(name: &str) -> Option<crate::validation::engine::CheckFn> {
+            match name {
+                $($name => Some($check),)*
+                _ => None,
+            }
+        }
+    };
+}
+pub(crate) use checks;
+
 static ABSENT: Value = Value::Null;
 
 impl<'a> Owner<'a> {
@@ -85,6 +99,34 @@ pub(crate) fn run_type<'a>(
         run.object(id, value, None, parent, path, |_| true);
     }
     *errors = run.errors;
+}
+
+/// Checks a field of an object by the rules of its type and of the types below it, unless it is absent.
+pub(crate) fn run_field<'a>(
+    errors: &mut Errors,
+    type_name: &str,
+    field: &'static str,
+    object: &'a Value,
+    parent: Option<&'a Owner<'a>>,
+    path: &Path<'a>,
+) {
+    let schemas = Schemas::get();
+    let model = schemas.model();
+    let found = model
+        .find(type_name)
+        .and_then(|id| model.object_type(id).field(field));
+    if let (Some(value), Some(id)) = (
+        object.get(field).filter(|v| !v.is_null()),
+        found.and_then(|f| f.shape.object()),
+    ) {
+        run_type(
+            errors,
+            &model.object_type(id).name,
+            value,
+            parent,
+            &path.child(field),
+        );
+    }
 }
 
 struct Run<'m> {
@@ -194,6 +236,23 @@ impl Run<'_> {
                         let text = entry.get(key).and_then(Value::as_str).unwrap_or("");
                         if !seen.insert(text) {
                             self.errors.duplicate(&path.index(i).child(key), text);
+                        }
+                    }
+                }
+                Check::Union(members) => {
+                    let set = members.iter().filter(|m| !is_zero(value.get(&***m)));
+                    let set: Vec<String> = set.map(|m| format!("`{m}`")).collect();
+                    let all: Vec<String> = members.iter().map(|m| format!("`{m}`")).collect();
+                    let all = all.join(", ");
+                    match set.len() {
+                        0 => self
+                            .errors
+                            .invalid(path, "", format!("must specify one of: {all}")),
+                        1 => {}
+                        _ => {
+                            let given = format!("{{{}}}", set.join(", "));
+                            let detail = format!("must specify exactly one of: {all}");
+                            self.errors.invalid(path, &given, detail);
                         }
                     }
                 }

@@ -64,6 +64,14 @@ impl<'a> Path<'a> {
         self.with(Step::Key(key))
     }
 
+    /// The path without its last step.
+    pub(crate) fn parent(&self) -> Self {
+        Self {
+            len: self.len.saturating_sub(1),
+            ..self.clone()
+        }
+    }
+
     fn with<'b>(&self, step: Step<'b>) -> Path<'b>
     where
         'a: 'b,

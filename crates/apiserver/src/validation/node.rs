@@ -1,105 +1,93 @@
 //! The rules of Nodes.
 
-use super::amounts;
 use super::errors::{Errors, Path, Shown, quote_json};
-use super::names;
-use super::normal;
 use super::pod::scheduling::validate_taint_effect;
 use super::view::{View, child, set};
 use super::workloads::spec_of;
-use crate::field::FieldError;
-use crate::strategy::{Strategy, Subresource};
-use serde_json::{Map, Value, json};
+use super::{amounts, checks, names};
+use serde_json::{Value, json};
 use std::collections::HashSet;
 
 const CIDR_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
 
-/// The strategy of Nodes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NodeStrategy;
+checks! {
+    "node" => |e, owner, object, _| match owner.old {
+        None => validate(e, object),
+        Some(old) => validate_update(e, object, old),
+    },
+    "node-status" => |e, owner, _, _| {
+        let node = owner.enclosing("core.v1.Node").unwrap_or(&Value::Null);
+        validate_amounts(e, node);
+        validate_addresses(e, node);
+    },
+}
 
-impl Strategy for NodeStrategy {
-    fn default(&self, object: &mut Value) {
-        normal::normalize(object, ("", "v1", "Node"));
-        if let Some(spec) = child(object, "spec") {
-            default_cidrs(spec);
-        }
-        let Some(status) = child(object, "status") else {
-            return;
-        };
-        if status.field("allocatable").is_none()
-            && let Some(capacity) = status.field("capacity").cloned()
-        {
-            set(status, "allocatable", capacity);
+/// Capacity is allocatable, and the first of the CIDRs is the CIDR.
+pub(super) fn default(object: &mut Value) {
+    if let Some(spec) = child(object, "spec") {
+        default_cidrs(spec);
+    }
+    if let Some(status) = child(object, "status")
+        && status.field("allocatable").is_none()
+        && let Some(capacity) = status.field("capacity").cloned()
+    {
+        set(status, "allocatable", capacity);
+    }
+}
+
+fn validate(errors: &mut Errors, node: &Value) {
+    let spec = spec_of(node);
+    // Upstream reports taints below metadata.
+    validate_taints(errors, spec, &Path::new("metadata.taints"));
+    validate_amounts(errors, node);
+    let path = Path::new("spec.podCIDRs");
+    let cidrs = spec.strings("podCIDRs");
+    for (i, cidr) in cidrs.iter().enumerate() {
+        if names::parse_cidr(cidr).is_none() {
+            errors.invalid(&path.index(i), *cidr, names::NOT_A_CIDR);
         }
     }
-
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Errors::new();
-        let spec = spec_of(object);
-        // Upstream reports taints below metadata.
-        validate_taints(&mut errors, spec, &Path::new("metadata.taints"));
-        validate_amounts(&mut errors, object);
-        let path = Path::new("spec.podCIDRs");
-        let cidrs = spec.strings("podCIDRs");
-        for (i, cidr) in cidrs.iter().enumerate() {
-            if names::parse_cidr(cidr).is_none() {
-                errors.invalid(&path.index(i), *cidr, names::NOT_A_CIDR);
-            }
-        }
-        if cidrs.len() > 1 {
-            let families: HashSet<bool> = cidrs
-                .iter()
-                .filter_map(|c| names::parse_cidr(c))
-                .map(|(ip, _)| ip.is_ipv4())
-                .collect();
-            if families.len() != 2 || cidrs.len() > 2 {
-                errors.invalid(
-                    &path,
-                    spec.field("podCIDRs").unwrap_or(&Value::Null),
-                    "may specify no more than one CIDR for each IP family",
-                );
-            }
-        }
-        errors.into_vec()
+    let parsed = cidrs.iter().filter_map(|c| names::parse_cidr(c));
+    let families: HashSet<bool> = parsed.map(|(ip, _)| ip.is_ipv4()).collect();
+    if cidrs.len() > 1 && (families.len() != 2 || cidrs.len() > 2) {
+        errors.invalid(
+            &path,
+            spec.part("podCIDRs"),
+            "may specify no more than one CIDR for each IP family",
+        );
     }
+}
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _subresource: Subresource,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::new();
-        validate_amounts(&mut errors, new);
-        let empty = Value::Null;
-        let mut seen = HashSet::new();
-        let addresses = new.field("status").unwrap_or(&empty).items("addresses");
-        for (i, address) in addresses.iter().enumerate() {
-            let (kind, value) = (address.text("type"), address.text("address"));
-            if !seen.insert((kind, value)) {
-                let mut shown = String::from("{\"Type\":");
-                quote_json(&mut shown, kind);
-                shown.push_str(",\"Address\":");
-                quote_json(&mut shown, value);
-                shown.push('}');
-                errors.duplicate(&Path::new("status.addresses").index(i), Shown(shown));
-            }
+fn validate_update(errors: &mut Errors, new: &Value, old: &Value) {
+    validate_amounts(errors, new);
+    validate_addresses(errors, new);
+    let (new_spec, old_spec) = (spec_of(new), spec_of(old));
+    let before = old_spec.strings("podCIDRs");
+    if !before.is_empty() && before != new_spec.strings("podCIDRs") {
+        errors.forbidden(&Path::new("spec.podCIDRs"), CIDR_FIXED);
+    }
+    let provider = old_spec.text("providerID");
+    if !provider.is_empty() && provider != new_spec.text("providerID") {
+        errors.forbidden(
+            &Path::new("spec.providerID"),
+            "node updates may not change providerID except from \"\" to valid",
+        );
+    }
+    validate_taints(errors, new_spec, &Path::new("metadata.taints"));
+}
+
+fn validate_addresses(errors: &mut Errors, node: &Value) {
+    let mut seen = HashSet::new();
+    for (i, address) in node.part("status").items("addresses").iter().enumerate() {
+        let (kind, value) = (address.text("type"), address.text("address"));
+        if !seen.insert((kind, value)) {
+            let mut shown = String::from("{\"Type\":");
+            quote_json(&mut shown, kind);
+            shown.push_str(",\"Address\":");
+            quote_json(&mut shown, value);
+            shown.push('}');
+            errors.duplicate(&Path::new("status.addresses").index(i), Shown(shown));
         }
-        let (new_spec, old_spec) = (spec_of(new), spec_of(old));
-        let before = old_spec.strings("podCIDRs");
-        if !before.is_empty() && before != new_spec.strings("podCIDRs") {
-            errors.forbidden(&Path::new("spec.podCIDRs"), CIDR_FIXED);
-        }
-        let provider = old_spec.text("providerID");
-        if !provider.is_empty() && provider != new_spec.text("providerID") {
-            errors.forbidden(
-                &Path::new("spec.providerID"),
-                "node updates may not change providerID except from \"\" to valid",
-            );
-        }
-        validate_taints(&mut errors, new_spec, &Path::new("metadata.taints"));
-        errors.into_vec()
     }
 }
 
@@ -114,8 +102,7 @@ fn default_cidrs(spec: &mut Value) {
 }
 
 fn validate_amounts(errors: &mut Errors, node: &Value) {
-    let empty = Value::Object(Map::new());
-    let status = node.field("status").unwrap_or(&empty);
+    let status = node.part("status");
     for list in ["capacity", "allocatable"] {
         for (name, amount) in status.entries(list) {
             let path = Path::new("status").child(list).child(name);
@@ -167,6 +154,9 @@ fn validate_taints(errors: &mut Errors, spec: &Value, path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::gr;
+    use crate::strategy::Subresource;
+    use crate::validation::strategy;
 
     #[test]
     fn a_node_is_stored_as_upstream_stores_it() {
@@ -178,8 +168,8 @@ mod tests {
                 "nodeInfo": {"kubeletVersion": "v1.36.2"},
             },
         });
-        NodeStrategy.default(&mut node);
-        assert_eq!(NodeStrategy.validate(&node), []);
+        strategy(gr("", "nodes")).default(&mut node);
+        assert_eq!(strategy(gr("", "nodes")).validate(&node), []);
         assert_eq!(
             node,
             json!({
@@ -208,7 +198,7 @@ mod tests {
             {"key": "b"},
             {"key": "c d", "effect": "Never", "value": "-"},
         ]}});
-        let fields: Vec<String> = NodeStrategy
+        let fields: Vec<String> = strategy(gr("", "nodes"))
             .validate(&node)
             .iter()
             .map(|e| format!("{} {}", e.kind.title(), e.field))
@@ -226,7 +216,7 @@ mod tests {
         let old = json!({"spec": {"podCIDRs": ["10.0.0.0/24"], "providerID": "a"}});
         let new = json!({"spec": {"podCIDRs": ["10.0.1.0/24"]},
             "status": {"addresses": [{"type": "A", "address": "x"}, {"type": "A", "address": "x"}]}});
-        let errors = NodeStrategy.validate_update(&new, &old, Subresource::Main);
+        let errors = strategy(gr("", "nodes")).validate_update(&new, &old, Subresource::Main);
         let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
         assert_eq!(
             fields,

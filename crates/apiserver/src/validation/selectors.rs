@@ -1,8 +1,9 @@
 //! Label selectors in objects: their validation, and what they match.
 
+use super::engine::Owner;
 use super::errors::{Errors, Path, Shown};
-use super::names;
 use super::view::View;
+use super::{checks, names};
 use serde_json::Value;
 
 /// Errors of a map of labels; both keys and values are reported at `path`.
@@ -13,49 +14,39 @@ pub(crate) fn validate_labels(errors: &mut Errors, object: &Value, field: &str, 
     }
 }
 
-/// Errors of a label selector (`matchLabels` and `matchExpressions`); an absent one has none.
-pub(crate) fn validate_label_selector(errors: &mut Errors, selector: Option<&Value>, path: &Path) {
-    let Some(selector) = selector else {
-        return;
-    };
-    validate_labels(errors, selector, "matchLabels", &path.child("matchLabels"));
-    for (i, requirement) in selector.items("matchExpressions").iter().enumerate() {
-        let path = path.child("matchExpressions").index(i);
-        let values = requirement.strings("values");
-        match requirement.text("operator") {
-            "In" | "NotIn" => {
-                if values.is_empty() {
-                    errors.required(
-                        &path.child("values"),
-                        "must be specified when `operator` is 'In' or 'NotIn'",
-                    );
-                }
-            }
-            "Exists" | "DoesNotExist" => {
-                if !values.is_empty() {
-                    errors.forbidden(
-                        &path.child("values"),
-                        "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-                    );
-                }
-            }
-            other => {
-                errors.invalid(
-                    &path.child("operator"),
-                    other,
-                    "not a valid selector operator",
-                );
-            }
+checks! {
+    "labels" => |e, _, labels, path| {
+        for (key, value) in labels.as_object().into_iter().flatten() {
+            e.each_invalid(path, key, names::qualified_name(key));
+            let value = value.as_str().unwrap_or("");
+            e.each_invalid(path, value, names::label_value(value));
         }
-        let key = requirement.text("key");
-        errors.each_invalid(&path.child("key"), key, names::qualified_name(key));
-        for (j, value) in values.iter().enumerate() {
-            errors.each_invalid(
-                &path.child("values").index(j),
-                value,
-                names::label_value(value),
-            );
+    },
+    "label-requirement" => requirement,
+}
+
+fn requirement(errors: &mut Errors, _: &Owner, requirement: &Value, path: &Path) {
+    let values = requirement.strings("values");
+    let at = path.child("values");
+    match requirement.text("operator") {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.required(&at, "must be specified when `operator` is 'In' or 'NotIn'");
         }
+        "Exists" | "DoesNotExist" if !values.is_empty() => errors.forbidden(
+            &at,
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        ),
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        other => errors.invalid(
+            &path.child("operator"),
+            other,
+            "not a valid selector operator",
+        ),
+    }
+    let key = requirement.text("key");
+    errors.each_invalid(&path.child("key"), key, names::qualified_name(key));
+    for (i, value) in values.iter().enumerate() {
+        errors.each_invalid(&at.index(i), value, names::label_value(value));
     }
 }
 

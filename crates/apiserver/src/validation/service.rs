@@ -3,15 +3,15 @@
 //! Nothing here routes traffic, so there is no allocator that would know what is taken: a service gets an address
 //! derived from its UID. Two services may share one by chance, which nobody can notice.
 
-use super::errors::Errors;
+use super::checks;
+use super::engine::Owner;
+use super::errors::{Errors, Path, Shown, quote_json};
 use super::names;
-use super::normal;
-use super::service_rules;
+use super::pod::spec::{is_repeated, validate_ip};
 use super::view::{
     View, child, copy_field, existing, items_mut, remove, set, set_if_absent, set_if_zero,
 };
 use super::workloads::spec_of;
-use crate::field::FieldError;
 use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -22,56 +22,20 @@ const ADDRESS_BASE: u32 = 0x0a60_0000;
 const ADDRESS_COUNT: u32 = 1 << 20;
 const ADDRESS_RESERVED: u32 = 256;
 /// The first of the node ports, 30000 to 32767.
-pub(crate) const NODE_PORT_BASE: i64 = 30_000;
+const NODE_PORT_BASE: i64 = 30_000;
 /// How many node ports there are.
-pub(crate) const NODE_PORT_COUNT: i64 = 2_768;
+const NODE_PORT_COUNT: i64 = 2_768;
+/// The longest time that a client may stay with one backend, in seconds.
+const AFFINITY_SECONDS_MAX: i64 = 86_400;
+const FAMILY_POLICIES: &[&str] = &["PreferDualStack", "RequireDualStack", "SingleStack"];
 /// How long a client stays with one backend, in seconds, unless the service says otherwise.
 const AFFINITY_SECONDS: i64 = 10_800;
 
 /// The strategy of Services.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ServiceStrategy;
+pub(super) struct ServiceStrategy;
 
 impl Strategy for ServiceStrategy {
-    fn default(&self, object: &mut Value) {
-        normal::normalize(object, ("", "v1", "Service"));
-        let Some(spec) = child(object, "spec") else {
-            return;
-        };
-        set_if_zero(spec, "sessionAffinity", "None");
-        match spec.text("sessionAffinity") {
-            "None" => remove(spec, "sessionAffinityConfig"),
-            "ClientIP" => {
-                if let Some(client) =
-                    child(spec, "sessionAffinityConfig").and_then(|c| child(c, "clientIP"))
-                {
-                    set_if_absent(client, "timeoutSeconds", AFFINITY_SECONDS);
-                }
-            }
-            _ => {}
-        }
-        set_if_zero(spec, "type", "ClusterIP");
-        for port in items_mut(spec, "ports") {
-            set_if_zero(port, "protocol", "TCP");
-            let number = port.int("port");
-            set_if_zero(port, "targetPort", number);
-        }
-        if is_external(spec) {
-            set_if_zero(spec, "externalTrafficPolicy", "Cluster");
-        }
-        if matches!(spec.text("type"), "ClusterIP" | "NodePort" | "LoadBalancer") {
-            set_if_absent(spec, "internalTrafficPolicy", "Cluster");
-        }
-        if spec.text("type") == "LoadBalancer" {
-            set_if_absent(spec, "allocateLoadBalancerNodePorts", true);
-        }
-        // `clusterIP` is the first of `clusterIPs`.
-        let address = spec.text("clusterIP").to_owned();
-        if !address.is_empty() {
-            set_if_zero(spec, "clusterIPs", json!([address]));
-        }
-    }
-
     fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
         set(object, "status", json!({"loadBalancer": {}}));
         allocate(object);
@@ -90,36 +54,239 @@ impl Strategy for ServiceStrategy {
             allocate(new);
         }
     }
+}
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Errors::new();
-        service_rules::validate(&mut errors, object);
-        errors.into_vec()
-    }
-
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        subresource: Subresource,
-    ) -> Vec<FieldError> {
-        if subresource == Subresource::Status {
-            return Vec::new();
+/// Fills in the defaults of a spec that depend on its type.
+pub(super) fn default(spec: &mut Value) {
+    match spec.text("sessionAffinity") {
+        "None" => remove(spec, "sessionAffinityConfig"),
+        "ClientIP" => {
+            if let Some(client) =
+                child(spec, "sessionAffinityConfig").and_then(|c| child(c, "clientIP"))
+            {
+                set_if_absent(client, "timeoutSeconds", AFFINITY_SECONDS);
+            }
         }
-        let mut errors = Errors::new();
-        service_rules::validate_change(&mut errors, spec_of(new), spec_of(old));
-        service_rules::validate(&mut errors, new);
-        errors.into_vec()
+        _ => {}
+    }
+    for port in items_mut(spec, "ports") {
+        let number = port.int("port");
+        set_if_zero(port, "targetPort", number);
+    }
+    if is_external(spec) {
+        set_if_zero(spec, "externalTrafficPolicy", "Cluster");
+    }
+    if matches!(spec.text("type"), "ClusterIP" | "NodePort" | "LoadBalancer") {
+        set_if_absent(spec, "internalTrafficPolicy", "Cluster");
+    }
+    if spec.text("type") == "LoadBalancer" {
+        set_if_absent(spec, "allocateLoadBalancerNodePorts", true);
+    }
+    // `clusterIP` is the first of `clusterIPs`.
+    let address = spec.text("clusterIP").to_owned();
+    if !address.is_empty() {
+        set_if_zero(spec, "clusterIPs", json!([address]));
+    }
+}
+
+checks! {
+    "addresses-kept" => addresses_kept,
+    "service-addresses" => addresses,
+    "service-port-name" => port_name,
+    "service-ports" => ports,
+    "service-shape" => shape,
+    "session-timeout" => |e, _, spec, path| {
+        let client = spec.part("sessionAffinityConfig").part("clientIP");
+        let seconds = client.int("timeoutSeconds");
+        let in_range = (1..=AFFINITY_SECONDS_MAX).contains(&seconds);
+        if spec.text("sessionAffinity") == "ClientIP" && !in_range {
+            e.invalid(
+                &path.child("sessionAffinityConfig.clientIP.timeoutSeconds"),
+                seconds,
+                format!("must be greater than 0 and less than {AFFINITY_SECONDS_MAX}"),
+            );
+        }
+    },
+    "traffic-policy" => traffic_policy,
+}
+
+fn addresses_kept(errors: &mut Errors, owner: &Owner, new: &Value, path: &Path) {
+    let Some(old) = owner.old else {
+        return;
+    };
+    let external_name = |spec: &Value| spec.text("type") == "ExternalName";
+    if external_name(new) || external_name(old) || (is_headless(new) && is_headless(old)) {
+        return;
+    }
+    let path = path.child("clusterIPs");
+    let shown = new.part("clusterIPs");
+    let (before, after) = (old.strings("clusterIPs"), new.strings("clusterIPs"));
+    for (i, (before, after)) in before.iter().zip(&after).enumerate() {
+        if before != after {
+            errors.invalid(&path.index(i), shown, "may not change once set");
+        }
+    }
+    if !before.is_empty() && after.is_empty() {
+        errors.invalid(&path.index(0), shown, "primary clusterIP can not be unset");
+    }
+}
+
+fn shape(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
+    let kind = spec.text("type");
+    if spec.items("ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
+        errors.required(&path.child("ports"), "");
+    }
+    match kind {
+        "LoadBalancer" | "NodePort" if is_headless(spec) => errors.invalid(
+            &path.child("clusterIPs").index(0),
+            "None",
+            format!("may not be set to 'None' for {kind} services"),
+        ),
+        "ExternalName" => {
+            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                if spec.field(field).is_some() {
+                    errors.forbidden(
+                        &path.child(field),
+                        "may not be set for ExternalName services",
+                    );
+                }
+            }
+            let name = spec.text("externalName");
+            let name = name.strip_suffix('.').unwrap_or(name);
+            errors.check_name(&path.child("externalName"), name, names::dns_subdomain);
+        }
+        _ => {}
+    }
+}
+
+fn port_name(errors: &mut Errors, owner: &Owner, name: &Value, path: &Path) {
+    let siblings = owner.parent.map_or(0, |p| p.value.items("ports").len());
+    match name.as_str().unwrap_or("") {
+        "" if siblings > 1 => errors.required(path, ""),
+        "" => {}
+        name => {
+            errors.each_invalid(path, name, names::dns_label(name));
+            if is_repeated(owner, "ports", "name") {
+                errors.duplicate(path, name);
+            }
+        }
+    }
+}
+
+fn ports(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
+    let ports = spec.items("ports");
+    let path = path.child("ports");
+    if spec.text("type") == "ClusterIP" {
+        for (i, _) in ports
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| p.int("nodePort") != 0)
+        {
+            let at = path.index(i).child("nodePort");
+            errors.forbidden(&at, "may not be used when `type` is 'ClusterIP'");
+        }
+    }
+    let mut node_ports = HashSet::new();
+    for (i, port) in ports.iter().enumerate() {
+        let number = port.int("nodePort");
+        if number != 0 && !node_ports.insert((port.text("protocol"), number)) {
+            errors.duplicate(&path.index(i).child("nodePort"), number);
+        }
+    }
+    let mut own = HashSet::new();
+    for (i, port) in ports.iter().enumerate() {
+        let (protocol, number) = (port.text("protocol"), port.int("port"));
+        if !own.insert((protocol, number)) {
+            let mut shown = String::from("{\"Name\":\"\",\"Protocol\":");
+            quote_json(&mut shown, protocol);
+            shown.push_str(&format!(
+                ",\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}"
+            ));
+            errors.duplicate(&path.index(i), Shown(shown));
+        }
+    }
+}
+
+fn addresses(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
+    if spec.text("type") == "ExternalName" {
+        return;
+    }
+    let at = path.child("clusterIPs");
+    let addresses = spec.strings("clusterIPs");
+    let shown = spec.part("clusterIPs");
+    match (spec.text("clusterIP"), addresses.first()) {
+        ("", Some(_)) => {
+            errors.invalid(
+                &at,
+                shown,
+                "must be empty when `clusterIP` is not specified",
+            );
+        }
+        ("", None) => {}
+        (_, None) => errors.required(&at, ""),
+        (address, Some(first)) if address != *first => {
+            errors.invalid(&at, shown, "first value must match `clusterIP`");
+        }
+        _ => {}
+    }
+    let mut seen = HashSet::new();
+    for (i, family) in spec.strings("ipFamilies").iter().enumerate() {
+        let at = path.child("ipFamilies").index(i);
+        if !matches!(*family, "IPv4" | "IPv6") {
+            errors.not_supported(&at, family, &["IPv4", "IPv6"]);
+        }
+        if !seen.insert(*family) {
+            errors.duplicate(&at, *family);
+        }
+    }
+    let policy = spec.text("ipFamilyPolicy");
+    if !policy.is_empty() && !FAMILY_POLICIES.contains(&policy) {
+        errors.not_supported(&path.child("ipFamilyPolicy"), policy, FAMILY_POLICIES);
+    }
+    for (i, address) in addresses.iter().enumerate() {
+        if i == 0 && *address == "None" {
+            if addresses.len() > 1 {
+                errors.invalid(&at, shown, "'None' must be the first and only value");
+            }
+        } else {
+            validate_ip(errors, address, &at.index(i));
+        }
+    }
+    if addresses.len() > 2 {
+        errors.invalid(&at, shown, "may only hold up to 2 values");
+    }
+}
+
+fn traffic_policy(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
+    let balanced = spec.text("type") == "LoadBalancer";
+    if spec.field("allocateLoadBalancerNodePorts").is_some() && !balanced {
+        errors.forbidden(
+            &path.child("allocateLoadBalancerNodePorts"),
+            "may only be used when `type` is 'LoadBalancer'",
+        );
+    }
+    let at = path.child("externalTrafficPolicy");
+    match (is_external(spec), spec.text("externalTrafficPolicy")) {
+        (false, "") | (true, "Cluster" | "Local") => {}
+        (false, policy) => {
+            errors.invalid(
+                &at,
+                policy,
+                "may only be set for externally-accessible services",
+            );
+        }
+        (true, "") => errors.required(&at, ""),
+        (true, other) => errors.not_supported(&at, other, &["Cluster", "Local"]),
     }
 }
 
 /// Whether a service has no address of its own.
-pub(crate) fn is_headless(spec: &Value) -> bool {
+fn is_headless(spec: &Value) -> bool {
     spec.strings("clusterIPs") == ["None"]
 }
 
 /// Whether a service can be reached from outside.
-pub(crate) fn is_external(spec: &Value) -> bool {
+fn is_external(spec: &Value) -> bool {
     matches!(spec.text("type"), "LoadBalancer" | "NodePort")
         || (spec.text("type") == "ClusterIP" && !spec.items("externalIPs").is_empty())
 }
@@ -284,22 +451,28 @@ fn keep_allocated(new: &mut Value, old: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::gr;
+    use crate::validation::strategy;
+
+    fn rules() -> &'static dyn Strategy {
+        strategy(gr("", "services"))
+    }
 
     fn service(spec: Value) -> Value {
         let mut object = json!({"metadata": {"name": "s", "uid": "u-1"}, "spec": spec});
-        ServiceStrategy.default(&mut object);
+        rules().default(&mut object);
         let cx = RequestContext {
             now: String::new(),
             namespace: String::new(),
         };
-        ServiceStrategy.prepare_for_create(&mut object, &cx);
+        rules().prepare_for_create(&mut object, &cx);
         object
     }
 
     #[test]
     fn a_service_gets_an_address_and_defaults() {
         let object = service(json!({"selector": {"a": "b"}, "ports": [{"port": 80}]}));
-        assert_eq!(ServiceStrategy.validate(&object), []);
+        assert_eq!(rules().validate(&object), []);
         let spec = &object["spec"];
         assert!(spec.text("clusterIP").starts_with("10."), "{spec}");
         assert_eq!(spec["clusterIPs"], json!([spec["clusterIP"]]));
@@ -313,14 +486,14 @@ mod tests {
         let object = service(
             json!({"type": "NodePort", "ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]}),
         );
-        assert_eq!(ServiceStrategy.validate(&object), []);
+        assert_eq!(rules().validate(&object), []);
         assert_ne!(
             object["spec"]["ports"][0]["nodePort"],
             object["spec"]["ports"][1]["nodePort"]
         );
 
         let object = service(json!({"clusterIP": "None", "selector": {"a": "b"}}));
-        assert_eq!(ServiceStrategy.validate(&object), []);
+        assert_eq!(rules().validate(&object), []);
         assert_eq!(object["spec"]["clusterIPs"], json!(["None"]));
     }
 
@@ -333,16 +506,13 @@ mod tests {
         };
         let mut new = json!({"metadata": {"name": "s", "uid": "u-1"},
             "spec": {"ports": [{"port": 8080}], "selector": {"a": "b"}}});
-        ServiceStrategy.default(&mut new);
-        ServiceStrategy.prepare_for_update(&mut new, &old, Subresource::Main, &cx);
-        assert_eq!(
-            ServiceStrategy.validate_update(&new, &old, Subresource::Main),
-            []
-        );
+        rules().default(&mut new);
+        rules().prepare_for_update(&mut new, &old, Subresource::Main, &cx);
+        assert_eq!(rules().validate_update(&new, &old, Subresource::Main), []);
         assert_eq!(new["spec"]["clusterIP"], old["spec"]["clusterIP"]);
         new["spec"]["clusterIP"] = json!("10.1.1.1");
         new["spec"]["clusterIPs"] = json!(["10.1.1.1"]);
-        let errors = ServiceStrategy.validate_update(&new, &old, Subresource::Main);
+        let errors = rules().validate_update(&new, &old, Subresource::Main);
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].detail, "may not change once set");
     }
@@ -373,7 +543,7 @@ mod tests {
             ),
         ];
         for (spec, expected) in cases {
-            let errors = ServiceStrategy.validate(&service(spec.clone()));
+            let errors = rules().validate(&service(spec.clone()));
             assert!(
                 errors.iter().any(|e| e.to_string().starts_with(expected)),
                 "{spec}: {errors:?}"

@@ -6,11 +6,17 @@
 use serde_json::{Map, Value};
 
 static EMPTY: &[Value] = &[];
+static ABSENT: Value = Value::Null;
 
 /// Reading fields of an object.
 pub(crate) trait View {
     /// The field, unless it is absent or `null`.
     fn field(&self, name: &str) -> Option<&Value>;
+
+    /// The field; `Null` when it is absent.
+    fn part(&self, name: &str) -> &Value {
+        self.field(name).unwrap_or(&ABSENT)
+    }
 
     /// The field at the end of a chain of names.
     fn at(&self, names: &[&str]) -> Option<&Value>;

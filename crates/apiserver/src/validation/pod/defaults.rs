@@ -1,63 +1,41 @@
 //! Defaults of pods and of the pod templates inside workloads.
 
 use super::requests;
-use crate::validation::normal;
 use crate::validation::view::{View, existing, items_mut, set, set_if_absent, set_if_zero};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-/// Mode of files in volumes, `0644`.
-const FILE_MODE: i64 = 0o644;
-/// Life of a projected token, in seconds.
-const TOKEN_SECONDS: i64 = 3600;
 /// The lists of containers of a pod spec.
 pub(crate) const CONTAINER_LISTS: [&str; 3] =
     ["initContainers", "containers", "ephemeralContainers"];
 
-/// Brings a pod into its normal form and fills in its defaults.
-pub(crate) fn default_pod(pod: &mut Value) {
-    normal::normalize(pod, ("", "v1", "Pod"));
+/// What pods get and templates do not.
+pub(crate) fn pod(pod: &mut Value) {
     let Some(spec) = existing(pod, "spec") else {
         return;
     };
-    default_spec(spec);
+    let host_network = spec.flag("hostNetwork");
     for list in ["containers", "initContainers"] {
         for container in items_mut(spec, list) {
             if let Some(resources) = existing(container, "resources") {
                 requests_from_limits(resources);
             }
-        }
-    }
-    requests::default_pod_level(spec);
-    set_if_absent(spec, "enableServiceLinks", true);
-    if spec.flag("hostNetwork") {
-        for list in ["containers", "initContainers"] {
-            for container in items_mut(spec, list) {
-                for port in items_mut(container, "ports") {
-                    let container_port = port.int("containerPort");
-                    if container_port != 0 {
-                        set_if_zero(port, "hostPort", container_port);
-                    }
+            for port in items_mut(container, "ports")
+                .iter_mut()
+                .filter(|_| host_network)
+            {
+                let container_port = port.int("containerPort");
+                if container_port != 0 {
+                    set_if_zero(port, "hostPort", container_port);
                 }
             }
         }
     }
+    requests::default_pod_level(spec);
+    set_if_absent(spec, "enableServiceLinks", true);
 }
 
-/// Fills in the defaults of a pod template in its normal form: those of pods that do not depend on the pod being
-/// one.
-pub(crate) fn default_template(template: &mut Value) {
-    if let Some(spec) = existing(template, "spec") {
-        default_spec(spec);
-    }
-}
-
-fn default_spec(spec: &mut Value) {
-    set_if_zero(spec, "dnsPolicy", "ClusterFirst");
-    set_if_zero(spec, "restartPolicy", "Always");
-    set_if_absent(spec, "securityContext", Map::new());
-    set_if_absent(spec, "terminationGracePeriodSeconds", 30);
-    set_if_zero(spec, "schedulerName", "default-scheduler");
-    // The deprecated `serviceAccount` mirrors `serviceAccountName`.
+/// The deprecated `serviceAccount` mirrors `serviceAccountName`.
+pub(crate) fn spec(spec: &mut Value) {
     let account = match spec.text("serviceAccountName") {
         "" => spec.text("serviceAccount").to_owned(),
         name => name.to_owned(),
@@ -66,13 +44,33 @@ fn default_spec(spec: &mut Value) {
         set(spec, "serviceAccountName", account.clone());
         set(spec, "serviceAccount", account);
     }
-    for list in CONTAINER_LISTS {
-        for container in items_mut(spec, list) {
-            default_container(container);
-        }
+}
+
+/// When the image of a container is pulled.
+pub(crate) fn container(container: &mut Value) {
+    let policy = pull_policy(container.text("image"));
+    set_if_zero(container, "imagePullPolicy", policy);
+}
+
+/// When the image of a volume is pulled.
+pub(crate) fn image_volume(image: &mut Value) {
+    let policy = pull_policy(image.text("reference"));
+    set_if_zero(image, "pullPolicy", policy);
+}
+
+/// A volume without a source is an empty directory.
+pub(crate) fn volume(volume: &mut Value) {
+    let has_source = volume
+        .as_object()
+        .is_some_and(|v| v.keys().any(|name| name != "name"));
+    if !has_source {
+        set(volume, "emptyDir", Map::new());
     }
-    for volume in items_mut(spec, "volumes") {
-        default_volume(volume);
+    if let Some(spec) = existing(volume, "ephemeral")
+        .and_then(|e| existing(e, "volumeClaimTemplate"))
+        .and_then(|t| existing(t, "spec"))
+    {
+        set_if_absent(spec, "volumeMode", "Filesystem");
     }
 }
 
@@ -86,140 +84,6 @@ fn requests_from_limits(resources: &mut Value) {
         for (name, amount) in limits {
             set_if_absent(requests, &name, amount);
         }
-    }
-}
-
-fn default_container(container: &mut Value) {
-    let policy = pull_policy(container.text("image"));
-    set_if_zero(container, "imagePullPolicy", policy);
-    set_if_zero(container, "terminationMessagePath", "/dev/termination-log");
-    set_if_zero(container, "terminationMessagePolicy", "File");
-    for port in items_mut(container, "ports") {
-        set_if_zero(port, "protocol", "TCP");
-    }
-    for env in items_mut(container, "env") {
-        if let Some(from) = existing(env, "valueFrom") {
-            default_field_refs(from);
-            if let Some(file) = existing(from, "fileKeyRef") {
-                set_if_absent(file, "optional", false);
-            }
-        }
-    }
-    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        if let Some(probe) = existing(container, probe) {
-            set_if_zero(probe, "timeoutSeconds", 1);
-            set_if_zero(probe, "periodSeconds", 10);
-            set_if_zero(probe, "successThreshold", 1);
-            set_if_zero(probe, "failureThreshold", 3);
-            default_handler(probe);
-            if let Some(grpc) = existing(probe, "grpc") {
-                set_if_absent(grpc, "service", "");
-            }
-        }
-    }
-    if let Some(lifecycle) = existing(container, "lifecycle") {
-        for hook in ["postStart", "preStop"] {
-            if let Some(hook) = existing(lifecycle, hook) {
-                default_handler(hook);
-            }
-        }
-    }
-}
-
-fn default_handler(handler: &mut Value) {
-    if let Some(http) = existing(handler, "httpGet") {
-        set_if_zero(http, "path", "/");
-        set_if_zero(http, "scheme", "HTTP");
-    }
-}
-
-fn default_field_refs(holder: &mut Value) {
-    if let Some(field_ref) = existing(holder, "fieldRef") {
-        set_if_zero(field_ref, "apiVersion", "v1");
-    }
-}
-
-fn default_volume(volume: &mut Value) {
-    let has_source = volume
-        .as_object()
-        .is_some_and(|v| v.keys().any(|name| name != "name"));
-    if !has_source {
-        set(volume, "emptyDir", Map::new());
-    }
-    for source in ["secret", "configMap", "downwardAPI", "projected"] {
-        if let Some(source) = existing(volume, source) {
-            set_if_absent(source, "defaultMode", FILE_MODE);
-        }
-    }
-    if let Some(host_path) = existing(volume, "hostPath") {
-        set_if_absent(host_path, "type", "");
-    }
-    if let Some(downward) = existing(volume, "downwardAPI") {
-        for item in items_mut(downward, "items") {
-            default_field_refs(item);
-        }
-    }
-    if let Some(projected) = existing(volume, "projected") {
-        for source in items_mut(projected, "sources") {
-            if let Some(token) = existing(source, "serviceAccountToken") {
-                set_if_absent(token, "expirationSeconds", TOKEN_SECONDS);
-            }
-            if let Some(downward) = existing(source, "downwardAPI") {
-                for item in items_mut(downward, "items") {
-                    default_field_refs(item);
-                }
-            }
-        }
-    }
-    if let Some(spec) = existing(volume, "ephemeral")
-        .and_then(|e| existing(e, "volumeClaimTemplate"))
-        .and_then(|t| existing(t, "spec"))
-    {
-        set_if_absent(spec, "volumeMode", "Filesystem");
-    }
-    if let Some(image) = existing(volume, "image") {
-        let policy = pull_policy(image.text("reference"));
-        set_if_zero(image, "pullPolicy", policy);
-    }
-    default_network_volume(volume);
-}
-
-fn default_network_volume(volume: &mut Value) {
-    let plain: [(&str, &[(&str, Value)]); 4] = [
-        ("iscsi", &[("iscsiInterface", json!("default"))]),
-        (
-            "rbd",
-            &[
-                ("pool", json!("rbd")),
-                ("user", json!("admin")),
-                ("keyring", json!("/etc/ceph/keyring")),
-            ],
-        ),
-        (
-            "azureDisk",
-            &[
-                ("cachingMode", json!("ReadWrite")),
-                ("kind", json!("Shared")),
-                ("fsType", json!("ext4")),
-            ],
-        ),
-        (
-            "scaleIO",
-            &[
-                ("storageMode", json!("ThinProvisioned")),
-                ("fsType", json!("xfs")),
-            ],
-        ),
-    ];
-    for (source, defaults) in plain {
-        if let Some(source) = existing(volume, source) {
-            for (name, value) in defaults {
-                set_if_zero(source, name, value.clone());
-            }
-        }
-    }
-    if let Some(disk) = existing(volume, "azureDisk") {
-        set_if_absent(disk, "readOnly", false);
     }
 }
 
@@ -297,6 +161,16 @@ fn is_image_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::gr;
+    use crate::validation::strategy;
+    use serde_json::json;
+
+    /// The pod template of a deployment after defaulting.
+    fn template(spec: Value) -> Value {
+        let mut object = json!({"spec": {"template": {"spec": spec}}});
+        strategy(gr("apps", "deployments")).default(&mut object);
+        object["spec"]["template"].take()
+    }
 
     #[test]
     fn the_tag_decides_when_to_pull() {
@@ -333,7 +207,7 @@ mod tests {
                 {"name": "h", "hostPath": {"path": "/"}},
                 {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}],
         }});
-        default_pod(&mut pod);
+        strategy(gr("", "pods")).default(&mut pod);
         assert_eq!(
             pod,
             json!({"metadata": {"name": "p"}, "status": {}, "spec": {
@@ -364,16 +238,15 @@ mod tests {
             }})
         );
         let once = pod.clone();
-        default_pod(&mut pod);
+        strategy(gr("", "pods")).default(&mut pod);
         assert_eq!(pod, once, "defaulting twice changes nothing");
     }
 
     #[test]
     fn a_template_does_not_get_what_only_pods_get() {
-        let mut template = json!({"spec": {"hostNetwork": true, "containers": [
+        let template = template(json!({"hostNetwork": true, "containers": [
             {"name": "c", "image": "a:1", "ports": [{"containerPort": 80}],
-             "resources": {"limits": {"cpu": "1"}}}]}});
-        default_template(&mut template);
+             "resources": {"limits": {"cpu": "1"}}}]}));
         let spec = &template["spec"];
         assert!(spec.field("enableServiceLinks").is_none());
         assert_eq!(

@@ -1,6 +1,8 @@
 //! Validation of environment variables and of references to fields and keys.
 
 use crate::validation::amounts;
+use crate::validation::checks;
+use crate::validation::engine::Owner;
 use crate::validation::errors::{Errors, Path};
 use crate::validation::names;
 use crate::validation::view::View;
@@ -59,99 +61,55 @@ const BYTE_DIVISORS: &[&str] = &[
     "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
 ];
 
-/// Errors of `env`.
-pub(crate) fn validate_env(errors: &mut Errors, vars: &[Value], path: &Path) {
-    for (i, var) in vars.iter().enumerate() {
-        let path = path.index(i);
-        let name = var.text("name");
-        errors.check_name(&path.child("name"), name, names::env_var_name);
-        if let Some(from) = var.field("valueFrom") {
-            validate_value_from(errors, var, from, &path.child("valueFrom"));
+checks! {
+    "env-field" => |e, _, reference, path| {
+        if !reference.is_null() {
+            validate_field_ref(e, reference, ENV_FIELDS, path);
         }
-    }
+    },
+    "env-resource" => |e, _, reference, path| {
+        if !reference.is_null() {
+            validate_resource_ref(e, reference, false, path);
+        }
+    },
+    "env-from" => env_from,
+    "value-from" => value_from,
 }
 
-fn validate_value_from(errors: &mut Errors, var: &Value, from: &Value, path: &Path) {
-    let mut sources = 0;
-    if let Some(reference) = from.field("fieldRef") {
-        sources += 1;
-        validate_field_ref(errors, reference, ENV_FIELDS, &path.child("fieldRef"));
+fn value_from(errors: &mut Errors, owner: &Owner, from: &Value, path: &Path) {
+    if from.is_null() {
+        return;
     }
-    if let Some(reference) = from.field("resourceFieldRef") {
-        sources += 1;
-        validate_resource_ref(errors, reference, false, &path.child("resourceFieldRef"));
-    }
-    for kind in ["configMapKeyRef", "secretKeyRef"] {
-        if let Some(reference) = from.field(kind) {
-            sources += 1;
-            let path = path.child(kind);
-            let name = reference.text("name");
-            errors.each_invalid(&path.child("name"), name, names::dns_subdomain(name));
-            let key = reference.text("key");
-            errors.check_name(&path.child("key"), key, names::config_key);
-        }
-    }
-    if let Some(reference) = from.field("fileKeyRef") {
-        sources += 1;
-        let path = path.child("fileKeyRef");
-        for field in ["volumeName", "path", "key"] {
-            if reference.text(field).is_empty() {
-                errors.required(&path.child(field), "");
-            }
-        }
-        super::volumes::validate_local_path(errors, reference.text("path"), &path.child("path"));
-        let key = reference.text("key");
-        if !key.is_empty() {
-            errors.each_invalid(&path.child("key"), key, names::env_var_name(key));
-        }
-    }
-    if sources == 0 {
-        errors.invalid(
-            path,
-            "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
-        );
-    } else if !var.text("value").is_empty() {
-        errors.invalid(path, "", "may not be specified when `value` is not empty");
+    let sources = from.as_object().map_or(0, serde_json::Map::len);
+    let detail = if sources == 0 {
+        "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+    } else if !owner.value.text("value").is_empty() {
+        "may not be specified when `value` is not empty"
     } else if sources > 1 {
-        errors.invalid(
-            path,
+        "may not have more than one field specified at a time"
+    } else {
+        return;
+    };
+    errors.invalid(path, "", detail);
+}
+
+/// Upstream reports the list.
+fn env_from(errors: &mut Errors, _: &Owner, source: &Value, path: &Path) {
+    let given = ["configMapRef", "secretRef"]
+        .iter()
+        .filter(|f| source.field(f).is_some());
+    match given.count() {
+        0 => errors.invalid(
+            &path.parent(),
+            "",
+            "must specify one of: `configMapRef` or `secretRef`",
+        ),
+        1 => {}
+        _ => errors.invalid(
+            &path.parent(),
             "",
             "may not have more than one field specified at a time",
-        );
-    }
-}
-
-/// Errors of `envFrom`.
-pub(crate) fn validate_env_from(errors: &mut Errors, sources: &[Value], path: &Path) {
-    for (i, source) in sources.iter().enumerate() {
-        let entry = path.index(i);
-        let prefix = source.text("prefix");
-        if !prefix.is_empty() {
-            errors.each_invalid(&entry.child("prefix"), prefix, names::env_var_name(prefix));
-        }
-        let mut given = 0;
-        for kind in ["configMapRef", "secretRef"] {
-            if let Some(reference) = source.field(kind) {
-                given += 1;
-                let path = entry.child(kind).child("name");
-                let name = reference.text("name");
-                errors.check_name(&path, name, names::dns_subdomain);
-            }
-        }
-        if given == 0 {
-            errors.invalid(
-                path,
-                "",
-                "must specify one of: `configMapRef` or `secretRef`",
-            );
-        } else if given > 1 {
-            errors.invalid(
-                path,
-                "",
-                "may not have more than one field specified at a time",
-            );
-        }
+        ),
     }
 }
 

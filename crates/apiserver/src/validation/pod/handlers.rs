@@ -1,120 +1,87 @@
 //! Validation of probes and lifecycle hooks.
 
+use crate::validation::checks;
+use crate::validation::engine::{Owner, run_field};
 use crate::validation::errors::{Errors, Path, Shown};
 use crate::validation::names;
 use crate::validation::view::View;
 use serde_json::Value;
 
-/// Errors of a container's lifecycle and its three probes.
-pub(crate) fn validate_all(
-    errors: &mut Errors,
-    container: &Value,
-    grace_period: Option<i64>,
-    path: &Path,
-) {
-    if let Some(lifecycle) = container.field("lifecycle") {
-        for hook in ["postStart", "preStop"] {
-            if let Some(handler) = lifecycle.field(hook) {
-                let path = path.child("lifecycle").child(hook);
-                validate_handler(errors, handler, grace_period, false, &path);
-            }
+checks! {
+    "probe-handler" => |e, owner, _, path| handler(e, owner, "grpc", path),
+    "lifecycle-handler" => |e, owner, _, path| handler(e, owner, "sleep", path),
+    "http-headers" => |e, _, headers, path| {
+        for header in headers.as_array().into_iter().flatten() {
+            let name = header.text("name");
+            e.each_invalid(path, name, names::http_header_name(name));
         }
+    },
+    "port" => |e, _, port, path| validate_port(e, port, path),
+}
+
+/// Errors of a container's lifecycle and its three probes.
+pub(super) fn validate_all(errors: &mut Errors, spec: &Owner, container: &Value, path: &Path) {
+    let lifecycle = container.part("lifecycle");
+    let at = path.child("lifecycle");
+    for hook in ["postStart", "preStop"] {
+        run_field(
+            errors,
+            "core.v1.Lifecycle",
+            hook,
+            lifecycle,
+            Some(spec),
+            &at,
+        );
     }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(probe) = container.field(name) else {
             continue;
         };
+        run_field(
+            errors,
+            "core.v1.Container",
+            name,
+            container,
+            Some(spec),
+            path,
+        );
         let path = path.child(name);
-        validate_probe(errors, probe, grace_period, &path);
         if name == "readinessProbe" {
             if let Some(seconds) = probe.maybe_int("terminationGracePeriodSeconds") {
-                errors.invalid(
-                    &path.child("terminationGracePeriodSeconds"),
-                    seconds,
-                    "must not be set for readinessProbes",
-                );
+                let at = path.child("terminationGracePeriodSeconds");
+                errors.invalid(&at, seconds, "must not be set for readinessProbes");
             }
         } else if probe.int("successThreshold") != 1 {
-            errors.invalid(
-                &path.child("successThreshold"),
-                probe.int("successThreshold"),
-                "must be 1",
-            );
+            let at = path.child("successThreshold");
+            errors.invalid(&at, probe.int("successThreshold"), "must be 1");
         }
     }
 }
 
-fn validate_probe(errors: &mut Errors, probe: &Value, grace_period: Option<i64>, path: &Path) {
-    validate_handler(errors, probe, grace_period, true, path);
-    for field in [
-        "initialDelaySeconds",
-        "timeoutSeconds",
-        "periodSeconds",
-        "successThreshold",
-        "failureThreshold",
-    ] {
-        errors.nonnegative(&path.child(field), probe.int(field));
-    }
-    if let Some(seconds) = probe.maybe_int("terminationGracePeriodSeconds")
-        && seconds <= 0
-    {
-        errors.invalid(
-            &path.child("terminationGracePeriodSeconds"),
-            seconds,
-            "must be greater than 0",
-        );
-    }
-}
-
-fn validate_handler(
-    errors: &mut Errors,
-    handler: &Value,
-    grace_period: Option<i64>,
-    is_probe: bool,
-    path: &Path,
-) {
-    let last = if is_probe { "grpc" } else { "sleep" };
+/// A handler has one action; `last` is the one that only this sort of handler has.
+fn handler(errors: &mut Errors, owner: &Owner, last: &'static str, path: &Path) {
     let mut given = false;
     for kind in ["exec", "httpGet", "tcpSocket", last] {
-        let Some(action) = handler.field(kind) else {
+        let Some(action) = owner.value.field(kind) else {
             continue;
         };
-        let path = path.child(kind);
+        let at = path.child(kind);
         if given {
-            errors.forbidden(&path, "may not specify more than 1 handler type");
+            errors.forbidden(&at, "may not specify more than 1 handler type");
             continue;
         }
         given = true;
-        match kind {
-            "exec" => {
-                if action.items("command").is_empty() {
-                    errors.required(&path.child("command"), "");
-                }
-            }
-            "httpGet" => validate_http(errors, action, &path),
-            "tcpSocket" => {
-                validate_port(errors, action.field("port"), &path.child("port"));
-            }
-            "grpc" => {
-                let port = action.int("port");
-                for message in names::port_number(port) {
-                    errors.invalid(&path.child("port"), port, message);
-                }
-            }
-            _ => {
-                let seconds = action.int("seconds");
-                if let Some(grace) = grace_period
-                    && !(0..=grace).contains(&seconds)
-                {
-                    errors.invalid(
-                        &path,
-                        seconds,
-                        format!(
-                            "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-                        ),
-                    );
-                }
-            }
+        if kind == "sleep" {
+            sleep(errors, owner, action, &at);
+        } else {
+            run_field(
+                errors,
+                owner.type_name,
+                kind,
+                owner.value,
+                owner.parent,
+                path,
+            );
         }
     }
     if !given {
@@ -122,36 +89,28 @@ fn validate_handler(
     }
 }
 
-fn validate_http(errors: &mut Errors, action: &Value, path: &Path) {
-    if action.text("path").is_empty() {
-        errors.required(&path.child("path"), "");
-    }
-    validate_port(errors, action.field("port"), &path.child("port"));
-    let scheme = action.text("scheme");
-    if !matches!(scheme, "HTTP" | "HTTPS") {
-        errors.not_supported(&path.child("scheme"), scheme, &["HTTP", "HTTPS"]);
-    }
-    for header in action.items("httpHeaders") {
-        let name = header.text("name");
-        errors.each_invalid(
-            &path.child("httpHeaders"),
-            name,
-            names::http_header_name(name),
+fn sleep(errors: &mut Errors, owner: &Owner, action: &Value, path: &Path) {
+    let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
+    let seconds = action.int("seconds");
+    if let Some(grace) = spec.maybe_int("terminationGracePeriodSeconds")
+        && !(0..=grace).contains(&seconds)
+    {
+        errors.invalid(
+            path,
+            seconds,
+            format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})"),
         );
     }
 }
 
 /// Errors of a port that is given by number or by name.
-pub(crate) fn validate_port(errors: &mut Errors, port: Option<&Value>, path: &Path) {
-    match port {
-        Some(Value::String(name)) => {
-            errors.each_invalid(path, name, names::port_name(name));
-        }
-        other => {
-            let number = other.and_then(Value::as_i64).unwrap_or(0);
-            for message in names::port_number(number) {
-                errors.invalid(path, Shown::from(number), message);
-            }
-        }
+pub(crate) fn validate_port(errors: &mut Errors, port: &Value, path: &Path) {
+    if let Value::String(name) = port {
+        errors.each_invalid(path, name, names::port_name(name));
+        return;
+    }
+    let number = port.as_i64().unwrap_or(0);
+    for message in names::port_number(number) {
+        errors.invalid(path, Shown::from(number), message);
     }
 }

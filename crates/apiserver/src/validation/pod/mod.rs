@@ -1,4 +1,4 @@
-//! The rules of pods: defaults, preparation and validation as kube-apiserver v1.36 applies them.
+//! The rules of pods: what `facts/rules/pod.txt` cannot say of defaults, preparation and validation.
 //!
 //! Templates inside workloads share the defaults and the validation of the spec. The order of errors is
 //! upstream's, because clients compare it. Rules `API-…` of scheduling readiness (KEP-3521, KEP-3838) are in
@@ -11,8 +11,8 @@ mod env;
 pub(crate) mod handlers;
 mod mounts;
 mod prepare;
-mod requests;
-mod resources;
+pub(crate) mod requests;
+pub(crate) mod resources;
 pub(crate) mod scheduling;
 mod security;
 pub(crate) mod spec;
@@ -21,26 +21,35 @@ mod update;
 mod volume_sources;
 mod volumes;
 
+use super::CheckFn;
 use super::view::View;
 use crate::field::FieldError;
 use crate::strategy::{RequestContext, Strategy, Subresource};
 use serde_json::Value;
+
+/// A check by the name that the rules give it.
+pub(super) fn check(name: &str) -> Option<CheckFn> {
+    spec::check(name)
+        .or_else(|| containers::check(name))
+        .or_else(|| env::check(name))
+        .or_else(|| handlers::check(name))
+        .or_else(|| security::check(name))
+        .or_else(|| scheduling::check(name))
+        .or_else(|| volumes::check(name))
+        .or_else(|| volume_sources::check(name))
+}
 
 /// The strategy of pods.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PodStrategy;
 
 impl Strategy for PodStrategy {
-    fn default(&self, object: &mut Value) {
-        defaults::default_pod(object);
-    }
-
     fn prepare_for_create(&self, object: &mut Value, cx: &RequestContext) {
         prepare::for_create(object, &cx.now);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        spec::validate_new_pod(object).into_vec()
+        spec::validate_new(object).into_vec()
     }
 
     fn prepare_for_update(
@@ -69,23 +78,18 @@ impl Strategy for PodStrategy {
         .into_vec()
     }
 
-    /// A pod that runs on a node goes when the node says so; one that is nowhere or finished goes at once.
+    /// A pod that runs on a node is deleted when the node reports its end; one without a node, or finished, at once.
     fn grace_period_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
-        let empty = Value::Null;
-        let spec = object.field("spec").unwrap_or(&empty);
-        let finished = object
-            .at(&["status", "phase"])
-            .and_then(Value::as_str)
-            .is_some_and(|phase| matches!(phase, "Succeeded" | "Failed"));
-        if spec.text("nodeName").is_empty() || finished {
+        let spec = object.part("spec");
+        let phase = object.part("status").text("phase");
+        if spec.text("nodeName").is_empty() || matches!(phase, "Succeeded" | "Failed") {
             return None;
         }
-        let seconds = requested.unwrap_or_else(|| spec.int("terminationGracePeriodSeconds"));
-        match seconds {
+        match requested.unwrap_or_else(|| spec.int("terminationGracePeriodSeconds")) {
             0 => None,
             // A negative period is stored as one second.
             ..0 => Some(1),
-            _ => Some(seconds),
+            seconds => Some(seconds),
         }
     }
 }

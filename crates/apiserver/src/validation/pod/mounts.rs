@@ -1,7 +1,7 @@
 //! Validation of volume mounts and block devices in containers.
 
-use super::spec::SpecContext;
-use super::volumes::{has_backsteps, validate_descending_path};
+use super::volumes::{find_sound, has_backsteps, validate_descending_path};
+use crate::validation::engine::Owner;
 use crate::validation::errors::{Errors, Path};
 use crate::validation::view::View;
 use serde_json::Value;
@@ -10,24 +10,19 @@ use std::collections::HashSet;
 const PROPAGATIONS: &[&str] = &["Bidirectional", "HostToContainer", "None"];
 const RECURSIVE_READ_ONLY: &[&str] = &["Disabled", "Enabled", "IfPossible"];
 
-/// Errors of `volumeMounts`.
-pub(crate) fn validate_mounts(
-    errors: &mut Errors,
-    cx: &SpecContext<'_>,
-    container: &Value,
-    path: &Path,
-) {
+/// Errors of `volumeMounts` of a container.
+pub(super) fn mounts(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+    let container = owner.value;
     let devices = container.items("volumeDevices");
     let mut seen = HashSet::new();
-    for (i, mount) in container.items("volumeMounts").iter().enumerate() {
+    for (i, mount) in list.as_array().into_iter().flatten().enumerate() {
         let entry = path.index(i);
         let name = mount.text("name");
         let mount_path = mount.text("mountPath");
         if name.is_empty() {
             errors.required(&entry.child("name"), "");
         }
-        let volume = cx.volumes.get(name);
-        if volume.is_none() {
+        if find_sound(errors, owner, name).is_none() {
             errors.not_found(&entry.child("name"), name, "");
         }
         if mount_path.is_empty() {
@@ -99,17 +94,12 @@ pub(crate) fn validate_mounts(
     }
 }
 
-/// Errors of `volumeDevices`.
-pub(crate) fn validate_devices(
-    errors: &mut Errors,
-    cx: &SpecContext<'_>,
-    container: &Value,
-    path: &Path,
-) {
-    let mounts = container.items("volumeMounts");
+/// Errors of `volumeDevices` of a container.
+pub(super) fn devices(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+    let mounts = owner.value.items("volumeMounts");
     let mut names = HashSet::new();
     let mut paths = HashSet::new();
-    for (i, device) in container.items("volumeDevices").iter().enumerate() {
+    for (i, device) in list.as_array().into_iter().flatten().enumerate() {
         let entry = path.index(i);
         let name = device.text("name");
         let device_path = device.text("devicePath");
@@ -119,7 +109,7 @@ pub(crate) fn validate_devices(
         if names.contains(name) {
             errors.invalid(&entry.child("name"), name, "must be unique");
         }
-        match cx.volumes.get(name) {
+        match find_sound(errors, owner, name) {
             Some(volume) => {
                 let is_claim = volume.field("persistentVolumeClaim").is_some()
                     || volume.field("ephemeral").is_some();

@@ -17,10 +17,8 @@ pub(crate) fn is_pod_level(resource: &str) -> bool {
 }
 
 fn amounts_of(container: &Value, list: &str) -> Amounts {
-    let empty = Value::Null;
     container
-        .field("resources")
-        .unwrap_or(&empty)
+        .part("resources")
         .entries(list)
         .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), amounts::parse(value)?)))

@@ -34,31 +34,30 @@ const STANDARD: &[&str] = &[
 
 type NameRule = fn(&mut Errors, &str, &Path);
 
+/// The names of the claims of a pod.
+fn claim_names(spec: &Value) -> BTreeSet<&str> {
+    let names = spec.items("resourceClaims").iter().map(|c| c.text("name"));
+    names.filter(|name| !name.is_empty()).collect()
+}
+
 /// Errors of `resources` of a container.
-pub(crate) fn validate_container(
+pub(super) fn validate_container(
     errors: &mut Errors,
-    resources: Option<&Value>,
-    claim_names: &BTreeSet<&str>,
+    resources: &Value,
+    spec: &Value,
     path: &Path,
 ) {
-    if let Some(resources) = resources {
-        validate(
-            errors,
-            resources,
-            validate_container_name,
-            claim_names,
-            path,
-        );
-    }
+    validate(
+        errors,
+        resources,
+        validate_container_name,
+        &claim_names(spec),
+        path,
+    );
 }
 
 /// Errors of `spec.resources`, and of containers that ask for more than it allows.
-pub(crate) fn validate_pod(
-    errors: &mut Errors,
-    spec: &Value,
-    claim_names: &BTreeSet<&str>,
-    path: &Path,
-) {
+pub(super) fn validate_pod(errors: &mut Errors, spec: &Value, path: &Path) {
     let Some(resources) = spec.field("resources") else {
         return;
     };
@@ -68,7 +67,13 @@ pub(crate) fn validate_pod(
             "claims cannot be set for Resources at pod-level",
         );
     }
-    validate(errors, resources, validate_pod_name, claim_names, path);
+    validate(
+        errors,
+        resources,
+        validate_pod_name,
+        &claim_names(spec),
+        path,
+    );
     for (name, asked) in requests::aggregate(spec, "requests") {
         // Only what can be given for a whole pod is compared with what the pod asks for.
         let whole = amounts::get(resources, "requests", &name).unwrap_or_default();
@@ -81,12 +86,7 @@ pub(crate) fn validate_pod(
         }
     }
     for (i, container) in spec.items("containers").iter().enumerate() {
-        let empty = Value::Null;
-        for (name, limit) in container
-            .field("resources")
-            .unwrap_or(&empty)
-            .entries("limits")
-        {
+        for (name, limit) in container.part("resources").entries("limits") {
             let (Some(limit), Some(whole)) = (
                 amounts::parse(limit),
                 amounts::get(resources, "limits", name),
@@ -105,18 +105,17 @@ pub(crate) fn validate_pod(
 }
 
 /// Errors of `spec.overhead`.
-pub(crate) fn validate_overhead(errors: &mut Errors, spec: &Value, path: &Path) {
-    let Some(overhead) = spec.field("overhead") else {
-        return;
-    };
-    let as_limits = serde_json::json!({"limits": overhead});
-    validate(
-        errors,
-        &as_limits,
-        validate_container_name,
-        &BTreeSet::new(),
-        path,
-    );
+pub(super) fn validate_overhead(errors: &mut Errors, overhead: &Value, path: &Path) {
+    if !overhead.is_null() {
+        let limits = serde_json::json!({"limits": overhead});
+        validate(
+            errors,
+            &limits,
+            validate_container_name,
+            &BTreeSet::new(),
+            path,
+        );
+    }
 }
 
 fn validate(

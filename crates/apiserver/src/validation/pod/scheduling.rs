@@ -1,84 +1,48 @@
 //! Validation of what steers a pod to nodes: affinity, tolerations, spreading and gates.
 
+use crate::validation::checks;
+use crate::validation::engine::Owner;
 use crate::validation::errors::{Errors, Path};
 use crate::validation::names;
-use crate::validation::selectors::validate_label_selector;
 use crate::validation::view::View;
 use serde_json::Value;
 use std::collections::HashSet;
 
 /// The effects that a taint may have.
 const TAINT_EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
-const SPREAD_ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
-const NODE_POLICIES: &[&str] = &["Honor", "Ignore"];
-const WEIGHT_RANGE: &str = "must be in the range 1-100";
-const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Errors of `spec.affinity`.
-pub(crate) fn validate_affinity(errors: &mut Errors, affinity: Option<&Value>, path: &Path) {
-    let Some(affinity) = affinity else {
-        return;
-    };
-    if let Some(node) = affinity.field("nodeAffinity") {
-        let path = path.child("nodeAffinity");
-        if let Some(selector) = node.field(REQUIRED) {
-            validate_node_selector(errors, selector, &path.child(REQUIRED));
+checks! {
+    "gates" => |e, _, gates, path| validate_gates(e, gates, path),
+    "match-fields" => |e, _, fields, path| {
+        for (i, field) in fields.as_array().into_iter().flatten().enumerate() {
+            validate_node_field(e, field, &path.index(i));
         }
-        for (i, preferred) in node.items(PREFERRED).iter().enumerate() {
-            let path = path.child(PREFERRED).index(i);
-            validate_weight(errors, preferred, &path);
-            if let Some(term) = preferred.field("preference") {
-                validate_node_term(errors, term, false, &path.child("preference"));
-            }
+    },
+    "min-domains" => |e, owner, domains, path| {
+        let action = owner.value.text("whenUnsatisfiable");
+        if let Some(domains) = domains.as_i64().filter(|_| action != "DoNotSchedule") {
+            e.invalid(
+                path,
+                domains,
+                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"),
+            );
         }
-    }
-    for kind in ["podAffinity", "podAntiAffinity"] {
-        let Some(affinity) = affinity.field(kind) else {
-            continue;
-        };
-        let path = path.child(kind);
-        for (i, term) in affinity.items(REQUIRED).iter().enumerate() {
-            validate_pod_term(errors, term, &path.child(REQUIRED).index(i));
+    },
+    "node-requirement" => |e, owner, requirement, path| {
+        let strict = owner.enclosing("core.v1.PreferredSchedulingTerm").is_none();
+        validate_node_requirement(e, requirement, strict, path);
+    },
+    "pod-term" => |e, _, term, path| validate_pod_term(e, term, path),
+    "spread-keys" => |e, owner, _, path| {
+        let selector = owner.value.field("labelSelector");
+        let keys = owner.value.strings("matchLabelKeys");
+        validate_label_keys(e, &keys, selector, path);
+        for (i, key) in keys_repeated_in_selector(&keys, selector) {
+            e.invalid(&path.index(i), key, "exists in both matchLabelKeys and labelSelector");
         }
-        for (i, weighted) in affinity.items(PREFERRED).iter().enumerate() {
-            let path = path.child(PREFERRED).index(i);
-            validate_weight(errors, weighted, &path);
-            let empty = Value::Null;
-            let term = weighted.field("podAffinityTerm").unwrap_or(&empty);
-            validate_pod_term(errors, term, &path.child("podAffinityTerm"));
-        }
-    }
-}
-
-fn validate_weight(errors: &mut Errors, weighted: &Value, path: &Path) {
-    let weight = weighted.int("weight");
-    if !(1..=100).contains(&weight) {
-        errors.invalid(&path.child("weight"), weight, WEIGHT_RANGE);
-    }
-}
-
-/// Errors of a node selector: terms of which one has to match.
-pub(crate) fn validate_node_selector(errors: &mut Errors, selector: &Value, path: &Path) {
-    let path = path.child("nodeSelectorTerms");
-    let terms = selector.items("nodeSelectorTerms");
-    if terms.is_empty() {
-        errors.required(&path, "must have at least one node selector term");
-        return;
-    }
-    for (i, term) in terms.iter().enumerate() {
-        validate_node_term(errors, term, true, &path.index(i));
-    }
-}
-
-fn validate_node_term(errors: &mut Errors, term: &Value, strict_values: bool, path: &Path) {
-    for (i, requirement) in term.items("matchExpressions").iter().enumerate() {
-        let path = path.child("matchExpressions").index(i);
-        validate_node_requirement(errors, requirement, strict_values, &path);
-    }
-    for (i, requirement) in term.items("matchFields").iter().enumerate() {
-        validate_node_field(errors, requirement, &path.child("matchFields").index(i));
-    }
+    },
+    "spread-once" => spread_once,
+    "toleration" => |e, _, toleration, path| validate_toleration(e, toleration, path),
 }
 
 fn validate_node_requirement(
@@ -147,12 +111,6 @@ fn validate_node_field(errors: &mut Errors, requirement: &Value, path: &Path) {
 
 fn validate_pod_term(errors: &mut Errors, term: &Value, path: &Path) {
     let selector = term.field("labelSelector");
-    validate_label_selector(errors, selector, &path.child("labelSelector"));
-    validate_label_selector(
-        errors,
-        term.field("namespaceSelector"),
-        &path.child("namespaceSelector"),
-    );
     for namespace in term.strings("namespaces") {
         errors.each_invalid(
             &path.child("namespace"),
@@ -232,52 +190,51 @@ fn keys_repeated_in_selector<'a>(
     repeated
 }
 
-/// Errors of `spec.tolerations`.
-pub(crate) fn validate_tolerations(errors: &mut Errors, tolerations: &[Value], path: &Path) {
-    for (i, toleration) in tolerations.iter().enumerate() {
-        let path = path.index(i);
-        let key = toleration.text("key");
-        let operator = toleration.text("operator");
-        let operator_path = path.child("operator");
-        if !key.is_empty() {
-            errors.each_invalid(&path.child("key"), key, names::qualified_name(key));
-        } else if operator != "Exists" {
+/// Errors of a toleration.
+pub(super) fn validate_toleration(errors: &mut Errors, toleration: &Value, path: &Path) {
+    let (key, operator) = (toleration.text("key"), toleration.text("operator"));
+    let operator_path = path.child("operator");
+    if !key.is_empty() {
+        errors.each_invalid(&path.child("key"), key, names::qualified_name(key));
+    } else if operator != "Exists" {
+        errors.invalid(
+            &operator_path,
+            operator,
+            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+        );
+    }
+    let effect = toleration.text("effect");
+    if toleration.field("tolerationSeconds").is_some() && effect != "NoExecute" {
+        errors.invalid(
+            &path.child("effect"),
+            effect,
+            "effect must be 'NoExecute' when `tolerationSeconds` is set",
+        );
+    }
+    let value = toleration.text("value");
+    match operator {
+        "Equal" | "" => {
+            let messages = names::label_value(value);
+            if !messages.is_empty() {
+                errors.invalid(&operator_path, value, messages.join(";"));
+            }
+        }
+        "Exists" if value.is_empty() => {}
+        "Exists" => {
             errors.invalid(
                 &operator_path,
-                operator,
-                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+                value,
+                "value must be empty when `operator` is 'Exists'",
             );
         }
-        let effect = toleration.text("effect");
-        if toleration.field("tolerationSeconds").is_some() && effect != "NoExecute" {
-            errors.invalid(
-                &path.child("effect"),
-                effect,
-                "effect must be 'NoExecute' when `tolerationSeconds` is set",
-            );
+        // The numeric operators are listed as known, and are known only behind a feature gate that is off.
+        other @ ("Lt" | "Gt") => {
+            errors.not_supported(&operator_path, other, &["Equal", "Exists", "Lt", "Gt"]);
         }
-        let value = toleration.text("value");
-        match operator {
-            "Equal" | "" => {
-                let messages = names::label_value(value);
-                if !messages.is_empty() {
-                    errors.invalid(&operator_path, value, messages.join(";"));
-                }
-            }
-            "Exists" => {
-                if !value.is_empty() {
-                    errors.invalid(
-                        &operator_path,
-                        value,
-                        "value must be empty when `operator` is 'Exists'",
-                    );
-                }
-            }
-            other => errors.not_supported(&operator_path, other, &["Equal", "Exists"]),
-        }
-        if !effect.is_empty() {
-            validate_taint_effect(errors, effect, &path.child("effect"));
-        }
+        other => errors.not_supported(&operator_path, other, &["Equal", "Exists"]),
+    }
+    if !effect.is_empty() {
+        validate_taint_effect(errors, effect, &path.child("effect"));
     }
 }
 
@@ -289,9 +246,9 @@ pub(crate) fn validate_taint_effect(errors: &mut Errors, effect: &str, path: &Pa
 }
 
 /// Errors of `spec.schedulingGates`: qualified names, each once (rules API-3 and API-4).
-pub(crate) fn validate_gates(errors: &mut Errors, gates: &[Value], path: &Path) {
+pub(crate) fn validate_gates(errors: &mut Errors, gates: &Value, path: &Path) {
     let mut seen = HashSet::new();
-    for (i, gate) in gates.iter().enumerate() {
+    for (i, gate) in gates.as_array().into_iter().flatten().enumerate() {
         let name = gate.text("name");
         errors.each_invalid(&path.index(i), name, names::qualified_name(name));
         if !seen.insert(name) {
@@ -300,69 +257,24 @@ pub(crate) fn validate_gates(errors: &mut Errors, gates: &[Value], path: &Path) 
     }
 }
 
-/// Errors of `spec.topologySpreadConstraints`.
-pub(crate) fn validate_spread(errors: &mut Errors, constraints: &[Value], path: &Path) {
-    for (i, constraint) in constraints.iter().enumerate() {
-        let path = path.index(i);
-        let max_skew = constraint.int("maxSkew");
-        if max_skew <= 0 {
-            errors.invalid(
-                &path.child("maxSkew"),
-                max_skew,
-                "must be greater than zero",
-            );
-        }
-        let key = constraint.text("topologyKey");
-        if key.is_empty() {
-            errors.required(&path.child("topologyKey"), "can not be empty");
-        }
-        let action = constraint.text("whenUnsatisfiable");
-        if !SPREAD_ACTIONS.contains(&action) {
-            errors.not_supported(&path.child("whenUnsatisfiable"), action, SPREAD_ACTIONS);
-        }
-        let repeated = constraints
-            .iter()
-            .skip(i + 1)
-            .any(|c| c.text("topologyKey") == key && c.text("whenUnsatisfiable") == action);
-        if repeated {
-            errors.duplicate(
-                &path.child("{topologyKey, whenUnsatisfiable}"),
-                format!("{{{key}, {action}}}").as_str(),
-            );
-        }
-        if let Some(domains) = constraint.maybe_int("minDomains") {
-            let at = path.child("minDomains");
-            if domains <= 0 {
-                errors.invalid(&at, domains, "must be greater than zero");
-            }
-            if action != "DoNotSchedule" {
-                errors.invalid(
-                    &at,
-                    domains,
-                    format!(
-                        "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-                    ),
-                );
-            }
-        }
-        for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            if let Some(policy) = constraint.maybe_text(field)
-                && !NODE_POLICIES.contains(&policy)
-            {
-                errors.not_supported(&path.child(field), policy, NODE_POLICIES);
-            }
-        }
-        let selector = constraint.field("labelSelector");
-        let keys = constraint.strings("matchLabelKeys");
-        let at = path.child("matchLabelKeys");
-        validate_label_keys(errors, &keys, selector, &at);
-        for (i, key) in keys_repeated_in_selector(&keys, selector) {
-            errors.invalid(
-                &at.index(i),
-                key,
-                "exists in both matchLabelKeys and labelSelector",
-            );
-        }
-        validate_label_selector(errors, selector, &path.child("labelSelector"));
+/// Topology key and action together are unique; upstream reports the first of two.
+fn spread_once(errors: &mut Errors, owner: &Owner, constraint: &Value, path: &Path) {
+    let all = owner
+        .parent
+        .map_or(&[][..], |p| p.value.items("topologySpreadConstraints"));
+    let after = all
+        .iter()
+        .skip_while(|c| !std::ptr::eq(*c, constraint))
+        .skip(1);
+    let (key, action) = (
+        constraint.text("topologyKey"),
+        constraint.text("whenUnsatisfiable"),
+    );
+    let mut after = after.map(|c| (c.text("topologyKey"), c.text("whenUnsatisfiable")));
+    if after.any(|other| other == (key, action)) {
+        errors.duplicate(
+            &path.child("{topologyKey, whenUnsatisfiable}"),
+            format!("{{{key}, {action}}}").as_str(),
+        );
     }
 }

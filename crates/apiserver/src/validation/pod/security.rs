@@ -2,8 +2,9 @@
 
 use super::defaults::CONTAINER_LISTS;
 use super::volumes::validate_descending_path;
+use crate::validation::checks;
+use crate::validation::engine::Owner;
 use crate::validation::errors::{Errors, Path, Shown};
-use crate::validation::names;
 use crate::validation::view::View;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -15,104 +16,50 @@ const SYSCTL_RULE: &str = "must have at most 253 characters and match regex \
 ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 const NOT_ON_WINDOWS: &str = "cannot be set for a windows pod";
 
-/// Errors of `spec.securityContext`.
-pub(crate) fn validate_pod(errors: &mut Errors, spec: &Value, path: &Path) {
-    let Some(context) = spec.field("securityContext") else {
-        return;
-    };
-    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
-        validate_id(errors, context, field, path);
-    }
-    for (i, group) in context.items("supplementalGroups").iter().enumerate() {
-        let group = group.as_i64().unwrap_or(0);
-        for message in names::unix_id(group) {
-            errors.invalid(&path.child("supplementalGroups").index(i), group, message);
+checks! {
+    "app-armor" => app_armor,
+    "privilege-escalation" => privilege_escalation,
+    "proc-mount" => |e, owner, mount, path| {
+        let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
+        if mount == "Unmasked" && spec.maybe_flag("hostUsers").unwrap_or(true) {
+            e.invalid(path, mount, "`hostUsers` must be false to use `Unmasked`");
         }
+    },
+    "seccomp-local" => seccomp_local,
+    "share-process-namespace" => |e, owner, _, path| {
+        let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
+        if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
+            e.invalid(
+                &path.child("shareProcessNamespace"),
+                true,
+                "ShareProcessNamespace and HostPID cannot both be enabled",
+            );
+        }
+    },
+    "sysctls" => sysctls,
+}
+
+fn privilege_escalation(errors: &mut Errors, _: &Owner, context: &Value, path: &Path) {
+    if context.maybe_flag("allowPrivilegeEscalation") != Some(false) {
+        return;
     }
-    if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
+    if context.flag("privileged") {
         errors.invalid(
-            &path.child("shareProcessNamespace"),
-            true,
-            "ShareProcessNamespace and HostPID cannot both be enabled",
+            path,
+            context,
+            "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
         );
     }
-    validate_sysctls(
-        errors,
-        spec,
-        context.items("sysctls"),
-        &path.child("sysctls"),
-    );
-    if let Some(policy) = context.maybe_text("fsGroupChangePolicy") {
-        let known = &["Always", "OnRootMismatch"];
-        if !known.contains(&policy) {
-            errors.not_supported(&path.child("fsGroupChangePolicy"), policy, known);
-        }
-    }
-    validate_seccomp(errors, context, path);
-    validate_app_armor(errors, context, path);
-    for (field, known) in [
-        ("supplementalGroupsPolicy", ["Merge", "Strict"]),
-        ("seLinuxChangePolicy", ["MountOption", "Recursive"]),
-    ] {
-        if let Some(policy) = context.maybe_text(field)
-            && !known.contains(&policy)
-        {
-            errors.not_supported(&path.child(field), policy, &known);
-        }
-    }
-}
-
-/// Errors of `securityContext` of a container; `host_users` is false when the pod has its own user namespace.
-pub(crate) fn validate_container(
-    errors: &mut Errors,
-    context: &Value,
-    host_users: bool,
-    path: &Path,
-) {
-    for field in ["runAsUser", "runAsGroup"] {
-        validate_id(errors, context, field, path);
-    }
-    if let Some(mount) = context.maybe_text("procMount") {
-        let known = &["Default", "Unmasked"];
-        if !known.contains(&mount) {
-            errors.not_supported(&path.child("procMount"), mount, known);
-        }
-        if host_users && mount == "Unmasked" {
-            errors.invalid(
-                &path.child("procMount"),
-                mount,
-                "`hostUsers` must be false to use `Unmasked`",
-            );
-        }
-    }
-    validate_seccomp(errors, context, path);
-    if context.maybe_flag("allowPrivilegeEscalation") == Some(false) {
-        if context.flag("privileged") {
-            errors.invalid(
-                path,
-                context,
-                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
-            );
-        }
-        let adds_admin = context
-            .field("capabilities")
-            .is_some_and(|c| c.strings("add").contains(&"CAP_SYS_ADMIN"));
-        if adds_admin {
-            errors.invalid(
-                path,
-                context,
-                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
-            );
-        }
-    }
-    validate_app_armor(errors, context, path);
-}
-
-fn validate_id(errors: &mut Errors, context: &Value, field: &str, path: &Path) {
-    if let Some(id) = context.maybe_int(field) {
-        for message in names::unix_id(id) {
-            errors.invalid(&path.child(field), id, message);
-        }
+    if context
+        .part("capabilities")
+        .strings("add")
+        .contains(&"CAP_SYS_ADMIN")
+    {
+        errors.invalid(
+            path,
+            context,
+            "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
+        );
     }
 }
 
@@ -126,9 +73,10 @@ fn is_sysctl_name(name: &str) -> bool {
         })
 }
 
-fn validate_sysctls(errors: &mut Errors, spec: &Value, sysctls: &[Value], path: &Path) {
+fn sysctls(errors: &mut Errors, owner: &Owner, list: &Value, path: &Path) {
+    let spec = owner.enclosing("core.v1.PodSpec").unwrap_or(&Value::Null);
     let mut seen = HashSet::new();
-    for (i, sysctl) in sysctls.iter().enumerate() {
+    for (i, sysctl) in list.as_array().into_iter().flatten().enumerate() {
         let at = path.index(i).child("name");
         let name = sysctl.text("name");
         if name.is_empty() {
@@ -152,26 +100,13 @@ fn validate_sysctls(errors: &mut Errors, spec: &Value, sysctls: &[Value], path: 
     }
 }
 
-fn validate_seccomp(errors: &mut Errors, context: &Value, path: &Path) {
-    let Some(profile) = context.field("seccompProfile") else {
-        return;
-    };
-    let path = path.child("seccompProfile");
-    let kind = profile.text("type");
-    match kind {
-        "" => errors.required(
-            &path.child("type"),
-            "type is required when seccompProfile is set",
-        ),
-        known if PROFILE_TYPES.contains(&known) => {}
-        other => errors.not_supported(&path.child("type"), other, PROFILE_TYPES),
-    }
-    let at = path.child("localhostProfile");
-    match (kind, profile.maybe_text("localhostProfile")) {
+fn seccomp_local(errors: &mut Errors, owner: &Owner, local: &Value, at: &Path) {
+    let kind = owner.value.text("type");
+    match (kind, local.as_str()) {
         ("Localhost", None) => {
-            errors.required(&at, "must be set when seccomp type is Localhost");
+            errors.required(at, "must be set when seccomp type is Localhost");
         }
-        ("Localhost", Some(local)) => validate_descending_path(errors, local, &at),
+        ("Localhost", Some(local)) => validate_descending_path(errors, local, at),
         (_, Some(local)) => {
             let mut shown = String::from("{\"Type\":");
             crate::validation::errors::quote_json(&mut shown, kind);
@@ -179,7 +114,7 @@ fn validate_seccomp(errors: &mut Errors, context: &Value, path: &Path) {
             crate::validation::errors::quote_json(&mut shown, local);
             shown.push('}');
             errors.invalid(
-                &at,
+                at,
                 Shown(shown),
                 "can only be set when seccomp type is Localhost",
             );
@@ -188,12 +123,8 @@ fn validate_seccomp(errors: &mut Errors, context: &Value, path: &Path) {
     }
 }
 
-fn validate_app_armor(errors: &mut Errors, context: &Value, path: &Path) {
+fn app_armor(errors: &mut Errors, _: &Owner, profile: &Value, path: &Path) {
     const MISSING: &str = "must be set when AppArmor type is Localhost";
-    let Some(profile) = context.field("appArmorProfile") else {
-        return;
-    };
-    let path = path.child("appArmorProfile");
     let at = path.child("localhostProfile");
     let local = profile.maybe_text("localhostProfile");
     match (profile.text("type"), local) {
@@ -225,12 +156,13 @@ fn validate_app_armor(errors: &mut Errors, context: &Value, path: &Path) {
 }
 
 /// Errors of `spec.os`, and of what does not exist on that system.
-pub(crate) fn validate_os(errors: &mut Errors, spec: &Value, path: &Path) {
+pub(super) fn validate_os(errors: &mut Errors, spec: &Value, os_path: &Path) {
     let Some(os) = spec.field("os") else {
         return;
     };
+    let path = &os_path.parent();
     match os.text("name") {
-        "" => errors.required(&path.child("os").child("name"), "cannot be empty"),
+        "" => errors.required(&os_path.child("name"), "cannot be empty"),
         "linux" => {
             let detail = "windows options cannot be set for a linux pod";
             forbid_in_contexts(
@@ -279,7 +211,7 @@ pub(crate) fn validate_os(errors: &mut Errors, spec: &Value, path: &Path) {
             ];
             forbid_in_contexts(errors, spec, &of_pod, &of_container, NOT_ON_WINDOWS, path);
         }
-        other => errors.not_supported(&path.child("os"), other, &["linux", "windows"]),
+        other => errors.not_supported(os_path, other, &["linux", "windows"]),
     }
 }
 

@@ -15,19 +15,17 @@ const SYSTEM_CONDITIONS: &[&str] = &["PodScheduled", "Ready", "Initialized"];
 /// Errors of a write of a pod's status, without those of its metadata that every kind has.
 pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::new();
-    let empty = Value::Null;
     let metadata_path = Path::new("metadata");
-    let spec = new.field("spec").unwrap_or(&empty);
+    let spec = new.part("spec");
     annotations::validate_update(
         &mut errors,
-        new.field("metadata").unwrap_or(&empty),
-        old.field("metadata").unwrap_or(&empty),
+        new.part("metadata"),
+        old.part("metadata"),
         spec,
         &metadata_path.child("annotations"),
     );
     let path = Path::new("status");
-    let before = old.field("status").unwrap_or(&empty);
-    let after = new.field("status").unwrap_or(&empty);
+    let (before, after) = (old.part("status"), new.part("status"));
     for (i, condition) in after.items("conditions").iter().enumerate() {
         let kind = condition.text("type");
         if !SYSTEM_CONDITIONS.contains(&kind) {

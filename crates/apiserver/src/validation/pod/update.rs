@@ -3,7 +3,7 @@
 //! Everything that decides placement is fixed, except that a gated pod may be narrowed: node selectors and
 //! required node affinity may only be added to. "Gated" is judged on the pod as it was.
 
-use super::{annotations, scheduling, spec};
+use super::{annotations, scheduling};
 use crate::validation::errors::{Errors, Path, Shown, quote_json};
 use crate::validation::names;
 use crate::validation::view::{View, copy_field, existing, items_mut, remove, set};
@@ -21,15 +21,12 @@ const DIFFERENCES_MAX: usize = 10;
 /// Errors of a change of a pod, without those of its metadata that every kind has.
 pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::new();
-    spec::validate_pod(&mut errors, new);
-    let empty = Value::Null;
     let path = Path::new("spec");
-    let new_spec = new.field("spec").unwrap_or(&empty);
-    let old_spec = old.field("spec").unwrap_or(&empty);
+    let (new_spec, old_spec) = (new.part("spec"), old.part("spec"));
     annotations::validate_update(
         &mut errors,
-        new.field("metadata").unwrap_or(&empty),
-        old.field("metadata").unwrap_or(&empty),
+        new.part("metadata"),
+        old.part("metadata"),
         new_spec,
         &Path::new("metadata.annotations"),
     );
@@ -132,7 +129,9 @@ fn validate_tolerations(errors: &mut Errors, new: &Value, old: &Value, path: &Pa
         );
         return;
     }
-    scheduling::validate_tolerations(errors, new.items("tolerations"), path);
+    for (i, toleration) in new.items("tolerations").iter().enumerate() {
+        scheduling::validate_toleration(errors, toleration, &path.index(i));
+    }
 }
 
 /// Gates may only go (rule API-7).

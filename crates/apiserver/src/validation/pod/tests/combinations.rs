@@ -364,8 +364,8 @@ fn every_change_meets_every_other() {
         ] {
             change(&mut new["spec"]);
         }
-        PodStrategy.default(&mut old);
-        PodStrategy.default(&mut new);
+        rules().default(&mut old);
+        rules().default(&mut new);
         let mut expected: Vec<&str> = deadline_error.into_iter().collect();
         if goes_on {
             expected.extend(toleration_error);
@@ -381,7 +381,7 @@ fn every_change_meets_every_other() {
                 expected.push(NOT_SPEC);
             }
         }
-        let errors = printed(&PodStrategy.validate_update(&new, &old, Subresource::Main));
+        let errors = printed(&rules().validate_update(&new, &old, Subresource::Main));
         let names = [
             selector.name,
             affinity.name,

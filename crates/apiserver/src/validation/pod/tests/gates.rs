@@ -73,7 +73,7 @@ fn a_gates_name_is_a_qualified_name() {
             .map(|m| format!("spec.schedulingGates[1]: Invalid value: {quoted}: {m}"))
             .collect();
         let spec = gates(&["first", &name]);
-        let got = printed(&PodStrategy.validate(&pod(spec)));
+        let got = printed(&rules().validate(&pod(spec)));
         assert_eq!(got, expected, "{name:?}");
     }
 }
@@ -98,7 +98,7 @@ fn names_are_quoted_so_that_everything_is_seen() {
         (r#"a"\b"#, r#""a\"\\b""#),
     ] {
         let expected = format!("spec.schedulingGates[0]: Invalid value: {quoted}: {NAME_PART}");
-        let got = printed(&PodStrategy.validate(&pod(gates(&[name]))));
+        let got = printed(&rules().validate(&pod(gates(&[name]))));
         assert_eq!(got, [expected], "{name:?}");
     }
 }
@@ -120,7 +120,7 @@ proptest! {
             [domain, name] => is_domain(domain) && is_name(name),
             _ => false,
         };
-        let errors = PodStrategy.validate(&pod(gates(&[&name])));
+        let errors = rules().validate(&pod(gates(&[&name])));
         prop_assert_eq!(errors.is_empty(), fits, "{:?}", printed(&errors));
     }
 }
@@ -170,7 +170,7 @@ fn a_gated_pod_has_no_node() {
     spec["schedulingGates"] = json!([{"name": "foo"}]);
     let mut mirror = pod(spec);
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
-    assert_eq!(printed(&PodStrategy.validate(&mirror)), [WITH_NODE]);
+    assert_eq!(printed(&rules().validate(&mirror)), [WITH_NODE]);
 }
 
 /// API-6: templates may have gates, which have to be sound. That there is a node, too, is said when pods are made.
@@ -301,7 +301,7 @@ fn a_gated_pod_says_so_from_the_beginning() {
     for (names, conditions) in [(&["g"][..], gated), (&[], Value::Null)] {
         let mut pod = pod(gates(names));
         pod["status"] = sent.clone();
-        PodStrategy.prepare_for_create(&mut pod, &cx);
+        rules().prepare_for_create(&mut pod, &cx);
         let mut expected = json!({"phase": "Pending", "qosClass": "BestEffort"});
         if !conditions.is_null() {
             expected["conditions"] = conditions;

@@ -157,7 +157,7 @@ fn what_may_change_in_any_pod() {
         },
         &[],
     );
-    let errors = PodStrategy.validate_update(
+    let errors = rules().validate_update(
         &pod(json!({"hostname": "b"})),
         &pod(json!({"nodeName": "n", "hostname": "a"})),
         Subresource::Main,
@@ -261,8 +261,7 @@ fn what_was_not_required_may_be() {
             false,
         ),
     ] {
-        let errors =
-            PodStrategy.validate_update(&pod(with(new)), &pod(with(old)), Subresource::Main);
+        let errors = rules().validate_update(&pod(with(new)), &pod(with(old)), Subresource::Main);
         let errors = printed(&errors);
         let forbidden = errors.len() == 1 && errors[0].starts_with(NOT_SPEC);
         assert!(
@@ -280,7 +279,7 @@ fn what_was_not_required_may_be() {
 #[test]
 fn what_differs_is_named() {
     let differences = |old: Value, new: Value| {
-        let errors = PodStrategy.validate_update(&pod(new), &pod(old), Subresource::Main);
+        let errors = rules().validate_update(&pod(new), &pod(old), Subresource::Main);
         let last = errors.last().map(|e| e.detail.clone()).unwrap_or_default();
         last.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
