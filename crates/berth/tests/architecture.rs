@@ -260,6 +260,63 @@ fn no_core_crate_switches_the_bans_off() {
     assert!(files > 20, "only {files} files of the core were found");
 }
 
+/// Tests that wait on the clock of the machine fail when it is slow. Tests of timing run under the paused time of tokio
+/// or with time as an argument; end-to-end tests wait for conditions, by the functions of the files listed here.
+#[test]
+fn no_test_sleeps_or_measures_time() {
+    const WAIT_FOR_CONDITIONS: [&str; 1] = ["berth/tests/e2e/mod.rs"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut open: Vec<_> = ["crates", "conformance", "examples"]
+        .map(|part| root.join(part))
+        .into();
+    let (mut files, mut found) = (0, Vec::new());
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(&path).expect("sources can be listed");
+            open.extend(entries.filter_map(Result::ok).map(|e| e.path()));
+            continue;
+        }
+        if path.extension().is_none_or(|ending| ending != "rs")
+            || path.ends_with(file!())
+            || WAIT_FOR_CONDITIONS.iter().any(|file| path.ends_with(file))
+        {
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).expect("sources can be read");
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let is_test = path.components().any(|part| part.as_os_str() == "tests")
+            || ["tests", "testing"].iter().any(|end| name.ends_with(end));
+        let tests = if is_test {
+            Some(source.as_str())
+        } else {
+            source
+                .split_once("#[cfg(test)]\nmod tests {")
+                .map(|(_, tests)| tests)
+        };
+        let Some(tests) = tests else { continue };
+        files += 1;
+        // Tokio's own time does not follow the machine's while it is paused.
+        let is_paused = source.contains("start_paused = true") || name == "testing";
+        let banned: &[&str] = if is_paused {
+            &["thread::sleep", "std::time::Instant", "SystemTime::now"]
+        } else {
+            &["sleep(", "Instant::now", ".elapsed()", "SystemTime::now"]
+        };
+        for (at, line) in tests.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if let Some(word) = banned.iter().find(|word| code.contains(**word)) {
+                found.push(format!(
+                    "{}: line {} of its tests: {word}",
+                    path.display(),
+                    at + 1
+                ));
+            }
+        }
+    }
+    assert!(files > 100, "only {files} files with tests were found");
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 /// Facts about a plugin (its arguments, its place in the default profile) are in its registration. The code of the
 /// scheduler, without comments and tests, names no in-tree plugin.
 #[test]

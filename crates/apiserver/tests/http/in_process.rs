@@ -2,8 +2,6 @@
 
 use super::*;
 use berth_apiserver::access::{Change, DeleteOptions, gr};
-use std::time::Duration;
-use tokio::time::timeout;
 
 #[tokio::test]
 async fn controllers_see_and_do_what_clients_do() {
@@ -57,7 +55,10 @@ async fn controllers_see_and_do_what_clients_do() {
     assert_eq!(api.list(config_maps, Some("kube-system")).len(), 0);
 
     let mut seen = Vec::new();
-    while let Ok(Some(change)) = timeout(Duration::from_millis(500), changes.recv()).await {
+    while seen.last().is_none_or(|last| last != "deleted a") {
+        let Ok(Some(change)) = timeout(PATIENCE, changes.recv()).await else {
+            panic!("no more changes after {seen:?}");
+        };
         let (kind, object) = match change {
             Change::Added(object) => ("added", object),
             Change::Modified(object) => ("modified", object),

@@ -102,7 +102,9 @@ async fn a_revision_of_the_future_is_waited_for_but_not_for_ever() {
     let path = format!("{CONFIG_MAPS}?resourceVersion={next}&resourceVersionMatch=NotOlderThan");
     let object = config_map("a", json!({}));
     let (list, _) = tokio::join!(cluster.get(&path), async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        cluster
+            .reaches("apiserver_current_inflight_requests 1")
+            .await;
         cluster.create(CONFIG_MAPS, &object).await
     });
     assert_eq!(names(&list.json()), ["a"]);

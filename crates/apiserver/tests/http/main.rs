@@ -15,6 +15,11 @@ mod writes;
 use berth_apiserver::loopback::{Ask, Loopback, Reply};
 use berth_apiserver::{RunningServer, Server, ServerOptions};
 use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The longest wait for a condition. Only a failing test waits as long.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server and a client of it.
 struct Cluster {
@@ -52,6 +57,19 @@ impl Cluster {
             ..Ask::default()
         })
         .await
+    }
+
+    /// Waits until a line of the server's metrics is `line`.
+    async fn reaches(&self, line: &str) {
+        let metrics = self.server.metrics();
+        let reached = async {
+            while !metrics.text().lines().any(|l| l == line) {
+                tokio::task::yield_now().await;
+            }
+        };
+        if timeout(PATIENCE, reached).await.is_err() {
+            panic!("{line}: not after {PATIENCE:?}:\n{}", metrics.text());
+        }
     }
 
     async fn send(&self, method: &str, path: &str, body: &Value) -> Reply {

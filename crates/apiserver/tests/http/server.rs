@@ -40,7 +40,7 @@ async fn bodies_and_watches_have_limits() {
 
     let path = format!("{PODS}?watch=1&timeoutSeconds=1");
     let (first, second) = tokio::join!(cluster.get(&path), async {
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        cluster.reaches("apiserver_longrunning_requests 1").await;
         cluster.get(&path).await
     });
     assert_eq!((first.status, second.status), (200, 429));

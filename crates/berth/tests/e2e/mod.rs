@@ -151,16 +151,18 @@ impl Running {
         self.metric("scheduler_pending_pods", &format!("queue=\"{queue}\""))
     }
 
-    /// Asks it to stop with a signal and returns how long that took and its exit code.
-    pub(crate) fn stop(mut self, signal: &str) -> (Duration, Option<i32>) {
-        let begun = Instant::now();
+    /// Asks it to stop with a signal and returns its exit code.
+    ///
+    /// # Panics
+    /// When it has not stopped after [`PATIENCE`].
+    pub(crate) fn stop(mut self, signal: &str) -> Option<i32> {
         let sent = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
             .status()
             .expect("kill runs");
         assert!(sent.success());
-        let status = self.child.wait().expect("berth ends");
-        (begun.elapsed(), status.code())
+        let status = eventually("berth ends", || self.child.try_wait().expect("a child"));
+        status.code()
     }
 }
 
@@ -241,8 +243,8 @@ impl Cluster {
         self.scratch.path("kubeconfig")
     }
 
-    /// Asks it to stop with a signal and returns how long that took and its exit code.
-    pub(crate) fn stop(self, signal: &str) -> (Duration, Option<i32>) {
+    /// Asks it to stop with a signal and returns its exit code.
+    pub(crate) fn stop(self, signal: &str) -> Option<i32> {
         self.running.stop(signal)
     }
 }

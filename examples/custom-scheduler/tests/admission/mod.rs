@@ -4,7 +4,6 @@ use crate::e2e::PATIENCE;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
 
 /// A service on a port of its own. Its thread ends with the test's process.
 pub(crate) struct AdmissionServer {
@@ -15,7 +14,6 @@ pub(crate) struct AdmissionServer {
 /// A request that waits for its answer.
 pub(crate) struct Asked {
     line: String,
-    at: Instant,
     stream: TcpStream,
 }
 
@@ -31,8 +29,7 @@ impl AdmissionServer {
                 line.push_str(&lines.next().unwrap_or_default());
                 // The rest of the head; there is no body.
                 while lines.next().is_some_and(|header| !header.is_empty()) {}
-                let at = Instant::now();
-                if sender.send(Asked { line, at, stream }).is_err() {
+                if sender.send(Asked { line, stream }).is_err() {
                     return;
                 }
             }
@@ -55,11 +52,6 @@ impl Asked {
     /// Method and path.
     pub(crate) fn line(&self) -> &str {
         self.line.trim_end_matches(" HTTP/1.1")
-    }
-
-    /// When it came.
-    pub(crate) fn at(&self) -> Instant {
-        self.at
     }
 
     pub(crate) fn answer(mut self, status: &str, text: &str) {
