@@ -219,9 +219,9 @@ fn what_ends_within_five_seconds_is_nobodys_business(world: &mut World) {
     for name in ["released", "released-later", "deleted"] {
         assert_eq!(world.api.event(name, NOT_READY), None, "{name}");
     }
-    // Four pods; two bindings with their events; the event of one and the series of another that stay held. Five
-    // labels; what those two say; that series.
-    world.wrote("what is resolved in time", 4 + 2 * 2 + 1, 5 + 2 + 1);
+    // Four pods; two bindings with their events; an event for each of the two that stay held. Five labels; the
+    // conditions of those two.
+    world.wrote("what is resolved in time", 4 + 2 * 2 + 2, 5 + 2);
     let calls = |of| {
         world
             .scheduler()

@@ -247,7 +247,7 @@ mod tests {
         )
     }
 
-    /// Case 259, and the bodies as kube-scheduler writes them.
+    /// The bodies as kube-scheduler writes them.
     #[test]
     fn endpoints_answer_as_kube_schedulers() {
         for (elects, stopping, synced, endpoint, query, code, body) in [

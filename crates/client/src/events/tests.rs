@@ -394,7 +394,7 @@ async fn events_of_an_object_keep_their_order() {
     );
 }
 
-/// S-7: only the series of an event is patched, and another note is another event.
+/// Only the series of an event is patched, and another note is another event.
 #[tokio::test(start_paused = true)]
 async fn a_series_never_overtakes_its_event_and_changes_nothing_else() {
     let api = Fake::new(|sent| match sent.number {
@@ -526,7 +526,7 @@ fn failures_are_told_in_one_line() {
     );
 }
 
-/// S-7: the second time makes it a series, silence ends it, and one that goes on is refreshed.
+/// The second time makes it a series, silence ends it, and one that goes on is refreshed.
 #[test]
 fn an_event_that_repeats_grows_a_series() {
     let mut correlator = Correlator::default();
