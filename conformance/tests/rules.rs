@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The letters in front of the rules' numbers. Numbered cases have none.
-const LETTERS: [&str; 7] = ["API", "Q", "D", "F", "C", "P", "S"];
+const LETTERS: [&str; 8] = ["API", "Q", "D", "F", "C", "P", "PL", "S"];
 
 /// The longest range that a test may name at once: more than that says nothing.
 const LONGEST_RANGE: u32 = 12;

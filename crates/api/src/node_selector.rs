@@ -330,7 +330,7 @@ mod tests {
         Labels::from_pairs([("zone", "a"), ("cpus", "8"), ("kind", "fast")])
     }
 
-    /// plugins 1.4.
+    /// PL-20.
     #[test]
     fn terms_match_a_node() {
         let expression = |json: &str| format!(r#"{{"matchExpressions":[{json}]}}"#);
@@ -430,7 +430,7 @@ mod tests {
         }
     }
 
-    /// plugins 1.4: errors are lazy.
+    /// PL-21: errors are lazy.
     #[test]
     fn an_error_matters_only_when_no_other_term_matches() {
         let message = "nodeSelectorTerms[0].matchExpressions[0].values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty";

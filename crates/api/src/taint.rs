@@ -242,7 +242,7 @@ mod tests {
         serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"))
     }
 
-    /// plugins 1.6: the toleration, the taint, whether it is tolerated without and with the comparison operators.
+    /// PL-23: the toleration, the taint, whether it is tolerated without and with the comparison operators.
     #[test]
     fn a_toleration_tolerates_by_effect_key_and_operator() {
         use TaintEffect::{NoExecute, NoSchedule, PreferNoSchedule};

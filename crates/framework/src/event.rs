@@ -474,7 +474,7 @@ mod tests {
         ClusterEvent::new(resource, action)
     }
 
-    /// Q-46 and plugins 0.6: resource equal, bits overlap, and the incoming action is numerically covered.
+    /// resource equal, bits overlap, and the incoming action is numerically covered.
     #[test]
     fn a_registration_hears_what_it_covers() {
         use ActionType as A;

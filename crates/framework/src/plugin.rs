@@ -493,7 +493,7 @@ pub trait PostBind: Plugin {
 mod tests {
     use super::*;
 
-    /// plugins 1.7: `100·s/m`, reversed `100 − 100·s/m`; all zero stays zero or becomes 100 reversed.
+    /// PL-24: `100·s/m`, reversed `100 − 100·s/m`; all zero stays zero or becomes 100 reversed.
     #[test]
     fn default_normalisation_scales_by_the_greatest() {
         for (raw, reverse, expected) in [

@@ -428,7 +428,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.8.
+    /// PL-50, PL-51.
     #[test]
     fn the_wildcard_address_conflicts_with_every_address() {
         for (wanted, used, conflict) in [

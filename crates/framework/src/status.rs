@@ -199,7 +199,7 @@ impl Status {
 mod tests {
     use super::*;
 
-    /// F-3, plugins 0.4: what a status says, and what it says as the cause of somebody else's error.
+    /// F-3: what a status says, and what it says as the cause of somebody else's error.
     #[test]
     fn a_message_puts_the_error_first() {
         let mut full = Status::unresolvable("first").with_error("broken");
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// F-2, plugins 0.4: the names of the codes, and which of them turn a pod down.
+    /// F-2: the names of the codes, and which of them turn a pod down.
     #[test]
     fn codes_have_names_and_three_of_them_reject() {
         for (code, name, rejected) in [

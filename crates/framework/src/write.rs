@@ -502,7 +502,7 @@ mod tests {
         assert!(!write.of(&other).is_shown_by(&object(json!({"pods": 2}))));
     }
 
-    /// plugins 7.4: an update that is newer takes the place of the assumption, an older one does not.
+    /// PL-145: an update that is newer takes the place of the assumption, an older one does not.
     #[test]
     fn a_write_comes_after_the_version_that_it_holds_for() {
         let meta = |uid: &str, version: &str| ObjectMeta {

@@ -70,7 +70,7 @@ mod tests {
     use berth_framework::{CallId, Code};
     use serde_json::json;
 
-    /// plugins 2.3: one binding call with the pod's UID; its outcome is the plugin's.
+    /// PL-33: one binding call with the pod's UID; its outcome is the plugin's.
     #[test]
     fn binds_through_one_call_and_waits_for_it() {
         let world = World::new();

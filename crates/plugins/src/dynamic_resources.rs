@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(status, Status::success());
     }
 
-    /// plugins 8.4 and 8.12: without claims PreFilter says Skip; with claims the pod is turned down, and what is wrong
+    /// PL-152: without claims PreFilter says Skip; with claims the pod is turned down, and what is wrong
     /// with them is said before that they are not supported.
     #[test]
     fn only_pods_without_claims_are_let_through() {

@@ -131,7 +131,7 @@ mod tests {
     use berth_framework::plugin::Score;
     use serde_json::{Value, json};
 
-    /// plugins 2.9: what is after the last colon is a tag only behind the last slash.
+    /// PL-54: what is after the last colon is a tag only behind the last slash.
     #[test]
     fn images_get_a_tag() {
         for (image, name) in [
@@ -160,7 +160,7 @@ mod tests {
             .collect()
     }
 
-    /// plugins 2.9: the worked cases, sizes in MiB. For example 250 MiB on one of two nodes, two containers:
+    /// PL-55: the worked cases, sizes in MiB. For example 250 MiB on one of two nodes, two containers:
     /// (125 − 23)·100 / (2000 − 23) = 5.
     #[test]
     fn the_worked_scores() {
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// An image counts for as many nodes as have it now: when a node is added, deleted or pulls an image, the scores of
+    /// PL-56: an image counts for as many nodes as have it now: when a node is added, deleted or pulls an image, the scores of
     /// the other nodes change. 300 MiB, one container, out of 1000 MiB: 300·(share of nodes) − 23 of 977.
     #[test]
     fn the_scores_of_a_node_follow_the_other_nodes() {

@@ -119,7 +119,7 @@ mod tests {
         json!({"status": {"declaredFeatures": features}})
     }
 
-    /// plugins 2.10: what a pod needs and which nodes have it.
+    /// PL-57: what a pod needs and which nodes have it.
     #[test]
     fn a_pod_needs_what_it_uses() {
         let rules = json!([{"action": "Restart"}, {"action": "RestartAllContainers"}]);
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.10: changed lists of nodes and changed needs of the pod itself.
+    /// PL-58: changed lists of nodes and changed needs of the pod itself.
     #[test]
     fn changed_features_wake() {
         let needs = || pod("p", json!({"hostNetwork": true, "hostUsers": false}));

@@ -69,7 +69,7 @@ mod tests {
     use crate::testing::{World, pod_info, unresolvable};
     use serde_json::json;
 
-    /// plugins 2.4: no name fits everywhere; a name fits that node alone.
+    /// PL-34: no name fits everywhere; a name fits that node alone.
     #[test]
     fn a_pod_goes_to_the_node_that_it_names() {
         let world = World::new().node("n1", json!({})).node("n2", json!({}));

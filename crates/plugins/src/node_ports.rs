@@ -96,7 +96,7 @@ mod tests {
         json!({"containers": [{"name": "c", "ports": [port]}]})
     }
 
-    /// plugins 2.8, 15.1, the listed cases.
+    /// PL-50.
     #[test]
     fn ports_conflict_by_address_protocol_and_number() {
         for (wanted, used, conflict) in [
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.8 and 15.6: sidecars count, ordinary init containers do not; without a host port there is no filter.
+    /// PL-51: sidecars count, ordinary init containers do not; without a host port there is no filter.
     #[test]
     fn which_containers_take_ports() {
         let ports = json!([{"hostPort": 80}]);
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.8 and 16 (NodePorts hints): a deleted pod helps when it held a port that the waiting pod wants.
+    /// PL-52: a deleted pod helps when it held a port that the waiting pod wants.
     #[test]
     fn a_freed_port_wakes() {
         let on_node = |port: Value| {

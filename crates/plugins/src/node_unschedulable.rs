@@ -116,7 +116,7 @@ mod tests {
     use berth_framework::Hint;
     use serde_json::json;
 
-    /// plugins 2.5: a cordon keeps off whoever does not tolerate its taint.
+    /// PL-35: a cordon keeps off whoever does not tolerate its taint.
     #[test]
     fn a_cordon_keeps_pods_off() {
         let world = World::new()
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.5: opening a node helps, and so does a new open node.
+    /// PL-36: opening a node helps, and so does a new open node.
     #[test]
     fn uncordoning_wakes() {
         let open = || node("n", json!({}));
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.5: the pod's own new toleration helps when it is about the cordon.
+    /// PL-37: the pod's own new toleration helps when it is about the cordon.
     #[test]
     fn tolerating_the_cordon_wakes() {
         let tolerant = json!({"tolerations": [{"operator": "Exists"}]});

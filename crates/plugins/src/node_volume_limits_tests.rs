@@ -1,4 +1,4 @@
-//! The cases of plugins 7.3, 15.18 and of the edge cases of section 16.
+//! Tests of NodeVolumeLimits.
 
 use super::*;
 use crate::testing::{
@@ -59,7 +59,7 @@ fn answer(world: &World, spec: Value) -> Answer {
     answers.into_iter().next().expect("one node")
 }
 
-/// plugins 7.3, 15.1, 15.18 and 16 (CSI): volumes count once a node, new and old together.
+/// PL-127: volumes count once a node, new and old together.
 #[test]
 fn a_node_takes_so_many_volumes() {
     let full = || world().bound("n", "o", using(&["c1", "c2"]));
@@ -234,7 +234,7 @@ fn a_node_takes_so_many_volumes() {
     }
 }
 
-/// plugins 7.3: an in-tree volume of a migrated plugin counts for the CSI driver on every node with a CSINode, whatever
+/// PL-128: an in-tree volume of a migrated plugin counts for the CSI driver on every node with a CSINode, whatever
 /// the CSINode's annotation lists.
 #[test]
 fn migrated_volumes_count_for_their_driver() {
@@ -335,7 +335,7 @@ fn migrated_volumes_count_for_their_driver() {
     assert_eq!(answer(&without, inline("vol-1")), None, "no CSINode");
 }
 
-/// plugins 7.3: what wakes.
+/// PL-129: what wakes.
 #[test]
 fn what_wakes() {
     let ask = |spec: Value, resource: EventResource, action, change| {

@@ -43,7 +43,7 @@ mod tests {
     use berth_api::Time;
     use serde_json::json;
 
-    /// plugins 2.2: priority, where none is zero; then the earlier timestamp; equal pods in neither order.
+    /// PL-32: priority, where none is zero; then the earlier timestamp; equal pods in neither order.
     #[test]
     fn priority_goes_before_age() {
         for (a, b, first, second) in [

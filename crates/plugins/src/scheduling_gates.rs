@@ -79,7 +79,7 @@ mod tests {
     use berth_framework::{EventResource, Hint};
     use serde_json::json;
 
-    /// plugins 2.1: the text of 1.36, or the API server's when rejections are written to the pod.
+    /// PL-30: the text of 1.36, or the API server's when rejections are written to the pod.
     #[test]
     fn a_gate_holds_the_pod_back() {
         let gated =
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Q-29, plugins 2.1: only the pod's own last gate helps it.
+    /// Q-29, PL-31: only the pod's own last gate helps it.
     #[test]
     fn only_the_pod_itself_is_woken() {
         let waiting = pod("p", json!({"schedulingGates": [{"name": "g"}]}));

@@ -226,7 +226,7 @@ mod tests {
         json!({"spec": {"taints": taints}})
     }
 
-    /// plugins 1.6, 2.6: NoSchedule and NoExecute keep off, PreferNoSchedule does not.
+    /// PL-38: NoSchedule and NoExecute keep off, PreferNoSchedule does not.
     #[test]
     fn untolerated_taints_keep_pods_off() {
         for (effects, tolerations, fits) in [
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// plugins 1.7, 2.6, 15.12, the listed cases: counts 0, 1, 2; all equal; all zero; NoSchedule does not count.
+    /// PL-39: counts 0, 1, 2; all equal; all zero; NoSchedule does not count.
     #[test]
     fn soft_taints_lower_the_score() {
         let soft = "PreferNoSchedule";
@@ -309,7 +309,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.6 and 16 (TaintToleration hints): only a node that becomes tolerable helps.
+    /// PL-40: only a node that becomes tolerable helps.
     #[test]
     fn a_node_that_becomes_tolerable_wakes() {
         let clean = || node("n", json!({}));
@@ -375,7 +375,7 @@ mod tests {
         }
     }
 
-    /// plugins 2.6: the pod's own tolerations.
+    /// PL-41: the pod's own tolerations.
     #[test]
     fn the_pods_own_tolerations_wake_it() {
         for (who, expected) in [("p", Hint::Queue), ("q", Hint::Skip)] {

@@ -281,7 +281,7 @@ mod tests {
         with_volume(json!({"persistentVolumeClaim": {"claimName": name}}))
     }
 
-    /// plugins 7.1, 15.1 and 16 (VolumeRestrictions): which disks two pods of a node can share.
+    /// PL-120: which disks two pods of a node can share.
     #[test]
     fn disks_that_cannot_be_shared() {
         let gce = |name: &str, read_only: bool| json!({"gcePersistentDisk": {"pdName": name, "readOnly": read_only}});
@@ -359,7 +359,7 @@ mod tests {
         claim(name, json!({"spec": {"accessModes": ["ReadWriteOncePod"]}}))
     }
 
-    /// plugins 7.1 and 16 (VolumeRestrictions): a claim for one pod; pods that come and go; a claim that is not there.
+    /// PL-121: a claim for one pod; pods that come and go; a claim that is not there.
     #[test]
     fn a_claim_for_one_pod() {
         let everywhere = || Ok(vec![unschedulable(REASON_ONE_POD); 2]);
@@ -426,7 +426,7 @@ mod tests {
         );
     }
 
-    /// plugins 7.1: a pod whose claim nobody uses is left alone altogether, pods that are supposed to come as well.
+    /// PL-122: a pod whose claim nobody uses is left alone altogether, pods that are supposed to come as well.
     #[test]
     fn a_free_claim_is_skipped() {
         let world = World::new().node("n1", json!({})).with(one_pod("c"));
@@ -456,7 +456,7 @@ mod tests {
         }
     }
 
-    /// plugins 7.1: what frees a disk or a claim.
+    /// PL-123: what frees a disk or a claim.
     #[test]
     fn what_wakes() {
         let ebs = || with_volume(json!({"awsElasticBlockStore": {"volumeID": "v"}}));

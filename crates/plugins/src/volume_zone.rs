@@ -230,7 +230,7 @@ mod tests {
     const REGION: &str = "topology.kubernetes.io/region";
     const OLD_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 
-    /// plugins 7.2, 15.17 and 16 (VolumeZone): nodes a (zone a, region r), b (zone b, region r), old (the old label, zone a) and
+    /// PL-124: nodes a (zone a, region r), b (zone b, region r), old (the old label, zone a) and
     /// plain, without any.
     #[test]
     fn volumes_keep_pods_to_their_zone() {
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(picture(world.filter(&VolumeZone, &pod)), "Z.Z.");
     }
 
-    /// plugins 7.2: what PreFilter refuses, in upstream's words.
+    /// PL-125: what PreFilter refuses, in upstream's words.
     #[test]
     fn claims_that_lead_nowhere() {
         let class =
@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// plugins 7.2: what wakes.
+    /// PL-126: what wakes.
     #[test]
     fn what_wakes() {
         let ask = |resource: EventResource, action, change| {

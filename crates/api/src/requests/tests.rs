@@ -1,4 +1,4 @@
-//! The rules of plugins 1.3.
+//! What pods request.
 
 use super::*;
 use crate::resources::EPHEMERAL_STORAGE;
@@ -12,7 +12,7 @@ fn sums(pod: &str, options: Options) -> (i64, i64) {
 
 const MIB: i64 = 1024 * 1024;
 
-/// plugins 1.3.1, 1.3.3, 1.3.4, 1.3.7 and 15.6: containers add up; init containers and sidecars in their order; overhead
+/// PL-11: containers add up; init containers and sidecars in their order; overhead
 /// on top. CPU only.
 #[test]
 fn containers_add_up_and_init_containers_take_turns() {
@@ -85,7 +85,7 @@ fn containers_add_up_and_init_containers_take_turns() {
     }
 }
 
-/// plugins 1.3.2, 15.3: what is absent has a default where scores are made, an explicit zero has not.
+/// PL-12: what is absent has a default where scores are made, an explicit zero has not.
 #[test]
 fn absent_requests_have_defaults_where_scores_are_made() {
     let scored = Options {
@@ -128,7 +128,7 @@ fn absent_requests_have_defaults_where_scores_are_made() {
     }
 }
 
-/// plugins 1.3.1: on a node a container counts with the most of what it asks for, what it was given, and what it has;
+/// PL-13: on a node a container counts with the most of what it asks for, what it was given, and what it has;
 /// what the node cannot give is not counted.
 #[test]
 fn resized_containers_count_with_what_they_have() {
@@ -188,7 +188,7 @@ fn resized_containers_count_with_what_they_have() {
     }
 }
 
-/// plugins 1.3.6: pod-level requests of CPU, memory and pages replace the sums, unless they are not looked at.
+/// PL-14: pod-level requests of CPU, memory and pages replace the sums, unless they are not looked at.
 #[test]
 fn pod_level_requests_replace_the_sums() {
     let pod = |requests: &str, rest: &str| {
@@ -256,7 +256,7 @@ fn pod_level_requests_replace_the_sums() {
     }
 }
 
-/// plugins 1.3: which resources are tracked; memory and storage in bytes, rounded up, everything else whole.
+/// PL-10: which resources are tracked; memory and storage in bytes, rounded up, everything else whole.
 #[test]
 fn what_is_tracked() {
     let pod = r#"{"spec":{"containers":[{"resources":{"requests":{

@@ -31,7 +31,7 @@ fn objects_selectors_compile_to_canonical_texts() {
     }
 }
 
-/// plugins 1.5.
+/// PL-22.
 #[test]
 fn no_selector_matches_nothing_and_an_empty_one_everything() {
     let some = Labels::from_pairs([("a", "1")]);

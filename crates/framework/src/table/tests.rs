@@ -1,4 +1,4 @@
-//! The rules of plugins 1.1: what a node's row tells of its pods.
+//! What the row of a node has of its pods.
 
 use super::*;
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
@@ -18,7 +18,7 @@ fn with_affinity(pod: PodBuilder, json: &str) -> PodBuilder {
     pod.with(|p| p.spec.affinity = Some(affinity.into()))
 }
 
-/// plugins 1.1: sums, ports and lists follow the pods, and are as before when they are gone.
+/// PL-5: sums, ports and lists follow the pods, and are as before when they are gone.
 #[test]
 fn a_row_follows_its_pods() {
     let mut table = table([node("n")
@@ -75,7 +75,7 @@ fn a_row_follows_its_pods() {
     assert_eq!(look(&table), empty);
 }
 
-/// plugins 1.1: a pod is known by its UID; one that is not there cannot be taken away.
+/// PL-6: a pod is known by its UID; one that is not there cannot be taken away.
 #[test]
 fn pods_are_known_by_their_identity() {
     let mut table = table([node("n")]);
@@ -88,7 +88,7 @@ fn pods_are_known_by_their_identity() {
     assert!(table.remove_pod("n", "one").is_ok());
 }
 
-/// plugins 1.1: pods of a node that is gone are kept, out of sight, until the node returns or they are gone.
+/// PL-7: pods of a node that is gone are kept, out of sight, until the node returns or they are gone.
 #[test]
 fn pods_outlive_their_node() {
     let mut table = table([node("n")]);
@@ -107,7 +107,7 @@ fn pods_outlive_their_node() {
     assert_eq!(table.node("n").map(|n| n.pods().len()), Some(0));
 }
 
-/// plugins 1.1: an image has the size that the first node told, and counts the nodes that have it now.
+/// PL-8: an image has the size that the first node told, and counts the nodes that have it now.
 #[test]
 fn images_are_counted_over_all_nodes() {
     let mut table = table([

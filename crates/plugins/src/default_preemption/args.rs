@@ -84,7 +84,7 @@ pub(super) fn complete(fields: &mut Map<String, Value>, _features: &FeatureGates
 mod tests {
     use super::*;
 
-    /// plugins 0.2.
+    /// PL-110.
     #[test]
     fn the_numbers_have_bounds() {
         for (args, problem) in [

@@ -1,4 +1,4 @@
-//! The cases of plugins 6, 15.19 to 15.21 and of the edge cases of section 16.
+//! Tests of DefaultPreemption.
 
 mod choice;
 mod eligibility;

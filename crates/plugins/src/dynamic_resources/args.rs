@@ -136,7 +136,7 @@ pub(super) fn complete(fields: &mut Map<String, Value>, features: &FeatureGates)
 mod tests {
     use super::*;
 
-    /// F-35, plugins 0.2.
+    /// F-35, PL-154.
     #[test]
     fn timeouts_are_read_and_checked() {
         let all = FeatureGates::default();

@@ -160,7 +160,7 @@ mod tests {
     use crate::testing::{World, full_pod};
     use serde_json::{Value, json};
 
-    /// Q-28, plugins 8.1: what a pod refers to, and what is said when it is not to be had; the first obstacle counts.
+    /// Q-28, PL-150: what a pod refers to, and what is said when it is not to be had; the first obstacle counts.
     #[test]
     fn a_pod_has_its_claims_or_a_reason_why_not() {
         let world = World::new()

@@ -48,7 +48,7 @@ mod tests {
     use crate::testing::World;
     use serde_json::json;
 
-    /// plugins 8.4: a class that is not there is said before anything is looked for.
+    /// PL-151: a class that is not there is said before anything is looked for.
     #[test]
     fn requests_name_classes_that_are_there() {
         let class = json!({"metadata": {"name": "gpu"}});

@@ -146,7 +146,7 @@ mod tests {
         fields
     }
 
-    /// Q-52, plugins 8.3: what a change of a claim does for a pod that uses `mine` and, in some cases, another one.
+    /// Q-52, PL-153: what a change of a claim does for a pod that uses `mine` and, in some cases, another one.
     #[test]
     fn a_claim_helps_who_uses_it_and_freed_devices_help_all() {
         let free = || json!({});
@@ -311,7 +311,7 @@ mod tests {
         );
     }
 
-    /// Q-61, case 126, plugins 8.3: the pod itself is told of its claims, and is helped once all are there.
+    /// Q-61, case 126, PL-153: the pod itself is told of its claims, and is helped once all are there.
     #[test]
     fn a_pod_is_helped_when_all_its_claims_have_been_made() {
         let world = World::new().with(claim("made", made_for("p")));

@@ -1,4 +1,4 @@
-//! The cases of plugins 4.5: which changes wake.
+//! Which events may help a pod that InterPodAffinity rejected.
 
 use super::tests::{far, labelled, near, term};
 use super::*;
@@ -6,7 +6,7 @@ use crate::testing::{World, add, delete, hint, node, pod, update};
 use berth_framework::event::Hint;
 use serde_json::{Value, json};
 
-/// plugins 4.5.1, 4.5.2, 4.5.3, 4.5.4, 4.5.5 and 15.30: pods.
+/// PL-89: pods.
 #[test]
 fn pods_that_help() {
     let bound = |app: &str| labelled("o", app, json!({"nodeName": "n"}));
@@ -169,7 +169,7 @@ fn pods_that_help() {
     }
 }
 
-/// plugins 4.5: nodes.
+/// PL-90: nodes.
 #[test]
 fn nodes_that_help() {
     let zone = |labels: Value| node("n", json!({"metadata": {"labels": labels}}));

@@ -166,7 +166,7 @@ pub(super) fn count_unwelcome(
     }
 }
 
-/// What Filter says: the first of the rules that is broken (plugins 4.2).
+/// What Filter says: the first of the rules that is broken (PL-80, PL-82, PL-83).
 pub(super) fn verdict(
     affinity: bool,
     anti_affinity: impl FnOnce() -> bool,

@@ -1,4 +1,4 @@
-//! The cases of plugins 4 and of the edge cases of section 16.
+//! Which nodes InterPodAffinity rejects, and how it scores the others.
 
 use super::*;
 use crate::testing::{Answer, World, full_pod, unresolvable, unschedulable};
@@ -82,7 +82,7 @@ fn picture(answers: Result<Vec<Answer>, Answer>) -> String {
         .collect()
 }
 
-/// plugins 4.1.4, 4.2.1, 4.6, 15.1 and 15.7: required affinity.
+/// PL-80: required affinity.
 #[test]
 fn what_must_be_near() {
     let cache_in_a = || world().bound_pod("a1", labelled("c", "cache", json!({})));
@@ -171,7 +171,7 @@ fn what_must_be_near() {
     }
 }
 
-/// plugins 1.2, 4.1.2 and 16 (IPA filter): in which namespaces a term looks.
+/// PL-81: in which namespaces a term looks.
 #[test]
 fn where_a_term_looks() {
     let world = || world().bound_pod("a1", in_namespace("red", labelled("c", "cache", json!({}))));
@@ -246,7 +246,7 @@ fn where_a_term_looks() {
     }
 }
 
-/// plugins 4.1.4, 4.2.2, 15.7 and 16 (IPA filter): own anti-affinity; each term counts by itself.
+/// PL-82: own anti-affinity; each term counts by itself.
 #[test]
 fn what_must_be_far() {
     let world = || {
@@ -281,7 +281,7 @@ fn what_must_be_far() {
     }
 }
 
-/// plugins 1.2, 4.1.3, 4.1.4, 4.2.3, 15.8 and 16 (IPA filter): anti-affinity of pods that run already; their own
+/// PL-83: anti-affinity of pods that run already; their own
 /// namespace counts, and of the pod's the labels.
 #[test]
 fn pods_that_do_not_want_this_one() {
@@ -373,7 +373,7 @@ fn pods_that_do_not_want_this_one() {
     }
 }
 
-/// plugins 4.1.1, 4.1.5: Skip without terms and without anybody's anti-affinity; 16 (IPA filter): a selector that does
+/// PL-84: Skip without terms and without anybody's anti-affinity; a selector that does
 /// not parse.
 #[test]
 fn what_pre_filter_says() {
@@ -415,7 +415,7 @@ fn what_pre_filter_says() {
     }
 }
 
-/// plugins 4.3: pods that come and go, and an entry that reaches zero is gone (the first of a series again).
+/// PL-85: pods that come and go, and an entry that reaches zero is gone (the first of a series again).
 #[test]
 fn pods_come_and_go() {
     let world = world().bound_pod("a1", labelled("w", "web", json!({})));
@@ -465,7 +465,7 @@ fn scores(world: &World, args: Value, pod: Pod) -> Option<Vec<i64>> {
     world.scores(&InterPodAffinity::new(args), &info(pod))
 }
 
-/// plugins 4.4, 15.9: worked by hand; scores of a1, a2, b1 and x.
+/// PL-86: worked by hand; scores of a1, a2, b1 and x.
 #[test]
 fn preferences_add_up() {
     let webs = || {
@@ -685,7 +685,7 @@ fn preferences_add_up() {
     }
 }
 
-/// plugins 4.4: a preferred term that does not parse fails the cycle, and PreFilter has said so before.
+/// PL-87: a preferred term that does not parse fails the cycle, and PreFilter has said so before.
 #[test]
 fn a_preferred_term_that_does_not_parse_is_an_error() {
     let bad = json!({"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}, "topologyKey": "zone"});
@@ -702,7 +702,7 @@ fn a_preferred_term_that_does_not_parse_is_an_error() {
     );
 }
 
-/// plugins 0.2.
+/// PL-88.
 #[test]
 fn the_weight_has_bounds() {
     for (args, problem) in [

@@ -1,4 +1,4 @@
-//! The cases of plugins 2.7 and of the edge cases of section 16.
+//! Tests of NodeAffinity.
 
 use super::*;
 use crate::testing::{World, add, hint, node, pod, pod_info, unresolvable, update};
@@ -49,7 +49,7 @@ fn enforcing(term: Value) -> NodeAffinity {
     }}))
 }
 
-/// plugins 1.4, 2.7, 15.1: selector, terms, fields; which nodes fit, in the order a, b.
+/// PL-20, PL-42: selector, terms, fields; which nodes fit, in the order a, b.
 #[test]
 fn required_affinity_decides_where_a_pod_fits() {
     let no = || unresolvable(REASON_POD);
@@ -127,8 +127,8 @@ fn required_affinity_decides_where_a_pod_fits() {
     }
 }
 
-/// plugins 1.4: of fields there are only names, and they are compared one at a time; anything else does not parse, and
-/// matches nothing. Filter finds that by itself when PreFilter has not run (plugins 2.7).
+/// PL-20: of fields there are only names, and they are compared one at a time; anything else does not parse, and
+/// matches nothing. Filter finds that by itself when PreFilter has not run (PL-48).
 #[test]
 fn names_are_the_only_fields() {
     let no = || unresolvable(REASON_POD);
@@ -146,7 +146,7 @@ fn names_are_the_only_fields() {
     }
 }
 
-/// plugins 2.7 and 15.15: node names narrow only when every term has one; contradictions reject the pod.
+/// PL-43: node names narrow only when every term has one; contradictions reject the pod.
 #[test]
 fn terms_that_name_nodes_narrow_the_nodes() {
     #[derive(Debug, PartialEq)]
@@ -193,7 +193,7 @@ fn terms_that_name_nodes_narrow_the_nodes() {
     }
 }
 
-/// plugins 2.7: the profile's affinity is asked first and has a reason of its own.
+/// PL-44: the profile's affinity is asked first and has a reason of its own.
 #[test]
 fn the_profile_can_add_required_affinity() {
     let enforced = || unresolvable(REASON_ENFORCED);
@@ -210,7 +210,7 @@ fn the_profile_can_add_required_affinity() {
     }
 }
 
-/// plugins 2.7 and 1.4: weights of matching terms add up and are brought to 100 by the greatest.
+/// PL-45: weights of matching terms add up and are brought to 100 by the greatest.
 #[test]
 fn preferred_terms_add_up() {
     let term = |weight: i32, preference: Value| json!({"weight": weight, "preference": preference});
@@ -247,7 +247,7 @@ fn preferred_terms_add_up() {
     }
 }
 
-/// plugins 2.7: a preferred term that does not parse fails the cycle.
+/// PL-46: a preferred term that does not parse fails the cycle.
 #[test]
 fn a_preferred_term_that_does_not_parse_is_an_error() {
     let spec = preferring(json!([{"weight": 1, "preference": expression("zone", "In", &[])}]));
@@ -261,7 +261,7 @@ fn a_preferred_term_that_does_not_parse_is_an_error() {
     assert_eq!(status.code(), berth_framework::Code::Error);
 }
 
-/// plugins 2.7 and 16 (NodeAffinity hints): only a node that newly matches wakes; a selector that does not parse is an error.
+/// PL-47: only a node that newly matches wakes; a selector that does not parse is an error.
 #[test]
 fn a_node_that_comes_to_match_wakes() {
     let zone = |zone: &str| node("n", labelled(json!({"zone": zone})));
@@ -349,7 +349,7 @@ fn a_node_that_comes_to_match_wakes() {
     }
 }
 
-/// plugins 0.2: any term error refuses the arguments.
+/// PL-21: any term error refuses the arguments.
 #[test]
 fn arguments_are_parsed_strictly() {
     let bad = json!({"addedAffinity": {

@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// F-33, plugins 0.2: what stands in for what is not given.
+    /// F-33, PL-73: what stands in for what is not given.
     #[test]
     fn what_is_absent_has_a_default() {
         let two = vec![resource("cpu", 1), resource("memory", 1)];
@@ -328,7 +328,7 @@ mod tests {
         );
     }
 
-    /// F-35, F-36, plugins 0.2: each problem is named, all of them at once.
+    /// F-35, F-36, PL-74: each problem is named, all of them at once.
     #[test]
     fn bad_fit_arguments_are_refused() {
         let strategy = |fields: Value| json!({"scoringStrategy": fields});
@@ -403,7 +403,7 @@ mod tests {
         }
     }
 
-    /// F-35, plugins 0.2: every weight is 1 and no name comes twice.
+    /// F-35, PL-79: every weight is 1 and no name comes twice.
     #[test]
     fn bad_balanced_allocation_arguments_are_refused() {
         for (resources, problem) in [

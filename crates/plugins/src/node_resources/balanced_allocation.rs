@@ -143,7 +143,7 @@ mod tests {
         )
     }
 
-    /// plugins 3.5: worked by hand. Nodes as (offered, in use), then the pod, then the scores.
+    /// PL-75: worked by hand. Nodes as (offered, in use), then the pod, then the scores.
     #[test]
     fn the_worked_scores() {
         for (name, nodes, pod, scores) in [
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// plugins 3.5 and 15.5: pods that request nothing are left alone; an explicit zero is nothing too.
+    /// PL-76: pods that request nothing are left alone; an explicit zero is nothing too.
     #[test]
     fn best_effort_pods_are_skipped() {
         let world = world(&[((4000, 10000), (0, 0))]);
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// plugins 3.3: unlike Fit, pods without requests hold nothing, pod-level requests count, and so does what the
+    /// PL-77: unlike Fit, pods without requests hold nothing, pod-level requests count, and so does what the
     /// status says of containers. The node offers 4 CPU and 100 bytes.
     #[test]
     fn what_counts_as_requested() {
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// plugins 3.5: three resources deviate by their standard deviation; a resource that the pod does not request
+    /// PL-78: three resources deviate by their standard deviation; a resource that the pod does not request
     /// or the node does not offer is left out.
     #[test]
     fn more_than_two_resources() {

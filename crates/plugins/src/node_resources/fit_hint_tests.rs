@@ -1,4 +1,4 @@
-//! The cases of plugins 3.2 and of the edge cases of section 16: which changes wake.
+//! Which events may help a pod that NodeResourcesFit rejected.
 
 use super::*;
 use crate::testing::{Changed, add, delete, full_pod, hint, node, pod, update};
@@ -20,7 +20,7 @@ fn ask(
     )
 }
 
-/// plugins 3.2 and 16 (Fit hints): a pod that goes or shrinks.
+/// PL-64: a pod that goes or shrinks.
 #[test]
 fn pods_that_free_something_wake() {
     let assigned = |name: &str, requests: Value| {
@@ -124,7 +124,7 @@ fn pods_that_free_something_wake() {
     }
 }
 
-/// plugins 3.2 and 16 (Fit hints): a node that comes or offers more.
+/// PL-65: a node that comes or offers more.
 #[test]
 fn nodes_that_offer_enough_wake() {
     let offers = |allocatable: Value| node("n", offering(allocatable));
@@ -210,7 +210,7 @@ fn nodes_that_offer_enough_wake() {
     }
 }
 
-/// plugins 3.2: a node that changes helps a pod whose device a class stands for there, whatever has changed; where the
+/// PL-66: a node that changes helps a pod whose device a class stands for there, whatever has changed; where the
 /// node offers the device itself, only more of it helps.
 #[test]
 fn nodes_that_leave_it_to_devices_help() {
@@ -251,7 +251,7 @@ fn nodes_that_leave_it_to_devices_help() {
     }
 }
 
-/// plugins 3.2: classes that come to stand for what the pod requests.
+/// PL-67: classes that come to stand for what the pod requests.
 #[test]
 fn classes_that_help() {
     let update_any = ActionType::UPDATE;

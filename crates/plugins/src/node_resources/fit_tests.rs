@@ -1,4 +1,4 @@
-//! The cases of plugins 3.1, 3.3, 3.4 and of the edge cases of section 16.
+//! Which nodes NodeResourcesFit rejects, and how it scores the others.
 
 #[path = "fit_hint_tests.rs"]
 mod hint_tests;
@@ -27,7 +27,7 @@ fn several(code: Code, reasons: &[&str]) -> Answer {
     Some((code, reasons.iter().map(ToString::to_string).collect()))
 }
 
-/// plugins 3.1 (2 to 6), 15.1, 15.2 and 16 (Fit): what is short, and whether preemption may help. The node offers 4 CPU, 8 Gi and 2
+/// PL-60: what is short, and whether preemption may help. The node offers 4 CPU, 8 Gi and 2
 /// example.com/gpu, of which a pod holds 3 CPU, 4 Gi and 1.
 #[test]
 fn shortages_are_named() {
@@ -128,7 +128,7 @@ fn shortages_are_named() {
     }
 }
 
-/// plugins 3.1.1, 15.2: the number of pods counts for every pod, and preemption may always help.
+/// PL-61: the number of pods counts for every pod, and preemption may always help.
 #[test]
 fn a_node_takes_so_many_pods() {
     for (allowed, requests, expected) in [
@@ -160,7 +160,7 @@ fn a_node_takes_so_many_pods() {
     }
 }
 
-/// plugins 3.1 and 15.2: on an overcommitted node a request of zero passes, any other fails.
+/// PL-62: on an overcommitted node a request of zero passes, any other fails.
 #[test]
 fn overcommitted_nodes_take_only_zero_requests() {
     let world = || {
@@ -181,7 +181,7 @@ fn overcommitted_nodes_take_only_zero_requests() {
     }
 }
 
-/// plugins 1.3 (1 to 7), 15.6, 16 (Fit): init containers, sidecars, pod-level resources and overhead. The node offers 5 CPU and 1 Gi.
+/// PL-11: init containers, sidecars, pod-level resources and overhead. The node offers 5 CPU and 1 Gi.
 #[test]
 fn the_whole_pod_is_counted() {
     let container =
@@ -243,7 +243,7 @@ fn the_whole_pod_is_counted() {
     }
 }
 
-/// plugins 1.3.6, 16 (Fit): pod-level requests take the place of those of the containers, for pages as well. The node
+/// PL-14: pod-level requests take the place of those of the containers, for pages as well. The node
 /// offers 5 CPU and 64Mi of pages, of which another pod holds 3 and nothing.
 #[test]
 fn pod_level_requests_are_what_counts() {
@@ -300,7 +300,7 @@ fn pod_level_requests_are_what_counts() {
     }
 }
 
-/// plugins 3.3: pods of the node that request nothing count with the defaults, 100m and 200 MiB.
+/// PL-68: pods of the node that request nothing count with the defaults, 100m and 200 MiB.
 #[test]
 fn pods_without_requests_count_on_their_node() {
     let mib: i64 = 1024 * 1024;
@@ -351,7 +351,7 @@ fn amounts_at_the_limit() {
     );
 }
 
-/// plugins 3.4: the worked scores, from objects to numbers. Pods request 3000m and 5000 bytes.
+/// PL-70: the worked scores, from objects to numbers. Pods request 3000m and 5000 bytes.
 #[test]
 fn the_worked_scores() {
     let two = |a: (i64, i64), b: (i64, i64)| {
@@ -427,7 +427,7 @@ fn the_worked_scores() {
     }
 }
 
-/// plugins 1.3.2, 15.3: containers without requests count as 100m and 200 MiB each, an explicit zero as zero.
+/// PL-12: containers without requests count as 100m and 200 MiB each, an explicit zero as zero.
 #[test]
 fn containers_without_requests_count_when_scored() {
     let gib: i64 = 1024 * 1024 * 1024;
@@ -460,7 +460,7 @@ fn containers_without_requests_count_when_scored() {
     }
 }
 
-/// plugins 3.3 and 15.4: a scalar resource counts when the pod requests it and the node offers it; pod-level
+/// PL-69: a scalar resource counts when the pod requests it and the node offers it; pod-level
 /// requests of the pod do not count when it is scored.
 #[test]
 fn which_resources_are_scored() {
@@ -509,7 +509,7 @@ fn class(name: &str, resource: Option<&str>) -> berth_api::DeviceClass {
     serde_json::from_value(fields).expect("a class")
 }
 
-/// plugins 3.1.6 and 16 (Fit): what devices stand in for is left to them, where the node offers none itself.
+/// PL-63: what devices stand in for is left to them, where the node offers none itself.
 #[test]
 fn devices_stand_in_for_extended_resources() {
     let world = |on: bool| {

@@ -97,7 +97,7 @@ mod tests {
         problems.or(shape).map_err(|e| e.to_string())
     }
 
-    /// plugins 3.4: flat outside, straight between, integers divided toward zero.
+    /// PL-72: flat outside, straight between, integers divided toward zero.
     #[test]
     fn the_function_is_straight_between_its_points() {
         for (points, values) in [
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// F-35, plugins 0.2: at least one point, strictly growing within 0..100, scores 0..10.
+    /// F-35, PL-74: at least one point, strictly growing within 0..100, scores 0..10.
     #[test]
     fn bad_points_are_named() {
         for (points, problem) in [

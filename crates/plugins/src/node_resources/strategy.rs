@@ -124,7 +124,7 @@ mod tests {
             .collect()
     }
 
-    /// plugins 3.4: the worked numbers, each as (requested, allocatable, weight) of CPU and memory.
+    /// PL-70: the worked numbers, each as (requested, allocatable, weight) of CPU and memory.
     #[test]
     fn least_allocated_prefers_empty_nodes() {
         for (name, amounts, score) in [
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// plugins 3.4: the worked numbers.
+    /// PL-71: the worked numbers.
     #[test]
     fn most_allocated_prefers_full_nodes() {
         for (name, amounts, score) in [
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// plugins 3.4 and 15.4: a score of zero counts neither above nor below the line; half rounds away from zero.
+    /// PL-71: a score of zero counts neither above nor below the line; half rounds away from zero.
     #[test]
     fn requested_to_capacity_ratio_follows_its_shape() {
         let rising = [(0, 0), (100, 10)];

@@ -129,7 +129,7 @@ mod tests {
         json!({"defaultingType": "List", "defaultConstraints": constraints})
     }
 
-    /// plugins 5.1: what stands in for nothing.
+    /// PL-95: what stands in for nothing.
     #[test]
     fn the_system_spreads_over_hosts_and_zones() {
         let args = PodTopologySpreadArgs::decode(&json!(null)).expect("defaults");
@@ -150,7 +150,7 @@ mod tests {
         assert!(none.default_constraints.is_empty() && !none.system_defaulted);
     }
 
-    /// F-35, plugins 0.2: every rule, by path.
+    /// F-35, PL-109: every rule, by path.
     #[test]
     fn bad_constraints_are_refused() {
         let one = |field: &str, value: Value| {

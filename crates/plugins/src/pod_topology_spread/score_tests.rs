@@ -1,4 +1,4 @@
-//! The cases of plugins 5.1, 5.6 and 5.7.
+//! How PodTopologySpread scores nodes.
 
 use super::constraints::SCHEDULE_ANYWAY;
 use super::tests::{constraint, info, spread, web, with, zones};
@@ -18,7 +18,7 @@ fn scores(world: &World, args: Value, pod: Pod) -> Option<Vec<i64>> {
     world.scores(&PodTopologySpread::new(args), &info(pod))
 }
 
-/// plugins 5.7, 15.11: for example hosts 2/1/0/3 with maxSkew 1: round(n·ln 6) is 4, 2, 0, 5, and 100·(5 + 0 − s)/5.
+/// PL-104: for example hosts 2/1/0/3 with maxSkew 1: round(n·ln 6) is 4, 2, 0, 5, and 100·(5 + 0 − s)/5.
 #[test]
 fn the_worked_scores() {
     for (name, pods, constraints, expected) in [
@@ -65,7 +65,7 @@ fn the_worked_scores() {
     }
 }
 
-/// plugins 5.6: nodes without a label are worth nothing to a pod that names it, and zones that are not feasible do
+/// PL-103: nodes without a label are worth nothing to a pod that names it, and zones that are not feasible do
 /// not count.
 #[test]
 fn nodes_without_the_label() {
@@ -75,7 +75,7 @@ fn nodes_without_the_label() {
     assert_eq!(got, Some(vec![100, 100, 0, 0, 0]));
 }
 
-/// plugins 5.6, 15.11: only feasible nodes make domains, but the pods of all nodes of those domains count; pods that the
+/// PL-103: only feasible nodes make domains, but the pods of all nodes of those domains count; pods that the
 /// policies leave out do not.
 #[test]
 fn feasible_nodes_make_the_domains() {
@@ -132,7 +132,7 @@ fn feasible_nodes_make_the_domains() {
     }
 }
 
-/// plugins 5.6: without nodes, or without soft constraints, there is nothing to score; a selector that does not parse
+/// PL-106: without nodes, or without soft constraints, there is nothing to score; a selector that does not parse
 /// fails the cycle.
 #[test]
 fn what_pre_score_says() {
@@ -154,7 +154,7 @@ fn what_pre_score_says() {
     assert_eq!(status.code(), berth_framework::Code::Error);
 }
 
-/// plugins 5.6: under the built-in defaults a node without the zone's label is not left out: it has only what its host
+/// PL-105: under the built-in defaults a node without the zone's label is not left out: it has only what its host
 /// costs.
 #[test]
 fn the_built_in_defaults_take_nodes_without_labels() {
@@ -189,7 +189,7 @@ fn owned_by(api_version: &str, kind: &str) -> Pod {
     )
 }
 
-/// plugins 5.1, 5.6: the defaults follow services and controllers; without either there are none.
+/// PL-96: the defaults follow services and controllers; without either there are none.
 #[test]
 fn the_defaults_follow_services_and_controllers() {
     let named =
@@ -281,7 +281,7 @@ fn the_defaults_follow_services_and_controllers() {
     }
 }
 
-/// plugins 5.6: listed defaults need all labels, the built-in ones do not.
+/// PL-103, PL-105: listed defaults need all labels, the built-in ones do not.
 #[test]
 fn listed_defaults() {
     let service = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}});

@@ -1,4 +1,4 @@
-//! The cases of plugins 5.2 to 5.5, 5.8, 5.9 and of the edge cases of section 16.
+//! Which nodes PodTopologySpread rejects, and which events may help.
 
 use super::constraints::DO_NOT_SCHEDULE;
 use super::*;
@@ -82,7 +82,7 @@ fn filtered(world: &World, pod: Pod) -> String {
 
 const HOST: &str = "kubernetes.io/hostname";
 
-/// plugins 5.4.1, 5.4.2, 5.9, 15.1, 16 (PTS filter): skew against the emptiest domain.
+/// PL-99: skew against the emptiest domain.
 #[test]
 fn the_emptiest_domain_sets_the_limit() {
     let other = |constraints: Value| {
@@ -145,7 +145,7 @@ fn the_emptiest_domain_sets_the_limit() {
     }
 }
 
-/// plugins 5.1, 5.2, 5.4.2, 5.9, 15.10: selectors of nothing and of everything, and keys that the pod's labels complete.
+/// PL-95, PL-97: selectors of nothing and of everything, and keys that the pod's labels complete.
 #[test]
 fn which_pods_count() {
     let terminating = {
@@ -215,7 +215,7 @@ fn which_pods_count() {
     }
 }
 
-/// plugins 5.4.2, 5.9, 15.10, 16 (PTS filter): with fewer domains than wanted, the emptiest has none.
+/// PL-100: with fewer domains than wanted, the emptiest has none.
 #[test]
 fn domains_that_are_missing_are_empty() {
     for (name, pods, min_domains, expected) in [
@@ -240,7 +240,7 @@ fn domains_that_are_missing_are_empty() {
     assert_eq!(filtered(&third, pod), "SSSS.", "only the third, empty one");
 }
 
-/// plugins 5.2, 5.3, 5.4, 5.9, 16 (PTS filter): affinity and taints decide which nodes count; all keys must be there.
+/// PL-98: affinity and taints decide which nodes count; all keys must be there.
 #[test]
 fn which_nodes_count() {
     let tainted = |pods: [usize; 4]| {
@@ -343,7 +343,7 @@ fn which_nodes_count() {
     }
 }
 
-/// plugins 5.5: pods that are supposed to come and go.
+/// PL-101: pods that are supposed to come and go.
 #[test]
 fn pods_come_and_go() {
     let world = zones([1, 0, 1, 0]);
@@ -388,7 +388,7 @@ fn pods_come_and_go() {
     assert_eq!(now(&state), "....");
 }
 
-/// plugins 5.5: as there, a victim that is going is taken off though it was never counted, and pods that are supposed
+/// PL-101: as there, a victim that is going is taken off though it was never counted, and pods that are supposed
 /// to come count for `{}` though those that are there do not.
 #[test]
 fn supposed_pods_count_where_others_do_not() {
@@ -430,7 +430,7 @@ fn supposed_pods_count_where_others_do_not() {
     }
 }
 
-/// plugins 5.5: pods on nodes without every key, or that the policies leave out, change nothing.
+/// PL-101: pods on nodes without every key, or that the policies leave out, change nothing.
 #[test]
 fn supposed_pods_on_nodes_that_do_not_count() {
     let plugin = PodTopologySpread::default();
@@ -466,7 +466,7 @@ fn supposed_pods_on_nodes_that_do_not_count() {
     }
 }
 
-/// plugins 5.1, 5.3: what PreFilter says.
+/// PL-102: what PreFilter says.
 #[test]
 fn what_pre_filter_says() {
     let outcome = |pod: Pod| {
@@ -511,7 +511,7 @@ fn ask(
     )
 }
 
-/// plugins 5.8 and 16 (PTS hints): pods.
+/// PL-107: pods.
 #[test]
 fn pods_that_help() {
     let waiting = || {
@@ -631,7 +631,7 @@ fn pods_that_help() {
     );
 }
 
-/// plugins 5.8 and 16 (PTS hints): nodes.
+/// PL-108: nodes.
 #[test]
 fn nodes_that_help() {
     let waiting = spread(json!([hard("zone", 1), hard("rack", 1)]));

@@ -68,7 +68,7 @@ pub(super) fn complete(fields: &mut Map<String, Value>, _features: &FeatureGates
 mod tests {
     use super::*;
 
-    /// F-35, plugins 0.2.
+    /// F-35, PL-147.
     #[test]
     fn the_timeout_is_not_negative_and_there_is_no_shape() {
         for (args, expected) in [

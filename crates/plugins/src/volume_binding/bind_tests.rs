@@ -1,4 +1,4 @@
-//! Reserve, PreBind and Unreserve of plugins 7.4.
+//! Reserve, PreBind and Unreserve of VolumeBinding.
 
 use super::tests::{bound, free, in_zone, local, using, wanting, world};
 use super::{VolumeBinding, VolumeBindingArgs};
@@ -223,7 +223,7 @@ fn both() -> Run {
     run
 }
 
-/// plugins 7.4, Reserve and PreBindPreFlight, and the cases of section 16: what is taken, and whether there is
+/// PL-138: what is taken, and whether there is
 /// something to do before binding.
 #[test]
 fn reserve_takes_what_filter_has_found() {
@@ -308,7 +308,7 @@ fn reserve_takes_what_filter_has_found() {
     }
 }
 
-/// plugins 7.4, Reserve: what was found has changed since, as the cycle had to wait.
+/// PL-139: what was found has changed since, as the cycle had to wait.
 #[test]
 fn reserve_notices_what_has_changed() {
     type Change = fn(&mut Run);
@@ -353,7 +353,7 @@ fn reserve_takes_a_volume_as_it_is_now() {
     assert_eq!(run.reserve(), "done");
 }
 
-/// plugins 7.4, PreBindPreFlight: nothing was chosen.
+/// PL-140: nothing was chosen.
 #[test]
 fn nothing_is_bound_that_was_not_reserved() {
     let expected = "no pod volumes found for node \"a\"";
@@ -382,7 +382,7 @@ fn a_pod_without_claims_needs_no_state() {
     }
 }
 
-/// plugins 7.4, PreBind: one write after another, volumes first; the first failure stops, and gives back what was not
+/// PL-141: one write after another, volumes first; the first failure stops, and gives back what was not
 /// written.
 #[test]
 fn writes_are_made_one_after_another() {
@@ -425,7 +425,7 @@ fn writes_are_made_one_after_another() {
     }
 }
 
-/// plugins 7.4, PreBind: what the pod waits for, and what ends the wait.
+/// PL-142: what the pod waits for, and what ends the wait.
 #[test]
 fn the_pod_waits_until_its_claims_are_bound() {
     type Change = fn(&mut Run);
@@ -604,7 +604,7 @@ fn the_pod_waits_for_the_objects_that_matter() {
     assert_eq!(awaited(&run.resume(WakeReason::Object)), expected);
 }
 
-/// plugins 7.4, bindTimeoutSeconds: counted from the last write, whatever happens in between.
+/// PL-143: counted from the last write, whatever happens in between.
 #[test]
 fn the_wait_has_a_limit() {
     for seconds in [0, 30, 600] {
@@ -631,7 +631,7 @@ fn the_wait_has_a_limit() {
     }
 }
 
-/// plugins 7.4: a pod whose claims were bound while it was placed has nothing to wait for.
+/// PL-144: a pod whose claims were bound while it was placed has nothing to wait for.
 #[test]
 fn what_is_bound_already_is_not_waited_for() {
     let given = free(&local("v", "1Gi", "a"), claim_ref("c", "c"));

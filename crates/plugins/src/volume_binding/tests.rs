@@ -1,4 +1,4 @@
-//! The cases of plugins 7.4, 15.16 and of the edge cases of section 16.
+//! Which pods and nodes VolumeBinding rejects.
 
 use super::*;
 use crate::testing::{
@@ -113,7 +113,7 @@ pub(super) fn filtered(world: &World, claims: &[&str]) -> String {
     picture(world.filter(&VolumeBinding::default(), &pod_info("p", using(claims))))
 }
 
-/// plugins 7.4 and 16 (VolumeBinding): what PreFilter refuses, in upstream's words.
+/// PL-130: what PreFilter refuses, in upstream's words.
 #[test]
 fn claims_that_cannot_be_used() {
     let lost = claim(
@@ -182,7 +182,7 @@ fn claims_that_cannot_be_used() {
     assert_eq!(none, Ok(vec![None, None]), "no claims at all");
 }
 
-/// plugins 7.4 a, 16 (VolumeBinding): claims with a volume.
+/// PL-131: claims with a volume.
 #[test]
 fn bound_claims_go_where_their_volume_is() {
     let reachable = |affinity: Value| volume("v", json!({"spec": {"nodeAffinity": affinity}}));
@@ -208,7 +208,7 @@ fn bound_claims_go_where_their_volume_is() {
     }
 }
 
-/// plugins 7.4 c and 15.16: which volume a claim takes.
+/// PL-132: which volume a claim takes.
 #[test]
 fn claims_take_the_smallest_volume_that_will_do() {
     let base = || world().with(wanting("c", "local", "2Gi"));
@@ -315,7 +315,7 @@ fn claims_take_the_smallest_volume_that_will_do() {
     }
 }
 
-/// plugins 7.4 c: a claim's selector.
+/// PL-133: a claim's selector.
 #[test]
 fn claims_can_select_volumes() {
     let selecting = |selector: Value| {
@@ -335,7 +335,7 @@ fn claims_can_select_volumes() {
     );
 }
 
-/// plugins 7.4 b and d: volumes that are to be made.
+/// PL-134: volumes that are to be made.
 #[test]
 fn volumes_can_be_made_where_the_class_allows() {
     let base = || world().with(wanting("c", "csi", "2Gi"));
@@ -414,7 +414,7 @@ fn capacity(fields: Value) -> CsiStorageCapacity {
     serde_json::from_value(fields).expect("a capacity")
 }
 
-/// plugins 7.4 d: drivers that count their space.
+/// PL-135: drivers that count their space.
 #[test]
 fn new_volumes_need_space() {
     let base = || world().with(wanting("c", "csi", "2Gi"));
@@ -484,7 +484,7 @@ fn new_volumes_need_space() {
     }
 }
 
-/// plugins 7.4: several obstacles are told in upstream's order.
+/// PL-136: several obstacles are told in upstream's order.
 #[test]
 fn obstacles_are_told_together() {
     let world = world()
@@ -503,7 +503,7 @@ fn obstacles_are_told_together() {
     assert_eq!(got, Ok(vec![expected, unresolvable(REASON_BIND_CONFLICT)]));
 }
 
-/// plugins 7.4: what wakes.
+/// PL-137: what wakes.
 #[test]
 fn what_wakes() {
     let ask = |spec: Value, resource: EventResource, action, change| {

@@ -100,7 +100,7 @@ mod tests {
     const CLAIM: &str =
         r#"{"metadata":{"name":"c","namespace":"ns","uid":"uid-c","resourceVersion":"5"}}"#;
 
-    /// plugins 7.4, Reserve: the annotation is for volumes that nobody had meant for the claim. Whole objects are never
+    /// PL-146: the annotation is for volumes that nobody had meant for the claim. Whole objects are never
     /// written, so that what Berth does not know of a volume stays as it is.
     #[test]
     fn a_volume_is_given_to_a_claim() {

@@ -58,7 +58,7 @@ fn nowhere(reason: &str) -> String {
     format!("0/1 nodes are available: {reason}.")
 }
 
-/// Issue 3: bad input. plugins 1.4, 1.5, 3.1, 4.1, 5.1, 7.1, 16.
+/// Pods with invalid fields are rejected with the reason, and other pods are scheduled.
 #[test]
 fn bad_pods_get_their_own_status_and_others_go_on() {
     let bad =
@@ -144,8 +144,7 @@ fn bad_pods_get_their_own_status_and_others_go_on() {
     }
 }
 
-/// Issue 3: a node that offers nothing, or more than can be counted, is that node's trouble alone. plugins 1.3, 3.1,
-/// 3.4, 3.5.
+/// A node that offers nothing, or more than can be counted, does not affect other nodes.
 #[test]
 fn bad_nodes_do_not_keep_others_from_work() {
     let limits = |cpu: &str| {

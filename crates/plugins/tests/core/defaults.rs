@@ -24,7 +24,7 @@ fn scores(profile: &Profile) -> Vec<(&str, i64)> {
         .collect()
 }
 
-/// plugins 0.1, 0.3, 15.12: the plugins of a profile that says nothing, in kube-scheduler's order, with its weights.
+/// PL-1: the plugins of a profile that says nothing, in kube-scheduler's order, with its weights.
 #[test]
 fn the_default_plugins() {
     let built = profile(&ProfileSpec::default(), FeatureGates::default());
@@ -110,7 +110,7 @@ fn the_default_plugins() {
     assert!(p.filter.iter().all(|m| m.name != "NodeDeclaredFeatures"));
 }
 
-/// plugins 0.1.1, 0.1.2, 0.1.3, 0.1.4, 0.1.5: what a configuration makes of the defaults.
+/// PL-2: what a configuration makes of the defaults.
 #[test]
 fn configurations_change_the_defaults() {
     type Change = fn(&mut ProfileSpec);
@@ -209,7 +209,7 @@ fn events_of(registration: &EventRegistration) -> Vec<String> {
         .collect()
 }
 
-/// plugins 0.6: what each plugin hears of, as there. That of namespaces is our own, see `docs/differences.md`.
+/// what each plugin hears of, as there. That of namespaces is our own, see `docs/differences.md`.
 #[test]
 fn what_plugins_register_for() {
     let built = profile(&ProfileSpec::default(), FeatureGates::default());
@@ -299,7 +299,7 @@ fn uses_claim(pod: PodBuilder) -> PodBuilder {
     pod.with(|p| p.spec.volumes = serde_json::from_value(volumes).unwrap_or_default())
 }
 
-/// plugins 0.6, 15.29: whoever hears of new nodes hears of changed taints too, asked or not, as a new node may have
+/// PL-3: whoever hears of new nodes hears of changed taints too, asked or not, as a new node may have
 /// gone unnoticed while it was tainted. A plugin that hears of taints itself decides itself.
 #[test]
 fn a_changed_taint_stands_for_a_new_node() {
@@ -421,7 +421,7 @@ fn a_changed_taint_stands_for_a_new_node() {
     }
 }
 
-/// plugins 7.1, 15.13: what PreFilter skips is skipped for pods that are supposed to come as well: a claim that only a
+/// PL-122: what PreFilter skips is skipped for pods that are supposed to come as well: a claim that only a
 /// nominated pod will use does not keep another one away.
 #[test]
 fn what_is_skipped_is_skipped_for_nominated_pods_too() {

@@ -29,7 +29,7 @@ fn full(features: FeatureGates) -> World {
     w
 }
 
-/// queue P-16, P-20 to P-22, edge cases 125 and 243; plugins 6.5, 6.6, 15.19: an event wakes the preemptor while its
+/// P-16, P-20 to P-22, edge cases 125 and 243: an event wakes the preemptor while its
 /// victims are being told. It is kept out until they have been, and then tried without a further event.
 #[test]
 fn a_preemptor_is_kept_out_until_its_victims_have_been_told() {
@@ -86,7 +86,7 @@ fn a_preemptor_is_kept_out_until_its_victims_have_been_told() {
     );
 }
 
-/// queue P-21, P-22, case 243: the last victim is seen going before its deletion has been answered. A preemptor that its
+/// P-21, P-22, case 243: the last victim is seen going before its deletion has been answered. A preemptor that its
 /// gate has kept out meanwhile is let in: at once when it could not hear of that, else as any pod that an event wakes.
 #[test]
 fn a_preemptor_is_let_in_when_its_last_victim_is_seen_going() {
@@ -197,7 +197,7 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
     }
 }
 
-/// queue P-20, edge case 242: a victim that refuses to go brings the preemptor back at once, and it may choose anew.
+/// P-20, edge case 242: a victim that refuses to go brings the preemptor back at once, and it may choose anew.
 #[test]
 fn a_refused_eviction_is_tried_anew() {
     let mut w = full(FeatureGates::default());
@@ -215,7 +215,7 @@ fn a_refused_eviction_is_tried_anew() {
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
-/// queue P-19: without SchedulerAsyncPreemption the cycle waits for its victims.
+/// P-19: without SchedulerAsyncPreemption the cycle waits for its victims.
 #[test]
 fn without_the_gate_the_cycle_waits() {
     let gates = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
@@ -230,7 +230,7 @@ fn without_the_gate_the_cycle_waits() {
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
-/// queue P-3; plugins 6.2.0: a preemptor that has gone while the cycle waited needs nobody else to go.
+/// P-3: a preemptor that has gone while the cycle waited needs nobody else to go.
 #[test]
 fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
     let gates = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
@@ -244,7 +244,7 @@ fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
     assert_eq!(w.place_of("vip"), None);
 }
 
-/// queue edge case 244; plugins 15.14: the room belongs to the preemptor, except for pods of higher priority.
+/// edge case 244: the room belongs to the preemptor, except for pods of higher priority.
 #[test]
 fn promised_room_is_kept_from_lower_pods_alone() {
     for (priority, placed) in [(5, false), (10, false), (20, true)] {
@@ -265,7 +265,7 @@ fn promised_room_is_kept_from_lower_pods_alone() {
     }
 }
 
-/// Q-78, P-24, case 246; plugins 6.5: lower pods lose their promise and are tried again; equal ones keep it.
+/// Q-78, P-24, case 246: lower pods lose their promise and are tried again; equal ones keep it.
 #[test]
 fn lower_pods_lose_their_promise() {
     for (priority, keeps) in [(5, false), (10, true)] {
@@ -288,7 +288,7 @@ fn lower_pods_lose_their_promise() {
     }
 }
 
-/// queue P-24: a promise that is still being written is taken back all the same, and the pod ends without one.
+/// P-24: a promise that is still being written is taken back all the same, and the pod ends without one.
 #[test]
 fn a_promise_that_is_being_written_is_taken_back() {
     let mut w = full(FeatureGates::default());
@@ -308,7 +308,7 @@ fn a_promise_that_is_being_written_is_taken_back() {
     assert_eq!(w.pods["vip"].status.nominated_node_name, "n1");
 }
 
-/// queue P-7: every budget that the cluster has now is heeded.
+/// P-7: every budget that the cluster has now is heeded.
 #[test]
 fn budgets_of_the_cluster_are_heeded() {
     let budget = |namespace: &str, allowed: u32| {
@@ -341,7 +341,7 @@ fn budgets_of_the_cluster_are_heeded() {
     }
 }
 
-/// queue P-12: a pod that is only about to be bound may have to go, too.
+/// P-12: a pod that is only about to be bound may have to go, too.
 #[test]
 fn pods_on_their_way_to_the_node_are_victims_too() {
     let mut w = World::new();
@@ -360,7 +360,7 @@ fn pods_on_their_way_to_the_node_are_victims_too() {
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
-/// queue edge case 248: the promised node goes away, and the preemptor is tried elsewhere.
+/// edge case 248: the promised node goes away, and the preemptor is tried elsewhere.
 #[test]
 fn a_preemptor_whose_node_is_gone_goes_elsewhere() {
     let mut w = full(FeatureGates::default());
@@ -399,7 +399,7 @@ fn victims_on_their_way_are_not_told_twice() {
     assert!(!tried.iter().any(|t| t == "vip on n1"));
 }
 
-/// plugins 6.3, 6.8, queue P-12: whoever was promised the node counts in the dry run, so more has to go.
+/// P-12: whoever was promised the node counts in the dry run, so more has to go.
 #[test]
 fn promised_pods_count_in_the_dry_run() {
     for (nominee, expected) in [(None, 1), (Some(5), 1), (Some(10), 2), (Some(50), 2)] {
@@ -432,7 +432,7 @@ fn promised_pods_count_in_the_dry_run() {
     }
 }
 
-/// plugins 6.8, 7.1, 16 (VolumeRestrictions): a claim that only one pod may use is freed, whatever room there is.
+/// PL-111: a claim that only one pod may use is freed, whatever room there is.
 #[test]
 fn a_claim_for_one_pod_is_freed() {
     let mut w = World::new();
@@ -464,7 +464,7 @@ fn a_claim_for_one_pod_is_freed() {
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
-/// queue P-1, edge case 247; plugins 6.2, 15.21: the whole message of a pod that cannot preempt, and its nomination.
+/// P-1, edge case 247: the whole message of a pod that cannot preempt, and its nomination.
 #[test]
 fn the_message_of_a_pod_that_cannot_preempt() {
     let nowhere = "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption \
@@ -489,8 +489,8 @@ fn the_message_of_a_pod_that_cannot_preempt() {
     }
 }
 
-/// Two pods of a node hold the same host port, which happens with `spec.nodeName` or a second scheduler. The port is free
-/// only once both are gone: no pod is evicted in vain, and none is bound onto a port that is taken.
+/// PL-53: two pods of a node hold the same host port, which happens with `spec.nodeName` or a second scheduler. The port
+/// is free once both are deleted: no pod is evicted in vain, and none is bound to a port that is in use.
 #[test]
 fn a_host_port_with_two_holders_is_free_when_both_are_gone() {
     let holder = |name: &str, priority| pod(name).priority(priority).host_port(80).on("n1");

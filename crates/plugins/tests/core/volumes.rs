@@ -1,4 +1,4 @@
-//! Pods whose volumes are chosen and made while they are placed (plugins 7.4), from the decision to the binding.
+//! Pods whose volumes are chosen and created while they are placed, from the decision to the binding.
 //!
 //! The test plays the API server, who binds volumes and claims, and the provisioner.
 
@@ -375,7 +375,7 @@ fn two_pods_in_a_row_do_not_take_one_volume() {
     }
 }
 
-/// plugins 7.4, Reserve: an older version that a watch shows late does not free a volume, and neither does one whose
+/// PL-145: an older version that a watch shows late does not free a volume, and neither does one whose
 /// write has been made and not been shown.
 #[test]
 fn a_taken_volume_stays_taken_until_something_newer_is_shown() {
@@ -461,7 +461,7 @@ fn what_was_written_is_found_by_the_next_attempt() {
     assert!(c.events().contains(&scheduled("p", "n1")));
 }
 
-/// plugins 7.4, bindTimeoutSeconds.
+/// PL-143.
 #[test]
 fn a_pod_whose_claims_are_not_bound_in_time_is_tried_again() {
     let mut c = Cluster::new(&["n1", "n2"]);

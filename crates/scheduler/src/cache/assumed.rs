@@ -105,7 +105,7 @@ mod tests {
         claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
     }
 
-    /// plugins 7.4, Reserve: which updates take the place of the assumption.
+    /// PL-145: which updates take the place of the assumption.
     #[test]
     fn an_assumption_holds_until_something_newer_is_shown() {
         for (situation, shown, expected, assumed) in [
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// plugins 7.4, Unreserve.
+    /// PL-145.
     #[test]
     fn what_is_taken_back_is_seen_as_it_is_stored() {
         let stored = claim("u", 5, "");

@@ -144,7 +144,7 @@ fn names(names: &[&str]) -> PreFilterResult {
     PreFilterResult::Nodes(names.iter().map(|n| (*n).into()).collect())
 }
 
-/// C-15, C-17, F-8, edge cases 201 and 202, plugins 0.5.
+/// C-15, C-17, F-8, edge cases 201 and 202.
 #[test]
 fn pre_filter_narrows_skips_and_turns_down() {
     type Answer = fn() -> PreFilterResult;

@@ -112,7 +112,7 @@ fn by_name(claim: &str) -> Value {
     json!({"name": claim, "resourceClaimName": claim})
 }
 
-/// plugins 9.2: a claim of the pod's own, as the template has it, and named in the status.
+/// PL-155: a claim of the pod's own, as the template has it, and named in the status.
 #[tokio::test(start_paused = true)]
 async fn a_template_makes_a_claim_of_the_pods_own() {
     let run = run();
@@ -185,7 +185,7 @@ async fn a_missing_template_is_told() {
     run.handle.stop().await;
 }
 
-/// plugins 8.12: who has ended or gone holds nothing; devices that nobody holds are free again.
+/// PL-156: who has ended or gone holds nothing; devices that nobody holds are free again.
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_let_go_by_pods_that_need_it_no_more() {
     let run = run();

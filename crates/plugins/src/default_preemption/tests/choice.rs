@@ -1,8 +1,8 @@
-//! Which of several nodes is chosen (plugins 6.4).
+//! Which of several nodes is chosen.
 
 use super::*;
 
-/// plugins 6.2.4, 6.4, 15.20, P-15, edge case 238: each step of the choice.
+/// P-15, edge case 238: each step of the choice.
 #[test]
 fn the_cheapest_node_is_chosen() {
     let two = |a: Vec<Pod>, b: Vec<Pod>| world(vec![("a", a), ("b", b)]);

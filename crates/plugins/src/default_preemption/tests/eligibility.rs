@@ -1,8 +1,8 @@
-//! Who may preempt, and what the others are told (plugins 6.2.1).
+//! Who may preempt, and what the others are told.
 
 use super::*;
 
-/// plugins 6.2.1, 15.21, Q-78, P-4 to P-6, P-10, cases 240, 247, 248: who may not preempt, and that the nomination stays;
+/// Q-78, P-4 to P-6, P-10, cases 240, 247, 248: who may not preempt, and that the nomination stays;
 /// without a candidate it is cleared.
 #[test]
 fn who_may_not_preempt() {

@@ -1,10 +1,10 @@
-//! How the victims are told, and the preemptor kept out meanwhile (plugins 6.5, 6.6).
+//! How the victims are told, and the preemptor kept out meanwhile.
 
 use super::*;
 use berth_framework::call::{CallError, CallErrorKind, Response};
 use berth_framework::{ApiCall, Feature, WakeReason};
 
-/// plugins 6.5, P-17, P-20, P-24: what goes out. The core tells the victims, and publishes what is said of them.
+/// P-17, P-20, P-24: what goes out. The core tells the victims, and publishes what is said of them.
 #[test]
 fn victims_are_told_why() {
     let mut lower = plain("lower", 5, 1);
@@ -321,7 +321,7 @@ fn without_the_gate_pods_are_stopped_in_memory_too() {
     );
 }
 
-/// plugins 6.6, 15.19, 15.30, P-21, P-22: a pod whose victims are being told to go is kept out, with the gate, and a
+/// P-21, P-22: a pod whose victims are being told to go is kept out, with the gate, and a
 /// deleted pod wakes nobody on this plugin's behalf. Where the message may reach the pod's status, it is made for users.
 #[test]
 fn a_preemptor_is_kept_out_while_its_victims_are_told() {

@@ -1,4 +1,4 @@
-//! On which nodes evictions are tried, and when the search ends (plugins 6.2.2).
+//! On which nodes evictions are tried, and when the search ends.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ fn number_of(name: &str) -> usize {
     NAMES.iter().position(|n| *n == name).expect("a node")
 }
 
-/// plugins 6.2.2, P-8, P-9, case 235: so many per cent of the nodes that may be helped, at least so many, at most all;
+/// P-8, P-9, case 235: so many per cent of the nodes that may be helped, at least so many, at most all;
 /// one after another from anywhere, and from the first one on after the last.
 #[test]
 fn enough_candidates_end_the_search() {
@@ -79,7 +79,7 @@ fn the_search_begins_anywhere() {
     assert!(of_others.len() > 5, "{of_others:?}");
 }
 
-/// plugins 6.2.2, 16 (DefaultPreemption), P-9, case 235: the search goes on past enough candidates until one of them
+/// P-9, case 235: the search goes on past enough candidates until one of them
 /// breaks no budget, and ends with it.
 #[test]
 fn the_search_ends_with_a_candidate_that_breaks_no_budget() {
@@ -147,7 +147,7 @@ fn errors_count_only_without_a_candidate() {
     assert_eq!(outcome.result.status.code(), Code::Error);
 }
 
-/// plugins 6.2.2, 15.1, P-6, P-9, case 234: what filters said decides where evictions are tried; nodes of which they
+/// P-6, P-9, case 234: what filters said decides where evictions are tried; nodes of which they
 /// said nothing are out of the question.
 #[test]
 fn only_nodes_that_may_be_helped_are_tried() {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// plugins 6.3, 6.8, 15.20, 16 (DefaultPreemption), P-11, P-12, edge cases 233 and 236: who has to go on one node. The new pod
+/// P-11, P-12, edge cases 233 and 236: who has to go on one node. The new pod
 /// has priority 10.
 #[test]
 fn as_few_and_as_unimportant_pods_as_possible_go() {
@@ -87,7 +87,7 @@ fn as_few_and_as_unimportant_pods_as_possible_go() {
     }
 }
 
-/// plugins 6.3, 15.20, 16 (DefaultPreemption), P-7, P-13, edge case 237: budgets. Pods a and b have a budget each where
+/// P-7, P-13, edge case 237: budgets. Pods a and b have a budget each where
 /// named.
 #[test]
 fn budgets_are_spared_where_possible() {
@@ -255,7 +255,7 @@ fn every_budget_of_a_pod_is_used_up() {
     }
 }
 
-/// plugins 6.3, 6.8, P-12: ports and anti-affinity are freed too, through AddPod and RemovePod.
+/// P-12: ports and anti-affinity are freed too, through AddPod and RemovePod.
 #[test]
 fn more_than_resources_is_freed() {
     let port = |name: &str, priority: i32| {

@@ -459,7 +459,7 @@ fn fragment(plugin: &InterPodAffinity, cx: &Context<'_>, pod: &PodInfo) -> Fragm
 }
 
 /// Whatever comes and goes, and whenever a pod of the same fragment asks: what the ledger says is what is counted
-/// plainly for that pod. plugins 4.1 to 4.4.
+/// plainly for that pod. PL-80 to PL-87.
 #[test]
 fn ledgers_answer_as_the_plain_plugin() {
     let features = FeatureGates::default();

@@ -523,7 +523,7 @@ impl Books {
     }
 }
 
-/// plugins 5.1 to 5.6.
+/// PL-95 to PL-105.
 #[test]
 fn the_books_say_what_the_extension_points_say() {
     for seed in SEEDS {

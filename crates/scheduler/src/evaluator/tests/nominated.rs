@@ -79,7 +79,7 @@ fn one_pod_a_node(calls: &Arc<AtomicUsize>) -> FakePlugin {
         })
 }
 
-/// C-18, edge case 205, plugins 0.5 and 15.14.
+/// C-18, edge case 205.
 #[test]
 fn nominated_pods_of_no_lower_priority_count() {
     for (situation, nominee, outcome, filter_calls) in [

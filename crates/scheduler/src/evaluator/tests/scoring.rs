@@ -29,7 +29,7 @@ fn the_only_feasible_node_is_not_scored() {
     );
 }
 
-/// F-11, F-12, edge cases 206 and 207, plugins 0.5 and 15.13.
+/// F-11, F-12, edge cases 206 and 207.
 #[test]
 fn scores_are_normalised_weighed_and_checked() {
     let error = |kind: &str| {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// F-9, C-12, C-23, edge cases 197, 203, plugins 0.5.
+/// F-9, C-12, C-23, edge cases 197, 203.
 #[test]
 fn filters_answer_in_order_and_errors_end_the_cycle() {
     let no = || fake("B").filter(|_, _, _| Status::unschedulable("b"));
