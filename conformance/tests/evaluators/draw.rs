@@ -1,5 +1,6 @@
 //! Random objects, as JSON.
 
+use super::storage;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -22,12 +23,16 @@ pub(crate) fn namespaces() -> [&'static str; 2] {
     NAMESPACES
 }
 
-fn pick<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
+pub(crate) fn pick<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
     from[rng.usize(..from.len())]
 }
 
-fn often(rng: &mut Rng, one_in: usize) -> bool {
+pub(crate) fn often(rng: &mut Rng, one_in: usize) -> bool {
     rng.usize(..one_in) == 0
+}
+
+pub(crate) fn zone(rng: &mut Rng) -> &'static str {
+    ZONES[rng.usize(..ZONES.len())]
 }
 
 /// A node of this name, different every time.
@@ -70,7 +75,7 @@ pub(crate) fn node(index: usize, rng: &mut Rng) -> Value {
     })
 }
 
-fn selector(rng: &mut Rng) -> Value {
+pub(crate) fn selector(rng: &mut Rng) -> Value {
     match rng.u8(..4) {
         0 => {
             json!({"matchExpressions": [{"key": "app", "operator": "In", "values": [pick(rng, &APPS), pick(rng, &APPS)]}]})
@@ -176,8 +181,11 @@ pub(crate) fn template(rng: &mut Rng) -> Value {
         }
     }
     spec["topologySpreadConstraints"] = json!(constraints);
-    if often(rng, 15) {
-        spec["volumes"] = json!([{"name": "v", "gcePersistentDisk": {"pdName": format!("disk-{}", rng.u8(..2))}}]);
+    if often(rng, 4) {
+        let volumes: Vec<Value> = (0..rng.usize(1..3))
+            .map(|at| storage::volume(&format!("v{at}"), rng))
+            .collect();
+        spec["volumes"] = json!(volumes);
     }
     json!({"labels": labels, "spec": spec})
 }
@@ -205,17 +213,35 @@ fn constraint(rng: &mut Rng) -> Value {
     constraint
 }
 
-/// A pod of a template.
+/// A pod of a template. Some are on a node already, of another scheduler, or have a nominated node.
 pub(crate) fn pod(index: usize, template: &Value, rng: &mut Rng) -> Value {
     let name = format!("pod-{index}");
+    let mut spec = template["spec"].clone();
+    let mut status = json!({"phase": "Pending"});
+    let node = format!("node-{}", rng.u8(..12));
+    match rng.u8(..30) {
+        0 | 1 => {
+            spec["nodeName"] = json!(node);
+            status["startTime"] = json!("2026-01-01T00:00:00Z");
+        }
+        2 => spec["schedulerName"] = json!("a-third-one"),
+        3 => status["nominatedNodeName"] = json!(node),
+        4 => spec["schedulingGates"] = json!([{"name": "example.com/later"}]),
+        _ => {}
+    }
+    let mut owners = json!([]);
+    if often(rng, 3) {
+        owners = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs", "controller": true}]);
+    }
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": name, "namespace": pick(rng, &NAMESPACES), "uid": format!("uid-{name}"),
             "labels": template["labels"], "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": owners,
         },
-        "spec": template["spec"],
-        "status": {"phase": "Pending"},
+        "spec": spec,
+        "status": status,
     })
 }
 

@@ -1,9 +1,10 @@
 //! A random cluster around two cores that differ in their evaluator alone, and must not differ in anything they do.
 
-use crate::draw;
+use crate::{draw, storage};
 use berth_api::{Duration, Kind, Object, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult, Response};
+use berth_framework::write::{Action, Write};
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::{PluginConfig, ProfileSpec};
 use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
@@ -19,6 +20,11 @@ pub(crate) struct World {
     plain: Scheduler,
     pub(crate) placed: u64,
     pub(crate) unfit: u64,
+    /// Cycles and bindings that failed, such as for a claim that changed meanwhile.
+    pub(crate) failed: u64,
+    /// Writes of volumes and claims.
+    pub(crate) writes: u64,
+    pub(crate) evictions: u64,
     rng: Rng,
     now: Time,
     templates: Vec<Value>,
@@ -26,8 +32,44 @@ pub(crate) struct World {
     services: BTreeMap<usize, Value>,
     /// By UID.
     pods: BTreeMap<String, Value>,
+    /// Everything else that comes and goes: by kind, namespace and name.
+    objects: BTreeMap<Name, Value>,
     made: usize,
     version: u64,
+}
+
+/// Kind, namespace and name.
+type Name = (String, String, String);
+
+fn name_of(object: &Value) -> Name {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &object["metadata"];
+    (
+        text(&object["kind"]),
+        text(&metadata["namespace"]),
+        text(&metadata["name"]),
+    )
+}
+
+/// Applies a JSON merge patch.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (name, value) in fields {
+        match value {
+            Value::Null => drop(
+                target
+                    .as_object_mut()
+                    .and_then(|target| target.remove(name)),
+            ),
+            value => merge(&mut target[name.as_str()], value),
+        }
+    }
 }
 
 fn decode(value: &Value) -> Object {
@@ -84,12 +126,16 @@ impl World {
             plain: core(EvaluatorKind::Plain),
             placed: 0,
             unfit: 0,
+            failed: 0,
+            writes: 0,
+            evictions: 0,
             rng,
             now,
             templates,
             nodes: BTreeMap::new(),
             services: BTreeMap::new(),
             pods: BTreeMap::new(),
+            objects: BTreeMap::new(),
             made: 0,
             version: 1,
         };
@@ -97,20 +143,27 @@ impl World {
             let namespace = draw::namespace(name, &mut world.rng);
             world.show(namespace);
         }
+        for class in storage::classes(&mut world.rng) {
+            world.set(class);
+        }
         for _ in 0..world.rng.usize(1..NODES) {
             world.change_node();
+        }
+        for _ in 0..world.rng.usize(..20) {
+            world.change_storage();
         }
         world
     }
 
     /// Shows the core a new version of an object.
-    fn show(&mut self, mut object: Value) {
+    fn show(&mut self, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let object = decode(&object);
+        let decoded = decode(&object);
         self.plain
-            .apply(ClusterChange::Applied(object.clone()), self.now);
-        self.core.apply(ClusterChange::Applied(object), self.now);
+            .apply(ClusterChange::Applied(decoded.clone()), self.now);
+        self.core.apply(ClusterChange::Applied(decoded), self.now);
+        object
     }
 
     fn hide(&mut self, object: &Value) {
@@ -128,7 +181,7 @@ impl World {
     /// One thing happens, and the core does what there is to do.
     pub(crate) fn step(&mut self) {
         self.now = self.now + Duration::from_millis(self.rng.u64(1..4_000));
-        match self.rng.u8(..20) {
+        match self.rng.u8(..26) {
             0..=8 => self.new_pods(),
             9..=11 => self.delete_pod(),
             12..=14 => self.change_node(),
@@ -145,6 +198,8 @@ impl World {
                 let at = self.rng.usize(..self.templates.len());
                 self.templates[at] = template;
             }
+            19..=22 => self.change_storage(),
+            23 | 24 => self.bind_claims(),
             _ => self.relabel_pod(),
         }
         self.work();
@@ -156,8 +211,74 @@ impl World {
             self.made += 1;
             let pod = draw::pod(self.made, &template, &mut self.rng);
             let uid = pod["metadata"]["uid"].as_str().expect("a UID").to_owned();
+            self.make_ephemeral_claims(&pod, &uid);
             self.pods.insert(uid, pod.clone());
             self.show(pod);
+        }
+    }
+
+    /// The claims of ephemeral volumes. Now and then one is missing or belongs to another pod.
+    fn make_ephemeral_claims(&mut self, pod: &Value, uid: &str) {
+        let (_, namespace, name) = name_of(pod);
+        let volumes = pod["spec"]["volumes"].as_array().cloned();
+        for volume in volumes.unwrap_or_default() {
+            if volume["ephemeral"].is_object() && !draw::often(&mut self.rng, 10) {
+                let owner = if draw::often(&mut self.rng, 10) {
+                    "other"
+                } else {
+                    uid
+                };
+                let claim = format!("{name}-{}", volume["name"].as_str().unwrap_or_default());
+                let claim = storage::claim(&namespace, &claim, Some(owner), &mut self.rng);
+                self.set(claim);
+            }
+        }
+    }
+
+    /// Stores and shows an object.
+    fn set(&mut self, object: Value) {
+        let object = self.show(object);
+        self.objects.insert(name_of(&object), object);
+    }
+
+    /// An object that volumes or preemption read is created, changed or deleted.
+    fn change_storage(&mut self) {
+        let object = storage::some(NODES, &mut self.rng);
+        match self.objects.remove(&name_of(&object)) {
+            Some(old) if draw::often(&mut self.rng, 3) => self.hide(&old),
+            _ => self.set(object),
+        }
+    }
+
+    /// The volume controller binds claims that have a selected node or a volume that is reserved for them.
+    fn bind_claims(&mut self) {
+        let reserved: BTreeMap<(String, String), String> = self
+            .objects
+            .iter()
+            .filter_map(|((_, _, name), object)| {
+                let claim = &object["spec"]["claimRef"];
+                let key = (
+                    claim["namespace"].as_str()?.to_owned(),
+                    claim["name"].as_str()?.to_owned(),
+                );
+                Some((key, name.clone()))
+            })
+            .collect();
+        let claims: Vec<Value> = self
+            .objects
+            .iter()
+            .filter(|((kind, ..), _)| kind == "PersistentVolumeClaim")
+            .map(|(_, claim)| claim.clone())
+            .collect();
+        for claim in claims {
+            let (_, namespace, name) = name_of(&claim);
+            let reserved = reserved.get(&(namespace, name)).map(String::as_str);
+            if let Some((claim, volume)) = storage::bound(&claim, reserved) {
+                if let Some(volume) = volume {
+                    self.set(volume);
+                }
+                self.set(claim);
+            }
         }
     }
 
@@ -227,11 +348,9 @@ impl World {
                     ..
                 } => self.unfit += 1,
                 Outcome::Done {
-                    result: CycleResult::Error { message },
-                    pod,
-                } => {
-                    panic!("{pod}: {message}")
-                }
+                    result: CycleResult::Error { .. },
+                    ..
+                } => self.failed += 1,
                 _ => {}
             }
             self.answer();
@@ -253,6 +372,11 @@ impl World {
                 return;
             }
             for (id, call) in calls {
+                if let ApiCall::Write(write) = &call {
+                    let result = self.write(write);
+                    self.complete(id, &result);
+                    continue;
+                }
                 let uid = call
                     .pod()
                     .map(|pod| pod.uid.to_string())
@@ -267,6 +391,7 @@ impl World {
                         pod["status"]["startTime"] = json!("2026-01-01T00:00:00Z");
                     }
                     ApiCall::DeletePod { .. } => {
+                        self.evictions += 1;
                         self.pods.remove(&uid);
                         self.complete(id, &Ok(Response::default()));
                         self.hide(&pod);
@@ -285,5 +410,34 @@ impl World {
                 self.show(pod);
             }
         }
+    }
+
+    /// Writes a volume or a claim as the API server does.
+    fn write(&mut self, write: &Write) -> CallResult {
+        let object = write.object();
+        let name = (
+            format!("{:?}", object.kind),
+            object.namespace.to_string(),
+            object.name.to_string(),
+        );
+        let failed = |kind| Err(CallError::new(kind, "refused"));
+        let Some(stored) = self.objects.get(&name) else {
+            return failed(CallErrorKind::NotFound);
+        };
+        let version = stored["metadata"]["resourceVersion"].as_str();
+        if write
+            .resource_version()
+            .is_some_and(|expected| Some(expected.as_str()) != version)
+        {
+            return failed(CallErrorKind::Conflict);
+        }
+        let mut stored = stored.clone();
+        match write.action() {
+            Action::Patch(patch) | Action::StrategicPatch(patch) => merge(&mut stored, patch),
+            action => panic!("{action:?} of {name:?}"),
+        }
+        self.writes += 1;
+        self.set(stored);
+        Ok(Response::default())
     }
 }
