@@ -1,9 +1,10 @@
 //! Finds the cluster: a kubeconfig, or the service account of the pod this runs in.
 
 use crate::error::chain;
+use crate::token::TokenFile;
 use crate::{ConnectError, Transport};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where to look.
@@ -66,16 +67,28 @@ pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, 
     // Whoever sends a request knows whether, when and how often to send it again.
     config.default_retry = false;
     let server = config.cluster_url.to_string();
+    // It takes precedence over a token in the kubeconfig, as in client-go.
+    let token = config.auth_info.token_file.take();
+    let token = token
+        .map(|path| TokenFile::open(Path::new(&path)))
+        .transpose()?;
+    if token.is_some() {
+        config.auth_info.token = None;
+    }
     let client = kube::Client::try_from(config).map_err(|e| ConnectError::Client {
         server: server.clone(),
         reason: chain(&e),
     })?;
-    Ok(Transport::new(client, server, user_agent))
+    Ok(Transport::new(client, server, user_agent, token))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::{self, PODS};
+    use crate::testing::{Request, Scripted};
+    use serde_json::{Value, json};
+    use tokio::net::TcpListener;
 
     #[tokio::test]
     async fn a_missing_kubeconfig_is_named_with_the_way_out() {
@@ -89,5 +102,89 @@ mod tests {
         .to_string();
         assert!(error.contains("/nowhere/kubeconfig"), "{error}");
         assert!(error.contains("--kubeconfig FILE"), "{error}");
+    }
+
+    /// A kubeconfig in a directory of its own.
+    fn kubeconfig(name: &str, cluster: Value, user: Value) -> (PathBuf, PathBuf) {
+        let name = format!("berth-connect-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).expect("a temporary directory");
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": user}],
+            "current-context": "c",
+        });
+        let path = directory.join("kubeconfig");
+        std::fs::write(&path, config.to_string()).expect("a temporary file");
+        (directory, path)
+    }
+
+    async fn client(path: &Path) -> Transport {
+        let options = ConnectOptions {
+            kubeconfig: Some(path.to_owned()),
+            ..ConnectOptions::default()
+        };
+        connect(&options).await.expect("a client")
+    }
+
+    fn bearer(request: &Request) -> Option<&str> {
+        let lines = request.head.lines();
+        let mut values = lines.filter_map(|line| line.strip_prefix("authorization: Bearer "));
+        values.next()
+    }
+
+    /// Tokens come from the kubeconfig, from a file, or from a program.
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn tokens_are_sent_wherever_they_come_from() {
+        let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"of-a-program"}}"#;
+        let exec = json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "sh",
+            "args": ["-c", format!("echo '{credential}'")],
+            "interactiveMode": "Never",
+        }});
+        let file = std::env::temp_dir().join(format!("berth-token-{}", std::process::id()));
+        std::fs::write(&file, "of-a-file\n").expect("a temporary file");
+        for (name, user, token) in [
+            ("inline", json!({"token": "inline"}), "inline"),
+            ("file", json!({"tokenFile": &file}), "of-a-file"),
+            ("exec", exec, "of-a-program"),
+        ] {
+            let mut server = Scripted::start(vec![(200, json!({}))]).await;
+            let (directory, path) = kubeconfig(name, json!({"server": server.url()}), user);
+            let client = client(&path).await;
+            let answer = client.execute(&request::get(PODS, "default", "p")).await;
+            assert!(answer.is_ok(), "{name}: {answer:?}");
+            let asked = server.asked.recv().await.expect("a request");
+            assert_eq!(bearer(&asked), Some(token), "{name}");
+            std::fs::remove_dir_all(directory).expect("the directory is there");
+        }
+        std::fs::remove_file(file).expect("the file is there");
+    }
+
+    /// An HTTP proxy is asked for a tunnel, so that TLS goes through to the API server.
+    #[tokio::test]
+    async fn a_proxy_of_the_kubeconfig_is_used() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let cluster = json!({
+            "server": "https://api.example:6443",
+            "proxy-url": format!("http://{address}"),
+        });
+        let (directory, path) = kubeconfig("proxy", cluster, json!({}));
+        let client = client(&path).await;
+        let asked = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            Request::read(&mut stream).await.expect("a request")
+        });
+        let answer = client.execute(&request::get(PODS, "default", "p")).await;
+        assert!(answer.is_err(), "the proxy has hung up");
+        let asked = asked.await.expect("no panic");
+        assert_eq!(asked.line(), "CONNECT api.example:6443");
+        std::fs::remove_dir_all(directory).expect("the directory is there");
     }
 }

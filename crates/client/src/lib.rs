@@ -19,6 +19,7 @@ pub mod reflector;
 pub mod request;
 #[cfg(any(test, feature = "test-server"))]
 pub mod testing;
+mod token;
 pub mod transport;
 
 pub use connect::{ConnectOptions, connect, connect_in_cluster};

@@ -7,7 +7,9 @@ use crate::limit::RateLimit;
 use crate::observe::{Exchange, Observer, Unobserved};
 use crate::reach::Reach;
 use crate::request::ApiRequest;
+use crate::token::TokenFile;
 use bytes::{Bytes, BytesMut};
+use http::HeaderValue;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
@@ -30,6 +32,7 @@ pub struct Transport {
     /// Host and port of the server, for metrics.
     host: Arc<str>,
     user_agent: String,
+    token: Option<Arc<TokenFile>>,
     reach: Arc<Reach>,
     limit: RateLimit,
     fence: Option<Fence>,
@@ -37,7 +40,12 @@ pub struct Transport {
 }
 
 impl Transport {
-    pub(crate) fn new(client: kube::Client, server: String, user_agent: String) -> Self {
+    pub(crate) fn new(
+        client: kube::Client,
+        server: String,
+        user_agent: String,
+        token: Option<TokenFile>,
+    ) -> Self {
         let authority = server.split_once("://").map_or(&*server, |(_, rest)| rest);
         let host = authority.split('/').next().unwrap_or_default().into();
         Self {
@@ -45,6 +53,7 @@ impl Transport {
             server,
             host,
             user_agent,
+            token: token.map(Arc::new),
             reach: Arc::default(),
             limit: RateLimit::NONE,
             fence: None,
@@ -178,12 +187,33 @@ impl Transport {
         result
     }
 
+    /// Sends a request, and once more when its token is rejected and the file holds another one by now.
     async fn send(&self, request: &ApiRequest) -> Result<http::Response<Body>, ApiError> {
+        let Some(token) = &self.token else {
+            return self.send_as(request, None).await;
+        };
+        let first = token.header(std::time::Instant::now());
+        let answer = self.send_as(request, Some(first)).await;
+        let Err(error) = &answer else { return answer };
+        match token.renewed(error, std::time::Instant::now()) {
+            Some(renewed) => self.send_as(request, Some(renewed)).await,
+            None => answer,
+        }
+    }
+
+    async fn send_as(
+        &self,
+        request: &ApiRequest,
+        authorization: Option<HeaderValue>,
+    ) -> Result<http::Response<Body>, ApiError> {
         let mut builder = http::Request::builder()
             .method(request.method.clone())
             .uri(&request.path)
             .header(http::header::ACCEPT, "application/json")
             .header(http::header::USER_AGENT, &self.user_agent);
+        if let Some(value) = authorization {
+            builder = builder.header(http::header::AUTHORIZATION, value);
+        }
         if !request.body.is_empty() {
             builder = builder.header(http::header::CONTENT_TYPE, request.content_type);
         }
