@@ -159,8 +159,8 @@ fn no_longer_fits(
         evaluation: &mut evaluation,
         stopwatch: core.clock.laps(),
     };
-    // Not within `begin`: PreFilter reads counts that leave out what is assumed there.
-    let counted = evaluator.cluster.nodes.remove_pod_at(slot, uid);
+    evaluator.cluster.nodes.begin();
+    evaluator.cluster.nodes.remove_pod_at(slot, uid);
     let status = match evaluator.pre_filter() {
         Ok(possible) => match possible.nodes {
             Some(names) if names.binary_search(&placed.node).is_err() => {
@@ -170,9 +170,7 @@ fn no_longer_fits(
         },
         Err((status, _)) => status,
     };
-    if let Some(pod) = counted {
-        evaluator.cluster.nodes.add_pod_at(slot, pod);
-    }
+    evaluator.cluster.nodes.rollback();
     (!status.is_success()).then_some(status)
 }
 
