@@ -15,8 +15,11 @@ const TIMES: [&str; 4] = [
     "time",
 ];
 
-/// Fields that are left out: not kept yet, or written by each server in its own words.
-const LEFT_OUT: [&str; 3] = ["managedFields", "storageVersionHash", "description"];
+/// Fields that are left out: each server writes them in its own words.
+const LEFT_OUT: [&str; 2] = ["storageVersionHash", "description"];
+
+/// Entries of `managedFields` are ordered by their times; these fields identify one.
+const MANAGER: [&str; 4] = ["operation", "manager", "apiVersion", "subresource"];
 
 /// Lists of discovery, of which only what is served is compared, and the field that names an entry.
 const SERVED: [(&str, &str); 2] = [("resources", "name"), ("subresources", "subresource")];
@@ -144,6 +147,10 @@ impl Mapping {
             }
             let path = format!("{path}.{key}");
             match live.get(key) {
+                Some(live) if key == "managedFields" => {
+                    let (recorded, live) = (by_manager(recorded), by_manager(live));
+                    self.walk(&path, key, &recorded, &live, differences);
+                }
                 Some(live) => self.walk(&path, key, recorded, live, differences),
                 // Subresources that are not served are not compared, not even that there are some.
                 None if key == "subresources" => {}
@@ -290,4 +297,13 @@ fn is_age(text: &str) -> bool {
         }
     }
     digits == 0 && units > 0
+}
+
+/// The entries of `managedFields` by what identifies them.
+fn by_manager(entries: &Value) -> Value {
+    let mut entries = entries.clone();
+    if let Some(list) = entries.as_array_mut() {
+        list.sort_by_key(|entry| MANAGER.map(|field| entry[field].to_string()));
+    }
+    entries
 }

@@ -2,7 +2,7 @@
 //!
 //! What varies between two runs is mapped, not ignored: the recorded UIDs, resource versions and generated names
 //! stand for the live ones, everywhere they appear, in both directions. Times, ages and `continue` tokens must
-//! only be of the same kind. `managedFields` are left out of the comparison: Berth does not keep them yet.
+//! only be of the same kind.
 
 mod compare;
 
@@ -112,13 +112,10 @@ async fn replay_line(
     }
 }
 
-/// Whether a request is about something that Berth does not have yet: server-side apply, eviction, and selectors
-/// in CEL.
+/// Whether a request is about something that Berth does not have yet: eviction and selectors in CEL.
 fn is_not_yet(request: &Recorded) -> bool {
     let path = request.path.split('?').next().unwrap_or("");
-    request.content_type.as_deref() == Some("application/apply-patch+yaml")
-        || path.ends_with("/eviction")
-        || request.body.to_string().contains("\"cel\":")
+    path.ends_with("/eviction") || request.body.to_string().contains("\"cel\":")
 }
 
 fn ask_of(request: &Recorded, mapping: &Mapping) -> Ask {

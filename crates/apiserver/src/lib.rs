@@ -10,9 +10,10 @@
 
 pub mod access;
 pub mod admission;
+mod apply;
 pub mod auth;
 pub mod controllers;
-#[allow(dead_code)] // The CronJob controller comes next.
+#[allow(dead_code)]
 mod cron;
 #[allow(dead_code)] // Custom resources come next.
 mod custom;

@@ -196,6 +196,14 @@ impl ApiError {
         )
     }
 
+    /// 409 because other managers own fields that an applied configuration would change.
+    pub fn apply_conflict(message: String, causes: Vec<Cause>) -> Self {
+        Self::new(409, "Conflict", message).about(Details {
+            causes,
+            ..Details::default()
+        })
+    }
+
     /// 410 because the history does not reach back so far.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
@@ -277,6 +285,11 @@ impl ApiError {
         })
     }
 
+    /// 500 with nothing but a message.
+    pub fn internal_plain(message: String) -> Self {
+        Self::new(500, "", message)
+    }
+
     /// 501: the server knows what is meant and does not do it.
     pub fn not_implemented(message: impl Into<String>) -> Self {
         Self::new(501, "NotImplemented", message).about(Details::default())
@@ -320,6 +333,11 @@ impl ApiError {
             "reason": self.reason,
             "code": self.code,
         });
+        if self.reason.is_empty()
+            && let Some(status) = status.as_object_mut()
+        {
+            status.remove("reason");
+        }
         if let (Some(details), Some(status)) = (&self.details, status.as_object_mut()) {
             status.insert("details".to_owned(), details.to_value());
         }

@@ -67,7 +67,7 @@ impl ControlPlane {
             .map_err(|e| Failure::Environment(format!("{e}, with --kubeconfig PATH")))?;
         let controllers = match options.controllers {
             Switch::On => Some(controllers::spawn(
-                server.api(),
+                server.api("kube-controller-manager"),
                 controllers::Options {
                     root_ca: Some(server.ca_pem().to_owned()),
                     ..controllers::Options::default()
@@ -126,7 +126,7 @@ async fn start_nodes(server: &RunningServer, nodes: usize) -> Result<controllers
         shown.set_position(made as u64);
     };
     let handle = kubelet::spawn(
-        server.api(),
+        server.api("kubelet"),
         kubelet::Options {
             nodes,
             progress: Some(Arc::new(progress)),

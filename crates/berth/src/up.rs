@@ -35,7 +35,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let metrics = serve::address(&listener)?;
     let mut scheduling = Scheduling::start(&core, "", Arc::new(Unobserved)).await?;
     tokio::spawn(serve::serve(listener, Arc::new(scheduling.runner.probe())));
-    let applied = apply::apply(&*plane.server().api(), &documents)?;
+    let applied = apply::apply(&*plane.server().api("berth"), &documents)?;
 
     say!("API server  {}", plane.server().url())?;
     say!("nodes       {nodes}, simulated")?;

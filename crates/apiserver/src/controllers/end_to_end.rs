@@ -27,7 +27,7 @@ impl World {
         let server = Server::start_with_clock(ServerOptions::default(), now)
             .await
             .unwrap();
-        let api = server.api();
+        let api = server.api("test");
         let options = Options {
             root_ca: Some(server.ca_pem().to_owned()),
             clock: clock.clone(),

@@ -6,14 +6,13 @@ use super::api::{Api, meta};
 use super::delete::{DeleteRequest, Preconditions};
 use super::list::ListRequest;
 use super::resource::{self, Resource};
-use super::write::{Change, WriteOptions};
+use super::write::{Change, Method, WriteOptions};
 use crate::access::{
     Access, AccessError, Change as Seen, DeleteOptions, GroupResource, KindInfo, Object,
 };
 use crate::server::stopped;
 use crate::status::ApiError;
 use crate::storage::{Cursor, Event, EventKind, Version};
-use crate::strategy::Subresource;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -28,26 +27,32 @@ const READ_MAX: usize = 256;
 #[derive(Debug, Clone)]
 pub(crate) struct InProcess {
     api: Arc<Api>,
+    /// How its writes are made, and in whose name.
+    options: WriteOptions,
     runtime: Handle,
     /// Turns true when the server stops.
     stopping: watch::Receiver<bool>,
 }
 
 impl InProcess {
-    pub(crate) fn new(api: Arc<Api>, runtime: Handle, stopping: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(
+        api: Arc<Api>,
+        manager: &str,
+        runtime: Handle,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
         Self {
             api,
+            options: WriteOptions {
+                manager: manager.to_owned(),
+                ..WriteOptions::default()
+            },
             runtime,
             stopping,
         }
     }
 
-    fn write(
-        &self,
-        kind: GroupResource,
-        object: Value,
-        subresource: Subresource,
-    ) -> Result<Object, AccessError> {
+    fn write(&self, kind: GroupResource, object: Value, sub: &str) -> Result<Object, AccessError> {
         let resource = resource(kind)?;
         let (namespace, name) = (
             meta(&object, "namespace").to_owned(),
@@ -57,8 +62,9 @@ impl InProcess {
             resource,
             namespace: &namespace,
             name: &name,
-            subresource,
-            dry_run: false,
+            sub,
+            options: &self.options,
+            by: Method::Put,
         };
         let version = self.api.update(&change, |_| Ok(object.clone()))?;
         Ok(Arc::clone(version.object()))
@@ -87,19 +93,18 @@ impl Access for InProcess {
 
     fn create(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
         let namespace = meta(&object, "namespace").to_owned();
-        let options = WriteOptions::default();
         let version = self
             .api
-            .create(resource(kind)?, &namespace, object, &options)?;
+            .create(resource(kind)?, &namespace, object, &self.options)?;
         Ok(Arc::clone(version.object()))
     }
 
     fn update(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
-        self.write(kind, object, Subresource::Main)
+        self.write(kind, object, "")
     }
 
     fn update_status(&self, kind: GroupResource, object: Value) -> Result<Object, AccessError> {
-        self.write(kind, object, Subresource::Status)
+        self.write(kind, object, "status")
     }
 
     fn finalize_namespace(&self, namespace: Value) -> Result<Object, AccessError> {

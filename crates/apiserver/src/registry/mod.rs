@@ -5,6 +5,7 @@
 //! validation, preconditions, storage.
 
 mod api;
+mod apply;
 mod binding;
 mod decode;
 mod delete;
@@ -25,9 +26,11 @@ pub use delete::{DeleteRequest, Deletion, Preconditions};
 pub use list::{ListRequest, Listed, VersionMatch};
 pub use resource::{Catalog, Generation, Resource, Sub, built_in, find};
 pub use reviews::review;
+pub(crate) use write::MANAGER_BYTES_MAX;
 pub use write::{WriteOptions, Written};
 
 pub(crate) use api::{meta, meta_mut};
+pub(crate) use apply::manager_of_agent;
 pub(crate) use events::to_events_v1;
 pub(crate) use in_process::InProcess;
 pub(crate) use list::parse_revision;

@@ -5,18 +5,14 @@ use super::resource::Resource;
 use super::write::{WRITE_ATTEMPTS_MAX, is_released};
 use crate::status::ApiError;
 use crate::storage::Version;
+use crate::validation::small;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The label that carries a namespace's name.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-
 /// Gives a new namespace its label, its finalizer and its phase.
 pub(super) fn prepare_for_create(object: &mut Value) {
-    let name = meta(object, "name").to_owned();
-    if let Some(labels) = labels(object) {
-        labels.insert(NAME_LABEL.to_owned(), name.into());
-    }
+    // A generated name was not known when the defaults were set.
+    small::default_namespace(object);
     let spec = child_mut(object, "spec");
     let finalizers = spec.get("finalizers").and_then(Value::as_array);
     if finalizers.is_none_or(|f| f.iter().all(|f| f != "kubernetes")) {
@@ -29,24 +25,13 @@ pub(super) fn prepare_for_create(object: &mut Value) {
     }
 }
 
-/// Keeps the label and the finalizers, which only `finalize` may change.
+/// Keeps the finalizers, which only `finalize` may change.
 pub(super) fn prepare_for_update(new: &mut Value, old: &Value) {
-    let name = meta(old, "name").to_owned();
-    if let Some(labels) = labels(new) {
-        labels.insert(NAME_LABEL.to_owned(), name.into());
-    }
     let spec = child_mut(new, "spec");
     match old.pointer("/spec/finalizers") {
         Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers.clone()),
         None => spec.remove("finalizers"),
     };
-}
-
-fn labels(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
-    let labels = meta_mut(object)
-        .entry("labels")
-        .or_insert_with(|| json!({}));
-    labels.as_object_mut()
 }
 
 impl Api {

@@ -3,7 +3,7 @@
 use super::api::{Api, meta};
 use super::events;
 use super::resource::Resource;
-use super::write::{Change, WriteOptions, Written, subresource};
+use super::write::{Change, Method, WriteOptions, Written};
 use super::{FieldValidation, decode, scale};
 use crate::field::{ErrorType, FieldError};
 use crate::patch::{self, PatchError, PatchType};
@@ -33,8 +33,9 @@ impl Api {
             resource,
             namespace,
             name,
-            subresource: subresource(sub),
-            dry_run: options.dry_run,
+            sub: sub.unwrap_or(""),
+            options,
+            by: Method::Patch,
         };
         let warnings = Mutex::new(Vec::new());
         let note = |faults: Vec<String>| {

@@ -3,10 +3,9 @@
 use super::api::{Api, child_mut, meta};
 use super::decode::{self, Body};
 use super::resource::Resource;
-use super::write::{Change, WriteOptions, Written};
+use super::write::{Change, Method, WriteOptions, Written};
 use crate::field::{ErrorType, FieldError};
 use crate::status::{ApiError, Subject};
-use crate::strategy::Subresource;
 use serde_json::{Map, Value, json};
 
 /// The `Scale` of a stored object.
@@ -159,8 +158,9 @@ impl Api {
             resource,
             namespace,
             name,
-            subresource: Subresource::Main,
-            dry_run: options.dry_run,
+            sub: "scale",
+            options,
+            by: Method::Put,
         };
         let version = self.update(&change, |stored| put(resource, stored, &scale))?;
         Ok(Written { version, warnings })

@@ -8,6 +8,7 @@ use super::decode::{self, Body, FieldValidation};
 use super::namespaces;
 use super::resource::{Generation, Resource};
 use crate::access::gr;
+use crate::apply;
 use crate::schema::Schemas;
 use crate::status::ApiError;
 use crate::storage::{StoreError, Version};
@@ -20,14 +21,20 @@ use std::sync::Arc;
 const GENERATE_ATTEMPTS_MAX: usize = 8;
 /// How often a write is computed again because another one came in between.
 pub(super) const WRITE_ATTEMPTS_MAX: usize = 20;
+/// The name of a field manager has so many bytes at most.
+pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 
 /// The options of a write.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
     /// Do everything but store.
     pub dry_run: bool,
     /// What unknown fields lead to.
     pub validation: FieldValidation,
+    /// The name under which `metadata.managedFields` lists the writer.
+    pub manager: String,
+    /// Server-side apply takes over fields of other managers.
+    pub force: bool,
 }
 
 /// What a write led to.
@@ -44,8 +51,31 @@ pub(super) struct Change<'a> {
     pub(super) resource: &'a Resource,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
-    pub(super) subresource: Subresource,
-    pub(super) dry_run: bool,
+    /// The subresource of the request, empty for the object itself.
+    pub(super) sub: &'a str,
+    pub(super) options: &'a WriteOptions,
+    pub(super) by: Method,
+}
+
+/// How a change was requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Method {
+    /// A replacement, with the UID as a precondition.
+    Put,
+    /// A patch, which must not change the UID.
+    Patch,
+    /// Server-side apply: as a patch, and the new object lists its managers already.
+    Apply,
+}
+
+impl Change<'_> {
+    /// Which half of the object the request writes.
+    fn half(&self) -> Subresource {
+        match self.sub {
+            "status" => Subresource::Status,
+            _ => Subresource::Main,
+        }
+    }
 }
 
 impl Api {
@@ -76,9 +106,22 @@ impl Api {
         mut object: Value,
         options: &WriteOptions,
     ) -> Result<Arc<Version>, ApiError> {
-        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         adopt_namespace(resource, namespace, &mut object)?;
         resource.strategy().default(&mut object);
+        meta_mut(&mut object).remove("uid");
+        self.track_fields(resource, None, &mut object, (&options.manager, ""));
+        self.store_new(resource, namespace, object, options)
+    }
+
+    /// Creates an object that has its namespace, its defaults and its field managers.
+    pub(super) fn store_new(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Arc<Version>, ApiError> {
+        let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         self.admit_create(resource.stored_as(), namespace, &mut object)?;
         let add = |object: Value| {
             let key = resource.key(namespace, meta(&object, "name"));
@@ -145,7 +188,6 @@ impl Api {
             "selfLink",
             "deletionTimestamp",
             "deletionGracePeriodSeconds",
-            "managedFields",
         ] {
             meta.remove(field);
         }
@@ -195,8 +237,9 @@ impl Api {
             resource,
             namespace,
             name,
-            subresource: subresource(sub),
-            dry_run: options.dry_run,
+            sub: sub.unwrap_or(""),
+            options,
+            by: Method::Put,
         };
         let version = self.update(&change, |_| Ok(object.clone()))?;
         Ok(Written { version, warnings })
@@ -217,11 +260,11 @@ impl Api {
             let new = compute(current.object())?;
             let insists = self.check_version(change, &new, &current)?;
             let new = self.prepare_update(change, new, &current)?;
-            if new == **current.object() {
+            if apply::differ_in_times_only(&new, current.object()) {
                 return Ok(current);
             }
             let gone = is_released(&new);
-            if change.dry_run {
+            if change.options.dry_run {
                 return Ok(Version::unstored(new));
             }
             let stored = if gone {
@@ -250,7 +293,7 @@ impl Api {
     ) -> Result<bool, ApiError> {
         let subject = change.resource.subject(change.name);
         let (uid, live) = (meta(new, "uid"), meta(current.object(), "uid"));
-        if !uid.is_empty() && uid != live {
+        if change.by == Method::Put && !uid.is_empty() && uid != live {
             let key = change.resource.key(change.namespace, change.name);
             return Err(uid_conflict(change.resource, &key, change.name, uid, live));
         }
@@ -292,33 +335,41 @@ impl Api {
         let strategy = resource.strategy();
         let old: &Value = current.object();
         strategy.default(&mut new);
+        if change.by != Method::Apply {
+            let author = (change.options.manager.as_str(), change.sub);
+            self.track_fields(resource, Some(old), &mut new, author);
+        }
+        let managers = meta_mut(&mut new).remove("managedFields");
         self.admit_update(rules, &mut new, old);
         {
             let old_meta = old.get("metadata").and_then(Value::as_object);
             let meta = meta_mut(&mut new);
-            for field in ["resourceVersion", "generation", "uid", "creationTimestamp"] {
+            for field in ["resourceVersion", "generation", "creationTimestamp"] {
                 copy(meta, old_meta, field);
             }
-            for field in ["selfLink", "managedFields"] {
-                meta.remove(field);
+            if change.by == Method::Put || meta.get("uid").is_none_or(|uid| uid == "") {
+                copy(meta, old_meta, "uid");
             }
+            meta.remove("selfLink");
         }
         metadata::prepare_for_update(&mut new, old);
         let cx = self.context(change.namespace);
-        strategy.prepare_for_update(&mut new, old, change.subresource, &cx);
+        strategy.prepare_for_update(&mut new, old, change.half(), &cx);
         {
             // A strategy may have taken the old object as a whole.
             let old_meta = old.get("metadata").and_then(Value::as_object);
             let meta = meta_mut(&mut new);
             copy(meta, old_meta, "resourceVersion");
             copy(meta, old_meta, "generation");
+            meta.remove("managedFields");
+            meta.extend(managers.map(|list| ("managedFields".to_owned(), list)));
         }
         if rules.resource == gr("", "namespaces") {
             namespaces::prepare_for_update(&mut new, old);
         }
         bump_generation(rules, &mut new, old);
         let mut errors = metadata::validate_update(&new, old);
-        errors.extend(strategy.validate_update(&new, old, change.subresource));
+        errors.extend(strategy.validate_update(&new, old, change.half()));
         if resource.is_converted() {
             errors.extend(events::validate_update(&new, old));
         }
@@ -398,16 +449,8 @@ fn registry_path(resource: &Resource) -> &'static str {
     }
 }
 
-/// Which half of an object a subresource writes.
-pub(super) fn subresource(sub: Option<&str>) -> Subresource {
-    match sub {
-        Some("status") => Subresource::Status,
-        _ => Subresource::Main,
-    }
-}
-
 /// Gives the object the namespace of the request, or finds that it names another.
-fn adopt_namespace(
+pub(super) fn adopt_namespace(
     resource: &Resource,
     namespace: &str,
     object: &mut Value,

@@ -122,7 +122,6 @@ pub struct RunningServer {
     ca_pem: String,
     authenticator: Authenticator,
     api: Arc<Api>,
-    access: Arc<InProcess>,
     metrics: ServerMetrics,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
@@ -194,11 +193,6 @@ impl Server {
         .map_err(|e| StartError::Bootstrap(e.to_string()))?;
         let api = Arc::new(api);
         let (stop, stopping) = watch::channel(false);
-        let access = Arc::new(InProcess::new(
-            Arc::clone(&api),
-            Handle::current(),
-            stopping.clone(),
-        ));
         let state = Arc::new(State {
             api: Arc::clone(&api),
             authenticator: authenticator.clone(),
@@ -225,7 +219,6 @@ impl Server {
             ca_pem: identity.ca_pem,
             authenticator,
             api,
-            access,
             metrics,
             stop,
             accepting,
@@ -262,9 +255,11 @@ impl RunningServer {
         kubeconfig::write(path, &self.url(), &self.ca_pem, self.admin_token())
     }
 
-    /// The objects, for the controllers and kubelets of this process.
-    pub fn api(&self) -> Arc<dyn Access> {
-        Arc::<InProcess>::clone(&self.access)
+    /// The objects, for a component of this process. `manager` is its name in `metadata.managedFields`. To be called
+    /// within the tokio runtime.
+    pub fn api(&self, manager: &str) -> Arc<dyn Access> {
+        let (api, stopping) = (Arc::clone(&self.api), self.stop.subscribe());
+        Arc::new(InProcess::new(api, manager, Handle::current(), stopping))
     }
 
     /// The server's numbers.

@@ -5,7 +5,7 @@ use crate::registry::Encoding;
 use crate::status::ApiError;
 use crate::table::Include;
 use http::HeaderMap;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 
 /// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -120,6 +120,12 @@ pub(super) fn content_type(headers: &HeaderMap) -> String {
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .map_or_else(String::new, |text| MediaType::parse(text).name)
+}
+
+/// The `User-Agent`; empty when the client gives none.
+pub(super) fn agent(headers: &HeaderMap) -> String {
+    let text = headers.get(USER_AGENT).and_then(|v| v.to_str().ok());
+    text.unwrap_or("").to_owned()
 }
 
 /// How a body of this media type is written.

@@ -8,13 +8,14 @@ use super::route::{InPod, Query, Target};
 use crate::field::ErrorType;
 use crate::patch::PatchType;
 use crate::registry::{
-    self, Body, DeleteRequest, FieldValidation, ListRequest, Listed, Resource, VersionMatch,
-    WriteOptions, Written, bad_option, parse_revision, scale_of,
+    self, Body, DeleteRequest, FieldValidation, ListRequest, Listed, MANAGER_BYTES_MAX, Resource,
+    VersionMatch, WriteOptions, Written, bad_option, manager_of_agent, parse_revision, scale_of,
 };
 use crate::selectors::Selectors;
 use crate::status::{self, ApiError};
 use crate::storage::StoreError;
 use crate::table::Include;
+use crate::validation::errors::quote;
 use crate::watch::{self, Start, WatchRequest};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -31,6 +32,8 @@ use std::time::Duration;
 const WATCH_SECONDS_DEFAULT: u64 = 45 * 60;
 const PROTOBUF_STREAM: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
+/// The media type of a configuration for server-side apply.
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// No watch runs longer.
 const WATCH_SECONDS_MAX: u64 = 24 * 3_600;
 
@@ -41,6 +44,7 @@ struct Request<'a> {
     query: Query,
     answer: Answer,
     content_type: String,
+    agent: String,
 }
 
 pub(super) async fn serve(
@@ -59,6 +63,7 @@ pub(super) async fn serve(
             target.resource.custom.is_none(),
         )?,
         content_type: negotiate::content_type(&received.parts.headers),
+        agent: negotiate::agent(&received.parts.headers),
         query,
     };
     let method = &received.parts.method;
@@ -84,7 +89,7 @@ pub(super) async fn serve(
             request.create(received).await
         }
         ("POST", Some(name), Some("binding")) => {
-            let options = request.write_options()?;
+            let options = request.write_options("CreateOptions")?;
             let body = handle::read(received.body).await?;
             let body = request.body(&body)?;
             request.bind(name, body, &options)
@@ -96,6 +101,11 @@ pub(super) async fn serve(
         }
         ("PATCH", Some(name), sub) => {
             allow_sub(target, sub, "patch")?;
+            if request.content_type == APPLY_PATCH {
+                let options = request.apply_options()?;
+                let body = handle::read(received.body).await?;
+                return request.apply(name, sub, &body, &options);
+            }
             let patch_type = PatchType::from_media_type(&request.content_type)
                 .ok_or_else(ApiError::unsupported_media_type)?;
             let body = handle::read(received.body).await?;
@@ -172,13 +182,14 @@ impl Request<'_> {
         })
     }
 
-    fn write_options(&self) -> Result<WriteOptions, ApiError> {
+    /// The options of a write; `kind` is the one that messages name.
+    fn write_options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
         let dry_run = match self.query.get("dryRun") {
             "" => false,
             "All" => true,
             other => {
                 return Err(bad_option(
-                    "CreateOptions",
+                    kind,
                     "dryRun",
                     ErrorType::NotSupported,
                     Some(format!("{other:?}")),
@@ -186,9 +197,43 @@ impl Request<'_> {
                 ));
             }
         };
+        let manager = self.query.get("fieldManager");
+        let fault = if manager.len() > MANAGER_BYTES_MAX {
+            let detail = format!("may not be more than {MANAGER_BYTES_MAX} bytes");
+            Some((ErrorType::TooLong, None, detail))
+        } else if let Some((i, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+            let detail = format!("invalid character U+{:04X} (at position {i})", u32::from(c));
+            Some((ErrorType::Invalid, Some(quote(manager)), detail))
+        } else {
+            None
+        };
+        if let Some((error, value, detail)) = fault {
+            return Err(bad_option(kind, "fieldManager", error, value, &detail));
+        }
         Ok(WriteOptions {
             dry_run,
             validation: FieldValidation::parse(self.query.get("fieldValidation"))?,
+            manager: match manager {
+                "" => manager_of_agent(&self.agent),
+                manager => manager.to_owned(),
+            },
+            force: false,
+        })
+    }
+
+    fn apply_options(&self) -> Result<WriteOptions, ApiError> {
+        if self.query.get("fieldManager").is_empty() {
+            return Err(bad_option(
+                "PatchOptions",
+                "fieldManager",
+                ErrorType::Required,
+                None,
+                "is required for apply patch",
+            ));
+        }
+        Ok(WriteOptions {
+            force: self.query.flag("force"),
+            ..self.write_options("PatchOptions")?
         })
     }
 
@@ -268,7 +313,7 @@ impl Request<'_> {
     }
 
     async fn create(&self, received: Received<'_>) -> Result<Response<AnswerBody>, ApiError> {
-        let options = self.write_options()?;
+        let options = self.write_options("CreateOptions")?;
         let body = handle::read(received.body).await?;
         let body = self.body(&body)?;
         let resource = self.resource();
@@ -309,7 +354,7 @@ impl Request<'_> {
         sub: Option<&str>,
         body: &Bytes,
     ) -> Result<Response<AnswerBody>, ApiError> {
-        let options = self.write_options()?;
+        let options = self.write_options("UpdateOptions")?;
         let body = self.body(body)?;
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         if sub == Some("scale") {
@@ -327,13 +372,37 @@ impl Request<'_> {
         patch_type: PatchType,
         body: &Bytes,
     ) -> Result<Response<AnswerBody>, ApiError> {
-        let options = self.write_options()?;
+        let options = self.write_options("PatchOptions")?;
+        if self.query.find("force").is_some() {
+            return Err(bad_option(
+                "PatchOptions",
+                "force",
+                ErrorType::Forbidden,
+                None,
+                "may not be specified for non-apply patch",
+            ));
+        }
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         let written = api.patch(resource, namespace, name, sub, (patch_type, body), &options)?;
         if sub == Some("scale") {
             return Ok(self.scale(&written));
         }
         Ok(self.object(200, &written))
+    }
+
+    fn apply(
+        &self,
+        name: &str,
+        sub: Option<&str>,
+        body: &Bytes,
+        options: &WriteOptions,
+    ) -> Result<Response<AnswerBody>, ApiError> {
+        let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
+        let (written, created) = api.apply(resource, namespace, name, sub, body, options)?;
+        if sub == Some("scale") {
+            return Ok(self.scale(&written));
+        }
+        Ok(self.object(if created { 201 } else { 200 }, &written))
     }
 
     fn scale(&self, written: &Written) -> Response<AnswerBody> {

@@ -78,6 +78,7 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
         "device-request" => devices::default_request,
         "image-volume" => pod::defaults::image_volume,
         "job" => workloads::default_job,
+        "namespace" => small::default_namespace,
         "node" => node::default,
         "policy-types" => small::default_policy_types,
         "pod" => pod::defaults::pod,

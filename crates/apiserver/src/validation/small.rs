@@ -7,6 +7,8 @@ use super::view::{View, set, set_if_zero};
 use super::{checks, names};
 use serde_json::{Value, json};
 
+/// The label that carries a namespace's name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// The classes of the system and their values.
 pub(crate) const SYSTEM_CLASSES: [(&str, i64); 2] = [
     ("system-node-critical", 2_000_001_000),
@@ -61,6 +63,16 @@ checks! {
     "priority-class" => priority_class,
     "rbac-subject" => rbac_subject,
     "role-ref" => role_ref,
+}
+
+/// A namespace has its name as a label.
+pub(crate) fn default_namespace(namespace: &mut Value) {
+    let name = namespace.part("metadata").text("name").to_owned();
+    let metadata = crate::registry::meta_mut(namespace);
+    let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+    if let Some(labels) = labels.as_object_mut().filter(|_| !name.is_empty()) {
+        labels.insert(NAME_LABEL.to_owned(), name.into());
+    }
 }
 
 fn namespace_status(errors: &mut Errors, owner: &Owner, status: &Value, _: &Path) {

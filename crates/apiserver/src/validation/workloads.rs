@@ -178,11 +178,22 @@ fn nonempty_selector(errors: &mut Errors, owner: &Owner, selector: &Value, path:
 }
 
 /// The labels of the template satisfy the selector.
-fn template_labels(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
+fn template_labels(errors: &mut Errors, owner: &Owner, spec: &Value, path: &Path) {
+    let metadata = spec.part("template").part("metadata");
+    let mismatch = |errors: &mut Errors| {
+        errors.invalid(
+            &path.child("template.metadata.labels"),
+            metadata.part("labels"),
+            "`selector` does not match template `labels`",
+        );
+    };
     let Some(selector) = spec.field("selector") else {
+        // Without a selector nothing matches, except for a ReplicationController, which then selects all pods.
+        if owner.type_name != "core.v1.ReplicationControllerSpec" {
+            mismatch(errors);
+        }
         return;
     };
-    let metadata = spec.part("template").part("metadata");
     let plain;
     // The selector of a ReplicationController is a map of labels.
     let is_plain = selector
@@ -195,11 +206,7 @@ fn template_labels(errors: &mut Errors, _: &Owner, spec: &Value, path: &Path) {
         selector
     };
     if !selectors::is_empty(selector) && !selectors::matches(selector, metadata) {
-        errors.invalid(
-            &path.child("template.metadata.labels"),
-            metadata.part("labels"),
-            "`selector` does not match template `labels`",
-        );
+        mismatch(errors);
     }
 }
 

@@ -6,7 +6,7 @@ use berth_apiserver::access::{Change, DeleteOptions, gr};
 #[tokio::test]
 async fn controllers_see_and_do_what_clients_do() {
     let cluster = Cluster::start().await;
-    let api = cluster.server.api();
+    let api = cluster.server.api("test");
     let config_maps = gr("", "configmaps");
     cluster
         .create(CONFIG_MAPS, &config_map("before", json!({})))
@@ -81,7 +81,7 @@ async fn controllers_see_and_do_what_clients_do() {
 #[tokio::test]
 async fn the_two_halves_of_an_object_are_written_apart() {
     let cluster = Cluster::start().await;
-    let api = cluster.server.api();
+    let api = cluster.server.api("test");
     let deployments = gr("apps", "deployments");
     cluster.create(DEPLOYMENTS, &deployment("d")).await;
     let Ok(current) = api.get(deployments, "default", "d") else {

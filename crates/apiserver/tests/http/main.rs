@@ -3,6 +3,7 @@
 // Tests of the edge open files and sockets.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod apply;
 mod binding;
 mod deletion;
 mod in_process;

@@ -148,7 +148,7 @@ async fn a_watcher_that_does_not_read_is_cut_off() {
         Ok(answer) => answer,
         Err(e) => panic!("{e}"),
     };
-    let api = cluster.server.api();
+    let api = cluster.server.api("test");
     let large = "x".repeat(64 * 1024);
     let written = tokio::task::spawn_blocking(move || {
         let config_maps = gr("", "configmaps");

@@ -274,7 +274,7 @@ async fn patches_that_do_not_fit_are_refused() {
             200,
         ),
         (
-            "application/apply-patch+yaml",
+            "application/apply-patch+cbor",
             "?fieldManager=x",
             json!({}),
             415,

@@ -91,11 +91,6 @@ fn faults_of_a_deployment_are_named() {
     let cases = [
         (
             "/spec/selector",
-            Value::Null,
-            "spec.selector: Required value",
-        ),
-        (
-            "/spec/selector",
             json!({}),
             "spec.selector: Invalid value: {}: empty selector is invalid for deployment",
         ),
@@ -143,6 +138,17 @@ fn faults_of_a_deployment_are_named() {
             [expected]
         );
     }
+    // Without a selector no labels match.
+    let object = created(
+        deployments,
+        with(&workload(), "/spec/selector", Value::Null),
+    );
+    let errors = printed(&strategy(deployments).validate(&object));
+    assert_eq!(errors[0], "spec.selector: Required value");
+    assert!(
+        errors[1].starts_with("spec.template.metadata.labels: "),
+        "{errors:?}"
+    );
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! Ownership without a server.
+
+use super::*;
+use crate::schema::Schemas;
+
+fn typed(group: &str, kind: &str) -> Typed<'static> {
+    let schemas = Schemas::get();
+    Typed {
+        model: schemas.model(),
+        root: schemas.find(group, "v1", kind),
+    }
+}
+
+fn author(manager: &str) -> Author<'_> {
+    Author {
+        manager,
+        api_version: "v1",
+        subresource: "",
+        now: "2026-01-01T00:00:00Z",
+        reset: &[],
+    }
+}
+
+fn applied(typed: Typed<'_>, live: &Value, manager: &str, config: &Value) -> Value {
+    match apply(typed, (live, &json!({})), config, &author(manager), true) {
+        Ok(object) => object,
+        Err(e) => panic!("{e:?}"),
+    }
+}
+
+#[test]
+fn lists_merge_by_their_keys_in_the_order_of_the_configuration() {
+    let services = typed("", "Service");
+    let ports = |list: Value| json!({"metadata": {"name": "s"}, "spec": {"ports": list}});
+    // (before, applied, after). A missing protocol is TCP.
+    let cases = [
+        (json!([]), json!([{"port": 1}]), json!([{"port": 1}])),
+        (
+            json!([{"port": 1, "protocol": "TCP", "name": "a"}]),
+            json!([{"port": 1, "targetPort": 9}]),
+            json!([{"port": 1, "protocol": "TCP", "name": "a", "targetPort": 9}]),
+        ),
+        (
+            json!([{"port": 1, "protocol": "TCP"}]),
+            json!([{"port": 1, "protocol": "UDP"}]),
+            json!([{"port": 1, "protocol": "TCP"}, {"port": 1, "protocol": "UDP"}]),
+        ),
+        (
+            json!([{"port": 1}, {"port": 2}, {"port": 3}]),
+            json!([{"port": 3}, {"port": 1}]),
+            json!([{"port": 2}, {"port": 3}, {"port": 1}]),
+        ),
+    ];
+    for (before, config, expect) in cases {
+        let live = ports(before);
+        let after = applied(services, &live, "m", &ports(config.clone()));
+        let mut found = after["spec"]["ports"].clone();
+        let sort = |list: &mut Value| {
+            if let Some(list) = list.as_array_mut() {
+                list.sort_by_key(Value::to_string);
+            }
+        };
+        let mut expect = expect;
+        (sort(&mut found), sort(&mut expect));
+        assert_eq!(found, expect, "{config}");
+    }
+}
+
+#[test]
+fn what_nobody_owns_any_more_is_removed() {
+    let pods = typed("", "Pod");
+    let pod =
+        |containers: Value| json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
+    let both = pod(json!([{"name": "a", "image": "1"}, {"name": "b", "image": "2"}]));
+    let mut live = applied(pods, &json!({}), "one", &both);
+    // The server's defaults belong to no manager and go with their container.
+    live["spec"]["containers"][1]["imagePullPolicy"] = "Always".into();
+    let one = pod(json!([{"name": "a", "image": "1"}]));
+    let after = applied(pods, &live, "one", &one);
+    assert_eq!(after["spec"]["containers"], one["spec"]["containers"]);
+    // An atomic list is replaced, a null keeps what others have set.
+    let maps = typed("", "ConfigMap");
+    let live = applied(
+        maps,
+        &json!({}),
+        "one",
+        &json!({"metadata": {"name": "c"}, "data": {"a": "1"}}),
+    );
+    let null = json!({"metadata": {"name": "c"}, "data": null});
+    let after = applied(maps, &live, "two", &null);
+    assert_eq!(after["data"], json!({"a": "1"}));
+}
+
+#[test]
+fn the_oldest_managers_of_updates_are_merged() {
+    let maps = typed("", "ConfigMap");
+    let mut object = json!({"metadata": {"name": "c", "uid": "u"}, "data": {}});
+    for i in 0..15_u32 {
+        let mut new = object.clone();
+        new["metadata"]["uid"] = "u".into();
+        new["data"][format!("k{i:02}")] = "v".into();
+        let now = format!("2026-01-01T00:00:{i:02}Z");
+        let name = format!("m{i:02}");
+        let author = Author {
+            now: &now,
+            ..author(&name)
+        };
+        let old = if i == 0 { json!({}) } else { object };
+        after_update(maps, &old, &mut new, &author);
+        object = new;
+    }
+    let managers = entries(&object);
+    let names: Vec<&str> = managers.iter().map(|e| e.manager.as_str()).collect();
+    assert_eq!(names.len(), UPDATE_MANAGERS_MAX, "{names:?}");
+    assert!(names.contains(&ANCIENT) && names.contains(&"m14"));
+    let owned = managers
+        .iter()
+        .fold(FieldSet::default(), |all, e| all.union(&e.set));
+    let keys = |set: &FieldSet| set.paths().iter().filter(|p| p.contains(".k")).count();
+    assert_eq!(keys(&owned), 15, "no field loses its owner");
+}
+
+#[test]
+fn an_update_that_does_not_send_the_owners_keeps_them() {
+    let maps = typed("", "ConfigMap");
+    let config = json!({"metadata": {"name": "c", "uid": "u"}, "data": {"a": "1"}});
+    let live = applied(maps, &json!({}), "one", &config);
+    let mut new = config;
+    new["data"]["b"] = "2".into();
+    after_update(maps, &live, &mut new, &author("two"));
+    let names: Vec<String> = entries(&new).into_iter().map(|e| e.manager).collect();
+    assert_eq!(names, ["one", "two"]);
+    assert!(!differ_in_times_only(&live, &new));
+    let mut later = new.clone();
+    later["metadata"]["managedFields"][0]["time"] = "2027-01-01T00:00:00Z".into();
+    assert!(differ_in_times_only(&new, &later));
+}
+
+#[test]
+fn fields_of_unknown_objects_are_granular() {
+    let free = Typed {
+        model: Schemas::get().model(),
+        root: None,
+    };
+    let config = json!({"spec": {"x": {"y": [1, 2]}}});
+    let object = applied(free, &json!({}), "m", &config);
+    assert_eq!(
+        object["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:spec": {"f:x": {"f:y": {}}}})
+    );
+}

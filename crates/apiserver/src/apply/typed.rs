@@ -1,0 +1,507 @@
+//! Objects by the rules of their types: which fields they have, how two of them differ, how one is merged into another.
+//!
+//! The rules are those of Kubernetes' structured merge: objects and maps are granular unless their type is atomic,
+//! lists are atomic, sets, or maps by their keys.
+
+use super::fields::{FieldSet, shown};
+use crate::schema::model::{Field, ListType, Model, Presence, Shape, TypeId};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The fault of an entry of a list that has none of the keys of its list.
+const WITHOUT_KEYS: &str = "associative list with keys has an element that omits key field";
+
+/// What is known of a value.
+#[derive(Debug, Clone, Copy)]
+enum Kind<'m> {
+    /// A scalar, or a value that is owned as a whole.
+    Leaf(&'m Shape),
+    /// An object with known fields.
+    Object(TypeId),
+    /// An object with free keys.
+    Map(&'m Shape),
+    /// A list whose entries are unique scalars.
+    Set(&'m Shape),
+    /// A list whose entries are identified by keys.
+    List(&'m [Box<str>], &'m Shape),
+    /// A value without a type: objects are granular, lists atomic.
+    Free,
+}
+
+/// How two objects differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Comparison {
+    pub(crate) added: FieldSet,
+    pub(crate) modified: FieldSet,
+    pub(crate) removed: FieldSet,
+}
+
+/// A type and the model that holds it; without a type, objects are granular and lists atomic.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Typed<'m> {
+    pub(crate) model: &'m Model,
+    pub(crate) root: Option<TypeId>,
+}
+
+impl<'m> Typed<'m> {
+    fn root(&self) -> Kind<'m> {
+        self.root.map_or(Kind::Free, Kind::Object)
+    }
+
+    fn kind(&self, shape: &'m Shape, field: Option<&'m Field>) -> Kind<'m> {
+        let atomic = field.and_then(|f| f.atomic);
+        match shape {
+            Shape::Object(id) => {
+                if atomic.unwrap_or(self.model.object_type(*id).atomic) {
+                    Kind::Leaf(shape)
+                } else {
+                    Kind::Object(*id)
+                }
+            }
+            Shape::Map(values) if atomic != Some(true) => Kind::Map(values),
+            Shape::List(items) => match field.map(|f| &f.list) {
+                Some(ListType::Set) => Kind::Set(items),
+                Some(ListType::Map(keys)) => Kind::List(keys, items),
+                _ => Kind::Leaf(shape),
+            },
+            Shape::Any => Kind::Free,
+            _ => Kind::Leaf(shape),
+        }
+    }
+
+    /// The kind of a member of an object; `None` when the type does not have it.
+    fn member(&self, kind: Kind<'m>, name: &str) -> Option<Kind<'m>> {
+        match kind {
+            Kind::Object(id) => {
+                let object_type = self.model.object_type(id);
+                match object_type.field(name) {
+                    Some(field) => Some(self.kind(&field.shape, Some(field))),
+                    None => object_type.open.then_some(Kind::Free),
+                }
+            }
+            Kind::Map(values) => Some(self.kind(values, None)),
+            _ => Some(Kind::Free),
+        }
+    }
+
+    /// The element of an entry of a list by its keys. Keys that the entry leaves out have their defaults.
+    fn element(&self, keys: &[Box<str>], items: &Shape, entry: &Value) -> Option<String> {
+        let mut found: BTreeMap<&str, Value> = BTreeMap::new();
+        for key in keys {
+            let field = items
+                .object()
+                .and_then(|id| self.model.object_type(id).field(key));
+            let default = || match field {
+                Some(field) if field.presence == Presence::AlwaysWritten => {
+                    field.default.clone().or_else(|| field.zero())
+                }
+                field => field?.default.clone(),
+            };
+            let given = entry.get(&**key).filter(|v| !v.is_null());
+            if let Some(value) = given.cloned().or_else(default) {
+                found.insert(key, value);
+            }
+        }
+        let text = serde_json::to_string(&found).ok()?;
+        (!found.is_empty()).then(|| format!("k:{text}"))
+    }
+
+    fn elements(&self, kind: Kind<'m>, list: &[Value]) -> Vec<Option<String>> {
+        let element = |entry: &Value| match kind {
+            Kind::Set(_) => Some(format!("v:{entry}")),
+            Kind::List(keys, items) => self.element(keys, items, entry),
+            _ => None,
+        };
+        list.iter().map(element).collect()
+    }
+
+    fn item(&self, kind: Kind<'m>) -> Kind<'m> {
+        match kind {
+            Kind::List(_, items) | Kind::Set(items) => self.kind(items, None),
+            _ => Kind::Free,
+        }
+    }
+
+    /// The fields that an object sets.
+    ///
+    /// # Errors
+    /// What in it does not fit its type.
+    pub(crate) fn field_set(&self, object: &Value) -> Result<FieldSet, String> {
+        let mut faults = Vec::new();
+        let set = self.set_of(self.root(), object, "", &mut faults);
+        match faults.as_slice() {
+            [] => Ok(set),
+            [one] => Err(one.clone()),
+            many => Err(format!("errors:\n  {}", many.join("\n  "))),
+        }
+    }
+
+    fn set_of(
+        &self,
+        kind: Kind<'m>,
+        value: &Value,
+        path: &str,
+        faults: &mut Vec<String>,
+    ) -> FieldSet {
+        let mut set = FieldSet::default();
+        match (kind, value) {
+            (Kind::Object(_) | Kind::Map(_) | Kind::Free, Value::Object(map)) => {
+                for (name, value) in map {
+                    let path = format!("{path}.{name}");
+                    let Some(kind) = self.member(kind, name) else {
+                        faults.push(format!("{path}: field not declared in schema"));
+                        continue;
+                    };
+                    let mut child = self.set_of(kind, value, &path, faults);
+                    child.member |= value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                    set.put(format!("f:{name}"), child);
+                }
+            }
+            (Kind::Set(_) | Kind::List(..), Value::Array(list)) => {
+                let mut seen = BTreeSet::new();
+                for (i, (element, entry)) in
+                    self.elements(kind, list).into_iter().zip(list).enumerate()
+                {
+                    let Some(element) = element else {
+                        faults.push(format!("{path}: element {i}: {WITHOUT_KEYS}"));
+                        continue;
+                    };
+                    let place = shown(&element);
+                    let below = format!("{path}{place}");
+                    let mut child = self.set_of(self.item(kind), entry, &below, faults);
+                    child.member = true;
+                    if !seen.insert(element.clone()) {
+                        faults.push(format!("{path}: duplicate entries for key {place}"));
+                    }
+                    set.put(element, child);
+                }
+            }
+            (Kind::Object(_) | Kind::Map(_) | Kind::Set(_) | Kind::List(..), Value::Null) => {}
+            (Kind::Object(_) | Kind::Map(_), _) => {
+                faults.push(format!("{path}: expected map, got &{{{}}}", go_text(value)));
+            }
+            (Kind::Set(_) | Kind::List(..), _) => {
+                faults.push(format!(
+                    "{path}: expected list, got &{{{}}}",
+                    go_text(value)
+                ));
+            }
+            (Kind::Leaf(shape), value) => {
+                self.check_leaf(shape, value, path, faults);
+                set.member = true;
+            }
+            (Kind::Free, _) => set.member = true,
+        }
+        set
+    }
+
+    /// Finds the values of a wrong type in what is owned as a whole.
+    fn check_leaf(&self, shape: &Shape, value: &Value, path: &str, faults: &mut Vec<String>) {
+        let expected = match (shape, value) {
+            (_, Value::Null) => return,
+            (Shape::Object(id), Value::Object(map)) => {
+                let object_type = self.model.object_type(*id);
+                for (name, value) in map {
+                    let path = format!("{path}.{name}");
+                    match object_type.field(name) {
+                        Some(field) => self.check_leaf(&field.shape, value, &path, faults),
+                        None if object_type.open => {}
+                        None => faults.push(format!("{path}: field not declared in schema")),
+                    }
+                }
+                return;
+            }
+            (Shape::Map(values), Value::Object(map)) => {
+                for (name, value) in map {
+                    self.check_leaf(values, value, &format!("{path}.{name}"), faults);
+                }
+                return;
+            }
+            (Shape::List(items), Value::Array(list)) => {
+                for (i, value) in list.iter().enumerate() {
+                    self.check_leaf(items, value, &format!("{path}[{i}]"), faults);
+                }
+                return;
+            }
+            (Shape::Object(_) | Shape::Map(_), _) => format!("map, got &{{{}}}", go_text(value)),
+            (Shape::List(_), _) => format!("list, got &{{{}}}", go_text(value)),
+            (Shape::Bool, _) if !value.is_boolean() => {
+                format!("boolean, got &{{{}}}", go_text(value))
+            }
+            (Shape::Int32 | Shape::Int64 | Shape::Float, _) if !value.is_number() => {
+                format!("numeric (int or float), got {}", go_type(value))
+            }
+            (Shape::String | Shape::Bytes | Shape::Duration, _) if !value.is_string() => {
+                let value = go_text(value);
+                format!("string, got &value.valueUnstructured{{Value:{value}}}")
+            }
+            (
+                Shape::Quantity | Shape::IntOrString | Shape::Time | Shape::MicroTime,
+                Value::Object(_) | Value::Array(_),
+            ) => format!("any scalar, got &{{{}}}", go_text(value)),
+            _ => return,
+        };
+        faults.push(format!("{path}: expected {expected}"));
+    }
+
+    /// How an object differs from what it was.
+    pub(crate) fn compare(&self, old: &Value, new: &Value) -> Comparison {
+        let mut found = Comparison::default();
+        self.compare_values(self.root(), Some(old), Some(new), &mut found);
+        found
+    }
+
+    fn compare_values(
+        &self,
+        kind: Kind<'m>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        found: &mut Comparison,
+    ) {
+        if old == new {
+            return;
+        }
+        let is_empty = |value: Option<&Value>| match value {
+            None | Some(Value::Null) => true,
+            Some(Value::Object(map)) => map.is_empty(),
+            Some(Value::Array(list)) => list.is_empty(),
+            Some(_) => false,
+        };
+        let is = |test: fn(&Value) -> bool| {
+            [old, new]
+                .into_iter()
+                .flatten()
+                .all(|v| v.is_null() || test(v))
+        };
+        let granular = match kind {
+            Kind::Leaf(_) => false,
+            Kind::Object(_) | Kind::Map(_) | Kind::Free => is(Value::is_object),
+            Kind::Set(_) | Kind::List(..) => is(Value::is_array),
+        };
+        if !granular || (is_empty(old) && is_empty(new)) {
+            match (old, new) {
+                (None, _) => found.added.member = true,
+                (_, None) => found.removed.member = true,
+                _ => found.modified.member = true,
+            }
+            return;
+        }
+        if matches!(kind, Kind::Set(_) | Kind::List(..)) {
+            self.compare_lists(kind, old, new, found);
+        } else {
+            let map = |value: Option<&Value>| {
+                value
+                    .and_then(Value::as_object)
+                    .cloned()
+                    .unwrap_or_default()
+            };
+            let (before, after) = (map(old), map(new));
+            let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            for name in names {
+                let kind = self.member(kind, name).unwrap_or(Kind::Free);
+                self.compare_below(
+                    kind,
+                    &format!("f:{name}"),
+                    before.get(name),
+                    after.get(name),
+                    found,
+                );
+            }
+        }
+        found.added.member |= old.is_none();
+        found.removed.member |= new.is_none();
+    }
+
+    fn compare_lists(
+        &self,
+        kind: Kind<'m>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        found: &mut Comparison,
+    ) {
+        let indexed = |value: Option<&Value>| -> BTreeMap<String, Vec<Value>> {
+            let list = value
+                .and_then(Value::as_array)
+                .map_or(&[][..], Vec::as_slice);
+            let mut map: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+            for (element, entry) in self.elements(kind, list).into_iter().zip(list) {
+                let element = element.unwrap_or_default();
+                map.entry(element).or_default().push(entry.clone());
+            }
+            map
+        };
+        let (before, after) = (indexed(old), indexed(new));
+        let elements: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        for element in elements {
+            match (
+                before.get(element).map(Vec::as_slice),
+                after.get(element).map(Vec::as_slice),
+            ) {
+                (Some([old]), Some([new])) => {
+                    self.compare_below(self.item(kind), element, Some(old), Some(new), found);
+                }
+                (None, Some([new])) => {
+                    self.compare_below(self.item(kind), element, None, Some(new), found);
+                }
+                (Some([old]), None) => {
+                    self.compare_below(self.item(kind), element, Some(old), None, found);
+                }
+                // Entries that are there more than once are compared as one.
+                (old, new) if old == new => {}
+                (None, _) => found.added.put(element.as_str(), FieldSet::leaf()),
+                (_, None) => found.removed.put(element.as_str(), FieldSet::leaf()),
+                _ => found.modified.put(element.as_str(), FieldSet::leaf()),
+            }
+        }
+    }
+
+    fn compare_below(
+        &self,
+        kind: Kind<'m>,
+        element: &str,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        found: &mut Comparison,
+    ) {
+        let mut below = Comparison::default();
+        self.compare_values(kind, old, new, &mut below);
+        found.added.put(element, below.added);
+        found.modified.put(element, below.modified);
+        found.removed.put(element, below.removed);
+    }
+
+    /// An object with what a configuration sets.
+    pub(crate) fn merge(&self, live: &Value, config: &Value) -> Value {
+        self.merge_values(self.root(), live.clone(), config)
+    }
+
+    fn merge_values(&self, kind: Kind<'m>, live: Value, config: &Value) -> Value {
+        match (kind, live, config) {
+            (
+                Kind::Object(_) | Kind::Map(_) | Kind::Free,
+                Value::Object(mut live),
+                Value::Object(config),
+            ) => {
+                for (name, value) in config {
+                    let kind = self.member(kind, name).unwrap_or(Kind::Free);
+                    let before = live.remove(name).unwrap_or(Value::Null);
+                    live.insert(name.clone(), self.merge_values(kind, before, value));
+                }
+                Value::Object(live)
+            }
+            (Kind::Set(_) | Kind::List(..), Value::Array(live), Value::Array(config)) => {
+                Value::Array(self.merge_lists(kind, live, config))
+            }
+            // Null owns a map or list and removes nothing that others set in it.
+            (
+                Kind::Object(_) | Kind::Map(_) | Kind::Set(_) | Kind::List(..),
+                live @ (Value::Object(_) | Value::Array(_)),
+                Value::Null,
+            ) => live,
+            (_, _, config) => config.clone(),
+        }
+    }
+
+    /// The entries of the configuration in its order; the others keep their place between them.
+    fn merge_lists(&self, kind: Kind<'m>, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
+        let config_elements = self.elements(kind, config);
+        let wanted: BTreeSet<&Option<String>> = config_elements.iter().collect();
+        let live_elements = self.elements(kind, &live);
+        let mut live: Vec<(Option<String>, Option<Value>)> = live_elements
+            .into_iter()
+            .zip(live.into_iter().map(Some))
+            .collect();
+        let mut next = 0;
+        let mut merged = Vec::with_capacity(live.len() + config.len());
+        let take_others = |live: &mut Vec<(Option<String>, Option<Value>)>,
+                           next: &mut usize,
+                           merged: &mut Vec<Value>| {
+            while let Some((element, value)) = live.get_mut(*next) {
+                if wanted.contains(element) && value.is_some() {
+                    break;
+                }
+                merged.extend(value.take());
+                *next += 1;
+            }
+        };
+        for (element, entry) in config_elements.iter().zip(config) {
+            take_others(&mut live, &mut next, &mut merged);
+            let before = live.iter_mut().find(|(e, v)| e == element && v.is_some());
+            let before = before.and_then(|(_, value)| value.take());
+            merged.push(match before {
+                Some(before) => self.merge_values(self.item(kind), before, entry),
+                None => entry.clone(),
+            });
+        }
+        for (_, value) in live.iter_mut().skip(next) {
+            merged.extend(value.take());
+        }
+        merged
+    }
+
+    /// An object without the members of a set and everything below them.
+    pub(crate) fn remove(&self, object: &mut Value, set: &FieldSet) {
+        self.remove_below(self.root(), object, set);
+    }
+
+    fn remove_below(&self, kind: Kind<'m>, value: &mut Value, set: &FieldSet) {
+        match value {
+            Value::Object(map) => map.retain(|name, value| match set.child(&format!("f:{name}")) {
+                Some(below) if below.member => false,
+                Some(below) => {
+                    let kind = self.member(kind, name).unwrap_or(Kind::Free);
+                    self.remove_below(kind, value, below);
+                    true
+                }
+                None => true,
+            }),
+            Value::Array(list) => {
+                let mut elements = self.elements(kind, list).into_iter();
+                list.retain_mut(|entry| {
+                    let element = elements.next().flatten();
+                    match element.and_then(|e| set.child(&e)) {
+                        Some(below) if below.member => false,
+                        Some(below) => {
+                            self.remove_below(self.item(kind), entry, below);
+                            true
+                        }
+                        None => true,
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The type of a value as Go prints it.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "map[string]interface {}",
+        Value::Array(_) => "[]interface {}",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "int64",
+        Value::String(_) | Value::Null => "string",
+    }
+}
+
+/// A value as Go prints it.
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let mut fields: Vec<String> = map
+                .iter()
+                .map(|(name, value)| format!("{name}:{}", go_text(value)))
+                .collect();
+            fields.sort();
+            format!("map[{}]", fields.join(" "))
+        }
+        Value::Array(list) => {
+            let items: Vec<String> = list.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".to_owned(),
+        other => other.to_string(),
+    }
+}

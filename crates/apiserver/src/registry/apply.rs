@@ -1,0 +1,270 @@
+//! Server-side apply: PATCH with a configuration, and who owns the fields that a write changes.
+
+use super::api::{Api, child_mut, meta, meta_mut};
+use super::decode::{self, FieldValidation};
+use super::events;
+use super::resource::Resource;
+use super::write::{Change, Method, WriteOptions, Written, adopt_namespace};
+use crate::apply::{self, ApplyError, Author, Conflict, Typed};
+use crate::schema::{self, Schemas};
+use crate::status::{ApiError, Cause};
+use serde_json::{Value, json};
+
+/// How often an object is applied again that is created or deleted at the same time.
+const APPLY_ATTEMPTS_MAX: usize = 3;
+
+/// The fields that a write of the object itself does not change.
+const RESET_BY_MAIN: &[&[&str]] = &[&["f:status"]];
+/// The fields that a write of the status does not change.
+const RESET_BY_STATUS: &[&[&str]] = &[&["f:spec"], &["f:metadata"]];
+/// The same for pods and nodes, whose metadata changes with their status.
+const RESET_BY_STATUS_WITH_METADATA: &[&[&str]] = &[&["f:spec"]];
+
+impl Resource {
+    /// The type of the objects.
+    fn typed(&self) -> Typed<'static> {
+        let schemas = Schemas::get();
+        Typed {
+            model: schemas.model(),
+            root: schemas.find(self.resource.group, self.version, self.kind),
+        }
+    }
+
+    /// An object of the type in which nothing is set, in its normal form.
+    fn blank_object(&self) -> Value {
+        let mut blank = json!({});
+        Schemas::get().normalize(self.resource.group, self.version, self.kind, &mut blank);
+        blank
+    }
+
+    fn reset_fields(&self, part: &str) -> &'static [&'static [&'static str]] {
+        match part {
+            "" if self.subresource("status").is_some() => RESET_BY_MAIN,
+            "status" if matches!(self.kind, "Node" | "Pod") => RESET_BY_STATUS_WITH_METADATA,
+            "status" => RESET_BY_STATUS,
+            _ => &[],
+        }
+    }
+}
+
+impl Api {
+    /// Gives the fields that a write changes to its manager. `old` is the stored object, `None` for a create.
+    pub(super) fn track_fields(
+        &self,
+        resource: &Resource,
+        old: Option<&Value>,
+        new: &mut Value,
+        (manager, part): (&str, &str),
+    ) {
+        let author = Author {
+            manager,
+            api_version: &resource.api_version(),
+            subresource: part,
+            now: &self.now_text(),
+            reset: resource.reset_fields(part),
+        };
+        let typed = resource.typed();
+        if resource.is_converted() {
+            // Fields have the names of the version in which they were written.
+            let mut shown = resource.shown(new);
+            let old = old.map_or_else(|| resource.blank_object(), |old| resource.shown(old));
+            apply::after_update(typed, &old, &mut shown, &author);
+            let managers = meta_mut(&mut shown).remove("managedFields");
+            let metadata = meta_mut(new);
+            metadata.remove("managedFields");
+            metadata.extend(managers.map(|list| ("managedFields".to_owned(), list)));
+        } else if let Some(old) = old {
+            apply::after_update(typed, old, new, &author);
+        } else {
+            apply::after_update(typed, &resource.blank_object(), new, &author);
+        }
+    }
+
+    /// PATCH with a configuration: creates the object or merges the configuration into it. Returns whether the object
+    /// was created.
+    ///
+    /// # Errors
+    /// 400 and 500 for the configuration, 409 for conflicts with other managers, and those of a create or update.
+    pub fn apply(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        sub: Option<&str>,
+        config: &[u8],
+        options: &WriteOptions,
+    ) -> Result<(Written, bool), ApiError> {
+        let (config, warnings) = read_config(resource, sub, config, options)?;
+        let config = match sub {
+            Some("scale") => scale_config(resource, &config),
+            _ => config,
+        };
+        let subject = meta(&config, "namespace").to_owned();
+        let config = addressed(resource, namespace, name, config)?;
+        let blank = resource.blank_object();
+        let change = Change {
+            resource,
+            namespace,
+            name,
+            sub: sub.unwrap_or(""),
+            options,
+            by: Method::Apply,
+        };
+        let merge = |live: &Value| {
+            let author = Author {
+                manager: &options.manager,
+                api_version: &resource.api_version(),
+                subresource: sub.unwrap_or(""),
+                now: &self.now_text(),
+                reset: resource.reset_fields(sub.unwrap_or("")),
+            };
+            let live = resource.shown(live);
+            let live = (&live, &blank);
+            apply::apply(resource.typed(), live, &config, &author, options.force)
+                .map(|merged| events::to_stored(resource, merged))
+                .map_err(|e| apply_error(resource, &subject, name, e))
+        };
+        let mut last = ApiError::modified(resource.subject(name));
+        for _ in 0..APPLY_ATTEMPTS_MAX {
+            let result = if self.get(resource, namespace, name).is_ok() || sub.is_some() {
+                let version = self.update(&change, merge);
+                version.map(|version| (version, false))
+            } else {
+                let uid = meta(&config, "uid");
+                if !uid.is_empty() {
+                    let detail = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    );
+                    return Err(ApiError::conflict(resource.subject(name), &detail));
+                }
+                let mut object = merge(&json!({}))?;
+                resource.strategy().default(&mut object);
+                let version = self.store_new(resource, namespace, object, options);
+                version.map(|version| (version, true))
+            };
+            match result {
+                Ok((version, created)) => return Ok((Written { version, warnings }, created)),
+                Err(e) if matches!(e.reason, "AlreadyExists" | "NotFound") && sub.is_none() => {
+                    last = e;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Reads a configuration and checks what it says of itself.
+fn read_config(
+    resource: &Resource,
+    sub: Option<&str>,
+    config: &[u8],
+    options: &WriteOptions,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let parsed = schema::parse_yaml(config)
+        .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+    let faults = decode::strict_faults(&[], &parsed.duplicate_fields);
+    if options.validation == FieldValidation::Strict && !faults.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "error strict decoding YAML: {}",
+            faults.join(", ")
+        )));
+    }
+    let config = match parsed.value {
+        Value::Null => json!({}),
+        config => config,
+    };
+    let found = match &config {
+        Value::Object(_) | Value::Null => None,
+        Value::Array(_) => Some("array"),
+        Value::String(_) => Some("string"),
+        Value::Number(_) => Some("number"),
+        Value::Bool(_) => Some("bool"),
+    };
+    if let Some(found) = found {
+        return Err(ApiError::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        )));
+    }
+    let managed = config.pointer("/metadata/managedFields");
+    if managed.is_some_and(|m| !m.is_null()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let text = |field: &str| config.get(field).and_then(Value::as_str).unwrap_or("");
+    let expected = match sub {
+        Some("scale") => ("autoscaling/v1".to_owned(), "Scale"),
+        _ => (resource.api_version(), resource.kind),
+    };
+    if (text("apiVersion"), text("kind")) != (expected.0.as_str(), expected.1) {
+        let (group, version) = text("apiVersion")
+            .split_once('/')
+            .unwrap_or(("", text("apiVersion")));
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={}",
+            text("kind")
+        )));
+    }
+    let warnings = match options.validation {
+        FieldValidation::Warn => faults,
+        _ => Vec::new(),
+    };
+    Ok((config, warnings))
+}
+
+/// The configuration with the name and namespace of the URL.
+fn addressed(
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    mut config: Value,
+) -> Result<Value, ApiError> {
+    let given = meta(&config, "name");
+    if !given.is_empty() && given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    adopt_namespace(resource, namespace, &mut config)?;
+    meta_mut(&mut config).insert("name".to_owned(), name.into());
+    Ok(config)
+}
+
+/// What a `Scale` says of the object that it scales.
+fn scale_config(resource: &Resource, scale: &Value) -> Value {
+    let mut config = json!({
+        "apiVersion": resource.api_version(),
+        "kind": resource.kind,
+        "metadata": scale.get("metadata").cloned().unwrap_or_default(),
+    });
+    if let Some(replicas) = scale.pointer("/spec/replicas") {
+        child_mut(&mut config, "spec").insert("replicas".to_owned(), replicas.clone());
+    }
+    config
+}
+
+fn apply_error(resource: &Resource, namespace: &str, name: &str, error: ApplyError) -> ApiError {
+    match error {
+        ApplyError::Type(fault) => ApiError::internal_plain(format!(
+            "failed to create typed patch object ({namespace}/{name}; {}, Kind={}): {fault}",
+            resource.api_version(),
+            resource.kind
+        )),
+        ApplyError::Conflicts(conflicts) => {
+            let causes = conflicts.iter().map(|Conflict { owner, field }| Cause {
+                reason: "FieldManagerConflict",
+                message: format!("conflict with {owner}"),
+                field: field.clone(),
+            });
+            ApiError::apply_conflict(apply::conflict_message(&conflicts), causes.collect())
+        }
+    }
+}
+
+/// The name of the manager of a client that gives none, from its `User-Agent`.
+pub(crate) fn manager_of_agent(agent: &str) -> String {
+    let name = agent.split('/').next().unwrap_or("");
+    match name {
+        "" => "unknown".to_owned(),
+        name => name.chars().take(super::write::MANAGER_BYTES_MAX).collect(),
+    }
+}

@@ -1,0 +1,307 @@
+//! Server-side apply and `managedFields`. The expected answers are those of kube-apiserver 1.36.
+
+use super::*;
+
+const MAP: &str = "/api/v1/namespaces/default/configmaps/c";
+const SCALED: &str = "/apis/apps/v1/namespaces/default/deployments/d";
+
+impl Cluster {
+    /// Applies a configuration; `query` begins with the name of the field manager.
+    async fn apply(&self, path: &str, query: &str, config: &Value) -> Reply {
+        let path = format!("{path}?fieldManager={query}");
+        self.send_as("PATCH", &path, "application/apply-patch+yaml", config)
+            .await
+    }
+}
+
+fn map(data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data})
+}
+
+/// Manager, operation, subresource and fields of each entry.
+fn owners(object: &Value) -> Vec<(String, String, String, Value)> {
+    let entries = at(object, "/metadata/managedFields").as_array();
+    let entries = entries.into_iter().flatten().map(|entry| {
+        (
+            text(entry, "/manager").to_owned(),
+            text(entry, "/operation").to_owned(),
+            text(entry, "/subresource").to_owned(),
+            at(entry, "/fieldsV1").clone(),
+        )
+    });
+    entries.collect()
+}
+
+fn owner(manager: &str, operation: &str, fields: Value) -> (String, String, String, Value) {
+    let part = String::new();
+    (manager.to_owned(), operation.to_owned(), part, fields)
+}
+
+#[tokio::test]
+async fn a_manager_owns_what_it_applies_and_removes_what_it_leaves_out() {
+    let cluster = Cluster::start().await;
+    let reply = cluster
+        .apply(MAP, "one", &map(json!({"a": "1", "b": "2"})))
+        .await;
+    assert_eq!(reply.status, 201, "{}", reply.text());
+    let first = reply.json();
+    let both = json!({"f:data": {"f:a": {}, "f:b": {}}});
+    assert_eq!(owners(&first), [owner("one", "Apply", both)]);
+    let again = cluster
+        .apply(MAP, "one", &map(json!({"a": "1", "b": "2"})))
+        .await;
+    assert_eq!(again.json(), first, "nothing changes");
+    let reply = cluster
+        .apply(MAP, "two", &map(json!({"b": "2", "c": "3"})))
+        .await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let reply = cluster.apply(MAP, "one", &map(json!({"c": "3"}))).await;
+    let left = reply.json();
+    assert_eq!(
+        left["data"],
+        json!({"b": "2", "c": "3"}),
+        "`two` owns b, too"
+    );
+    let mut found = owners(&left);
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    let expect = [
+        owner("one", "Apply", json!({"f:data": {"f:c": {}}})),
+        owner("two", "Apply", json!({"f:data": {"f:b": {}, "f:c": {}}})),
+    ];
+    assert_eq!(found, expect);
+}
+
+#[tokio::test]
+async fn a_change_of_what_another_manager_owns_conflicts_unless_it_is_forced() {
+    let cluster = Cluster::start().await;
+    let created = format!("{CONFIG_MAPS}?fieldManager=maker");
+    cluster.create(&created, &map(json!({"u": "1"}))).await;
+    cluster
+        .apply(MAP, "one", &map(json!({"a": "1", "b": "2"})))
+        .await;
+    let wanted = map(json!({"a": "x", "b": "y", "u": "z"}));
+    let reply = cluster.apply(MAP, "two", &wanted).await;
+    assert_eq!(reply.status, 409);
+    let status = reply.json();
+    assert_eq!(
+        text(&status, "/message"),
+        "Apply failed with 3 conflicts: conflicts with \"maker\" using v1:\n- .data.u\nconflicts with \"one\":\n- .data.a\n- .data.b"
+    );
+    assert_eq!(
+        status["details"]["causes"][0],
+        json!({"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".data.a"})
+    );
+    let reply = cluster
+        .apply(MAP, "two", &map(json!({"a": "x", "b": "2"})))
+        .await;
+    let message = "Apply failed with 1 conflict: conflict with \"one\": .data.a";
+    assert_eq!(text(&reply.json(), "/message"), message);
+    let forced = cluster.apply(MAP, "two&force=true", &wanted).await.json();
+    assert_eq!(forced["data"], wanted["data"]);
+    // `one` is left with nothing, `maker` with the map as such.
+    let mine = json!({"f:data": {"f:a": {}, "f:b": {}, "f:u": {}}});
+    let expect = [
+        owner("two", "Apply", mine),
+        owner("maker", "Update", json!({"f:data": {}})),
+    ];
+    assert_eq!(owners(&forced), expect);
+}
+
+#[tokio::test]
+async fn updates_take_over_what_they_change() {
+    let cluster = Cluster::start().await;
+    cluster
+        .apply(MAP, "one", &map(json!({"a": "1", "b": "2"})))
+        .await;
+    let path = format!("{MAP}?fieldManager=editor");
+    let edited = cluster.merge(&path, &json!({"data": {"a": "x"}})).await;
+    let expect = [
+        owner("one", "Apply", json!({"f:data": {"f:b": {}}})),
+        owner("editor", "Update", json!({"f:data": {"f:a": {}}})),
+    ];
+    assert_eq!(owners(&edited.json()), expect);
+    // An empty entry clears the owners, and nothing is recorded until something is applied.
+    let clear = json!({"metadata": {"managedFields": [{}]}});
+    assert_eq!(owners(&cluster.merge(MAP, &clear).await.json()), []);
+    let reply = cluster.merge(MAP, &json!({"data": {"a": "y"}})).await;
+    assert_eq!(owners(&reply.json()), []);
+    let reply = cluster.apply(MAP, "one", &map(json!({"b": "3"}))).await;
+    let message =
+        "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .data.b";
+    assert_eq!(text(&reply.json(), "/message"), message);
+}
+
+/// KEP-3521: the owner of a gate removes it by leaving it out, and only its own.
+#[tokio::test]
+async fn each_manager_removes_its_own_gates() {
+    let cluster = Cluster::start().await;
+    let path = format!("{PODS}/p");
+    let gates = |names: &[&str]| {
+        let mut pod = pod("p");
+        let gates: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        pod["spec"]["schedulingGates"] = json!(gates);
+        pod
+    };
+    cluster
+        .apply(&path, "quota", &gates(&["x.io/quota", "x.io/data"]))
+        .await;
+    let only_data = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"schedulingGates": [{"name": "x.io/data"}]}});
+    cluster.apply(&path, "data", &only_data).await;
+    let pod = cluster.apply(&path, "quota", &gates(&[])).await.json();
+    assert_eq!(
+        pod["spec"]["schedulingGates"],
+        json!([{"name": "x.io/data"}])
+    );
+    let added = cluster
+        .apply(&path, "quota", &gates(&["x.io/late"]))
+        .await
+        .json();
+    assert_eq!(
+        text(&added, "/message"),
+        "Pod \"p\" is invalid: spec.schedulingGates[1].name: Forbidden: only deletion is allowed, but found new scheduling gate 'x.io/late'"
+    );
+    let none = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+    let pod = cluster.apply(&path, "data", &none).await.json();
+    assert_eq!(pod["spec"]["schedulingGates"], Value::Null);
+}
+
+#[tokio::test]
+async fn subresources_own_their_part() {
+    let cluster = Cluster::start().await;
+    cluster.apply(SCALED, "one", &deployment("d")).await;
+    let scale = |replicas: i64| {
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
+            "metadata": {"name": "d", "namespace": "default"}, "spec": {"replicas": replicas}})
+    };
+    let path = format!("{SCALED}/scale");
+    let reply = cluster.apply(&path, "scaler", &scale(5)).await;
+    let message = "Apply failed with 1 conflict: conflict with \"one\": .spec.replicas";
+    assert_eq!(text(&reply.json(), "/message"), message);
+    let reply = cluster.apply(&path, "scaler&force=true", &scale(5)).await;
+    assert_eq!(at(&reply.json(), "/spec/replicas"), &json!(5));
+    let reply = cluster.apply(SCALED, "one", &deployment("d")).await;
+    assert_eq!(
+        text(&reply.json(), "/message"),
+        "Apply failed with 1 conflict: conflict with \"scaler\" with subresource \"scale\": .spec.replicas"
+    );
+    // Scaling by another client takes the field over.
+    cluster
+        .merge(
+            &format!("{path}?fieldManager=cli"),
+            &json!({"spec": {"replicas": 6}}),
+        )
+        .await;
+    let reply = cluster.apply(&path, "scaler", &scale(5)).await;
+    assert_eq!(
+        text(&reply.json(), "/message"),
+        "Apply failed with 1 conflict: conflict with \"cli\" with subresource \"scale\" using autoscaling/v1: .spec.replicas"
+    );
+    let status = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "d", "labels": {"ignored": "yes"}}, "status": {"replicas": 4}});
+    let after = cluster
+        .apply(&format!("{SCALED}/status"), "reporter", &status)
+        .await
+        .json();
+    assert_eq!(at(&after, "/metadata/labels"), &Value::Null);
+    let fields = json!({"f:status": {"f:replicas": {}}});
+    let entry = (
+        "reporter".to_owned(),
+        "Apply".to_owned(),
+        "status".to_owned(),
+        fields,
+    );
+    assert!(owners(&after).contains(&entry), "{after}");
+}
+
+#[tokio::test]
+async fn configurations_that_are_rejected() {
+    let cluster = Cluster::start().await;
+    cluster.apply(SCALED, "one", &deployment("d")).await;
+    let with = |pointer: &str, value: Value| {
+        let mut object = deployment("d");
+        let (parent, field) = pointer.rsplit_once('/').unwrap_or(("", pointer));
+        if let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
+            parent.insert(field.to_owned(), value);
+        }
+        object
+    };
+    let typed = "failed to create typed patch object (/d; apps/v1, Kind=Deployment): ";
+    let containers = "/spec/template/spec/containers";
+    let cases = [
+        (
+            "",
+            deployment("d"),
+            422,
+            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch".to_owned(),
+        ),
+        (
+            "one",
+            with("/spec/bogus", json!(1)),
+            500,
+            format!("{typed}.spec.bogus: field not declared in schema"),
+        ),
+        (
+            "one",
+            with("/spec/replicas", json!("x")),
+            500,
+            format!("{typed}.spec.replicas: expected numeric (int or float), got string"),
+        ),
+        (
+            "one",
+            with("/spec/template", json!("x")),
+            500,
+            format!("{typed}.spec.template: expected map, got &{{x}}"),
+        ),
+        (
+            "one",
+            with(containers, json!([{"name": "c", "image": "1"}, {"name": "c", "image": "2"}])),
+            500,
+            format!("{typed}.spec.template.spec.containers: duplicate entries for key [name=\"c\"]"),
+        ),
+        (
+            "one",
+            with("/metadata/managedFields", json!([{"manager": "x"}])),
+            400,
+            "metadata.managedFields must be nil".to_owned(),
+        ),
+        (
+            "one",
+            with("/metadata/name", json!("e")),
+            400,
+            "the name of the object (e) does not match the name on the URL (d)".to_owned(),
+        ),
+        (
+            "one",
+            with("/kind", json!("ReplicaSet")),
+            400,
+            "invalid object type: apps/v1, Kind=ReplicaSet".to_owned(),
+        ),
+        (
+            "one",
+            json!("x"),
+            400,
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal string into Go value of type map[string]interface {}".to_owned(),
+        ),
+        (
+            "one&force=true",
+            with("/metadata/uid", json!("11111111-1111-1111-1111-111111111111")),
+            422,
+            "Deployment.apps \"d\" is invalid: metadata.uid: Invalid value: \"11111111-1111-1111-1111-111111111111\": field is immutable".to_owned(),
+        ),
+    ];
+    for (query, config, code, message) in cases {
+        let reply = cluster.apply(SCALED, query, &config).await;
+        assert_eq!(
+            (reply.status, text(&reply.json(), "/message")),
+            (code, message.as_str())
+        );
+    }
+    let reply = cluster
+        .merge(&format!("{SCALED}?force=true"), &json!({}))
+        .await;
+    assert_eq!(
+        text(&reply.json(), "/message"),
+        "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch"
+    );
+}
