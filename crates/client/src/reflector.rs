@@ -1,8 +1,12 @@
 //! Keeps a consumer up to date with all objects of a kind: a list, then every change, a new list when the server
 //! no longer knows what came in between.
+//!
+//! The list is streamed by the watch itself (KEP-3157, WatchList) where the server offers that, which costs it less
+//! memory than a list does. Otherwise it is read page by page.
 
 use crate::error::StatusBody;
 use crate::request::{self, Resource};
+use crate::transport::Lines;
 use crate::{ApiError, Transport};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -20,6 +24,10 @@ const RELISTS_MAX: usize = 5;
 const WATCH_SECONDS: u32 = 290;
 /// A watch that has said nothing for longer than it should have lived is dead.
 const WATCH_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
+/// A streaming list that sends nothing for this long is given up.
+const STREAMED_LIST_SILENCE: Duration = Duration::from_secs(30);
+/// The annotation of the bookmark that ends a streaming list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// The first and the longest pause after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
@@ -124,18 +132,19 @@ pub async fn follow<T, D>(
     let mut version: Option<String> = None;
     let mut told_missing = false;
     let mut told_error = String::new();
+    let mut streams_lists = true;
     while !updates.is_closed() {
-        let from = match &version {
-            Some(version) => version.clone(),
-            None => match list_all(&transport, followed, &decode).await {
-                Ok((objects, at)) => {
+        let (from, lines) = match &version {
+            Some(version) => (version.clone(), None),
+            None => match list(&transport, followed, &decode, &mut streams_lists).await {
+                Ok(Listed { objects, at, lines }) => {
                     told_missing = false;
                     told_error.clear();
                     availability.found(followed.resource);
                     if updates.send(Update::Replaced(objects)).await.is_err() {
                         return;
                     }
-                    at
+                    (at, lines)
                 }
                 Err(error) if followed.need.is_met_by_none(&error) => {
                     // It may come later, with an upgrade of the server or a role: asked again, but seldom.
@@ -168,7 +177,7 @@ pub async fn follow<T, D>(
                 }
             },
         };
-        match watch(&transport, followed, &decode, from, &updates).await {
+        match watch(&transport, followed, &decode, from, lines, &updates).await {
             Ended::At(at) => {
                 pause.reset();
                 version = Some(at);
@@ -210,6 +219,89 @@ struct ListMeta {
     resource_version: String,
     #[serde(rename = "continue")]
     continue_token: Option<String>,
+}
+
+/// All objects of a kind.
+struct Listed<T> {
+    objects: Vec<T>,
+    /// The version that they were listed at.
+    at: String,
+    /// The watch that they came from and that goes on, if they were streamed.
+    lines: Option<Lines>,
+}
+
+/// Lists, streaming where the server offers it. `streams` is switched off for good when it does not.
+async fn list<T>(
+    transport: &Transport,
+    followed: Followed,
+    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+    streams: &mut bool,
+) -> Result<Listed<T>, ApiError> {
+    if *streams {
+        match stream_list(transport, followed, decode).await {
+            Err(error) if matches!(error.code(), Some(400 | 422)) => *streams = false,
+            // A server that does not know the parameter, or is too slow for it.
+            Err(ApiError::Decode { .. }) => *streams = false,
+            answer => return answer,
+        }
+        tracing::debug!(
+            kind = followed.resource.plural,
+            "the API server does not stream lists; listing by pages"
+        );
+    }
+    let (objects, at) = list_all(transport, followed, decode).await?;
+    let lines = None;
+    Ok(Listed { objects, at, lines })
+}
+
+/// Reads the events of a watch until the bookmark that says that all objects have been sent.
+async fn stream_list<T>(
+    transport: &Transport,
+    followed: Followed,
+    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+) -> Result<Listed<T>, ApiError> {
+    let request = request::watch_list(followed.resource, followed.field_selector, WATCH_SECONDS);
+    let unfinished = |reason: &str| ApiError::Decode {
+        request: request.describe(),
+        reason: reason.to_owned(),
+    };
+    let mut lines = transport.stream(&request).await?;
+    // By namespace and name: an object may change or go while the list is sent.
+    let mut objects = BTreeMap::new();
+    loop {
+        let line = match timeout(STREAMED_LIST_SILENCE, lines.next()).await {
+            Ok(line) => line?,
+            Err(_) => return Err(unfinished("the list did not go on")),
+        };
+        let line = line.ok_or_else(|| unfinished("the list ended early"))?;
+        let parsed: Line<'_> =
+            serde_json::from_slice(&line).map_err(|e| unfinished(&e.to_string()))?;
+        let json = parsed.object.get().as_bytes();
+        let version = serde_json::from_slice::<Version>(json).unwrap_or_default();
+        let metadata = version.metadata;
+        match parsed.kind {
+            "ADDED" | "MODIFIED" => {
+                if let Some(object) = decoded(followed, decode, json) {
+                    objects.insert((metadata.namespace, metadata.name), object);
+                }
+            }
+            "DELETED" => {
+                objects.remove(&(metadata.namespace, metadata.name));
+            }
+            "BOOKMARK" if ends_list(json) => {
+                return Ok(Listed {
+                    objects: objects.into_values().collect(),
+                    at: metadata.resource_version,
+                    lines: Some(lines),
+                });
+            }
+            "ERROR" => {
+                let status: StatusBody = serde_json::from_slice(json).unwrap_or_default();
+                return Err(status.into_error(500));
+            }
+            _ => {}
+        }
+    }
 }
 
 async fn list_all<T>(
@@ -290,11 +382,31 @@ struct VersionMeta {
     resource_version: String,
 }
 
+/// Whether a bookmark says that all objects have been sent.
+fn ends_list(json: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Bookmark {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        #[serde(default)]
+        annotations: BTreeMap<String, serde::de::IgnoredAny>,
+    }
+    serde_json::from_slice::<Bookmark>(json).is_ok_and(|bookmark| {
+        bookmark
+            .metadata
+            .annotations
+            .contains_key(INITIAL_EVENTS_END)
+    })
+}
+
 async fn watch<T>(
     transport: &Transport,
     followed: Followed,
     decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
     from: String,
+    lines: Option<Lines>,
     updates: &mpsc::Sender<Update<T>>,
 ) -> Ended {
     let request = request::watch(
@@ -303,10 +415,13 @@ async fn watch<T>(
         &from,
         WATCH_SECONDS,
     );
-    let mut lines = match transport.stream(&request).await {
-        Ok(lines) => lines,
-        Err(error) if is_to_list_anew(&error) => return Ended::Expired,
-        Err(error) => return Ended::Broken(from, error),
+    let mut lines = match lines {
+        Some(lines) => lines,
+        None => match transport.stream(&request).await {
+            Ok(lines) => lines,
+            Err(error) if is_to_list_anew(&error) => return Ended::Expired,
+            Err(error) => return Ended::Broken(from, error),
+        },
     };
     let mut at = from;
     loop {
@@ -408,7 +523,12 @@ mod tests {
     use crate::testing::{Scripted, status};
     use serde_json::{Value, json};
 
-    fn list(version: &str, name: &str) -> (u16, Value) {
+    /// What a server without streaming lists answers.
+    fn no_streams() -> (u16, Value) {
+        status(422, "sendInitialEvents is forbidden for watch")
+    }
+
+    fn page(version: &str, name: &str) -> (u16, Value) {
         let items = [json!({"metadata": {"name": name}})];
         let list = json!({"metadata": {"resourceVersion": version}, "items": items});
         (200, list)
@@ -458,7 +578,12 @@ mod tests {
             (410, "too old resource version: 90 (95)"),
             (504, "Too large resource version: 90, current: 7"),
         ] {
-            let answers = vec![list("90", "a"), status(code, message), list("7", "b")];
+            let answers = vec![
+                no_streams(),
+                page("90", "a"),
+                status(code, message),
+                page("7", "b"),
+            ];
             let (mut told, mut server) = following(Need::Essential, answers).await;
             for name in ["a", "b"] {
                 let update = next(&mut told).await;
@@ -472,7 +597,7 @@ mod tests {
             {
                 watches.push(request.line().contains("watch="));
             }
-            assert_eq!(watches, [false, true, false], "{code}");
+            assert_eq!(watches, [true, false, true, false], "{code}");
         }
     }
 
@@ -488,7 +613,7 @@ mod tests {
             (Need::Readable, 403, true),
             (Need::Readable, 500, false),
         ] {
-            let answers = vec![status(code, "no such luck"), list("7", "a")];
+            let answers = vec![no_streams(), status(code, "not available"), page("7", "a")];
             let (mut told, _server) = following(need, answers).await;
             let expected = match is_nothing {
                 true => Vec::new(),
@@ -497,5 +622,48 @@ mod tests {
             let update = next(&mut told).await;
             assert_eq!(update, Some(Update::Replaced(expected)), "{need:?} {code}");
         }
+    }
+
+    fn event(kind: &str, name: &str, version: u32) -> Value {
+        json!({"type": kind, "object": {"metadata": {"name": name, "resourceVersion": version.to_string()}}})
+    }
+
+    /// KEP-3157: the watch begins with all objects, and goes on as a watch.
+    #[tokio::test]
+    async fn a_list_is_streamed_by_the_watch_where_the_server_offers_it() {
+        let mut end = event("BOOKMARK", "", 7);
+        end["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        let stream = json!([
+            event("ADDED", "a", 3),
+            event("ADDED", "b", 4),
+            event("BOOKMARK", "", 4),
+            event("DELETED", "a", 5),
+            event("ADDED", "c", 6),
+            end,
+            event("ADDED", "d", 8),
+        ]);
+        let answers = vec![(200, stream), (200, json!([event("DELETED", "b", 9)]))];
+        let (mut told, mut server) = following(Need::Essential, answers).await;
+        let name = |name: &str| name.to_owned();
+        for expected in [
+            Update::Replaced(vec![name("b"), name("c")]),
+            Update::Applied(name("d")),
+            Update::Deleted(name("b")),
+        ] {
+            assert_eq!(next(&mut told).await, Some(expected));
+        }
+        for part in ["&sendInitialEvents=true&", "&resourceVersion=8&"] {
+            let asked = server.asked.recv().await.expect("a request");
+            assert!(asked.line().contains(part), "{}", asked.line());
+        }
+    }
+
+    /// A stream that ends before the list is complete counts as no list.
+    #[tokio::test]
+    async fn a_streamed_list_that_ends_early_is_read_by_pages() {
+        let answers = vec![(200, json!([event("ADDED", "a", 3)])), page("7", "b")];
+        let (mut told, _server) = following(Need::Essential, answers).await;
+        let expected = Update::Replaced(vec!["b".to_owned()]);
+        assert_eq!(next(&mut told).await, Some(expected));
     }
 }

@@ -148,6 +148,15 @@ pub fn watch(
     ApiRequest::new(Method::GET, path, JSON, None)
 }
 
+/// Watches a collection that begins with all of its objects (a streaming list).
+pub fn watch_list(resource: Resource, field_selector: &str, timeout_seconds: u32) -> ApiRequest {
+    let mut request = watch(resource, field_selector, "", timeout_seconds);
+    request
+        .path
+        .push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    request
+}
+
 /// Reads one object.
 pub fn get(resource: Resource, namespace: &str, name: &str) -> ApiRequest {
     ApiRequest::new(

@@ -86,7 +86,8 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Gives these answers on a free port, one a connection, and then no more.
+    /// Gives these answers on a free port, one a connection, and then no more. A JSON list is sent as the lines of a
+    /// watch.
     ///
     /// # Panics
     /// When there is no port.
@@ -100,7 +101,11 @@ impl Scripted {
                 let request = Request::read(&mut stream).await.expect("a request");
                 // A test may not care what was asked, and a client not wait for the answer.
                 let _ = seen.send(request).await;
-                let _ = answer(&mut stream, code, &body.to_string(), false).await;
+                let text = match &body {
+                    Value::Array(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
+                    body => body.to_string(),
+                };
+                let _ = answer(&mut stream, code, &text, false).await;
             }
         });
         Self {
