@@ -1,4 +1,4 @@
-//! Keeps a pod out of the queue while somebody holds it, and says why.
+//! Rejects a held pod in PreEnqueue, with a message that states the reason.
 //!
 //! ```text
 //! pod with example.com/hold=budget                         → not queued: held for "budget" until …
@@ -19,23 +19,23 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "Hold";
 
-/// The label of a pod that is held; its value says what for.
+/// The label of a held pod; its value states what the pod is held for.
 pub const HOLD: &str = "example.com/hold";
-/// The label of a namespace that lets the pods go that are held for this.
+/// The label of a namespace that releases the pods that are held for its value.
 pub const RELEASED: &str = "example.com/released";
 
 /// The plugin's arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HoldArgs {
-    /// What to tell the owner of a pod that is held for this, instead of how anybody could release it.
+    /// The message for pods that are held for the key, instead of the one that names the label to set.
     pub messages: BTreeMap<String, String>,
 }
 
-/// Makes the plugin.
+/// Creates the plugin.
 ///
 /// # Errors
-/// When its arguments are wrong: every reason, each with its path.
+/// All invalid arguments, each with its path.
 pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
     let args: HoldArgs = cx.decode_args("HoldArgs")?;
     let hold = Hold {
@@ -58,15 +58,15 @@ impl HoldArgs {
     }
 }
 
-/// Keeps held pods out of the queue.
+/// Rejects held pods in PreEnqueue.
 #[derive(Debug, Default)]
 pub struct Hold {
     args: HoldArgs,
 }
 
 impl Hold {
-    /// What the pod's owner is told: what the pod waits for, and who can do what about it. The words depend on
-    /// nothing that comes and goes, as each new message is a write to the API.
+    /// The message for the owner of the pod: what the pod waits for, and who can resolve it. It contains nothing that
+    /// changes often, because each new message is a write to the API.
     fn message(&self, pod: &Pod, reason: &str) -> String {
         match self.args.messages.get(reason) {
             Some(text) => format!("held for {reason:?}: {text}"),
@@ -104,8 +104,8 @@ impl PreEnqueue for Hold {
 impl EnqueueExtensions for Hold {
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![
-            // The pod itself is released, or held for something else: then it has to say so. No other pod needs to
-            // be asked.
+            // The pod itself is released, or held for something else, which changes the message. No other pod is
+            // affected.
             EventRegistration::with_hint(
                 EventResource::Pod,
                 ActionType::UPDATE_POD_LABEL,
@@ -120,7 +120,7 @@ impl EnqueueExtensions for Hold {
                 },
             )
             .narrowed_by(|_cluster, change| Ok(Narrowed::Pods(pod_of(change)))),
-            // Its namespace lets it go.
+            // Its namespace releases it.
             EventRegistration::with_hint(
                 EventResource::of_kind(Kind::Namespace),
                 ActionType::ADD | ActionType::UPDATE,
@@ -139,7 +139,7 @@ impl EnqueueExtensions for Hold {
     }
 }
 
-/// The namespace and name of the pod that has changed.
+/// The namespace and name of the changed pod.
 fn pod_of(change: Change<'_>) -> Vec<(Str, Str)> {
     let pod = change.new_pod().or_else(|| change.old_pod());
     pod.map(|pod| (pod.namespace().clone(), pod.name().clone()))

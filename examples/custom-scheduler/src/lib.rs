@@ -1,10 +1,9 @@
-//! Plugins that live outside of Berth's own tree, as an example. `docs/adding-a-plugin.md` goes through them step by
-//! step.
+//! Example plugins outside of Berth's own tree. `docs/adding-a-plugin.md` describes them step by step.
 //!
 //! - [`rack_aware`]: Filter and Score, with arguments.
-//! - [`hold`]: PreEnqueue, which keeps pods out of the queue until they are released.
+//! - [`hold`]: PreEnqueue, which rejects pods until they are released.
 //! - [`node_admission`]: PreBind, which waits for an HTTP service.
-//! - [`warm_up`]: PreBind, which makes API calls of a type of its own and waits for a node.
+//! - [`warm_up`]: PreBind, which makes API calls of its own type and waits for a node.
 
 pub mod hold;
 pub mod node_admission;
@@ -14,10 +13,10 @@ pub mod warm_up;
 use berth::Berth;
 use berth_framework::registry::AlreadyRegistered;
 
-/// Berth's command with these plugins. They do nothing until a configuration enables them.
+/// Berth's command with these plugins. A configuration must enable them.
 ///
 /// # Errors
-/// When Berth has a plugin of such a name.
+/// Berth has a plugin with the same name.
 pub fn command() -> Result<Berth, AlreadyRegistered> {
     Berth::new()
         .with_plugin(node_admission::NAME, node_admission::make)?

@@ -1,4 +1,4 @@
-//! A scheduler with plugins of its own: everything that `berth` can do, and them.
+//! A scheduler with custom plugins: all commands of `berth`, and these plugins.
 //!
 //! ```text
 //! custom-scheduler up --config config.yaml

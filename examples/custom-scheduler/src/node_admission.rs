@@ -1,13 +1,13 @@
-//! Asks an HTTP service whether a node is ready for a pod, before the pod is bound to it.
+//! Asks an HTTP service whether a pod may be bound to its node.
 //!
 //! ```text
 //! args: {url: http://admission.example/v1, timeoutSeconds: 5}
 //!
-//! PUT    http://admission.example/v1/<namespace>/<pod>/<node>   2xx: bind; anything else: try again later
-//! DELETE http://admission.example/v1/<namespace>/<pod>/<node>   the pod is not bound after all
+//! PUT    http://admission.example/v1/<namespace>/<pod>/<node>   2xx: bind; any other code: try again later
+//! DELETE http://admission.example/v1/<namespace>/<pod>/<node>   the pod is not bound to the node
 //! ```
 //!
-//! Only pods with the label `example.com/admission=required` are asked for; the others skip the plugin.
+//! The plugin applies to pods with the label `example.com/admission=required`.
 
 mod service;
 
@@ -22,23 +22,23 @@ use service::AdmissionService;
 /// The plugin's name.
 pub const NAME: &str = "NodeAdmission";
 
-/// The label of pods whose node is asked about.
+/// The label of pods that need an admission.
 pub const ADMISSION: &str = "example.com/admission";
 /// The value of [`ADMISSION`].
 pub const REQUIRED: &str = "required";
 
 /// The greatest `timeoutSeconds`.
 const TIMEOUT_SECONDS_MAX: u32 = 600;
-/// The service limits itself. Should it fail to, the plugin stops waiting this much later.
+/// Requests have a time limit of their own. The plugin waits this much longer than that.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeAdmissionArgs {
-    /// Where the service is, `http://` and without a query.
+    /// The address of the service: `http://`, without a query.
     pub url: String,
-    /// How long an answer may take, in seconds.
+    /// The time limit of a request, in seconds.
     #[serde(default = "default_timeout_seconds")]
     pub timeout_seconds: u32,
 }
@@ -47,10 +47,10 @@ fn default_timeout_seconds() -> u32 {
     10
 }
 
-/// Makes the plugin from its arguments.
+/// Creates the plugin from its arguments.
 ///
 /// # Errors
-/// Lists everything that is wrong with them.
+/// All invalid arguments, each with its path.
 pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
     let args: NodeAdmissionArgs = cx.decode_args("NodeAdmissionArgs")?;
     let mut problems = Vec::new();
@@ -76,13 +76,13 @@ pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
     }
 }
 
-/// Asks a service before a pod is bound.
+/// Calls the service before a pod is bound.
 #[derive(Debug)]
 pub struct NodeAdmission {
     service: AdmissionService,
 }
 
-/// In the cycle's state once the service has been asked: there may be something to take back.
+/// Stored in the state of the cycle when the service has been called: the admission may have to be revoked.
 struct Asked;
 
 impl NodeAdmission {
@@ -120,7 +120,7 @@ impl PreBind for NodeAdmission {
         node: &Str,
         wake: Option<Wake<'_>>,
     ) -> Step {
-        // The gate NominatedNodeNameForExpectation may be off; then nobody has asked `pre_flight`.
+        // With the gate NominatedNodeNameForExpectation off, `pre_flight` was not called.
         if !Self::is_required(pod) {
             return Step::success();
         }
@@ -131,14 +131,14 @@ impl PreBind for NodeAdmission {
         };
         Step::Done(match wake.into_value::<()>() {
             Ok(()) => Status::success(),
-            // An error is tried again after a backoff, on whatever node is best then.
+            // After an error, the pod is tried again after a backoff, on the node that is best then.
             Err(error) => Status::error(format!("node {node} is not admitted: {error}")),
         })
     }
 }
 
 impl Reserve for NodeAdmission {
-    /// There is nothing to book: the service is asked in PreBind, where waiting holds up no other pod.
+    /// Reserves nothing: the service is called in PreBind, where waiting delays no other pod.
     fn reserve(
         &self,
         _cx: &mut StageContext<'_>,
@@ -150,7 +150,7 @@ impl Reserve for NodeAdmission {
         Step::success()
     }
 
-    /// The pod will not be bound to the node, whatever the reason. The service may have admitted it.
+    /// The pod is not bound to the node. The service may have admitted it.
     fn unreserve(
         &self,
         cx: &mut StageContext<'_>,

@@ -1,9 +1,9 @@
-//! Keeps pods off racks that are being drained, and prefers racks of a better tier.
+//! Rejects nodes in racks that are being drained, and prefers racks of a better tier.
 //!
 //! ```text
 //! args: {drained: [r13], tiers: [gold, silver]}
 //!
-//! node with example.com/rack=r13     → no
+//! node with example.com/rack=r13     → rejected
 //! node with example.com/tier=gold    → 100
 //! node with example.com/tier=silver  →  50
 //! any other node                     →   0
@@ -25,21 +25,21 @@ pub const RACK: &str = "example.com/rack";
 /// The label that names a node's tier.
 pub const TIER: &str = "example.com/tier";
 
-/// The reason on a node of a drained rack.
+/// The reason of the rejection of a node in a drained rack.
 pub const DRAINED: &str = "node(s) were in a drained rack";
 
 /// The arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RackAwareArgs {
-    /// Racks that get no more pods.
+    /// Racks that are being drained.
     pub drained: Vec<String>,
     /// Tiers, the best first.
     pub tiers: Vec<String>,
 }
 
 impl RackAwareArgs {
-    /// Everything that is wrong, each with its path.
+    /// Returns all problems, each with its path.
     fn check(self) -> Result<Self, ArgsError> {
         let mut problems = Vec::new();
         for (list, path) in [(&self.drained, "drained"), (&self.tiers, "tiers")] {
@@ -60,10 +60,10 @@ impl RackAwareArgs {
     }
 }
 
-/// Makes the plugin from its arguments.
+/// Creates the plugin from its arguments.
 ///
 /// # Errors
-/// Lists everything that is wrong with them.
+/// All invalid arguments, each with its path.
 pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
     let args: RackAwareArgs = cx.decode_args("RackAwareArgs")?;
     let plugin = RackAware {
@@ -76,7 +76,7 @@ pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
         .build())
 }
 
-/// Keeps pods off drained racks and prefers better tiers.
+/// Rejects nodes in drained racks and prefers better tiers.
 #[derive(Debug)]
 pub struct RackAware {
     args: RackAwareArgs,
@@ -88,7 +88,7 @@ impl RackAware {
         rack.is_some_and(|rack| self.args.drained.iter().any(|drained| drained == rack))
     }
 
-    /// A node came, or left a drained rack.
+    /// Whether a node was added outside of drained racks, or left a drained rack.
     fn opens(&self, change: &Change<'_>) -> Result<bool, String> {
         let (old, new) = change.nodes()?;
         let is_open = |node| !self.is_drained(node);
@@ -103,7 +103,7 @@ impl Plugin for RackAware {
 }
 
 impl NodeFilter for RackAware {
-    /// Every pod requires the same.
+    /// All pods have the same requirement.
     type Requirement = ();
 
     const READS_PODS: bool = false;
@@ -121,7 +121,7 @@ impl NodeFilter for RackAware {
 }
 
 impl NodeScore for RackAware {
-    /// Every pod prefers the same.
+    /// All pods have the same preference.
     type Preference = ();
 
     const READS_PODS: bool = false;
@@ -136,7 +136,7 @@ impl NodeScore for RackAware {
             let tier = nodes.get(slot).and_then(|node| node.labels().get(TIER));
             let mut tiers = self.args.tiers.iter();
             let place = tier.and_then(|tier| tiers.position(|t| t == tier));
-            // The last tier is still better than none.
+            // The last tier is better than no tier.
             place.map_or(0, |place| (self.args.tiers.len() - place) as i64)
         }
     }

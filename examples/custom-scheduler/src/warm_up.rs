@@ -1,13 +1,13 @@
-//! Has a node prepare for a pod before the pod is bound to it: pulls an image, loads a model.
+//! Makes a node prepare for a pod before the pod is bound to it, for example pull an image or load a model.
 //!
 //! ```text
-//! pod with example.com/warm-up=llm, chosen for node n
+//! pod with example.com/warm-up=llm, node n selected
 //!     → PATCH nodes/n: annotation warm-up.example.com/llm=requested, through the API dispatcher
-//!     → wait until an agent on the node has set the annotation warm-up.example.com/llm=done
+//!     → wait until an agent on the node sets the annotation warm-up.example.com/llm=done
 //!     → bind
 //! ```
 //!
-//! What a pod asks for is done once on a node: the pods that come later find it done.
+//! A node prepares once. Later pods with the same label are bound without waiting.
 
 use berth_api::{Duration, Kind, Node, ObjectMeta, Str, Time};
 use berth_framework::call::ObjectName;
@@ -22,19 +22,19 @@ use std::collections::BTreeMap;
 /// The plugin's name.
 pub const NAME: &str = "WarmUp";
 
-/// The label of a pod that names what its node has to prepare.
+/// The label of a pod; its value is what the node must prepare.
 pub const WARM_UP: &str = "example.com/warm-up";
-/// What an annotation of a node begins with that says how far a preparation is.
+/// The prefix of node annotations that contain the state of a preparation.
 pub const ANNOTATION: &str = "warm-up.example.com/";
-/// The preparation was asked for.
+/// The preparation is requested.
 pub const REQUESTED: &str = "requested";
 /// The preparation is done.
 pub const DONE: &str = "done";
 
-/// How long the call that asks for a preparation may take. The dispatcher ends every call sooner.
+/// The time limit of the call that requests a preparation. The dispatcher ends every call before that.
 const CALL_MAX: Duration = Duration::from_secs(60);
 
-/// The calls of this plugin: annotations of nodes. What two pods ask of one node while it waits is one request.
+/// The call type of this plugin: annotations of nodes. Two waiting calls for one node become one request.
 pub static NODE_WARM_UP: CallType =
     CallType::new("node_warm_up", Kind::Node).merging(Merge::Patches);
 
@@ -42,7 +42,7 @@ pub static NODE_WARM_UP: CallType =
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WarmUpArgs {
-    /// How long a node may take, in seconds.
+    /// The time limit of a preparation, in seconds.
     pub timeout_seconds: u32,
 }
 
@@ -54,10 +54,10 @@ impl Default for WarmUpArgs {
     }
 }
 
-/// Makes the plugin from its arguments.
+/// Creates the plugin from its arguments.
 ///
 /// # Errors
-/// When they are wrong.
+/// The arguments are invalid.
 pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
     let args: WarmUpArgs = cx.decode_args("WarmUpArgs")?;
     if args.timeout_seconds == 0 {
@@ -71,24 +71,24 @@ pub fn make(cx: &FactoryContext<'_>) -> Result<Extensions, ArgsError> {
         .build())
 }
 
-/// Has nodes prepare for pods.
+/// Makes nodes prepare for pods.
 #[derive(Debug)]
 pub struct WarmUp {
     timeout: Duration,
 }
 
-/// How far the plugin is with a pod; kept in the cycle's state between its calls.
+/// The progress for a pod; stored in the state of the cycle between calls of the plugin.
 struct Progress {
-    /// When the node has to be ready.
+    /// The time at which the node must be ready.
     deadline: Time,
 }
 
-/// What the pod's node has to prepare.
+/// What the node must prepare.
 fn wanted(pod: &PodInfo) -> Option<&str> {
     pod.pod.labels().get(WARM_UP)
 }
 
-/// How far the node is with it.
+/// The state of the preparation on the node.
 fn progress_of<'n>(node: &'n Node, what: &str) -> Option<&'n str> {
     node.metadata
         .annotations
@@ -135,7 +135,7 @@ impl PreBind for WarmUp {
                 let text = format!("node {node} has not prepared {what:?} within {seconds} s");
                 return Step::Done(Status::error(text));
             }
-            // The plugin is called for the first time, its call has succeeded, or the node has changed.
+            // The first call of the plugin, its API call has succeeded, or the node has changed.
             _ => {}
         }
         let Some(view) = cx.cluster.nodes.node(node) else {
@@ -156,7 +156,7 @@ impl PreBind for WarmUp {
     }
 }
 
-/// Asks for a preparation. The write is for this node, and not for another one that gets its name later.
+/// Requests a preparation. The write applies only to this node, not to a later node with the same name.
 fn request(node: &ObjectMeta, what: &str) -> Write {
     let annotations = BTreeMap::from([(format!("{ANNOTATION}{what}"), REQUESTED)]);
     let body = serde_json::json!({"metadata": {"annotations": annotations}});

@@ -1,4 +1,4 @@
-//! The admission service, as a client sees it. Every request has a time limit, and answers are read up to a size.
+//! The client of the admission service. Every request has a time limit, and every answer a maximum size.
 
 use berth_api::{Duration, Pod};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use std::future::Future;
 
-/// How much of an answer is read, in bytes. It becomes part of the pod's condition.
+/// The maximum size of an answer, in bytes. It becomes part of the pod's condition.
 const ANSWER_MAX: usize = 1024;
 
 /// An admission service. Cheap to clone: clones share connections.
@@ -25,7 +25,7 @@ impl AdmissionService {
     /// A service at an address.
     ///
     /// # Errors
-    /// What is wrong with the address.
+    /// The address is invalid.
     pub(crate) fn new(url: &str, timeout: Duration) -> Result<Self, String> {
         let uri: Uri = url.parse().map_err(|error| format!("{error}"))?;
         if uri.scheme_str() != Some("http") || uri.authority().is_none() {
@@ -41,12 +41,12 @@ impl AdmissionService {
         })
     }
 
-    /// How long an answer may take.
+    /// The time limit of a request.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Asks whether the node may have the pod. Asking again does no harm.
+    /// Requests the admission of a pod to a node. The request can be repeated.
     pub(crate) fn admit(
         &self,
         pod: &Pod,
@@ -55,8 +55,8 @@ impl AdmissionService {
         self.send(Method::PUT, pod, node)
     }
 
-    /// Says that the node does not get the pod. Nobody waits for it: should it fail, the service finds out when it is
-    /// asked for the pod again.
+    /// Revokes the admission of a pod. No component waits for the result. If it fails, the service learns it from the
+    /// next request for the pod.
     pub(crate) fn withdraw(
         &self,
         pod: &Pod,
