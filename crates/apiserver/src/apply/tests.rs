@@ -61,7 +61,8 @@ fn lists_merge_by_their_keys_in_the_order_of_the_configuration() {
             }
         };
         let mut expect = expect;
-        (sort(&mut found), sort(&mut expect));
+        sort(&mut found);
+        sort(&mut expect);
         assert_eq!(found, expect, "{config}");
     }
 }
