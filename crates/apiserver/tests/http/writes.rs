@@ -265,7 +265,7 @@ async fn patches_that_do_not_fit_are_refused() {
             "application/merge-patch+json",
             "",
             json!({"metadata": {"uid": "x"}}),
-            409,
+            422,
         ),
         (
             "application/strategic-merge-patch+json",
