@@ -302,6 +302,9 @@ pub(crate) struct SimulateArgs {
     /// Run this many seeds, from 0 on [default: 100, or 1 with --seed]
     #[arg(long, value_name = "N")]
     pub(crate) seeds: Option<u64>,
+    /// Run fresh seeds, from a random one on, which is printed first
+    #[arg(long, conflicts_with = "seed")]
+    pub(crate) random: bool,
     /// Steps of each run
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) steps: usize,

@@ -6,9 +6,12 @@ use crate::print::{self, say};
 use berth_simulator::{Campaign, Found, Progress, Subject, Tally, tell};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use std::hash::{BuildHasher, RandomState};
 
-/// How many seeds are run when nothing is said.
+/// How many seeds are run by default.
 const SEEDS: u64 = 100;
+/// Random seeds are below this bound, so that they are short enough to be read and typed.
+const RANDOM_SEED_BOUND: u64 = 1 << 40;
 
 /// Runs the seeds until one fails.
 ///
@@ -17,6 +20,13 @@ const SEEDS: u64 = 100;
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let subject = Subject::in_tree().map_err(Failure::environment)?;
     let campaign = campaign_of(args);
+    if args.random {
+        let (first, seeds) = (campaign.first, campaign.seeds);
+        print::remark(format_args!(
+            "seeds {first} to {}",
+            first + seeds.max(1) - 1
+        ));
+    }
     if args.tell {
         // How it ends is found out again below.
         let mut listener = |line: &str| print::remark(line);
@@ -48,8 +58,12 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
 
 fn campaign_of(args: &SimulateArgs) -> Campaign {
     let alone = if args.seed.is_some() { 1 } else { SEEDS };
+    let first = match args.random {
+        true => RandomState::new().hash_one(()) % RANDOM_SEED_BOUND,
+        false => 0,
+    };
     Campaign {
-        first: args.seed.unwrap_or(0),
+        first: args.seed.unwrap_or(first),
         seeds: args.seeds.unwrap_or(alone),
         steps: args.steps,
         faults: args.faults,
