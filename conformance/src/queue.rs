@@ -254,7 +254,7 @@ impl Replayed {
 
     fn state(&self, popped: Option<String>) -> Expectation {
         let names = |place| -> Vec<String> {
-            let pods = self.queue.pods_in(place);
+            let pods = self.queue.places().pods_in(place);
             pods.iter().map(|i| i.pod.name().to_string()).collect()
         };
         let sorted = |mut names: Vec<String>| {
@@ -263,14 +263,18 @@ impl Replayed {
         };
         let mut backoff: Vec<InBackoff> = [QueuedIn::Backoff, QueuedIn::ErrorBackoff]
             .into_iter()
-            .flat_map(|place| self.queue.pods_in(place))
+            .flat_map(|place| self.queue.places().pods_in(place))
             .map(|info| InBackoff {
-                expires_at_millis: self.queue.backoff_expiry(info).map_or(0, Time::as_millis),
+                expires_at_millis: self
+                    .queue
+                    .places()
+                    .backoff_expiry(info)
+                    .map_or(0, Time::as_millis),
                 name: info.pod.name().to_string(),
             })
             .collect();
         backoff.sort_unstable();
-        let in_flight = self.queue.in_flight_pods();
+        let in_flight = self.queue.in_flight().pods();
         Expectation {
             popped,
             active: names(QueuedIn::Active),
@@ -280,7 +284,8 @@ impl Replayed {
             in_flight: sorted(in_flight.map(|pod| pod.name().to_string()).collect()),
             counts: self
                 .queue
-                .pending_pods()
+                .places()
+                .pods()
                 .map(|(_, info)| {
                     let counts = [
                         info.attempts,

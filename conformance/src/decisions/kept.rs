@@ -7,7 +7,7 @@ use crate::decisions::compare::Comparison;
 use berth_api::{Node, Object, Pod, Time};
 use berth_framework::{Cluster, FeatureGates, PodInfo, Slot, Status};
 use berth_scheduler::evaluator::{
-    Evaluation, Evaluator, Examined, Keeper, NoNominations, NoStopwatch,
+    AnswerCache, Evaluation, Evaluator, Examined, NoNominations, NoStopwatch,
 };
 use berth_scheduler::profile::Profile;
 use serde_json::Value;
@@ -70,7 +70,7 @@ pub(super) struct Kept<'a> {
     pub(super) profile: &'a Profile,
     pub(super) features: &'a FeatureGates,
     pub(super) pod: &'a Arc<PodInfo>,
-    pub(super) keeper: Keeper,
+    pub(super) answer_cache: AnswerCache,
     pub(super) cluster: Cluster,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Kept<'a> {
             profile,
             features,
             pod,
-            keeper: Keeper::default(),
+            answer_cache: AnswerCache::default(),
             cluster: Cluster::default(),
         };
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -116,7 +116,7 @@ impl<'a> Kept<'a> {
     fn evaluator<'b>(
         &'b mut self,
         evaluation: &'b mut Evaluation,
-    ) -> (Evaluator<'b>, &'b mut Keeper) {
+    ) -> (Evaluator<'b>, &'b mut AnswerCache) {
         let evaluator = Evaluator {
             profile: self.profile,
             features: self.features,
@@ -127,13 +127,13 @@ impl<'a> Kept<'a> {
             evaluation,
             stopwatch: &NoStopwatch,
         };
-        (evaluator, &mut self.keeper)
+        (evaluator, &mut self.answer_cache)
     }
 
     fn examine(&mut self) -> Option<Examined> {
         let mut evaluation = Evaluation::default();
-        let (mut evaluator, keeper) = self.evaluator(&mut evaluation);
-        keeper.examine(&mut evaluator)
+        let (mut evaluator, answer_cache) = self.evaluator(&mut evaluation);
+        answer_cache.examine(&mut evaluator)
     }
 
     /// Places pods like the one of the case until none fits or there are enough; then all of them go.
@@ -141,8 +141,8 @@ impl<'a> Kept<'a> {
         let mut others = Vec::new();
         for i in 0..4 {
             let mut evaluation = Evaluation::default();
-            let (mut evaluator, keeper) = self.evaluator(&mut evaluation);
-            let found = evaluator.find_with(keeper, true, None, &mut 0, rng);
+            let (mut evaluator, answer_cache) = self.evaluator(&mut evaluation);
+            let found = evaluator.find_with(answer_cache, true, None, &mut 0, rng);
             let berth_scheduler::evaluator::Found::Placed(placement) = found else {
                 break;
             };
@@ -194,8 +194,8 @@ impl<'a> Kept<'a> {
         }
         let mut evaluation = Evaluation::default();
         let mut rng = fastrand::Rng::with_seed(1);
-        let (mut evaluator, keeper) = self.evaluator(&mut evaluation);
-        let found = evaluator.find_with(keeper, true, None, &mut 0, &mut rng);
+        let (mut evaluator, answer_cache) = self.evaluator(&mut evaluation);
+        let found = evaluator.find_with(answer_cache, true, None, &mut 0, &mut rng);
         let answers = super::compare_found(expect, comparison, found);
         comparison.post_filter(expect, || {
             let mut run = Run {

@@ -41,7 +41,7 @@ struct Totals {
 
 impl Totals {
     fn add(&mut self, world: &World) {
-        let counts = world.core.keeper().counts();
+        let counts = world.core.answer_cache().counts();
         self.clusters += 1;
         self.placed += world.placed;
         self.unfit += world.unfit;

@@ -3,6 +3,9 @@
 // A test runs cargo and reads files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+#[path = "architecture/walls.rs"]
+mod walls;
+
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! Each binding is a small state machine: it waits for Permit ([`permit`]), then for its PreBind plugins group by group
 //! ([`pre_bind`]), then for its Bind plugin or an extender ([`bind`]), and ends ([`end`]). Thousands go on at once; none
-//! holds up the scheduling cycle.
+//! delays the scheduling cycle.
 
 mod bind;
 mod end;
@@ -38,7 +38,7 @@ impl Binding {
     }
 }
 
-/// Where a binding stands.
+/// How far a binding has come.
 enum Stage {
     /// Permit plugins hold the pod.
     Permit {

@@ -223,7 +223,7 @@ fn read(
 }
 
 impl Config {
-    /// The configuration of somebody who says nothing.
+    /// The configuration without a file and flags.
     pub fn new(features: FeatureGates, registry: &Registry) -> Self {
         Self::of(Known::new(features, registry))
     }

@@ -1,4 +1,4 @@
-//! The parts of the scheduler that every stage of a pod's way uses: what is known, who waits, what is to be done outside.
+//! The parts of the scheduler that all stages use: the cluster, the queue, the calls, the waits, the outputs.
 //!
 //! Each part owns its fields and is changed through its methods alone. The stages are modules of functions that get the
 //! [`Core`]: [`pod_status`](crate::pod_status), [`nominations`](crate::nominations), [`cycle`](crate::cycle),

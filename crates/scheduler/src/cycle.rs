@@ -11,7 +11,7 @@ mod post_filter;
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
 use crate::core::{Core, LogLevel, Moment, PointRun, WaitId, Waiter};
-use crate::evaluator::{Evaluation, EvaluatorKind, FitError, Found, Keeper, Placement};
+use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{Failure, fail};
 use crate::profile::Profile;
 use crate::queue::QueuedPodInfo;
@@ -32,17 +32,17 @@ pub enum CycleResult {
         /// The node.
         node: Str,
     },
-    /// The pod fits nowhere.
+    /// No node fits the pod.
     Unschedulable {
         /// The text of its condition.
         message: String,
     },
-    /// Something broke.
+    /// An internal error.
     Error {
         /// The text of its condition.
         message: String,
     },
-    /// The pod was dropped: it is being deleted, placed already, or nobody's.
+    /// The pod was dropped: it is being deleted, is placed already, or has no profile.
     Skipped,
 }
 
@@ -108,7 +108,7 @@ enum ParkedAt {
 
 /// The scheduling cycle, and what it keeps from one pod to the next.
 pub(crate) struct Cycle {
-    keeper: Keeper,
+    answer_cache: AnswerCache,
     rng: fastrand::Rng,
     /// Where the next search for feasible nodes begins.
     start_node: usize,
@@ -118,7 +118,7 @@ pub(crate) struct Cycle {
 impl Cycle {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            keeper: Keeper::default(),
+            answer_cache: AnswerCache::default(),
             rng: fastrand::Rng::with_seed(seed),
             start_node: 0,
             parked: None,
@@ -137,8 +137,8 @@ impl Cycle {
     }
 
     /// The answers that the incremental evaluator has kept.
-    pub(crate) fn keeper(&self) -> &Keeper {
-        &self.keeper
+    pub(crate) fn answer_cache(&self) -> &AnswerCache {
+        &self.answer_cache
     }
 
     /// Begins with a popped pod.
@@ -164,7 +164,7 @@ impl Cycle {
             EvaluatorKind::Plain => evaluator.find(percentage, start, rng),
             EvaluatorKind::Incremental | EvaluatorKind::Compared => {
                 let compare = kind == EvaluatorKind::Compared;
-                evaluator.find_with(&mut self.keeper, compare, percentage, start, rng)
+                evaluator.find_with(&mut self.answer_cache, compare, percentage, start, rng)
             }
         }
     }

@@ -1,20 +1,20 @@
-//! The calls to the API that the core wants made, until their results are in (KEP-5229, KEP-5501).
+//! The API calls of the core, until their results are in (KEP-5229, KEP-5501).
 //!
 //! The core hands calls in and never waits: the edge takes what may be sent ([`Dispatcher::next_calls`]), sends it,
-//! and brings back how it went ([`Dispatcher::complete`]); whoever made a call finds its end among
+//! and returns the result ([`Dispatcher::complete`]); the component that made a call finds its end among
 //! [`Dispatcher::take_finished`]. Each call ends exactly once.
 //!
 //! What it does on the way:
 //! - **One call per object** is on its way at a time. A newer call merges with a waiting one of its type, replaces a
-//!   less relevant one, or is dropped for a more relevant one (status patch < binding < deletion); whoever made a
-//!   dropped call is told. A call that takes back one that was not sent removes both.
-//! - **Lanes** ([`Lane`]): a burst of status patches never holds up a binding, and the other way round every lane
-//!   keeps a share.
+//!   less relevant one, or is dropped for a more relevant one (status patch < binding < deletion); the component that made a
+//!   dropped call is notified. A call that takes back one that was not sent removes both.
+//! - **Lanes** ([`Lane`]): a burst of status patches never delays a binding, and every lower lane keeps a
+//!   share.
 //! - **Statuses of pods** (`pod_status`): what PreEnqueue says is written 5 s later, and what the API did not take is
 //!   offered again.
 //! - **Retries** of failures that pass, with backoff and jitter, a limited number of times.
 //! - **What objects look like**: updates ([`Dispatcher::sync`]) drop waiting calls that have become needless, and
-//!   [`Dispatcher::writes`] tells what our calls will make of an object that does not show it yet.
+//!   [`Dispatcher::writes`] returns what our calls write and the object does not show yet.
 //! - **Bounds**: so many calls are kept, no more; from a point on [`Dispatcher::is_saturated`] asks for a pause.
 //!
 //! With the gate SchedulerAsyncAPICalls off ([`DispatcherOptions::asynchronous`]) calls about one object are sent one
@@ -81,7 +81,7 @@ pub struct Finished {
     /// The call as it was sent last, or would have been.
     pub call: ApiCall,
     /// How it went. A call that was dropped on purpose ends with an error of that kind, see
-    /// [`CallErrorKind::is_dropped`]; [`Finished::for_waiter`] says what that means for who waits.
+    /// [`CallErrorKind::is_dropped`]; [`Finished::for_waiter`] returns what that means to a component that waits.
     pub result: CallResult,
     /// How long it was on its way, retries included; `None` when it was never sent, or not by itself.
     pub took: Option<Duration>,
@@ -100,7 +100,7 @@ impl Finished {
         }
     }
 
-    /// The result for somebody who waits for the call (D-10). A status patch that was dropped is as good as made:
+    /// The result for a component that waits for the call (D-10). A status patch that was dropped is as good as made:
     /// something newer is on its way. A binding or deletion that was dropped did not happen, and that is an error.
     pub fn for_waiter(&self) -> CallResult {
         match &self.result {
@@ -132,24 +132,30 @@ pub struct DispatcherCounts {
 pub struct Dispatcher {
     options: DispatcherOptions,
     next_id: u64,
+    backlog: Backlog,
+    /// The calls in flight.
+    in_flight: FxHashMap<CallId, u32>,
+    finished: Vec<Finished>,
+    counts: DispatcherCounts,
+    rng: fastrand::Rng,
+    closed: bool,
+}
+
+/// The objects with calls that have not ended or writes that are not seen yet, and where each waits.
+#[derive(Debug)]
+struct Backlog {
     objects: Objects,
     lanes: Lanes,
     /// Reports and pauses, with the object they are for.
     timers: BTreeSet<(Time, u32)>,
     /// Statuses that are offered again, with their object.
     offers: BTreeSet<(Time, u32)>,
-    /// Until when writes that nobody has seen are believed.
+    /// Until when writes that no update has shown are believed.
     expiries: BTreeSet<(Time, u32)>,
-    /// The calls on their way.
-    in_flight: FxHashMap<CallId, u32>,
     /// The types of calls that are taken, with how many of each wait.
     types: Types,
     /// How many calls have not ended.
     tracked: usize,
-    finished: Vec<Finished>,
-    counts: DispatcherCounts,
-    rng: fastrand::Rng,
-    closed: bool,
 }
 
 impl Default for Dispatcher {
@@ -175,14 +181,16 @@ impl Dispatcher {
     pub fn new(options: DispatcherOptions) -> Self {
         Self {
             next_id: 0,
-            objects: Objects::default(),
-            lanes: Lanes::new(options.lanes, options.in_flight_max),
-            timers: BTreeSet::new(),
-            offers: BTreeSet::new(),
-            expiries: BTreeSet::new(),
+            backlog: Backlog {
+                objects: Objects::default(),
+                lanes: Lanes::new(options.lanes, options.in_flight_max),
+                timers: BTreeSet::new(),
+                offers: BTreeSet::new(),
+                expiries: BTreeSet::new(),
+                types: Types::default(),
+                tracked: 0,
+            },
             in_flight: FxHashMap::default(),
-            types: Types::default(),
-            tracked: 0,
             finished: Vec::new(),
             counts: DispatcherCounts::default(),
             rng: fastrand::Rng::with_seed(options.seed),
@@ -201,45 +209,38 @@ impl Dispatcher {
         !self.finished.is_empty()
     }
 
-    /// When the dispatcher wants to be asked again ([`Dispatcher::next_calls`], [`Dispatcher::expire`]) though nothing
-    /// has happened.
+    /// When [`Dispatcher::next_calls`], [`Dispatcher::expire`] or [`Dispatcher::take_due_offer`] has something to do,
+    /// though nothing has happened.
     pub fn next_wake(&self) -> Option<Time> {
-        let timer = self.timers.first().map(|(time, _)| *time);
-        let expiry = self.expiries.first().map(|(time, _)| *time);
-        [timer, expiry].into_iter().flatten().min()
-    }
-
-    /// Whether there are calls to send now.
-    pub fn has_calls_to_send(&self) -> bool {
-        self.lanes.has_next()
+        let Backlog {
+            timers,
+            offers,
+            expiries,
+            ..
+        } = &self.backlog;
+        let first = |times: &BTreeSet<(Time, u32)>| times.first().map(|(time, _)| *time);
+        [timers, offers, expiries]
+            .into_iter()
+            .filter_map(first)
+            .min()
     }
 
     /// Whether so many calls are kept that it is better to make no more for the moment.
     pub fn is_saturated(&self) -> bool {
-        self.tracked >= self.options.tracked_max - self.options.tracked_max / 4
+        self.backlog.tracked >= self.options.tracked_max - self.options.tracked_max / 4
     }
 
     /// Takes calls of one more type.
     ///
     /// # Errors
-    /// When it cannot be told from a type that was registered before.
+    /// When it cannot be distinguished from a type that was registered before.
     pub fn register(&mut self, call_type: &'static CallType) -> Result<(), CallTypeError> {
-        self.types.register(call_type)
+        self.backlog.types.register(call_type)
     }
 
     /// How many calls of each `call_type` have not been sent yet, those that are held back included.
     pub fn pending(&self) -> BTreeMap<&'static str, usize> {
-        self.types.all_waiting()
-    }
-
-    /// How many calls of a lane are on their way.
-    pub fn in_flight(&self, lane: Lane) -> usize {
-        self.lanes.in_flight(lane)
-    }
-
-    /// How many objects wait in a lane for their turn.
-    pub fn ready(&self, lane: Lane) -> usize {
-        self.lanes.ready(lane)
+        self.backlog.types.all_waiting()
     }
 
     /// What the dispatcher has done since it was made.
@@ -249,34 +250,34 @@ impl Dispatcher {
 
     /// How many calls have not ended.
     pub fn len(&self) -> usize {
-        self.tracked
+        self.backlog.tracked
     }
 
     /// Whether every call has ended.
     pub fn is_empty(&self) -> bool {
-        self.tracked == 0
+        self.backlog.tracked == 0
     }
 
     /// Sends nothing any more: what waits is dropped, and so is what will be handed in (D-16, D-28). What is on its
     /// way may still be completed.
     pub fn close(&mut self, now: Time) {
         self.closed = true;
-        let all: Vec<u32> = self.objects.iter().map(|(at, _)| at).collect();
+        let all: Vec<u32> = self.backlog.objects.iter().map(|(at, _)| at).collect();
         for at in all {
-            while let Some(entry) = self.take_first(at) {
+            while let Some(entry) = self.backlog.take_first(at) {
                 self.end(entry, skipped(text::CLOSED), now);
             }
-            self.drop_report(at);
-            self.drop_offer(at);
-            self.tidy(at);
+            self.backlog.drop_report(at);
+            self.backlog.drop_offer(at);
+            self.backlog.tidy(at);
         }
     }
 
     /// A call and those that joined it have ended.
     fn end(&mut self, entry: Entry, result: CallResult, now: Time) {
         let ids = 1 + entry.joined.len();
-        debug_assert!(self.tracked >= ids, "a call that ends was tracked");
-        self.tracked = self.tracked.saturating_sub(ids);
+        debug_assert!(self.backlog.tracked >= ids, "a call that ends was tracked");
+        self.backlog.tracked = self.backlog.tracked.saturating_sub(ids);
         match &result {
             Err(error) if error.kind == CallErrorKind::Skipped => self.counts.skipped += 1,
             Err(error) if error.kind == CallErrorKind::Overwritten => self.counts.overwritten += 1,
@@ -298,13 +299,6 @@ impl Dispatcher {
         });
     }
 
-    /// Forgets an object that there is nothing to remember of.
-    fn tidy(&mut self, at: u32) {
-        if self.objects.get(at).is_some_and(object::Object::is_idle) {
-            self.objects.remove(at);
-        }
-    }
-
     /// Checks that the books agree. Walks everything: for tests and the simulator.
     ///
     /// # Errors
@@ -315,7 +309,7 @@ impl Dispatcher {
         let mut pending: BTreeMap<&'static str, usize> =
             self.pending().keys().map(|name| (*name, 0)).collect();
         let (mut ready, mut timers, mut expiries, mut in_flight) = (0, 0, 0, 0);
-        for (at, object) in self.objects.iter() {
+        for (at, object) in self.backlog.objects.iter() {
             let uid = &object.key.uid;
             for entry in object.waiting.iter().chain(object.in_flight.as_deref()) {
                 tracked += 1 + entry.joined.len();
@@ -326,7 +320,7 @@ impl Dispatcher {
                 *pending.entry(name).or_default() += 1;
             }
             if let Some(offer) = &object.offer
-                && !self.offers.contains(&(offer.due, at))
+                && !self.backlog.offers.contains(&(offer.due, at))
             {
                 return Err(format!("the status of {uid} is never offered again"));
             }
@@ -344,34 +338,40 @@ impl Dispatcher {
             ready += usize::from(matches!(object.place, Place::Ready(..)));
             if let Place::Timer(time) = object.place {
                 timers += 1;
-                if !self.timers.contains(&(time, at)) {
+                if !self.backlog.timers.contains(&(time, at)) {
                     return Err(format!("{uid} has no timer"));
                 }
             }
             if let Some(time) = object.expires {
                 expiries += 1;
-                if !self.expiries.contains(&(time, at)) {
+                if !self.backlog.expiries.contains(&(time, at)) {
                     return Err(format!("the writes of {uid} never expire"));
                 }
             }
             if let Some(entry) = &object.in_flight {
                 in_flight += 1;
                 if self.in_flight.get(&entry.id) != Some(&at) {
-                    return Err(format!("nobody knows that a call of {uid} is on its way"));
+                    return Err(format!("the call of {uid} in flight is not noted"));
                 }
             }
             if object.is_idle() {
                 return Err(format!("{uid} is remembered for nothing"));
             }
         }
-        let lanes_ready: usize = Lane::ALL.map(|lane| self.lanes.ready(lane)).iter().sum();
-        let lanes_in_flight: usize = Lane::ALL.map(|l| self.lanes.in_flight(l)).iter().sum();
+        let lanes_ready: usize = Lane::ALL
+            .map(|lane| self.backlog.lanes.ready(lane))
+            .iter()
+            .sum();
+        let lanes_in_flight: usize = Lane::ALL
+            .map(|l| self.backlog.lanes.in_flight(l))
+            .iter()
+            .sum();
         let counted = [tracked, ready, timers, expiries, in_flight, in_flight];
         let noted = [
-            self.tracked,
+            self.backlog.tracked,
             lanes_ready,
-            self.timers.len(),
-            self.expiries.len(),
+            self.backlog.timers.len(),
+            self.backlog.expiries.len(),
             self.in_flight.len(),
             lanes_in_flight,
         ];
@@ -382,5 +382,14 @@ impl Dispatcher {
             ));
         }
         Ok(())
+    }
+}
+
+impl Backlog {
+    /// Forgets an object that there is nothing to remember of.
+    pub(super) fn tidy(&mut self, at: u32) {
+        if self.objects.get(at).is_some_and(object::Object::is_idle) {
+            self.objects.remove(at);
+        }
     }
 }

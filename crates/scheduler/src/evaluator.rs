@@ -1,7 +1,7 @@
 //! Finding a node for a pod.
 //!
 //! [`Evaluator`] runs the extension points from PreFilter to Score for one pod against the cluster. By itself it is the
-//! plain evaluator: node by node in kube-scheduler's order. That *defines* what Berth decides. With a [`Keeper`] it is
+//! plain evaluator: node by node in kube-scheduler's order. That *defines* what Berth decides. With a [`AnswerCache`] it is
 //! the incremental one, which decides the same from kept answers.
 //!
 //! It can be asked step by step (as conformance does) or all at once ([`Evaluator::find`], as the cycle does).
@@ -21,7 +21,7 @@ mod tally;
 mod tests;
 
 pub use diagnosis::{Diagnosis, FitError};
-pub use incremental::{EvaluatorKind, Examined, Keeper, KeeperCounts, UnknownEvaluator};
+pub use incremental::{AnswerCache, AnswerCacheCounts, EvaluatorKind, Examined, UnknownEvaluator};
 pub use plain::{Found, Placement, PreFiltered};
 pub use score::{PluginScores, Scores};
 pub use search::{SearchLimit, nodes_to_find};
@@ -38,17 +38,17 @@ use berth_api::{Str, Time};
 use berth_framework::{Cluster, CycleState, FeatureGates, PodInfo, Status};
 use std::sync::Arc;
 
-/// The pods that were promised a node and are not on it yet.
+/// The pods that are nominated to a node and are not on it yet.
 pub trait NominatedPods {
     /// Whether there is none anywhere.
     fn is_empty(&self) -> bool;
     /// Those of a node.
     fn on_node(&self, node: &Str, each: &mut dyn FnMut(&Arc<PodInfo>));
-    /// The node that a pod was promised.
+    /// The node that a pod is nominated to.
     fn node_of(&self, uid: &str) -> Option<&Str>;
     /// Grows with every change.
     fn changes_end(&self) -> u64;
-    /// Names every node whose promises have changed since [`NominatedPods::changes_end`] was `since`; false when that
+    /// Names every node whose nominations have changed since [`NominatedPods::changes_end`] was `since`; false when that
     /// is too long ago to be known.
     fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool;
 }
@@ -88,9 +88,9 @@ pub struct Evaluation {
     pub skip_score: PluginIds,
     /// What was done, for the metrics. Boxed: a binding takes the evaluation along for as long as it lasts.
     pub tally: Box<Tally>,
-    /// What PostFilter has found out about nodes for pods of this shape.
+    /// What PostFilter found about nodes for pods of this shape.
     memos: Option<Memos>,
-    /// Set when a decision was made without PreFilter: whoever asks filters has to run it first.
+    /// Set when a decision was made without PreFilter: it has to run before filters are called.
     unprepared: bool,
     supposed: Vec<dry_run::Supposed>,
     /// Set when a plugin did not take back what was only supposed: its values cannot be trusted any more.
@@ -124,7 +124,7 @@ pub struct Evaluator<'a> {
     pub now: Time,
     /// The cluster; as it was when the evaluator is done.
     pub cluster: &'a mut Cluster,
-    /// Who else was promised a node.
+    /// The nominated pods.
     pub nominated: &'a dyn NominatedPods,
     /// The pod.
     pub pod: &'a Arc<PodInfo>,

@@ -14,14 +14,14 @@ use berth_framework::{ApiCall, Feature, Status};
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
-    /// Whether the pod was turned down, rather than something having gone wrong.
+    /// Whether the pod was rejected; otherwise an error occurred.
     is_rejected: bool,
     error: Option<Box<FitError>>,
     nominating: Nominating,
 }
 
 impl Failure {
-    /// The pod fits nowhere.
+    /// No node fits the pod.
     pub(crate) fn unfit(error: Box<FitError>, nominating: Nominating) -> Self {
         Self {
             message: error.to_string(),
@@ -54,7 +54,7 @@ impl Failure {
 enum Known {
     /// It is still waiting for a node.
     Pending,
-    /// It is gone.
+    /// It was deleted.
     Gone,
     /// It has a node.
     Bound,

@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// Nominates a pod to a node, or with [`Nominating::Keep`] to the one in its status. With an empty node it is not
 /// nominated any more.
 pub(crate) fn nominate(core: &mut Core, pod: &Arc<Pod>, nominating: &Nominating) {
-    let (queue, cx) = core.queue();
-    queue.add_nominated_pod(&cx, pod, nominating);
+    let cluster = core.cache.cluster();
+    core.queue.nominator_mut().add(cluster, pod, nominating);
 }
 
 /// Why a nomination ends.
@@ -35,7 +35,7 @@ pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     if let End::Placed(node) = why {
         let nominated_to = core.queue.nominator().node_of(uid);
         let is_used = nominated_to.is_none_or(|nominated| nominated == *node);
-        core.queue.delete_nominated_pod(uid);
+        core.queue.nominator_mut().remove(uid);
         if is_used {
             return;
         }

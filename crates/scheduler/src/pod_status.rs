@@ -229,8 +229,9 @@ fn eviction_failed(core: &mut Core, before: &Pod, after: &Arc<Pod>) {
         return;
     }
     let is_queued = core.queue.get(after.namespace(), after.name()).is_some();
-    let is_held =
-        core.queue.is_in_flight(uid) || core.unbound.contains(uid) || core.calls.is_returning(uid);
+    let is_held = core.queue.in_flight().contains(uid)
+        || core.unbound.contains(uid)
+        || core.calls.is_returning(uid);
     if !is_queued && !is_held {
         let (queue, cx) = core.queue();
         queue.add(&cx, after.clone());

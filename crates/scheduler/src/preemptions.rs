@@ -57,8 +57,11 @@ impl Preemptions {
             }
         }
         let strays = self.calls.values().map(|(id, _)| id);
-        let told = self.last_evicted.values().flatten();
-        match strays.chain(told).find(|id| !self.running.contains_key(id)) {
+        let waiting = self.last_evicted.values().flatten();
+        match strays
+            .chain(waiting)
+            .find(|id| !self.running.contains_key(id))
+        {
             Some(id) => Err(format!("preemption {id} has ended and is still known")),
             None => Ok(()),
         }
@@ -151,9 +154,9 @@ pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
         return;
     };
     let victim = &event.regarding.uid;
-    if let Some(told) = core.preemptions.last_evicted.get_mut(victim) {
-        told.retain(|other| *other != id);
-        if told.is_empty() {
+    if let Some(waiting) = core.preemptions.last_evicted.get_mut(victim) {
+        waiting.retain(|other| *other != id);
+        if waiting.is_empty() {
             core.preemptions.last_evicted.remove(victim);
         }
     }
@@ -197,7 +200,7 @@ fn preemption_ended(core: &mut Core, running: Running) {
     } = running;
     let mut others = core.preemptions.running.values();
     if others.all(|other| other.preemptor.uid != preemptor.uid) {
-        let_in(core, &preemptor, &plugin);
+        admit(core, &preemptor, &plugin);
     }
     if has_failed && let Some(pod) = core.cache.effective(&preemptor.uid).cloned() {
         core.activate(&[pod]);
@@ -205,13 +208,13 @@ fn preemption_ended(core: &mut Core, running: Running) {
 }
 
 /// A pod is terminating or deleted: preemptors whose last victim it is may be tried again. Returns those, to be
-/// [let in](let_in) when the change has been taken in.
+/// [admitted](admit) when the change has been taken in.
 pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)> {
-    let Some(told) = core.preemptions.last_evicted.get(uid) else {
+    let Some(waiting) = core.preemptions.last_evicted.get(uid) else {
         return Vec::new();
     };
     let mut preemptors = Vec::new();
-    for id in told {
+    for id in waiting {
         let running = &core.preemptions.running;
         let Some(one) = running.get(id) else {
             continue;
@@ -230,15 +233,15 @@ pub(crate) fn seen_terminating(core: &mut Core, uid: &str) -> Vec<(PodRef, Str)>
 
 /// The preemptor may be tried again. If its PreEnqueue plugin has rejected it meanwhile, an event had woken it before
 /// that.
-pub(crate) fn let_in(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
+pub(crate) fn admit(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
     core.cache.cluster_mut().preempting.remove(&preemptor.uid);
-    let is_kept_out = core
+    let is_rejected = core
         .queue
         .get(&preemptor.namespace, &preemptor.name)
         .is_some_and(|(place, info)| {
             place == QueuedIn::Gated && info.gating_plugin() == Some(plugin)
         });
-    if is_kept_out && let Some(pod) = core.cache.effective(&preemptor.uid).cloned() {
+    if is_rejected && let Some(pod) = core.cache.effective(&preemptor.uid).cloned() {
         core.activate(&[pod]);
     }
 }
@@ -253,7 +256,7 @@ pub(crate) fn wake_nominees(core: &mut Core, victim: &Pod) {
         let queued = core.queue.get(pod.namespace(), pod.name());
         let waits = match queued {
             Some((place, _)) => place == QueuedIn::Unschedulable,
-            None => core.queue.is_in_flight(pod.uid()),
+            None => core.queue.in_flight().contains(pod.uid()),
         };
         waits && pod.priority() > victim.priority()
     });

@@ -202,11 +202,6 @@ impl Profile {
     pub fn plugins(&self) -> &[Extensions] {
         &self.plugins
     }
-
-    /// The name of a plugin of this profile.
-    pub fn plugin_name(&self, id: PluginId) -> &str {
-        self.plugins.get(id.index()).map_or("", |p| p.name.as_str())
-    }
 }
 
 impl fmt::Debug for Profile {

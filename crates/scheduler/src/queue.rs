@@ -1,7 +1,7 @@
 //! The scheduling queue: which pod is tried next, and which pods wait for what.
 //!
 //! A pod that may be tried is in the **active queue**, ordered by the QueueSort plugin. A pod that failed waits for
-//! its **backoff**, or in the **unschedulable pool** for an event that one of the plugins that turned it down finds
+//! its **backoff**, or in the **unschedulable pool** for an event that one of the plugins that rejected it finds
 //! promising. A pod that a PreEnqueue plugin keeps out is **gated**: it sits where no event walks, and only the events
 //! of that plugin find it. A popped pod is **in flight** until it is given back or [`SchedulingQueue::done`]; what
 //! happens meanwhile is logged, so that no wake-up is lost.
@@ -18,6 +18,7 @@ mod backoff;
 mod config;
 mod entry;
 mod events;
+mod flushes;
 mod heap;
 mod hints;
 mod hooks;
@@ -35,39 +36,39 @@ mod report;
 #[cfg(test)]
 mod tests;
 mod wait_index;
+mod walk;
 
 pub use config::QueueConfig;
 pub use entry::{PluginSet, QueuedIn, QueuedPodInfo};
 pub use events::Moved;
 pub use hints::{HintOutcome, NarrowingResult};
 pub use hooks::{EXTENDER, PluginEvents, ProfileHooks, default_registrations};
+pub use inflight::InFlight;
 pub use lookup::QueueCounts;
 pub use metrics::{POD_POPPED, QueueMetrics};
 pub use nominator::Nominator;
 pub use notice::Notice;
+pub use place::Places;
 pub use pod_events::{PodEvents, pod_update_events};
 pub use report::{NOT_READY_FOR_SCHEDULING, PreEnqueueReport, SCHEDULING_GATED};
 
 use crate::evaluator::{NoStopwatch, Stopwatch};
 use crate::metrics::Sampler;
-use backoff::{Backoff, ORDERING_WINDOW};
-use berth_api::{Duration, Kind, Object, Pod, Time};
+use berth_api::{Kind, Object, Pod, Time};
 use berth_framework::event::Change;
-use berth_framework::plugin::{Context, Nominating, QueueSort, QueuedPod, SortKey};
+use berth_framework::plugin::Context;
 use berth_framework::{ClusterEvent, Feature};
-use entry::{Entries, EntryId};
-use heap::{Heap, Positions};
+use entry::EntryId;
+use flushes::Flushes;
 use hints::{Question, Strategy, Tally};
 use hooks::Profiles;
-use inflight::InFlight;
-use names::Names;
 use notice::Notices;
-use pool::Pool;
 use report::{Gate, Reports};
 pub(crate) use report::{POD_SCHEDULED, is_report};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use walk::Walk;
 
 /// The event labels of moves that no cluster event causes.
 mod label {
@@ -88,9 +89,6 @@ mod label {
     /// More happened than the event log holds.
     pub(super) const EVENT_LOG_OVERFLOW: &str = "EventLogOverflow";
 }
-
-/// How often long-unschedulable pods are looked for.
-pub const LEFTOVER_FLUSH_PERIOD: Duration = Duration::from_secs(30);
 
 /// A pod was given back that is queued already.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -113,29 +111,16 @@ fn place_text(place: QueuedIn) -> &'static str {
 /// The pods that wait to be scheduled. See the [module](self).
 pub struct SchedulingQueue {
     config: QueueConfig,
-    backoff: Backoff,
     profiles: Profiles,
-    sort: Option<Arc<dyn QueueSort>>,
-    sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
-    entries: Entries,
-    names: Names,
-    heaps: [Heap; QueuedIn::ALL.len()],
-    positions: Positions,
-    pool: Pool,
+    places: Places,
     in_flight: InFlight,
     nominator: Nominator,
     metrics: QueueMetrics,
     reports: Reports,
     notices: Notices,
-    arrivals: u64,
-    cycle: u64,
-    closed: bool,
-    /// The number of the walk that last looked at each entry.
-    visited: Vec<u64>,
-    walks: u64,
-    to_move: Vec<(EntryId, Strategy)>,
-    next_backoff_flush: Time,
-    next_leftover_flush: Time,
+    walk: Walk,
+    /// The periodic flushes; `None` once the queue is closed.
+    flushes: Option<Flushes>,
     /// For the metrics alone.
     stopwatch: Arc<dyn Stopwatch>,
     sampler: Sampler,
@@ -145,12 +130,6 @@ impl SchedulingQueue {
     /// An empty queue. Its periodic flushes are counted from `now`.
     pub fn new(config: QueueConfig, profiles: Vec<ProfileHooks>, now: Time) -> Self {
         let sort = profiles.first().map(|profile| profile.queue_sort.clone());
-        let by_timestamp: fn(QueuedPod<'_>) -> SortKey = |pod| SortKey(pod.timestamp.as_nanos(), 0);
-        let sort_key = match &sort {
-            Some(sort) => sort.sort_key(),
-            None => Some(by_timestamp),
-        };
-        let aligned = config.features.enabled(Feature::SchedulerPopFromBackoffQ);
         let profiles = Profiles::new(
             profiles,
             config.implicit_node_taint_registrations,
@@ -160,40 +139,24 @@ impl SchedulingQueue {
         for (plugin, error) in profiles.incorrect() {
             notices.push(|| Notice::IncorrectRegistration { plugin, error });
         }
+        let places = Places::new(&config, sort);
         Self {
-            backoff: Backoff::new(&config),
+            flushes: Some(Flushes::new(now, places.pops_from_backoff())),
             profiles,
-            sort: sort.filter(|_| sort_key.is_none()),
-            sort_key,
-            entries: Entries::default(),
-            names: Names::default(),
-            heaps: Default::default(),
-            positions: Positions::default(),
-            pool: Pool::default(),
+            places,
             in_flight: InFlight::new(config.in_flight_events_max),
             nominator: Nominator::default(),
             metrics: QueueMetrics::default(),
             reports: Reports::default(),
             notices,
-            arrivals: 0,
-            cycle: 0,
-            closed: false,
-            visited: Vec::new(),
-            walks: 0,
-            to_move: Vec::new(),
-            next_backoff_flush: if aligned {
-                now.align_down(ORDERING_WINDOW) + ORDERING_WINDOW
-            } else {
-                now + ORDERING_WINDOW
-            },
-            next_leftover_flush: now + LEFTOVER_FLUSH_PERIOD,
+            walk: Walk::default(),
             stopwatch: Arc::new(NoStopwatch),
             sampler: Sampler::default(),
             config,
         }
     }
 
-    /// The custom kinds whose changes some plugin wants to hear of: those have to be watched besides [`Kind::ALL`].
+    /// The custom kinds whose changes some plugin registers for: those have to be watched besides [`Kind::ALL`].
     pub fn custom_kinds(&self) -> BTreeSet<Kind> {
         self.profiles.custom_kinds()
     }
@@ -219,8 +182,8 @@ impl SchedulingQueue {
             self.update(cx, &pod, &pod);
             return;
         }
-        if let Some(id) = self.id_of(pod.namespace(), pod.name())
-            && let Some(entry) = self.entries.get(id)
+        if let Some(id) = self.places.id_of(pod.namespace(), pod.name())
+            && let Some(entry) = self.places.get(id)
         {
             let queued = entry.info.pod.clone();
             if queued.uid() == pod.uid() {
@@ -229,7 +192,9 @@ impl SchedulingQueue {
             }
             self.delete(&queued);
         }
-        let id = self.enter(QueuedPodInfo::new(pod, cx.now));
+        let id = self
+            .places
+            .enter(QueuedPodInfo::new(pod, cx.now), &self.profiles);
         self.move_to_active(cx, id, label::POD_ADD, false);
     }
 
@@ -251,14 +216,16 @@ impl SchedulingQueue {
             }
             return events;
         }
-        let Some(id) = self.id_of(new.namespace(), new.name()) else {
-            let id = self.enter(QueuedPodInfo::new(new.clone(), cx.now));
+        let Some(id) = self.places.id_of(new.namespace(), new.name()) else {
+            let id = self
+                .places
+                .enter(QueuedPodInfo::new(new.clone(), cx.now), &self.profiles);
             self.move_to_active(cx, id, label::POD_UPDATE, false);
             return events;
         };
-        let place = self.detach(id);
+        let place = self.places.detach(id);
         let profile = self.profiles.by_name(&new.spec.scheduler_name);
-        let Some((entry, place)) = self.entries.get_mut(id).zip(place) else {
+        let Some((entry, place)) = self.places.get_mut(id).zip(place) else {
             return events;
         };
         if entry.info.pod.uid() != new.uid() {
@@ -281,7 +248,7 @@ impl SchedulingQueue {
         entry.profile = profile;
         // The nominated node of a pod that has always been behind its gates means nothing yet.
         let was_active = entry.info.initial_attempt_timestamp.is_some();
-        self.attach(id, place);
+        self.places.attach(id, place, &self.profiles);
         if was_active {
             self.nominator.update(cx.cluster, old, new);
         }
@@ -304,7 +271,7 @@ impl SchedulingQueue {
         let (old_object, new_object) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
         for event in events {
             let matched = self.profiles.matched(event);
-            let Some(entry) = self.entries.get(id) else {
+            let Some(entry) = self.places.get(id) else {
                 return;
             };
             let question = Question {
@@ -315,7 +282,7 @@ impl SchedulingQueue {
                     new: Some(&new_object),
                 },
                 profile: self.profiles.get(entry.profile),
-                heard: entry.profile.map_or(&[], |profile| matched.of(profile)),
+                matching: entry.profile.map_or(&[], |profile| matched.of(profile)),
                 narrowed: &[],
             };
             let mut tally = Tally::new(self.stopwatch.clone());
@@ -326,7 +293,7 @@ impl SchedulingQueue {
                 continue;
             }
             let place = self.requeue(cx, id, strategy, &matched.label);
-            if self.is_poppable_place(place) {
+            if self.places.is_poppable(place) {
                 return;
             }
             waits = place.is_unschedulable_pool();
@@ -338,16 +305,16 @@ impl SchedulingQueue {
     pub fn delete(&mut self, pod: &Pod) {
         self.nominator.remove(pod.uid());
         self.reports.forget(pod.uid());
-        let Some(id) = self.id_of(pod.namespace(), pod.name()) else {
+        let Some(id) = self.places.id_of(pod.namespace(), pod.name()) else {
             return;
         };
         if self
-            .entries
+            .places
             .get(id)
             .is_some_and(|entry| entry.info.pod.uid() == pod.uid())
-            && let Some(info) = self.leave(id)
+            && let Some(info) = self.places.leave(id)
         {
-            self.count_rejectors(&info, -1);
+            self.metrics.count_rejectors(&info, -1);
         }
     }
 
@@ -357,34 +324,23 @@ impl SchedulingQueue {
     /// Give it back with [`Self::add_unschedulable`] or end its flight with [`Self::done`].
     pub fn pop(&mut self, now: Time) -> Option<QueuedPodInfo> {
         loop {
-            let id = match self.heap(QueuedIn::Active).first() {
-                Some(item) => item.id,
-                None => {
-                    let id = self.first_poppable_in_backoff()?;
-                    self.metrics
-                        .pod_came(QueuedIn::Active, label::POP_FROM_BACKOFF_Q);
-                    id
-                }
-            };
+            let (id, place) = self.places.first_poppable()?;
+            if place != QueuedIn::Active {
+                self.metrics
+                    .pod_came(QueuedIn::Active, label::POP_FROM_BACKOFF_Q);
+            }
             if let Some(info) = self.take_off(id, now) {
                 return Some(info);
             }
         }
     }
 
-    fn first_poppable_in_backoff(&self) -> Option<EntryId> {
-        if !self.pops_from_backoff() {
-            return None;
-        }
-        Some(self.heap(QueuedIn::Backoff).first()?.id)
-    }
-
     /// Takes a pod out of the queue and into flight; `None` when the same pod is in flight already.
     fn take_off(&mut self, id: EntryId, now: Time) -> Option<QueuedPodInfo> {
-        let mut info = self.leave(id)?;
+        let mut info = self.places.leave(id)?;
         info.attempts = info.attempts.saturating_add(1);
         info.initial_attempt_timestamp.get_or_insert(now);
-        self.count_rejectors(&info, -1);
+        self.metrics.count_rejectors(&info, -1);
         if self.in_flight.contains(info.pod.uid()) {
             self.notices.push(|| Notice::DiscardedPod {
                 pod: info.pod.key(),
@@ -392,7 +348,6 @@ impl SchedulingQueue {
             return None;
         }
         self.in_flight.start(&info.pod, &mut self.metrics);
-        self.cycle += 1;
         Some(info)
     }
 
@@ -415,8 +370,9 @@ impl SchedulingQueue {
     ) -> Result<QueuedIn, AlreadyQueued> {
         let uid = info.pod.uid().clone();
         if let Some(place) = self
+            .places
             .id_of(info.pod.namespace(), info.pod.name())
-            .and_then(|id| self.entries.get(id)?.place)
+            .and_then(|id| self.places.get(id)?.place)
         {
             self.done(&uid);
             return Err(AlreadyQueued {
@@ -432,9 +388,9 @@ impl SchedulingQueue {
         } else {
             info.consecutive_errors_count = info.consecutive_errors_count.saturating_add(1);
         }
-        self.count_rejectors(&info, 1);
+        self.metrics.count_rejectors(&info, 1);
         let strategy = self.strategy_after_flight(cx, &info);
-        let id = self.enter(info);
+        let id = self.places.enter(info, &self.profiles);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
         self.done(&uid);
         Ok(place)
@@ -461,7 +417,7 @@ impl SchedulingQueue {
                 matched: &event.matched,
                 change: event.change(),
                 profile,
-                heard: id.map_or(&[], |id| event.matched.of(id)),
+                matching: id.map_or(&[], |id| event.matched.of(id)),
                 narrowed: &[],
             };
             let mut tally = Tally::new(self.stopwatch.clone());
@@ -477,19 +433,14 @@ impl SchedulingQueue {
         strategy
     }
 
-    /// Nominates a pod to a node before its status says so, or ends its nomination.
-    pub fn add_nominated_pod(&mut self, cx: &Context<'_>, pod: &Arc<Pod>, nominating: &Nominating) {
-        self.nominator.add(cx.cluster, pod, nominating);
-    }
-
-    /// Ends a nomination: the pod is assumed, so the cluster counts it itself.
-    pub fn delete_nominated_pod(&mut self, uid: &str) {
-        self.nominator.remove(uid);
-    }
-
     /// The nominations.
     pub fn nominator(&self) -> &Nominator {
         &self.nominator
+    }
+
+    /// The nominations, to be changed.
+    pub fn nominator_mut(&mut self) -> &mut Nominator {
+        &mut self.nominator
     }
 
     /// The next pod of which PreEnqueue plugins say something else than its status, as far as the queue can see
@@ -508,20 +459,10 @@ impl SchedulingQueue {
         &self.metrics
     }
 
-    /// How many pods were popped so far.
-    pub fn scheduling_cycle(&self) -> u64 {
-        self.cycle
-    }
-
     /// The scheduler stops: every flight and the periodic flushes end. Pods that are left can still be popped.
     pub fn close(&mut self) {
-        self.closed = true;
+        self.flushes = None;
         self.in_flight.done_all(&mut self.metrics);
-    }
-
-    /// Whether [`Self::close`] was called: with nothing left to pop, the scheduling loop ends.
-    pub fn is_closed(&self) -> bool {
-        self.closed
     }
 
     /// Logs an event for the pods in flight.
@@ -539,35 +480,13 @@ impl SchedulingQueue {
             &mut self.notices,
         );
     }
-
-    fn count_rejectors(&mut self, info: &QueuedPodInfo, change: i64) {
-        for plugin in info.rejectors() {
-            self.metrics
-                .unschedulable(plugin, &info.pod.spec.scheduler_name, change);
-        }
-    }
-
-    fn pops_from_backoff(&self) -> bool {
-        self.config
-            .features
-            .enabled(Feature::SchedulerPopFromBackoffQ)
-    }
-
-    /// Whether a pod that has come here can be popped now.
-    fn is_poppable_place(&self, place: QueuedIn) -> bool {
-        match place {
-            QueuedIn::Active => true,
-            QueuedIn::Backoff | QueuedIn::ErrorBackoff => self.pops_from_backoff(),
-            QueuedIn::Unschedulable | QueuedIn::Gated => false,
-        }
-    }
 }
 
 impl fmt::Debug for SchedulingQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SchedulingQueue")
-            .field("counts", &self.counts())
-            .field("in_flight", &self.in_flight_len())
+            .field("counts", &self.places.counts())
+            .field("in_flight", &self.in_flight.len())
             .finish_non_exhaustive()
     }
 }

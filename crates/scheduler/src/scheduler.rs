@@ -21,7 +21,7 @@ use crate::core::{
 };
 use crate::cycle::{Cycle, CycleResult, CycleStep};
 use crate::dispatcher::{Dispatcher, DispatcherOptions};
-use crate::evaluator::{EvaluatorKind, Keeper, NoStopwatch, Stopwatch};
+use crate::evaluator::{AnswerCache, EvaluatorKind, NoStopwatch, Stopwatch};
 use crate::pod_status::{offer_statuses, show_writes, take_pre_enqueue_reports};
 use crate::profile::{Profile, ProfileError, ProfileErrors, ProfileSpec, Profiles};
 use crate::queue::{Notice, ProfileHooks, QueueConfig, SchedulingQueue};
@@ -31,6 +31,7 @@ use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
 use berth_framework::stage::{JobId, JobResult, Wait, WakeReason};
 use berth_framework::{Feature, FeatureGates};
+use changes::Intake;
 use std::fmt;
 
 /// The result of [`Scheduler::schedule_one`].
@@ -168,7 +169,14 @@ impl Scheduler {
     /// Takes in a change of the cluster.
     pub fn apply(&mut self, change: ClusterChange, now: Time) {
         self.core.clock.begin_step(now);
-        self.take_in(change);
+        let intake = &mut Intake {
+            core: &mut self.core,
+            cycle: &self.cycle,
+            bindings: &self.bindings,
+            event_label: &mut self.event_label,
+        };
+        intake.take_in(change);
+        self.resume_woken();
         self.settle();
     }
 
@@ -233,12 +241,10 @@ impl Scheduler {
 
     /// When [`Scheduler::tick`] has something to do next, if nothing else happens before.
     pub fn next_wake(&self, now: Time) -> Option<Time> {
-        let dispatcher = self.core.calls.dispatcher();
         let times = [
             self.core.waits.next_deadline(),
             self.core.queue.next_wake(now),
-            dispatcher.next_wake(),
-            dispatcher.next_offer(),
+            self.core.calls.dispatcher().next_wake(),
         ];
         times.into_iter().flatten().min().map(|time| time.max(now))
     }
@@ -272,8 +278,8 @@ impl Scheduler {
     }
 
     /// The answers that are kept, when the evaluator is the incremental one.
-    pub fn keeper(&self) -> &Keeper {
-        self.cycle.keeper()
+    pub fn answer_cache(&self) -> &AnswerCache {
+        self.cycle.answer_cache()
     }
 
     /// The profiles.
@@ -302,7 +308,7 @@ impl Scheduler {
         self.core.queue.log_details(details);
     }
 
-    /// Checks that the core's own books agree. Walks everything: for tests and the simulator.
+    /// Checks that the core's own records agree. Walks everything: for tests and the simulator.
     ///
     /// # Errors
     /// What does not agree.
@@ -312,7 +318,7 @@ impl Scheduler {
         core.queue.check()?;
         core.preemptions.check()?;
         self.bindings.check(core)?;
-        for pod in core.queue.in_flight_pods() {
+        for pod in core.queue.in_flight().pods() {
             let uid = pod.uid();
             let is_held = self.cycle.is_about(uid)
                 || core.calls.is_returning(uid)

@@ -15,7 +15,7 @@ pub trait Api: Send + Sync {
     /// What the API server says against it.
     fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal>;
 
-    /// What a scheduler hears of a change that its watch delivers: just that. The checker is told the truth all the same.
+    /// What a scheduler receives for a change that its watch delivers: the change itself. The checker receives the real change all the same.
     fn tell(&self, change: ClusterChange) -> Vec<ClusterChange> {
         vec![change]
     }
@@ -89,7 +89,7 @@ fn update_storage(world: &mut World, write: &Write) -> Result<(), Refusal> {
     world.update_storage(write.applied_to(&stored), version)
 }
 
-/// What the caller is told, given what has come of the call if it was carried out.
+/// What the caller receives, given what has come of the call if it was carried out.
 pub(crate) fn told(answer: Answer, outcome: Option<Result<(), Refusal>>) -> CallResult {
     let failure = |kind, message: &str| Err(CallError::new(kind, message));
     match answer {

@@ -1,4 +1,4 @@
-//! Many seeds, on several threads, until one fails. Whatever ends a run badly, its seed is told.
+//! Many seeds, on several threads, until one fails. A run that fails reports its seed, however it ends.
 
 use crate::run::{Failure, Subject, Tally, run};
 use crate::script::{Faults, Script};
@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread::{Builder, Scope, available_parallelism};
 use std::time::Duration;
 
-/// What takes longer than this is told: a run takes some hundredths of a second.
+/// A run that takes longer is reported: a run takes some hundredths of a second.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// Seeds to play, one after another on each thread.
@@ -47,7 +47,7 @@ impl Default for Campaign {
     }
 }
 
-/// What is told while seeds are played.
+/// Progress while seeds are played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress<'a> {
     /// A seed was played without a violation.
@@ -111,7 +111,7 @@ impl Campaign {
         script
     }
 
-    /// Plays the seeds, and stops at the first that fails. `told` hears of each, from several threads.
+    /// Plays the seeds, and stops at the first that fails. `told` is called for each, from several threads.
     ///
     /// # Errors
     /// The lowest seed that fails, whatever the number of threads.
@@ -239,7 +239,7 @@ impl<'a, T: Fn(Progress<'_>) + Sync> Playing<'a, T> {
         match outcome.or_else(|_| ended.recv()) {
             Ok(outcome) => outcome,
             Err(_) => match thread.join() {
-                Ok(()) => unreachable!("seed {seed} was played and nobody heard how it ended"),
+                Ok(()) => unreachable!("seed {seed} was played and its result is missing"),
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }

@@ -1,4 +1,4 @@
-//! Pods that were placed and are not bound yet, and who may still stop them.
+//! Pods that were placed and are not bound yet, and whether they can still be stopped.
 
 use crate::core::go_duration;
 use berth_api::{Duration, Str, Time};
@@ -25,9 +25,9 @@ pub(crate) struct Hold {
 enum Progress {
     /// Permit plugins hold it.
     Held(Held),
-    /// Its PreBind plugins are at work. It can be stopped; then this tells who has.
+    /// Its PreBind plugins are at work. It can be stopped; then this is by what.
     Preparing(Option<String>),
-    /// It is being bound, or its binding is about to begin. Nobody can stop it.
+    /// It is being bound, or its binding is about to begin. It cannot be stopped.
     Binding,
 }
 
@@ -208,7 +208,7 @@ impl UnboundPods {
         self.pods.insert(uid.clone(), Progress::Preparing(None));
     }
 
-    /// Who has stopped the preparation, if somebody has.
+    /// What has stopped the preparation, if it was stopped.
     pub(crate) fn stopped(&self, uid: &str) -> Option<&str> {
         match self.pods.get(uid)? {
             Progress::Preparing(stopped) => stopped.as_deref(),
@@ -216,7 +216,7 @@ impl UnboundPods {
         }
     }
 
-    /// The pod is prepared: nobody can stop it from here on.
+    /// The pod is prepared: it cannot be stopped from here on.
     pub(crate) fn bind(&mut self, uid: &Str) {
         self.pods.insert(uid.clone(), Progress::Binding);
     }

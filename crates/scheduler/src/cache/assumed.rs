@@ -28,7 +28,7 @@ impl Cache {
         }
     }
 
-    /// The write will not be made, or nobody knows. Returns how the object looked and how it looks now, if that is
+    /// The write will not be made, or its result is unknown. Returns how the object looked and how it looks now, if that is
     /// not the same.
     pub(crate) fn take_back_write(&mut self, write: &Write) -> Option<Looks> {
         let name = write.object();

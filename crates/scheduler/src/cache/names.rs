@@ -80,7 +80,7 @@ mod tests {
             pods.get(namespace, "a").map(|pod| pod.uid().to_string())
         };
         assert_eq!(uid(&pods, "ns").as_deref(), Some("2"));
-        // Whoever had the name before does not take it along.
+        // The component that had the name before does not take it along.
         pods.remove(&first);
         assert_eq!(uid(&pods, "ns").as_deref(), Some("2"));
         pods.remove(&second);

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// A field of KubeSchedulerConfiguration.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Its path; `[]` stands for each entry of a list.
+    /// Its path; `[]` means each entry of a list.
     pub path: &'static str,
     /// What it does, in one sentence.
     pub meaning: &'static str,

@@ -1,4 +1,4 @@
-//! Why pods are pending: the last diagnosis of each, for people who ask.
+//! Why pods are pending: the last diagnosis of each pod.
 
 use crate::evaluator::FitError;
 use berth_api::{Str, Time};
@@ -38,7 +38,7 @@ pub struct Explanation {
     pub attempts: u32,
     /// What the pod's condition says.
     pub message: String,
-    /// The plugins that turned it down, sorted.
+    /// The plugins that rejected it, sorted.
     pub unschedulable_plugins: Vec<Str>,
     /// The plugins that wait for something on its behalf, sorted.
     pub pending_plugins: Vec<Str>,

@@ -1,4 +1,4 @@
-//! What is told of an attempt in metrics and in the log.
+//! What metrics and the log contain of an attempt.
 
 use super::{Core, LogLevel};
 use crate::cycle::Attempt;

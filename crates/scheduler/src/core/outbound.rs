@@ -6,7 +6,7 @@ use berth_framework::call::{CallId, PodEvent};
 use berth_framework::stage::{Job, JobId};
 use std::fmt;
 
-/// How many events and log lines are kept until somebody takes them; further ones are dropped and counted.
+/// How many events and log lines are kept until the edge takes them; further ones are dropped and counted.
 const KEPT_MAX: usize = 16 * 1024;
 
 /// An event to publish.
@@ -14,7 +14,7 @@ const KEPT_MAX: usize = 16 * 1024;
 pub struct Event {
     /// What happened.
     pub event: PodEvent,
-    /// Who says so: the scheduler name of the pod's profile.
+    /// The component that reports it: the scheduler name of the pod's profile.
     pub reporting_controller: Str,
 }
 
@@ -27,7 +27,7 @@ pub enum LogLevel {
     Warning,
     /// Worth knowing.
     Info,
-    /// For who looks closely.
+    /// For debugging.
     Debug,
 }
 
@@ -51,7 +51,7 @@ pub struct Outputs {
     pub events: Vec<Event>,
     /// Lines to log.
     pub log: Vec<LogLine>,
-    /// How many events and lines were dropped because nobody had taken the earlier ones.
+    /// How many events and lines were dropped because the earlier ones had not been taken.
     pub dropped: usize,
 }
 

@@ -3,7 +3,7 @@
 //! The plugins filter first, then each extender in turn is asked about the nodes that are left; then the plugins score,
 //! and all extenders that score are asked at once. While an answer is awaited the cycle is parked. Events still apply
 //! meanwhile, so when it goes on after the nodes have changed, those that are left are filtered again; and when none is
-//! left, those that the plugins had turned down. No extender is asked again about a node that one of them has turned
+//! left, those that the plugins had rejected. No extender is asked again about a node that one of them has turned
 //! down.
 
 use super::{
@@ -150,7 +150,7 @@ impl Cycle {
         possible: PreFiltered,
     ) -> Next {
         let percentage = percentage_of_nodes(core, attempt);
-        // C-20: unless somebody can tell nodes apart, one is as good as any.
+        // C-20: without a component that distinguishes nodes, any feasible node is as good as another.
         let is_told_apart = !attempt.profile.score.is_empty()
             || core
                 .settings
@@ -180,8 +180,8 @@ impl Cycle {
         self.ask_next_filter(core, attempt, search)
     }
 
-    /// No node is left. If the nodes have changed since the plugins filtered them, they do so again: nobody is to make
-    /// room where there is some.
+    /// No node is left. If the nodes have changed since the plugins filtered them, they do so again: no pod is
+    /// evicted where one fits by now.
     fn search_again(
         &mut self,
         core: &mut Core,
@@ -475,7 +475,7 @@ fn take_filtered(core: &mut Core, search: &mut Search, wake: WakeReason) -> Resu
 fn look_again(core: &mut Core, attempt: &mut Attempt, search: &mut Search) -> Result<(), Found> {
     let stored = core.cache.stored(attempt.pod.pod.uid());
     if stored.is_none_or(|pod| pod.is_assigned()) {
-        let status = Status::error("the pod is gone, or was bound by somebody else");
+        let status = Status::error("the pod was deleted, or another scheduler has bound it");
         return Err(Found::Failed(status));
     }
     let names = std::mem::take(&mut search.names);
@@ -516,6 +516,6 @@ fn look_again(core: &mut Core, attempt: &mut Attempt, search: &mut Search) -> Re
 }
 
 fn log_broken_nomination(core: &mut Core, error: &str) {
-    let text = format!("The promised node could not be tried: {error}");
+    let text = format!("failed to filter the nominated node: {error}; all nodes are filtered");
     core.log(LogLevel::Error, text);
 }

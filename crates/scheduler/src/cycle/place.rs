@@ -137,12 +137,12 @@ fn no_longer_fits(
     let uid = placed.pod.pod.uid();
     if !core.cache.is_assumed(uid) || core.cache.stored(uid).is_none() {
         return Some(Status::error(
-            "the pod is gone, or was bound by somebody else",
+            "the pod was deleted, or another scheduler has bound it",
         ));
     }
     let Some(view) = core.cache.cluster().nodes.node(&placed.node) else {
         let node = placed.node.as_str();
-        return Some(Status::error(format!("node {node:?} is gone")));
+        return Some(Status::error(format!("node {node:?} was deleted")));
     };
     let slot = view.slot();
     if core.cache.cluster().nodes.changed_at(slot) <= generation {
@@ -255,7 +255,7 @@ pub(crate) fn undo_placement(
     match core.cache.forget(placed.pod.pod.uid(), &placed.node) {
         Ok(pod) => pod,
         Err(error) => {
-            // Somebody else has bound the pod meanwhile: another scheduler, or this one before an answer was lost.
+            // The pod was bound meanwhile: by another scheduler, or by this one before an answer was lost.
             let stored = core.cache.stored(placed.pod.pod.uid());
             let level = match stored.is_some_and(|pod| pod.is_assigned()) {
                 true => LogLevel::Info,

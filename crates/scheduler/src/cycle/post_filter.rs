@@ -116,7 +116,7 @@ impl Cycle {
             Ran::Through => (so_far.status.unwrap_or_default(), so_far.nominating),
         };
         run.end(core, &profile, status.code());
-        self.keeper.take_back(&mut attempt.evaluation);
+        self.answer_cache.take_back(&mut attempt.evaluation);
         core.observe_evaluation(&mut attempt);
         if drops_deleting(core, &mut attempt) {
             return CycleStep::Over(CycleResult::Skipped);

@@ -2,7 +2,7 @@
 
 use super::object::{Entry, Place};
 use super::status::StatusChange;
-use super::{Dispatcher, overwritten, skipped, text};
+use super::{Backlog, Dispatcher, overwritten, skipped, text};
 use berth_api::Time;
 use berth_framework::call::{CallErrorKind, Response};
 use berth_framework::write::POD_STATUS_PATCH;
@@ -16,45 +16,50 @@ impl Dispatcher {
     /// is needless.
     pub fn enqueue(&mut self, call: ApiCall, now: Time) -> CallId {
         let id = self.new_id();
-        self.tracked += 1;
+        self.backlog.tracked += 1;
         let mut entry = Entry::new(id, call, now);
         if self.closed {
             self.end(entry, skipped(text::CLOSED), now);
             return id;
         }
-        if !self.types.is_registered(entry.call_type()) {
+        if !self.backlog.types.is_registered(entry.call_type()) {
             let error = CallError::new(CallErrorKind::Refused, text::UNREGISTERED);
             self.end(entry, Err(error), now);
             return id;
         }
         let key = entry.call.key();
-        let Some(at) = self.objects.find(key.kind, &key.uid) else {
+        let Some(at) = self.backlog.objects.find(key.kind, &key.uid) else {
             if let Some(entry) = self.admit(entry, now) {
-                let at = self.objects.insert(key);
-                self.set_waiting(at, entry, None);
+                let at = self.backlog.objects.insert(key);
+                self.backlog.set_waiting(at, entry, None);
             }
             return id;
         };
-        if self.objects.get(at).is_some_and(|object| object.gone) {
+        if self
+            .backlog
+            .objects
+            .get(at)
+            .is_some_and(|object| object.gone)
+        {
             self.end(entry, skipped(text::GONE), now);
             return id;
         }
         match &entry.call {
             ApiCall::Write(_) => {}
-            ApiCall::BindPod { .. } => self.drop_report(at),
+            ApiCall::BindPod { .. } => self.backlog.drop_report(at),
             ApiCall::DeletePod { .. } => {
-                self.drop_report(at);
-                self.drop_offer(at);
+                self.backlog.drop_report(at);
+                self.backlog.drop_offer(at);
             }
-            _ => self.join_report(at, &mut entry),
+            _ => self.backlog.join_report(at, &mut entry),
         }
         if self.options.asynchronous {
             self.meet(at, entry, now);
             self.drop_needless(at, text::NO_EFFECT, now);
         } else if let Some(entry) = self.admit(entry, now) {
-            self.set_waiting(at, entry, None);
+            self.backlog.set_waiting(at, entry, None);
         }
-        self.tidy(at);
+        self.backlog.tidy(at);
         id
     }
 
@@ -68,9 +73,9 @@ impl Dispatcher {
     /// [`tracked_max`](super::DispatcherOptions::tracked_max).
     fn admit(&mut self, entry: Entry, now: Time) -> Option<Entry> {
         let max = self.options.tracked_max;
-        let statuses = self.types.waiting(&POD_STATUS_PATCH);
+        let statuses = self.backlog.types.waiting(&POD_STATUS_PATCH);
         let (full, what) = match entry.is_status_patch() {
-            _ if self.tracked > max => (true, "calls"),
+            _ if self.backlog.tracked > max => (true, "calls"),
             true => (statuses >= max / 2, "status patches"),
             false => (false, ""),
         };
@@ -90,13 +95,13 @@ impl Dispatcher {
 
     /// A call meets those that are there about its object already.
     fn meet(&mut self, at: u32, new: Entry, now: Time) {
-        let Some(object) = self.objects.get_mut(at) else {
+        let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
         let old = object.waiting.last().or(object.in_flight.as_deref());
         let Some(old) = old else {
             if let Some(new) = self.admit(new, now) {
-                self.set_waiting(at, new, None);
+                self.backlog.set_waiting(at, new, None);
             }
             return;
         };
@@ -105,27 +110,85 @@ impl Dispatcher {
         match new_type.relevance().cmp(&old_type.relevance()) {
             // D-7.1
             Ordering::Less => self.end(new, skipped(text::LESS_RELEVANT), now),
-            // D-7.3, and D-7.2 for a call that waits behind one on its way: it is told, too.
+            // D-7.3, and D-7.2 for a call that waits behind one on its way: its maker is notified, too.
             Ordering::Greater if waits => {
-                if let Some(old) = self.replace(at, new) {
+                if let Some(old) = self.backlog.replace(at, new) {
                     self.end(old, overwritten(text::MORE_RELEVANT), now);
                 }
             }
             Ordering::Equal if !new.is_status_patch() && is_same(&old.call, &new.call) => {
-                self.join(at, new);
+                self.backlog.join(at, new);
             }
             Ordering::Equal if waits => self.merge(at, new, now),
             // D-7.2, D-9: behind the one on its way.
             Ordering::Greater | Ordering::Equal => {
                 if let Some(new) = self.admit(new, now) {
-                    self.set_waiting(at, new, None);
+                    self.backlog.set_waiting(at, new, None);
                 }
             }
         }
     }
 
+    /// D-7.4: a waiting call of the same type becomes part of the new one.
+    fn merge(&mut self, at: u32, mut new: Entry, now: Time) {
+        let Some(old) = self.backlog.objects.get(at).and_then(|o| o.waiting.last()) else {
+            return;
+        };
+        if let Err(reason) = carry_on(&mut new, old) {
+            let message = format!("{}: {reason}", text::MERGE_FAILED);
+            let error = CallError::new(CallErrorKind::Refused, message);
+            self.end(new, Err(error), now);
+            return;
+        }
+        if let Some(old) = self.backlog.replace(at, new) {
+            self.end(old, overwritten(text::SAME_TYPE), now);
+        }
+    }
+
+    /// D-8, D-17: drops the waiting call when it would change nothing. While another one is in flight, that is not known.
+    pub(super) fn drop_needless(&mut self, at: u32, message: &str, now: Time) {
+        let Some(object) = self.backlog.objects.get(at) else {
+            return;
+        };
+        if object.in_flight.is_some() || !self.options.asynchronous {
+            return;
+        }
+        let Some(first) = object.waiting.first() else {
+            self.backlog.drop_needless_report(at);
+            return;
+        };
+        // A repetition of what cannot or must not succeed any more. What was never sent is: the API has the last word.
+        if first.attempts > 0 && object.is_hopeless(&first.call) {
+            let text = match first.is_status_patch() {
+                true => text::BOUND,
+                false => text::BOUND_ELSEWHERE,
+            };
+            let error = CallError::new(CallErrorKind::Conflict, text);
+            if let Some(entry) = self.backlog.take_first(at) {
+                self.end(entry, Err(error), now);
+            }
+            return;
+        }
+        // An attempt that may have been carried out has written what the object need not show yet.
+        let unclear = first.unclear && first.is_status_patch();
+        if unclear || !object.is_needless(&first.call) {
+            return;
+        }
+        // A binding or a write that has been carried out is no failure.
+        let done = object.is_done(&first.call);
+        if let Some(entry) = self.backlog.take_first(at) {
+            let result = match done {
+                true => Ok(Response::default()),
+                false => skipped(message),
+            };
+            self.end(entry, result, now);
+        }
+    }
+}
+
+impl Backlog {
     /// The last call about the object wants the same: one result for both.
-    fn join(&mut self, at: u32, new: Entry) {
+    pub(super) fn join(&mut self, at: u32, new: Entry) {
         let Some(object) = self.objects.get_mut(at) else {
             return;
         };
@@ -135,24 +198,8 @@ impl Dispatcher {
         }
     }
 
-    /// D-7.4: a waiting call of the same type becomes part of the new one.
-    fn merge(&mut self, at: u32, mut new: Entry, now: Time) {
-        let Some(old) = self.objects.get(at).and_then(|o| o.waiting.last()) else {
-            return;
-        };
-        if let Err(reason) = carry_on(&mut new, old) {
-            let message = format!("{}: {reason}", text::MERGE_FAILED);
-            let error = CallError::new(CallErrorKind::Refused, message);
-            self.end(new, Err(error), now);
-            return;
-        }
-        if let Some(old) = self.replace(at, new) {
-            self.end(old, overwritten(text::SAME_TYPE), now);
-        }
-    }
-
     /// Puts a call in the place of the one that waits; returns that one.
-    fn replace(&mut self, at: u32, new: Entry) -> Option<Entry> {
+    pub(super) fn replace(&mut self, at: u32, new: Entry) -> Option<Entry> {
         let place = self.objects.get(at)?.place;
         let old = self.take_first(at)?;
         let position = match place {
@@ -240,46 +287,6 @@ impl Dispatcher {
             Place::Timer(time) => {
                 self.timers.remove(&(time, at));
             }
-        }
-    }
-
-    /// D-8, D-17: drops the waiting call when it would change nothing. While another is on its way nobody knows yet.
-    pub(super) fn drop_needless(&mut self, at: u32, message: &str, now: Time) {
-        let Some(object) = self.objects.get(at) else {
-            return;
-        };
-        if object.in_flight.is_some() || !self.options.asynchronous {
-            return;
-        }
-        let Some(first) = object.waiting.first() else {
-            self.drop_needless_report(at);
-            return;
-        };
-        // A repetition of what cannot or must not succeed any more. What was never sent is: the API has the last word.
-        if first.attempts > 0 && object.is_hopeless(&first.call) {
-            let text = match first.is_status_patch() {
-                true => text::BOUND,
-                false => text::BOUND_ELSEWHERE,
-            };
-            let error = CallError::new(CallErrorKind::Conflict, text);
-            if let Some(entry) = self.take_first(at) {
-                self.end(entry, Err(error), now);
-            }
-            return;
-        }
-        // An attempt that may have been carried out has written what the object need not show yet.
-        let unclear = first.unclear && first.is_status_patch();
-        if unclear || !object.is_needless(&first.call) {
-            return;
-        }
-        // A binding or a write that is done is no failure, whoever carried it out.
-        let done = object.is_done(&first.call);
-        if let Some(entry) = self.take_first(at) {
-            let result = match done {
-                true => Ok(Response::default()),
-                false => skipped(message),
-            };
-            self.end(entry, result, now);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Lanes: which call goes next when there are more than may be on their way.
 //!
 //! Each lane has a reserved share that no other lane can take, and a maximum. What is not reserved is shared, and
-//! goes to the highest lane that can use it. So a burst in a low lane cannot hold up a higher one, and a burst in a
+//! goes to the highest lane that can use it. So a burst in a low lane cannot delays a higher one, and a burst in a
 //! high lane cannot starve a lower one.
 
 use berth_framework::write::Lane;
@@ -44,7 +44,7 @@ impl LaneShares {
 /// A place in a lane: earlier positions go first. The object keeps its position when its call is replaced.
 pub(super) type Position = u64;
 
-/// The lanes: who is ready, and how many are on their way.
+/// The lanes: the objects that are ready, and how many calls are in flight.
 #[derive(Debug)]
 pub(super) struct Lanes {
     shares: LaneShares,
@@ -100,7 +100,7 @@ impl Lanes {
         Lane::ALL.map(beyond).iter().sum()
     }
 
-    /// The object that goes next, which is not ready any more; none when nobody is ready whose lane has room.
+    /// The object that goes next, which is not ready any more; `None` when no lane with room has one.
     pub(super) fn pick(&mut self) -> Option<(Lane, u32)> {
         let lane = Lane::ALL
             .into_iter()
@@ -109,7 +109,8 @@ impl Lanes {
         Some((lane, object))
     }
 
-    /// Whether [`Lanes::pick`] would find somebody.
+    /// Whether [`Lanes::pick`] would find an object.
+    #[cfg(test)]
     pub(super) fn has_next(&self) -> bool {
         Lane::ALL
             .into_iter()

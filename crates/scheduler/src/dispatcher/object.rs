@@ -76,7 +76,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) key: ObjectKey,
-    /// How the API showed it last; unknown until somebody says.
+    /// How the API showed it last; `None` until an update shows it.
     pub(super) stored: Option<ApiObject>,
     pub(super) in_flight: Option<Box<Entry>>,
     pub(super) waiting: SmallVec<[Entry; 1]>,
@@ -172,7 +172,7 @@ impl Object {
     }
 
     /// The call as it is to be sent: only what changes something. `None` when nothing does. After an attempt that may
-    /// have been carried out nobody knows what a status patch changes, and all of it is sent that is true by now.
+    /// have been carried out it is unknown what a status patch changes, and all of it is sent that is still true.
     pub(super) fn cut(&self, entry: &Entry) -> Option<ApiCall> {
         let call = &entry.call;
         match (StatusChange::of(call), call.pod(), self.stored_pod()) {

@@ -74,7 +74,7 @@ pub struct DispatcherOptions {
     /// How the other calls are repeated.
     pub write_retry: RetryPolicy,
     /// How long a write that has succeeded is believed in though no update of the object shows it, when the server did
-    /// not tell which version it made: by then somebody else has overwritten it.
+    /// not tell which version it made: by then another client has overwritten it.
     pub unseen_max: Duration,
     /// The same when it did tell. Then the write ends with the update that shows that version or a later one; this is
     /// the last resort, should none ever come.
@@ -87,7 +87,7 @@ impl DispatcherOptions {
     /// Options for a scheduler with that `parallelism`: eight calls on their way for each.
     ///
     /// kube-scheduler means its dispatcher to run as many calls as it has workers (16), which together with its
-    /// client's 50 calls a second is what lets status patches hold up bindings. A call that is on its way costs next
+    /// client's 50 calls a second is what lets status patches delays bindings. A call that is on its way costs next
     /// to nothing here, and bindings wait for the server most of their time.
     pub fn for_parallelism(parallelism: usize) -> Self {
         Self::for_in_flight(parallelism.saturating_mul(8))

@@ -3,7 +3,7 @@
 //! Of a pod's status there are at most three things to write, and one call writes them:
 //! - what is **decided** (the result of a cycle, a nomination): a call like any other, sent as soon as possible;
 //! - a **report**: what PreEnqueue plugins say of the pod (KEP-5501). It is written when it has been due for 5 s, is
-//!   replaced by later reports without moving that time, and is dropped when the pod says so already;
+//!   replaced by later reports without moving that time, and is dropped when the pod states it already;
 //! - an **offer**: what the API did not take in all attempts. It is offered again after 30 s, as far as the core finds
 //!   it still true by then.
 //!
@@ -12,7 +12,7 @@
 
 use super::object::{Entry, Object, is_status_patch};
 use super::status::{ConditionChange, StatusChange};
-use super::{Dispatcher, text};
+use super::{Backlog, Dispatcher, text};
 use berth_api::{Duration, Kind, Time};
 use berth_framework::call::{CallErrorKind, PodRef};
 use berth_framework::write::POD_STATUS_PATCH;
@@ -52,7 +52,7 @@ impl Object {
 
 impl Dispatcher {
     /// PreEnqueue plugins say something else of a pod than it says: `call` sets or clears the condition, and is made
-    /// at `due`. A report that waits already keeps its time, unless the pod had passed meanwhile. While the pod says so,
+    /// at `due`. A report that waits already keeps its time, unless the pod had passed meanwhile. While the pod states it,
     /// or a more relevant call is about it, nothing is left to report.
     ///
     /// With the gate SchedulerAsyncAPICalls off the call is made at once.
@@ -72,23 +72,23 @@ impl Dispatcher {
             return;
         }
         let key = call.key();
-        let at = match self.objects.find(key.kind, &key.uid) {
+        let at = match self.backlog.objects.find(key.kind, &key.uid) {
             Some(at) => at,
-            None => self.objects.insert(key),
+            None => self.backlog.objects.insert(key),
         };
         self.set_report(at, pod, change, due, now);
-        self.tidy(at);
+        self.backlog.tidy(at);
     }
 
     fn set_report(&mut self, at: u32, pod: PodRef, change: ConditionChange, due: Time, now: Time) {
-        let Some(object) = self.objects.get_mut(at) else {
+        let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
         let mut entries = object.waiting.iter().chain(object.in_flight.as_deref());
         if object.gone || entries.any(|entry| !entry.is_status_patch()) {
             return;
         }
-        // A report that is repeated tells what the plugins say by now (D-14).
+        // A report that is repeated states what the plugins say by now (D-14).
         let first = object.waiting.first_mut();
         if let Some(first) = first.filter(|first| first.repeats_report()) {
             let newer = StatusChange {
@@ -104,7 +104,7 @@ impl Dispatcher {
             return;
         }
         if object.writes_condition(&change) {
-            self.drop_report(at);
+            self.backlog.drop_report(at);
             return;
         }
         let earlier = object.report.take();
@@ -119,17 +119,109 @@ impl Dispatcher {
             None => due,
         };
         if earlier.is_none() {
-            self.types.begins_to_wait(&POD_STATUS_PATCH);
-            self.tracked += 1;
+            self.backlog.types.begins_to_wait(&POD_STATUS_PATCH);
+            self.backlog.tracked += 1;
         }
         object.report = Some(Box::new(Report { pod, change, due }));
-        self.drop_offer(at);
-        self.drop_needless_report(at);
-        self.replace_report(at);
+        self.backlog.drop_offer(at);
+        self.backlog.drop_needless_report(at);
+        self.backlog.replace_report(at);
     }
 
+    /// The report of a pod as a call, when it is time to write it.
+    pub(super) fn due_report(&mut self, at: u32, now: Time) -> Option<Entry> {
+        let due = self.backlog.objects.get(at)?.report.as_ref()?.due;
+        if due > now {
+            return None;
+        }
+        let report = self.backlog.take_report(at)?;
+        let change = StatusChange {
+            condition: Some(report.change),
+            nominated_node: None,
+        };
+        let id = self.new_id();
+        self.backlog.tracked += 1;
+        Some(Entry::new(id, change.into_call(report.pod), now))
+    }
+
+    /// Whether one more report would be kept; see [`DispatcherOptions::tracked_max`](super::DispatcherOptions).
+    pub fn takes_reports(&self) -> bool {
+        self.backlog.tracked <= self.options.tracked_max
+            && self.backlog.types.waiting(&POD_STATUS_PATCH) < self.options.tracked_max / 4
+            && self.backlog.offers.len() < OFFERS_MAX / 2
+    }
+
+    /// The report that waits for its time. For tests and for debugging.
+    pub fn report_of(&self, uid: &str) -> Option<(ApiCall, Time)> {
+        let at = self.backlog.objects.find(Kind::Pod, uid)?;
+        let report = self.backlog.objects.get(at)?.report.as_ref()?;
+        let change = StatusChange {
+            condition: Some(report.change.clone()),
+            nominated_node: None,
+        };
+        Some((change.into_call(report.pod.clone()), report.due))
+    }
+
+    // --- offers --------------------------------------------------------------------------------------------
+
+    /// A status patch has failed in all attempts, and may succeed later. A newer patch of the condition makes it
+    /// needless.
+    pub(super) fn offer_again(&mut self, at: u32, call: &ApiCall, error: &CallError, now: Time) {
+        let may_succeed = matches!(
+            error.kind,
+            CallErrorKind::Unavailable | CallErrorKind::Timeout | CallErrorKind::Conflict
+        );
+        if !may_succeed || !is_status_patch(call) || self.closed {
+            return;
+        }
+        let Some(object) = self.backlog.objects.get(at) else {
+            return;
+        };
+        let says_more = |entry: &Entry| {
+            let change = StatusChange::of(&entry.call);
+            change.is_none_or(|change| change.condition.is_some())
+        };
+        if object.gone || object.report.is_some() || object.waiting.iter().any(says_more) {
+            return;
+        }
+        self.backlog.drop_offer(at);
+        if self.backlog.offers.len() >= OFFERS_MAX {
+            return;
+        }
+        let due = now + OFFERED_AGAIN_AFTER;
+        if let Some(object) = self.backlog.objects.get_mut(at) {
+            let call = call.clone();
+            object.offer = Some(Box::new(Offer { call, due }));
+            self.backlog.offers.insert((due, at));
+        }
+    }
+
+    /// The pod is bound, and the API shows so: what was to be said of it before is out of date.
+    pub fn forget_status(&mut self, uid: &str) {
+        if let Some(at) = self.backlog.objects.find(Kind::Pod, uid) {
+            self.backlog.drop_offer(at);
+            self.backlog.drop_report(at);
+            self.backlog.tidy(at);
+        }
+    }
+
+    /// The next status that is to be offered again; it counts as settled. The core says what of it is still true.
+    pub fn take_due_offer(&mut self, now: Time) -> Option<ApiCall> {
+        let (due, at) = self.backlog.offers.first().copied()?;
+        if due > now {
+            return None;
+        }
+        let offer = self.backlog.objects.get(at)?.offer.as_ref()?;
+        let call = offer.call.clone();
+        self.backlog.drop_offer(at);
+        self.backlog.tidy(at);
+        Some(call)
+    }
+}
+
+impl Backlog {
     /// The report has another time, or there is none any more.
-    fn replace_report(&mut self, at: u32) {
+    pub(super) fn replace_report(&mut self, at: u32) {
         let Some(object) = self.objects.get(at) else {
             return;
         };
@@ -167,30 +259,14 @@ impl Dispatcher {
         self.replace_report(at);
     }
 
-    fn take_report(&mut self, at: u32) -> Option<Report> {
+    pub(super) fn take_report(&mut self, at: u32) -> Option<Report> {
         let report = self.objects.get_mut(at)?.report.take()?;
         self.types.ends_to_wait(&POD_STATUS_PATCH);
         self.tracked = self.tracked.saturating_sub(1);
         Some(*report)
     }
 
-    /// The report of a pod as a call, when it is time to write it.
-    pub(super) fn due_report(&mut self, at: u32, now: Time) -> Option<Entry> {
-        let due = self.objects.get(at)?.report.as_ref()?.due;
-        if due > now {
-            return None;
-        }
-        let report = self.take_report(at)?;
-        let change = StatusChange {
-            condition: Some(report.change),
-            nominated_node: None,
-        };
-        let id = self.new_id();
-        self.tracked += 1;
-        Some(Entry::new(id, change.into_call(report.pod), now))
-    }
-
-    /// A report failed and is repeated: it tells what the plugins say by now (D-14).
+    /// A report failed and is repeated: it states what the plugins say by now (D-14).
     pub(super) fn renew_report(&mut self, at: u32, entry: &mut Entry) {
         if !entry.repeats_report() {
             return;
@@ -231,90 +307,11 @@ impl Dispatcher {
         }
     }
 
-    /// Whether one more report would be kept; see [`DispatcherOptions::tracked_max`](super::DispatcherOptions).
-    pub fn takes_reports(&self) -> bool {
-        self.tracked <= self.options.tracked_max
-            && self.types.waiting(&POD_STATUS_PATCH) < self.options.tracked_max / 4
-            && self.offers.len() < OFFERS_MAX / 2
-    }
-
-    /// The report that waits for its time. For tests and for people who look.
-    pub fn report_of(&self, uid: &str) -> Option<(ApiCall, Time)> {
-        let at = self.objects.find(Kind::Pod, uid)?;
-        let report = self.objects.get(at)?.report.as_ref()?;
-        let change = StatusChange {
-            condition: Some(report.change.clone()),
-            nominated_node: None,
-        };
-        Some((change.into_call(report.pod.clone()), report.due))
-    }
-
-    // --- offers --------------------------------------------------------------------------------------------
-
-    /// A status patch has failed in all attempts, and may succeed later. A newer patch of the condition makes it
-    /// needless.
-    pub(super) fn offer_again(&mut self, at: u32, call: &ApiCall, error: &CallError, now: Time) {
-        let may_succeed = matches!(
-            error.kind,
-            CallErrorKind::Unavailable | CallErrorKind::Timeout | CallErrorKind::Conflict
-        );
-        if !may_succeed || !is_status_patch(call) || self.closed {
-            return;
-        }
-        let Some(object) = self.objects.get(at) else {
-            return;
-        };
-        let says_more = |entry: &Entry| {
-            let change = StatusChange::of(&entry.call);
-            change.is_none_or(|change| change.condition.is_some())
-        };
-        if object.gone || object.report.is_some() || object.waiting.iter().any(says_more) {
-            return;
-        }
-        self.drop_offer(at);
-        if self.offers.len() >= OFFERS_MAX {
-            return;
-        }
-        let due = now + OFFERED_AGAIN_AFTER;
-        if let Some(object) = self.objects.get_mut(at) {
-            let call = call.clone();
-            object.offer = Some(Box::new(Offer { call, due }));
-            self.offers.insert((due, at));
-        }
-    }
-
     /// The status is not offered again.
     pub(super) fn drop_offer(&mut self, at: u32) {
         let object = self.objects.get_mut(at);
         if let Some(offer) = object.and_then(|object| object.offer.take()) {
             self.offers.remove(&(offer.due, at));
         }
-    }
-
-    /// The pod is bound, and the API shows so: what was to be said of it before is out of date.
-    pub fn forget_status(&mut self, uid: &str) {
-        if let Some(at) = self.objects.find(Kind::Pod, uid) {
-            self.drop_offer(at);
-            self.drop_report(at);
-            self.tidy(at);
-        }
-    }
-
-    /// The next status that is to be offered again; it counts as settled. The core says what of it is still true.
-    pub fn take_due_offer(&mut self, now: Time) -> Option<ApiCall> {
-        let (due, at) = self.offers.first().copied()?;
-        if due > now {
-            return None;
-        }
-        let offer = self.objects.get(at)?.offer.as_ref()?;
-        let call = offer.call.clone();
-        self.drop_offer(at);
-        self.tidy(at);
-        Some(call)
-    }
-
-    /// When [`Self::take_due_offer`] has one.
-    pub fn next_offer(&self) -> Option<Time> {
-        self.offers.first().map(|(due, _)| *due)
     }
 }

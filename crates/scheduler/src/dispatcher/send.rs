@@ -3,7 +3,7 @@
 use super::enqueue::carry_on;
 use super::object::{Entry, Place};
 use super::writes::{Version, Written, version_number};
-use super::{Dispatcher, overwritten, text};
+use super::{Backlog, Dispatcher, overwritten, text};
 use berth_api::Time;
 use berth_framework::call::{CallErrorKind, CallResult, Response};
 use berth_framework::{ApiCall, CallError, CallId};
@@ -14,23 +14,23 @@ impl Dispatcher {
     pub fn next_calls(&mut self, now: Time) -> Vec<(CallId, ApiCall)> {
         self.release_due(now);
         let mut calls = Vec::new();
-        while let Some((lane, at)) = self.lanes.pick() {
-            let Some(object) = self.objects.get_mut(at) else {
-                debug_assert!(false, "who is ready has a call");
+        while let Some((lane, at)) = self.backlog.lanes.pick() {
+            let Some(object) = self.backlog.objects.get_mut(at) else {
+                debug_assert!(false, "an object that is ready has a call");
                 continue;
             };
             object.place = Place::Nowhere;
             if object.waiting.is_empty() {
-                debug_assert!(false, "who is ready has a call");
+                debug_assert!(false, "an object that is ready has a call");
                 continue;
             }
             let mut entry = object.waiting.remove(0);
-            self.types.ends_to_wait(entry.call_type());
+            self.backlog.types.ends_to_wait(entry.call_type());
             let Some(call) = object.cut(&entry) else {
                 // Nothing to do any more: as good as done.
                 self.end(entry, Ok(Response::default()), now);
-                self.place(at, None);
-                self.tidy(at);
+                self.backlog.place(at, None);
+                self.backlog.tidy(at);
                 continue;
             };
             entry.call = call;
@@ -41,7 +41,7 @@ impl Dispatcher {
             entry.attempts = entry.attempts.saturating_add(1);
             calls.push((entry.id, entry.call.clone()));
             self.in_flight.insert(entry.id, at);
-            self.lanes.start(lane);
+            self.backlog.lanes.start(lane);
             object.in_flight = Some(Box::new(entry));
         }
         calls
@@ -49,23 +49,24 @@ impl Dispatcher {
 
     /// Reports that are due, and pauses that have ended.
     fn release_due(&mut self, now: Time) {
-        while let Some((time, at)) = self.timers.first().copied() {
+        while let Some((time, at)) = self.backlog.timers.first().copied() {
             if time > now {
                 break;
             }
-            self.unplace(at);
+            self.backlog.unplace(at);
             if let Some(first) = self
+                .backlog
                 .objects
                 .get_mut(at)
                 .and_then(|object| object.waiting.first_mut())
             {
                 first.not_before = None;
             } else if let Some(report) = self.due_report(at, now) {
-                self.set_waiting(at, report, None);
+                self.backlog.set_waiting(at, report, None);
                 self.drop_needless(at, text::NO_EFFECT, now);
             }
-            self.place(at, None);
-            self.tidy(at);
+            self.backlog.place(at, None);
+            self.backlog.tidy(at);
         }
     }
 
@@ -83,13 +84,13 @@ impl Dispatcher {
         let Some(at) = self.in_flight.remove(&id) else {
             return;
         };
-        let Some(object) = self.objects.get_mut(at) else {
+        let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
         let Some(entry) = object.in_flight.take() else {
             return;
         };
-        self.lanes.end(entry.call_type().lane());
+        self.backlog.lanes.end(entry.call_type().lane());
         match meaning(&entry, object.is_done(&entry.call), result) {
             Ok(response) => {
                 let version = response.resource_version.as_deref();
@@ -104,10 +105,10 @@ impl Dispatcher {
             }
             Err(error) => self.failed(at, *entry, error, now),
         }
-        self.drop_needless_report(at);
+        self.backlog.drop_needless_report(at);
         // D-14: the next one's turn, at the end of its lane.
-        self.place(at, None);
-        self.tidy(at);
+        self.backlog.place(at, None);
+        self.backlog.tidy(at);
     }
 
     /// A call has failed: it is repeated, carried on by a newer one, or over.
@@ -116,7 +117,7 @@ impl Dispatcher {
             true => self.options.status_retry,
             false => self.options.write_retry,
         };
-        let object = self.objects.get(at);
+        let object = self.backlog.objects.get(at);
         let over = object.is_none_or(|object| object.gone || object.is_hopeless(&entry.call));
         if over
             || self.closed
@@ -133,15 +134,19 @@ impl Dispatcher {
         );
         let pause = policy.pause(entry.attempts, error.retry_after, self.rng.f64());
         entry.not_before = Some(now + pause);
-        let waits = self.objects.get(at).is_some_and(|o| !o.waiting.is_empty());
+        let waits = self
+            .backlog
+            .objects
+            .get(at)
+            .is_some_and(|o| !o.waiting.is_empty());
         if !waits || !self.options.asynchronous {
-            self.renew_report(at, &mut entry);
-            self.set_first(at, entry);
+            self.backlog.renew_report(at, &mut entry);
+            self.backlog.set_first(at, entry);
             self.drop_needless(at, text::NO_EFFECT, now);
             return;
         }
         // A newer call has come meanwhile: it carries on what this one did not get done.
-        let Some(mut newer) = self.take_first(at) else {
+        let Some(mut newer) = self.backlog.take_first(at) else {
             return;
         };
         let result = if newer.call_type() != entry.call_type() {
@@ -151,13 +156,13 @@ impl Dispatcher {
         } else {
             Err(error)
         };
-        self.set_waiting(at, newer, None);
+        self.backlog.set_waiting(at, newer, None);
         self.end(entry, result, now);
     }
 
     /// A call has been carried out; until an update shows it, it is remembered.
     fn note_written(&mut self, at: u32, call: &ApiCall, version: Option<Version>, now: Time) {
-        let Some(object) = self.objects.get_mut(at) else {
+        let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
         if object.gone {
@@ -165,7 +170,7 @@ impl Dispatcher {
         }
         object.note_written(call, version, now);
         if object.written.is_empty() {
-            self.forget_written(at);
+            self.backlog.forget_written(at);
             return;
         }
         let believed_for = match object.written.are_versions_known() {
@@ -174,20 +179,22 @@ impl Dispatcher {
         };
         let until = now + believed_for;
         if let Some(before) = object.expires.replace(until) {
-            self.expiries.remove(&(before, at));
+            self.backlog.expiries.remove(&(before, at));
         }
-        self.expiries.insert((until, at));
+        self.backlog.expiries.insert((until, at));
         // As many as calls, and no more: the oldest are believed no longer.
-        if self.expiries.len() > self.options.tracked_max
-            && let Some((_, oldest)) = self.expiries.first().copied()
+        if self.backlog.expiries.len() > self.options.tracked_max
+            && let Some((_, oldest)) = self.backlog.expiries.first().copied()
         {
-            self.forget_written(oldest);
+            self.backlog.forget_written(oldest);
             if oldest != at {
-                self.tidy(oldest);
+                self.backlog.tidy(oldest);
             }
         }
     }
+}
 
+impl Backlog {
     pub(super) fn forget_written(&mut self, at: u32) {
         if let Some(object) = self.objects.get_mut(at) {
             object.written = Written::default();

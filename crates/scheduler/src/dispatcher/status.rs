@@ -66,7 +66,7 @@ impl StatusChange {
         }
     }
 
-    /// Whether the change tells what PreEnqueue plugins say.
+    /// Whether the change is a report of PreEnqueue.
     pub(super) fn is_report(&self) -> bool {
         match &self.condition {
             None => false,
@@ -171,7 +171,7 @@ impl StatusChange {
         (self.condition.is_some() || self.nominated_node.is_some()).then_some(self)
     }
 
-    /// Leaves only what may still be true: nobody denies that the pod has its node. `None` when nothing is left.
+    /// Leaves only what may still be true: a pod with a node is not reported as unscheduled. `None` when nothing is left.
     pub(super) fn cut_to_truth(mut self, stored: &Pod) -> Option<Self> {
         if let Some(ConditionChange::Set(new)) = &self.condition
             && is_out_of_date(new, stored)
@@ -182,7 +182,7 @@ impl StatusChange {
     }
 }
 
-/// Whether the condition denies what has come about meanwhile: the pod has its node, whoever bound it.
+/// Whether the condition reports a pod as unscheduled that has a node by now.
 fn is_out_of_date(new: &ConditionPatch, stored: &Pod) -> bool {
     new.kind == POD_SCHEDULED && new.status != "True" && stored.is_assigned()
 }

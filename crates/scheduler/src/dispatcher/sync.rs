@@ -12,27 +12,31 @@ impl Dispatcher {
     /// This is how the API shows the pod now. A waiting call that would change nothing any more is dropped, and
     /// writes that the pod shows are forgotten.
     pub fn sync(&mut self, stored: &Arc<Pod>, now: Time) {
-        if self.objects.find(Kind::Pod, stored.uid()).is_some() {
+        if self.backlog.objects.find(Kind::Pod, stored.uid()).is_some() {
             self.sync_object(&Object::Pod(stored.clone()), now);
         }
     }
 
     /// This is how the API shows an object now, of whatever kind; see [`Dispatcher::sync`].
     pub fn sync_object(&mut self, stored: &Object, now: Time) {
-        let Some(at) = self.objects.find(stored.kind(), &stored.metadata().uid) else {
+        let Some(at) = self
+            .backlog
+            .objects
+            .find(stored.kind(), &stored.metadata().uid)
+        else {
             return;
         };
-        let Some(object) = self.objects.get_mut(at) else {
+        let Some(object) = self.backlog.objects.get_mut(at) else {
             return;
         };
-        // Whoever is shown is there, whatever was said before.
+        // The component that is shown is there, whatever was said before.
         object.gone = false;
         let known = object.stored.replace(stored.clone()).is_some();
         if let Object::Pod(pod) = stored {
             object.written.confirm(pod);
         }
         if object.written.is_empty() {
-            self.forget_written(at);
+            self.backlog.forget_written(at);
         }
         let message = if known {
             text::NO_EFFECT_AFTER_SYNC
@@ -40,66 +44,54 @@ impl Dispatcher {
             text::NO_EFFECT
         };
         self.drop_needless(at, message, now);
-        self.tidy(at);
+        self.backlog.tidy(at);
     }
 
     /// What our calls make of a pod and it does not show yet.
     pub fn writes(&self, uid: &str) -> Writes {
-        let at = self.objects.find(Kind::Pod, uid);
-        let object = at.and_then(|at| self.objects.get(at));
+        let at = self.backlog.objects.find(Kind::Pod, uid);
+        let object = at.and_then(|at| self.backlog.objects.get(at));
         object
             .map(super::object::Object::writes)
             .unwrap_or_default()
     }
 
-    /// Whether a status patch of the pod is repeated that may have been carried out: nobody knows what the pod says.
+    /// Whether a status patch of the pod is repeated that may have been carried out: it is unknown what the pod states.
     pub fn is_status_unclear(&self, uid: &str) -> bool {
-        let at = self.objects.find(Kind::Pod, uid);
-        let Some(object) = at.and_then(|at| self.objects.get(at)) else {
+        let at = self.backlog.objects.find(Kind::Pod, uid);
+        let Some(object) = at.and_then(|at| self.backlog.objects.get(at)) else {
             return false;
         };
         let mut entries = object.waiting.iter().chain(object.in_flight.as_deref());
         entries.any(|entry| entry.unclear && StatusChange::of(&entry.call).is_some())
     }
 
-    /// The pod as it will look once the API shows what we have written or are about to write; the same one when that
-    /// is nothing.
-    pub fn effective(&self, stored: &Arc<Pod>) -> Arc<Pod> {
-        let writes = self.writes(stored.uid());
-        if writes.is_empty() {
-            return stored.clone();
-        }
-        let mut pod = Pod::clone(stored);
-        writes.apply_to(&mut pod);
-        Arc::new(pod)
-    }
-
     /// Stops believing in writes that have succeeded long ago and were never seen. Returns the pods that look
     /// different now.
     pub fn expire(&mut self, now: Time) -> Vec<Str> {
         let mut changed = Vec::new();
-        while let Some((time, at)) = self.expiries.first().copied() {
+        while let Some((time, at)) = self.backlog.expiries.first().copied() {
             if time > now {
                 break;
             }
-            self.forget_written(at);
-            changed.extend(self.objects.get(at).map(|object| object.key.uid.clone()));
-            self.tidy(at);
+            self.backlog.forget_written(at);
+            changed.extend(
+                self.backlog
+                    .objects
+                    .get(at)
+                    .map(|object| object.key.uid.clone()),
+            );
+            self.backlog.tidy(at);
         }
         changed
     }
 
-    /// The pod is gone: calls that were not sent will not be. What is on its way is not repeated.
-    pub fn forget(&mut self, uid: &str, now: Time) {
-        self.forget_object(Kind::Pod, uid, now);
-    }
-
-    /// The object is gone, of whatever kind; see [`Dispatcher::forget`].
+    /// The object was deleted: calls that were not sent will not be, and what is in flight is not repeated.
     pub fn forget_object(&mut self, kind: Kind, uid: &str, now: Time) {
-        let Some(at) = self.objects.find(kind, uid) else {
+        let Some(at) = self.backlog.objects.find(kind, uid) else {
             return;
         };
-        while let Some(entry) = self.take_first(at) {
+        while let Some(entry) = self.backlog.take_first(at) {
             let result = match entry.call {
                 // What was wanted has come about.
                 ApiCall::DeletePod { .. } => Ok(Response::default()),
@@ -107,14 +99,14 @@ impl Dispatcher {
             };
             self.end(entry, result, now);
         }
-        self.drop_report(at);
-        self.drop_offer(at);
-        self.forget_written(at);
-        if let Some(object) = self.objects.get_mut(at) {
+        self.backlog.drop_report(at);
+        self.backlog.drop_offer(at);
+        self.backlog.forget_written(at);
+        if let Some(object) = self.backlog.objects.get_mut(at) {
             object.stored = None;
             object.gone = true;
         }
-        self.tidy(at);
+        self.backlog.tidy(at);
     }
 
     /// Drops the waiting calls about an object of which `which` is true; what is on its way cannot be cancelled.
@@ -125,12 +117,12 @@ impl Dispatcher {
         which: impl Fn(&ApiCall) -> bool,
         now: Time,
     ) -> usize {
-        let Some(at) = self.objects.find(object.kind, &object.uid) else {
+        let Some(at) = self.backlog.objects.find(object.kind, &object.uid) else {
             return 0;
         };
         let mut kept = Vec::new();
         let mut cancelled = 0;
-        while let Some(entry) = self.take_first(at) {
+        while let Some(entry) = self.backlog.take_first(at) {
             if which(&entry.call) {
                 cancelled += 1;
                 self.end(entry, skipped(text::CANCELLED), now);
@@ -139,9 +131,9 @@ impl Dispatcher {
             }
         }
         for entry in kept {
-            self.set_waiting(at, entry, None);
+            self.backlog.set_waiting(at, entry, None);
         }
-        self.tidy(at);
+        self.backlog.tidy(at);
         cancelled
     }
 }

@@ -143,6 +143,39 @@ fn short(call: &ApiCall) -> String {
     }
 }
 
+impl Dispatcher {
+    /// The pod with what we have written or are about to write; the same object when that is nothing.
+    fn effective(&self, stored: &Arc<Pod>) -> Arc<Pod> {
+        let writes = self.writes(stored.uid());
+        if writes.is_empty() {
+            return stored.clone();
+        }
+        let mut pod = Pod::clone(stored);
+        writes.apply_to(&mut pod);
+        Arc::new(pod)
+    }
+
+    /// How many calls of a lane are on their way.
+    fn in_flight(&self, lane: Lane) -> usize {
+        self.backlog.lanes.in_flight(lane)
+    }
+
+    /// How many objects wait in a lane for their turn.
+    fn ready(&self, lane: Lane) -> usize {
+        self.backlog.lanes.ready(lane)
+    }
+
+    /// Whether there are calls to send now.
+    fn has_calls_to_send(&self) -> bool {
+        self.backlog.lanes.has_next()
+    }
+
+    /// The pod was deleted.
+    fn forget(&mut self, uid: &str, now: Time) {
+        self.forget_object(Kind::Pod, uid, now);
+    }
+}
+
 impl Desk {
     fn call(&mut self, call: ApiCall) -> CallId {
         let id = self.dispatcher.enqueue(call, self.now);

@@ -67,8 +67,8 @@ impl Writes {
     }
 }
 
-/// The version of an object as a number that grows. Servers promise such ones since Kubernetes 1.35, and have always
-/// had them; of any other nobody knows which is the later one.
+/// The version of an object as a number that grows. Servers guarantee this since Kubernetes 1.35, and have always
+/// done so; other versions cannot be ordered.
 pub(super) type Version = u64;
 
 /// The number that a resource version is, if it is one.
@@ -79,7 +79,7 @@ pub(super) fn version_number(resource_version: &str) -> Option<Version> {
 /// Writes to one pod that have succeeded and that the stored object does not show yet.
 ///
 /// Each ends with the update that shows the version which it made, or a later one: then the stored object says it all,
-/// even if somebody else has overwritten it meanwhile. Where a version is not known, a write ends when the stored object
+/// even if another client has overwritten it meanwhile. Where a version is not known, a write ends when the stored object
 /// looks as if it were made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Written {
@@ -100,7 +100,7 @@ impl Written {
         self.writes.is_empty()
     }
 
-    /// Whether the server has told the version of each.
+    /// Whether the version of each is known.
     pub(super) fn are_versions_known(&self) -> bool {
         let Writes {
             condition,

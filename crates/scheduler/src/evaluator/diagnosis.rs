@@ -1,20 +1,20 @@
-//! Why a pod fits nowhere: what each node answered, and the text that tells people.
+//! Why a pod fits nowhere: what each node answered, and the text of its condition.
 
 use berth_api::Str;
 use berth_framework::plugin::NodeStatuses;
 use berth_framework::{Code, Slot, Status};
 use std::fmt;
 
-/// What was found out about a pod that fits nowhere.
+/// Results about a pod that fits nowhere.
 #[derive(Debug, Clone)]
 pub struct Diagnosis {
     /// What each node answered.
     pub statuses: NodeStatuses,
-    /// The plugins that turned the pod down, sorted.
+    /// The plugins that rejected the pod, sorted.
     pub unschedulable_plugins: Vec<Str>,
     /// The plugins that wait for something on its behalf, sorted.
     pub pending_plugins: Vec<Str>,
-    /// Why PreFilter turned the pod down on every node, if it did.
+    /// Why PreFilter rejected the pod on every node, if it did.
     pub pre_filter: Option<Status>,
     /// The nodes that PreFilter left, by name and sorted, if it left out any.
     pub pre_filter_nodes: Option<Vec<Str>>,
@@ -36,7 +36,7 @@ impl Default for Diagnosis {
 }
 
 impl Diagnosis {
-    /// Notes who turned the pod down, by the kind of the answer (F-4).
+    /// Notes the plugins that rejected the pod, by the kind of the answer (F-4).
     pub fn add_plugin_of(&mut self, status: &Status) {
         let (Some(plugin), code) = (status.plugin(), status.code()) else {
             return;
@@ -74,7 +74,7 @@ pub struct FitError {
 }
 
 impl FitError {
-    /// The pod was turned down on the one node that had been chosen for it (C-36, C-40).
+    /// The pod was rejected on the one node that had been chosen for it (C-36, C-40).
     pub fn of_one(node: Option<Slot>, status: Status) -> Self {
         let mut diagnosis = Diagnosis::default();
         match node {

@@ -1,24 +1,25 @@
 //! The incremental evaluator: the plain evaluator's decisions, at a cost that follows what has changed.
 //!
 //! Pods of one **shape** — equal in everything that the profile's plugins read — get equal answers from every node
-//! that has not changed. [`Keeper`] keeps what each node answered and what it scored, and asks again only where the
-//! node table or the nominations have changed since. The answers of the plugins that judge nodes one by one are on
-//! **sheets**, which shapes share. What depends on other nodes is judged by **class**:
-//! nodes with equal raw scores and equal places in the ledgers of [`berth_framework::keep`] get equal verdicts and
-//! equal normalised scores, so a decision looks at classes, not at nodes.
+//! that has not changed. The [`AnswerCache`] keeps the answer and the score of each node, and asks plugins again only
+//! where the node table or the nominations have changed since. The answers of plugins that judge nodes one by one are
+//! **node answers** (`node_answers`), which shapes share. Plugins that judge topology domains keep **domain counts**
+//! (the ledgers of [`berth_framework::keep`]). Nodes with equal raw scores and equal domain counts are a **node class**
+//! (`classes`): they get equal verdicts and equal normalised scores, so a decision reads classes, not nodes. The page
+//! `docs/evaluator.md` follows two pods through it.
 //!
-//! It may be faster than the plain evaluator and nothing else. Where it cannot be sure to be equal (a plugin that
-//! does not say what it depends on, a filter that breaks, a percentage of nodes to score, nominated pods that change
-//! what a ledger says), it leaves the decision to the plain one. [`EvaluatorKind::Compared`] makes every decision
-//! twice; so does every debug build.
+//! It may be faster than the plain evaluator and differ in nothing else. It leaves a decision to the plain one where it
+//! cannot be sure to be equal: a plugin that does not declare what it depends on, a filter that fails, a percentage of
+//! nodes to score, nominated pods that change domain counts. [`EvaluatorKind::Compared`] makes every decision twice; so
+//! does every debug build.
 
 mod answer;
 mod classes;
 mod examine;
+mod node_answers;
 mod plan;
 mod scratch;
 mod shape;
-mod sheet;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -32,19 +33,19 @@ use berth_api::Str;
 use berth_framework::keep::Fragment;
 use berth_framework::plugin::{Context, PreFilterResult};
 use berth_framework::{Code, Slot};
+use node_answers::NodeAnswers;
 use plan::{Group, Plan};
 use scratch::Scratch;
-use shape::{Shape, Sheets, Unkeepable};
-use sheet::Sheet;
+use shape::{GroupAnswers, Shape, Unkeepable};
 use std::fmt;
 use std::str::FromStr;
 use store::{Kept, Store};
 
-/// How much memory sheets of one group and shapes may take, in bytes.
-const SHEET_BYTES_MAX: usize = 64 << 20;
+/// How much memory the node answers of one group and the shapes may take, in bytes.
+const NODE_ANSWER_BYTES_MAX: usize = 64 << 20;
 const SHAPE_BYTES_MAX: usize = 128 << 20;
-/// How many sheets of one group and shapes may be kept, whatever they take.
-const SHEETS_MAX: usize = 1024;
+/// How many sets of node answers of one group and how many shapes may be kept.
+const NODE_ANSWERS_MAX: usize = 1024;
 const SHAPES_MAX: usize = 4096;
 
 /// Which evaluator decides.
@@ -96,60 +97,67 @@ impl FromStr for EvaluatorKind {
 
 /// How decisions were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct KeeperCounts {
+pub struct AnswerCacheCounts {
     /// Decisions from kept answers.
     pub kept: u64,
     /// Decisions left to the plain evaluator.
     pub plain: u64,
     /// How often all nodes were asked by a group of plugins: for pods unlike all before, or after too much was missed.
-    pub sheets: u64,
-    /// How often a shape was made of sheets and ledgers.
+    pub group_answers: u64,
+    /// How often a shape was made of node answers and domain counts.
     pub built: u64,
 }
 
 /// Kept answers, by shape. They follow one cluster and one set of profiles.
 #[derive(Default)]
-pub struct Keeper {
+pub struct AnswerCache {
     plans: Vec<(Str, Option<Plan>)>,
-    sheets: SheetStores,
+    group_answers: NodeAnswerStores,
     shapes: Store<Shape>,
     /// What makes the pod at hand alike to others: to the two groups of plugins, and in all.
     fragments: [Fragment; 3],
     scratch: Scratch,
-    counts: KeeperCounts,
+    counts: AnswerCacheCounts,
 }
 
-/// The sheets of each group.
+/// The node answers of each group of plugins.
 #[derive(Default)]
-struct SheetStores {
-    node: Store<Sheet>,
-    pods: Store<Sheet>,
+struct NodeAnswerStores {
+    node: Store<NodeAnswers>,
+    pods: Store<NodeAnswers>,
     next: u64,
 }
 
-impl SheetStores {
-    /// Brings the sheet of a group for the evaluator's pod up to date; false when nothing can be kept.
+impl NodeAnswerStores {
+    /// Brings the node answers of a group for the evaluator's pod up to date; false when nothing can be kept.
     fn refresh(
         &mut self,
         group: Group,
         key: &[u8],
         (evaluator, plan): (&mut Evaluator<'_>, &Plan),
         scratch: &mut Scratch,
-        counts: &mut KeeperCounts,
+        counts: &mut AnswerCacheCounts,
     ) -> bool {
         let store = match group {
             Group::Node => &mut self.node,
             Group::Pods => &mut self.pods,
         };
-        match store.refresh(key, |sheet| sheet.catch_up(evaluator, scratch)) {
+        match store.refresh(key, |node_answers| {
+            node_answers.catch_up(evaluator, scratch)
+        }) {
             store::Found::Kept => true,
             store::Found::Unkeepable => false,
             store::Found::Missing => {
-                counts.sheets += 1;
+                counts.group_answers += 1;
                 self.next += 1;
-                let sheet = Sheet::build(self.next, group, evaluator, plan, scratch).ok();
-                let is_kept = sheet.is_some();
-                store.insert(key, sheet.map(Box::new), (SHEETS_MAX, SHEET_BYTES_MAX));
+                let node_answers =
+                    NodeAnswers::build(self.next, group, evaluator, plan, scratch).ok();
+                let is_kept = node_answers.is_some();
+                store.insert(
+                    key,
+                    node_answers.map(Box::new),
+                    (NODE_ANSWERS_MAX, NODE_ANSWER_BYTES_MAX),
+                );
                 is_kept
             }
         }
@@ -162,9 +170,9 @@ impl Kept for Shape {
     }
 }
 
-impl Kept for Sheet {
+impl Kept for NodeAnswers {
     fn bytes(&self) -> usize {
-        Sheet::bytes(self)
+        NodeAnswers::bytes(self)
     }
 }
 
@@ -172,14 +180,14 @@ impl Kept for Sheet {
 struct KeptFor<'a> {
     plan: &'a Plan,
     shape: &'a mut Shape,
-    sheets: &'a mut Sheets<'a>,
+    group_answers: &'a mut GroupAnswers<'a>,
     /// The shape's place.
     key: &'a [u8],
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for AnswerCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper")
+        f.debug_struct("AnswerCache")
             .field("shapes", &self.shapes.len())
             .field("bytes", &self.bytes())
             .field("counts", &self.counts)
@@ -187,15 +195,15 @@ impl fmt::Debug for Keeper {
     }
 }
 
-impl Keeper {
+impl AnswerCache {
     /// How decisions were made so far.
-    pub fn counts(&self) -> KeeperCounts {
+    pub fn counts(&self) -> AnswerCacheCounts {
         self.counts
     }
 
     /// About how much memory the kept answers take, in bytes.
     pub fn bytes(&self) -> usize {
-        self.shapes.bytes() + self.sheets.node.bytes() + self.sheets.pods.bytes()
+        self.shapes.bytes() + self.group_answers.node.bytes() + self.group_answers.pods.bytes()
     }
 
     /// How many shapes are kept.
@@ -262,11 +270,11 @@ impl Keeper {
             }
         };
         let plan = self.plans[at].1.as_ref()?;
-        if !run_strangers(evaluator, plan) {
+        if !run_unkept_pre_filters(evaluator, plan) {
             return None;
         }
         let Self {
-            sheets,
+            group_answers,
             shapes,
             fragments: [of_node, of_pods, of_shape],
             scratch,
@@ -288,40 +296,47 @@ impl Keeper {
             return None;
         }
         for (group, key) in [(Group::Node, &*of_node), (Group::Pods, &*of_pods)] {
-            if !sheets.refresh(group, key.as_bytes(), (evaluator, plan), scratch, counts) {
+            if !group_answers.refresh(group, key.as_bytes(), (evaluator, plan), scratch, counts) {
                 return None;
             }
         }
-        let mut sheets = Sheets {
-            node: sheets.node.get_mut(of_node.as_bytes())?,
-            pods: sheets.pods.get_mut(of_pods.as_bytes())?,
+        let mut group_answers = GroupAnswers {
+            node: group_answers.node.get_mut(of_node.as_bytes())?,
+            pods: group_answers.pods.get_mut(of_pods.as_bytes())?,
         };
-        // An older shape of other sheets is of no use, and found by nobody.
-        of_shape.put(&(sheets.node.id, sheets.pods.id));
+        // A shape of other node answers is out of date, and has another key.
+        of_shape.put(&(group_answers.node.id, group_answers.pods.id));
         let key = of_shape.as_bytes();
-        match shapes.refresh(key, |shape| shape.catch_up(evaluator, &sheets, scratch)) {
+        match shapes.refresh(key, |shape| {
+            shape.catch_up(evaluator, &group_answers, scratch)
+        }) {
             store::Found::Kept => {}
             store::Found::Unkeepable => return None,
             store::Found::Missing => {
                 counts.built += 1;
-                let shape = Shape::build(evaluator, plan, &sheets).ok();
+                let shape = Shape::build(evaluator, plan, &group_answers).ok();
                 shapes.insert(key, shape.map(Box::new), (SHAPES_MAX, SHAPE_BYTES_MAX));
             }
         }
         let shape = shapes.get_mut(key)?;
-        if shape.is_entangled() || sheets.both().iter().any(|sheet| sheet.is_broken()) {
+        if shape.is_entangled()
+            || group_answers
+                .both()
+                .iter()
+                .any(|node_answers| node_answers.is_broken())
+        {
             return None;
         }
         let kept = KeptFor {
             plan,
             shape,
-            sheets: &mut sheets,
+            group_answers: &mut group_answers,
             key,
         };
         Some(then(evaluator, kept))
     }
 
-    /// Takes back what PostFilter has found out about nodes.
+    /// Takes back what PostFilter found about nodes.
     pub(crate) fn take_back(&mut self, evaluation: &mut Evaluation) {
         if let Some(memos) = evaluation.memos.take()
             && let Some(shape) = self.shapes.get_mut(&memos.shape)
@@ -333,13 +348,13 @@ impl Keeper {
 
 /// Runs the PreFilter plugins that nothing is known about. They may do as they like as long as all nodes stay
 /// possible; otherwise false.
-fn run_strangers(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
+fn run_unkept_pre_filters(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
     let cx = Context {
         now: evaluator.now,
         cluster: evaluator.cluster,
         features: evaluator.features,
     };
-    for at in &plan.strangers {
+    for at in &plan.unkept {
         let member = &evaluator.profile.pre_filter[*at];
         let Evaluation { state, tally, .. } = &mut *evaluator.evaluation;
         let began = tally.begin(evaluator.stopwatch);
@@ -364,7 +379,7 @@ fn decide(
     let KeptFor {
         plan,
         shape,
-        sheets,
+        group_answers,
         key,
     } = kept;
     let placed = |evaluator: &Evaluator<'_>, node: Slot, evaluated, feasible| {
@@ -378,7 +393,7 @@ fn decide(
             excluded: Vec::new(),
         }))
     };
-    if let Some(node) = own_nomination(evaluator, plan, shape, sheets)? {
+    if let Some(node) = own_nomination(evaluator, plan, shape, group_answers)? {
         return placed(evaluator, node, 1, 1);
     }
     let live = shape.live(plan)?;
@@ -391,7 +406,7 @@ fn decide(
             diagnosis: shape.diagnosis(plan),
         })));
     }
-    let node = shape.choose(evaluator, plan, sheets, &live, rng)?;
+    let node = shape.choose(evaluator, plan, group_answers, &live, rng)?;
     placed(evaluator, node, shape.nodes, live.nodes)
 }
 
@@ -401,7 +416,7 @@ fn own_nomination(
     evaluator: &mut Evaluator<'_>,
     plan: &Plan,
     shape: &mut Shape,
-    sheets: &mut Sheets<'_>,
+    group_answers: &mut GroupAnswers<'_>,
 ) -> Result<Option<Slot>, Unkeepable> {
     let pod = evaluator.pod.pod.clone();
     let slot_of =
@@ -409,7 +424,7 @@ fn own_nomination(
     if let Some(name) = evaluator.nominated.node_of(pod.uid())
         && let Some(slot) = slot_of(evaluator, name)
     {
-        shape.answer_for_now(evaluator, sheets, slot)?;
+        shape.answer_for_now(evaluator, group_answers, slot)?;
     }
     let name = &pod.status.nominated_node_name;
     if name.is_empty() {
@@ -426,7 +441,7 @@ impl Evaluator<'_> {
     /// When `compare` is set (and always in a debug build) and the plain evaluator decides otherwise: a bug.
     pub fn find_with(
         &mut self,
-        keeper: &mut Keeper,
+        answer_cache: &mut AnswerCache,
         compare: bool,
         percentage_of_nodes: Option<i32>,
         start: &mut usize,
@@ -437,7 +452,7 @@ impl Evaluator<'_> {
             return self.find(percentage_of_nodes, start, rng);
         }
         let before = rng.clone();
-        match keeper.find(self, rng) {
+        match answer_cache.find(self, rng) {
             Some(found) => {
                 if compare || cfg!(debug_assertions) {
                     self.compare(&found, before, rng);

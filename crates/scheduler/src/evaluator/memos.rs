@@ -1,10 +1,10 @@
-//! What was found out about nodes for pods of one shape, as long as it holds.
+//! Results about nodes for pods of one shape, as long as it holds.
 
 use berth_framework::Slot;
 use std::any::Any;
 use std::fmt;
 
-/// One value per node. They belong to a shape, whoever holds them at the moment.
+/// One value per node. They belong to a shape, also while they are lent out.
 #[derive(Default)]
 pub(crate) struct Memos {
     /// The shape.

@@ -10,7 +10,7 @@ use berth_api::Str;
 use berth_framework::plugin::{Context, PreFilterResult};
 use berth_framework::{Code, Slot, Status};
 
-/// What PreFilter has come to when the pod was not turned down.
+/// The result of PreFilter for a pod that it did not reject.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PreFiltered {
     /// The only possible nodes by name, sorted; `None` for all.
@@ -50,7 +50,7 @@ pub enum Found {
     Failed(Status),
 }
 
-/// The code that stands for an answer of PreFilter in the metrics.
+/// The code that means an answer of PreFilter in the metrics.
 pub(super) fn code_of(result: &PreFilterResult) -> Code {
     match result {
         PreFilterResult::Skip => Code::Skip,
@@ -63,7 +63,7 @@ impl Evaluator<'_> {
     /// Runs PreFilter (F-8).
     ///
     /// # Errors
-    /// How the pod was turned down on every node, with the plugins that had left out nodes by then; or what broke.
+    /// How the pod was rejected on every node, with the plugins that had left out nodes by then; or what broke.
     pub fn pre_filter(&mut self) -> Result<PreFiltered, (Status, Vec<Str>)> {
         let began = self.stopwatch.last_nanos();
         let result = self.run_pre_filter();
@@ -151,11 +151,15 @@ impl Evaluator<'_> {
             Ok(possible) => possible,
             Err(found) => return found,
         };
-        let (feasible, visited, excluded) =
-            match self.promised_or_feasible(possible, percentage_of_nodes, start, &mut diagnosis) {
-                Ok(found) => found,
-                Err(status) => return Found::Failed(status),
-            };
+        let (feasible, visited, excluded) = match self.nominated_or_feasible(
+            possible,
+            percentage_of_nodes,
+            start,
+            &mut diagnosis,
+        ) {
+            Ok(found) => found,
+            Err(status) => return Found::Failed(status),
+        };
         let all = self.cluster.nodes.len();
         let (chosen, scores) = match feasible[..] {
             [] => return unfit(all, diagnosis),
@@ -209,7 +213,7 @@ impl Evaluator<'_> {
 
     /// The nominated node alone if that is feasible, otherwise all feasible nodes. Also how many were looked at, and
     /// the errors that only excluded their node.
-    fn promised_or_feasible(
+    fn nominated_or_feasible(
         &mut self,
         possible: PreFiltered,
         percentage_of_nodes: Option<i32>,

@@ -33,7 +33,7 @@ impl Evaluator<'_> {
     /// When a plugin breaks or a score is out of range.
     pub fn score(&mut self, feasible: &[Slot]) -> Result<Scores, Status> {
         if self.profile.score.is_empty() {
-            // C-25: nobody has a preference.
+            // C-25: no plugin scores.
             return Ok(Scores {
                 nodes: feasible.iter().map(|node| (*node, 1)).collect(),
                 ..Scores::default()

@@ -104,7 +104,7 @@ impl Evaluator<'_> {
         status
     }
 
-    /// The pods of this or a higher priority that were promised the node.
+    /// The pods of this or a higher priority that were nominated to the node.
     fn nominated_to(&self, node: Slot) -> SmallVec<[Arc<PodInfo>; 2]> {
         let mut pods = SmallVec::new();
         if self.nominated.is_empty() {
@@ -123,7 +123,7 @@ impl Evaluator<'_> {
         pods
     }
 
-    /// Asks all filters about one node as it stands; the first that says no decides (F-9).
+    /// Asks all filters about one node as it stands; the first that rejects decides (F-9).
     fn run_filters(&mut self, node: Slot) -> Status {
         let cx = Context {
             now: self.now,
@@ -164,7 +164,7 @@ impl Evaluator<'_> {
     /// Looks for feasible nodes among `nodes`, starting at `start`; what the others say goes into `diagnosis`.
     ///
     /// # Errors
-    /// When a filter breaks. Also tells how many nodes had answered by then.
+    /// When a filter breaks. Also returns how many nodes had answered by then.
     pub(super) fn search(
         &mut self,
         nodes: &[Slot],

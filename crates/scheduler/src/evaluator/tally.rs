@@ -16,7 +16,7 @@ pub trait Stopwatch: Send + Sync {
     }
 }
 
-/// A stopwatch that stands still: every duration is zero.
+/// A stopwatch that does not run: every duration is zero.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoStopwatch;
 

@@ -4,7 +4,7 @@ use super::{FamilySnapshot, HistogramValue, MetricKind, Snapshot, Value};
 use std::fmt::Write;
 
 impl Snapshot {
-    /// Writes all metrics that have a series. A metric without labels that nobody has touched yet is zero, as in
+    /// Writes all metrics that have a series. A metric without labels that was not counted yet is zero, as in
     /// kube-scheduler.
     pub fn render(&self) -> String {
         let mut text = String::new();

@@ -94,7 +94,7 @@ pub enum ProfileError {
         /// How many there may be.
         max: usize,
     },
-    /// A plugin registers a type of API calls that cannot be told from another one.
+    /// A plugin registers a type of API calls that cannot be distinguished from another one.
     #[error("plugins: {plugin}: {source}")]
     CallType {
         /// The plugin.

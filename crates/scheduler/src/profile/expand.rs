@@ -46,7 +46,7 @@ fn merge_set(defaults: &PluginSet, user: &PluginSet) -> PluginSet {
             }
         }
     }
-    // A second mention of a name stays in the list, so that it is found out later.
+    // A second mention of a name stays in the list, so that it is reported later.
     enabled.extend(
         user.enabled
             .iter()
@@ -57,7 +57,7 @@ fn merge_set(defaults: &PluginSet, user: &PluginSet) -> PluginSet {
     PluginSet { enabled, disabled }
 }
 
-/// The plugins of one point, in order. `takes_part` tells whether a plugin has that point.
+/// The plugins of one point, in order. `takes_part` returns whether a plugin has that point.
 ///
 /// Order: plugins of `multiPoint` that the point enables itself, in the point's order; then the rest of
 /// `multiPoint`; then what only the point enables.

@@ -14,9 +14,9 @@ pub struct QueueConfig {
     /// (`--pod-max-in-unschedulable-pods-duration`); zero brings every pod back at every flush.
     pub pod_max_in_unschedulable_pods_duration: Duration,
     /// How many events are kept for the pods in flight. When more come, the log is replaced by a single entry that
-    /// stands for anything, so every pod then in flight is tried again after its backoff should it fail.
+    /// means anything, so every pod then in flight is tried again after its backoff should it fail.
     pub in_flight_events_max: usize,
-    /// Whether a plugin that registers for new nodes but not for node taints also hears of those.
+    /// Whether a plugin that registers for new nodes but not for node taints also is registered for those.
     pub implicit_node_taint_registrations: bool,
     /// The feature gates; SchedulerPopFromBackoffQ, SchedulerPreQueueingHints and SchedulerPreEnqueuePodStatus
     /// matter here.

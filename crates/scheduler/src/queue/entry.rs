@@ -83,7 +83,7 @@ pub struct QueuedPodInfo {
     pub was_flushed_from_unschedulable: bool,
     /// When it first became active: the time behind its gates does not count.
     pub initial_attempt_timestamp: Option<Time>,
-    /// The plugins that turned it down. Kept through the next attempt until its failure is handled.
+    /// The plugins that rejected it. Kept through the next attempt until its failure is handled.
     pub unschedulable_plugins: PluginSet,
     /// The plugins that wait for something on its behalf.
     pub pending_plugins: PluginSet,
@@ -91,7 +91,7 @@ pub struct QueuedPodInfo {
 }
 
 impl QueuedPodInfo {
-    /// A pod that nobody has tried yet.
+    /// A pod that was not tried yet.
     pub fn new(pod: Arc<Pod>, now: Time) -> Self {
         Self {
             pod,
@@ -117,7 +117,7 @@ impl QueuedPodInfo {
         self.gate.is_some()
     }
 
-    /// The plugins that turned the pod down or wait on its behalf, each once.
+    /// The plugins that rejected the pod or wait on its behalf, each once.
     pub fn rejectors(&self) -> impl Iterator<Item = &Str> {
         self.unschedulable_plugins.iter().chain(
             self.pending_plugins
@@ -131,7 +131,7 @@ impl QueuedPodInfo {
         self.unschedulable_plugins.contains(plugin) || self.pending_plugins.contains(plugin)
     }
 
-    /// Whether some plugin turned the pod down or waits on its behalf; a pod without any failed with an error.
+    /// Whether some plugin rejected the pod or waits on its behalf; a pod without any failed with an error.
     pub fn has_rejectors(&self) -> bool {
         !(self.unschedulable_plugins.is_empty() && self.pending_plugins.is_empty())
     }

@@ -62,11 +62,6 @@ impl Heap {
         self.items.len()
     }
 
-    /// Whether none is.
-    pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
     /// The item that goes first.
     pub(super) fn first(&self) -> Option<&Item> {
         self.items.first()

@@ -1,4 +1,4 @@
-//! Whether an event makes a pod worth another try: the hints of the plugins that turned it down, asked only
+//! Whether an event makes a pod worth another try: the hints of the plugins that rejected it, asked only
 //! of the pods that the event can help at all (KEP-6132; ).
 
 use super::entry::{EntryId, QueuedPodInfo};
@@ -143,7 +143,7 @@ impl Tally {
 /// Whom one registration asks when an event comes.
 #[derive(Debug)]
 pub(super) enum Asked {
-    /// Every pod that its plugin turned down.
+    /// Every pod that its plugin rejected.
     All,
     /// The pods that its PreQueueingHint named, sorted.
     Listed(Vec<EntryId>),
@@ -158,10 +158,10 @@ pub(super) struct Question<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) matched: &'a Matched,
     pub(super) change: Change<'a>,
-    /// The pods' profile, and which of its registrations hear of the event.
+    /// The pods' profile, and which of its registrations match the event.
     pub(super) profile: Option<&'a Profile>,
-    pub(super) heard: &'a [usize],
-    /// Per entry of `heard`, whom to ask.
+    pub(super) matching: &'a [usize],
+    /// Per entry of `matching`, whom to ask.
     pub(super) narrowed: &'a [Asked],
 }
 
@@ -193,7 +193,7 @@ impl Question<'_> {
             return Strategy::AfterBackoff;
         };
         let mut strategy = Strategy::Skip;
-        for (at, registration) in self.heard.iter().enumerate() {
+        for (at, registration) in self.matching.iter().enumerate() {
             let Some(registration) = profile.registrations.get(*registration) else {
                 continue;
             };
@@ -234,7 +234,7 @@ impl Question<'_> {
         strategy
     }
 
-    /// whether the hint of the `at`-th registration that hears of the event is put to the pod: if any registration
+    /// whether the hint of the `at`-th registration that matches the event is put to the pod: if any registration
     /// of the same plugin wants it, as what these name is merged.
     fn is_asked(&self, profile: &Profile, at: usize, id: Option<EntryId>) -> bool {
         let wants = |asked: &Asked, id: EntryId| match asked {
@@ -245,7 +245,7 @@ impl Question<'_> {
             return true;
         };
         let plugin_of = |at: usize| {
-            let registration = profile.registrations.get(*self.heard.get(at)?)?;
+            let registration = profile.registrations.get(*self.matching.get(at)?)?;
             Some(&registration.plugin)
         };
         let mut all = self.narrowed.iter().enumerate();

@@ -1,5 +1,5 @@
 //! What the profiles contribute to the queue: PreEnqueue plugins, and which events may help pods that a plugin
-//! turned down.
+//! rejected.
 
 use berth_api::{CustomKind, Kind, NotAResource, Str};
 use berth_framework::event::{EventRegistration, WaitsFn};
@@ -162,7 +162,7 @@ impl Profile {
     }
 }
 
-/// An event with the registrations that hear of it.
+/// An event with the registrations that match it.
 #[derive(Debug)]
 pub(super) struct Matched {
     pub(super) label: Str,
@@ -175,12 +175,12 @@ pub(super) struct Matched {
 }
 
 impl Matched {
-    /// Whether anybody wants to hear of the event.
+    /// Whether anybody wants to match the event.
     pub(super) fn is_interesting(&self) -> bool {
         self.is_wildcard || !self.plugins.is_empty()
     }
 
-    /// The registrations of a profile that hear of it, as indexes.
+    /// The registrations of a profile that match it, as indexes.
     pub(super) fn of(&self, profile: ProfileId) -> &[usize] {
         self.by_profile
             .get(profile.0 as usize)
@@ -196,8 +196,8 @@ pub(super) struct Profiles {
 }
 
 impl Profiles {
-    /// Takes the profiles. With `implicit_node_taint`, a plugin that hears of new nodes but not of their taints also
-    /// hears of those, and always queues. Without `with_index`, events ask all pods that a plugin turned down.
+    /// Takes the profiles. With `implicit_node_taint`, a plugin that registers for new nodes but not of their taints also
+    /// is registered for those, and always queues. Without `with_index`, events ask all pods that a plugin rejected.
     pub(super) fn new(
         hooks: Vec<ProfileHooks>,
         implicit_node_taint: bool,
@@ -283,7 +283,7 @@ impl Profiles {
         (0..u32::try_from(self.profiles.len()).unwrap_or(u32::MAX)).map(ProfileId)
     }
 
-    /// Who hears of an event. Worked out once per different event.
+    /// The registrations for an event. Computed once for each different event.
     pub(super) fn matched(&mut self, event: &ClusterEvent) -> Arc<Matched> {
         if let Some(known) = self.matched.get(event) {
             return known.clone();
@@ -293,16 +293,16 @@ impl Profiles {
             .profiles
             .iter()
             .map(|profile| {
-                let mut heard = Vec::new();
+                let mut matching = Vec::new();
                 for (at, registration) in profile.registrations.iter().enumerate() {
                     if registration.on.event.matches(event) {
-                        heard.push(at);
+                        matching.push(at);
                         if !plugins.contains(&registration.plugin) {
                             plugins.push(registration.plugin.clone());
                         }
                     }
                 }
-                heard
+                matching
             })
             .collect();
         let matched = Arc::new(Matched {

@@ -1,7 +1,7 @@
 //! The pods in flight, and what happened since each of them was popped.
 //!
 //! One log serves all: each pod remembers where the log stood when it was popped, and what precedes every pod in
-//! flight is dropped. The log is bounded: when it is full it becomes a single entry that stands for anything.
+//! flight is dropped. The log is bounded: when it is full it becomes a single entry that means anything.
 
 use super::hooks::Matched;
 use super::metrics::{POD_POPPED, QueueMetrics};
@@ -39,7 +39,7 @@ struct Flight {
 
 /// The pods in flight with their log.
 #[derive(Debug)]
-pub(super) struct InFlight {
+pub struct InFlight {
     pods: FxHashMap<Str, Flight>,
     /// How many pods start at each number.
     starts: BTreeMap<u64, usize>,
@@ -65,22 +65,27 @@ impl InFlight {
     }
 
     /// Whether no pod is in flight.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.pods.is_empty()
     }
 
     /// Whether a pod of this identity is in flight.
-    pub(super) fn contains(&self, uid: &str) -> bool {
+    pub fn contains(&self, uid: &str) -> bool {
         self.pods.contains_key(uid)
     }
 
     /// The pods in flight as they were popped, in no particular order.
-    pub(super) fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.values().map(|flight| &flight.pod)
     }
 
-    /// How many events are kept.
-    pub(super) fn events_len(&self) -> usize {
+    /// How many pods are in flight.
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// How many events are kept for them.
+    pub fn events_len(&self) -> usize {
         self.events.len()
     }
 

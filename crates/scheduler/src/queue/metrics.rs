@@ -1,6 +1,6 @@
 //! What the queue counts and, with a stopwatch, times (spec section 7: the metrics of the queue).
 
-use super::entry::QueuedIn;
+use super::entry::{QueuedIn, QueuedPodInfo};
 use super::hints::{HintCounts, HintOutcome, NarrowingResult};
 use crate::metrics::{HistogramValue, Metric, Metrics};
 use berth_api::Str;
@@ -46,6 +46,13 @@ impl QueueMetrics {
             None => {
                 by_plugin.insert(plugin.clone(), change);
             }
+        }
+    }
+
+    /// A pod begins or ceases to be counted under the plugins that rejected it.
+    pub(super) fn count_rejectors(&mut self, info: &QueuedPodInfo, change: i64) {
+        for plugin in info.rejectors() {
+            self.unschedulable(plugin, &info.pod.spec.scheduler_name, change);
         }
     }
 
@@ -108,7 +115,7 @@ impl QueueMetrics {
         all
     }
 
-    /// `unschedulable_pods{plugin,profile}`: how many queued pods each plugin has turned down.
+    /// `unschedulable_pods{plugin,profile}`: how many queued pods each plugin has rejected.
     pub fn unschedulable_pods(&self) -> BTreeMap<(&str, &str), i64> {
         self.unschedulable
             .iter()

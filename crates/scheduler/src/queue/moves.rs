@@ -21,7 +21,7 @@ impl SchedulingQueue {
         strategy: Strategy,
         event: &str,
     ) -> QueuedIn {
-        let Some(entry) = self.entries.get(id) else {
+        let Some(entry) = self.places.get(id) else {
             debug_assert!(false, "only a queued pod is moved");
             return QueuedIn::Unschedulable;
         };
@@ -32,11 +32,13 @@ impl SchedulingQueue {
                     false => QueuedIn::Unschedulable,
                 };
                 if entry.place != Some(place) {
-                    self.settle(id, place, event);
+                    self.places.detach(id);
+                    self.places.attach(id, place, &self.profiles);
+                    self.metrics.pod_came(place, event);
                 }
                 place
             }
-            Strategy::AfterBackoff if self.backoff.is_backing_off(&entry.info, cx.now) => {
+            Strategy::AfterBackoff if self.places.backoff().is_backing_off(&entry.info, cx.now) => {
                 self.move_to_backoff(cx, id, event)
             }
             Strategy::AfterBackoff | Strategy::Immediately => {
@@ -55,11 +57,11 @@ impl SchedulingQueue {
         event: &str,
         from_backoff: bool,
     ) -> QueuedIn {
-        let before = self.detach(id);
-        if !(from_backoff && self.pops_from_backoff()) {
+        let before = self.places.detach(id);
+        if !(from_backoff && self.places.pops_from_backoff()) {
             self.run_pre_enqueue(cx, id);
         }
-        let Some(entry) = self.entries.get_mut(id) else {
+        let Some(entry) = self.places.get_mut(id) else {
             return QueuedIn::Active;
         };
         if entry.info.is_gated() {
@@ -70,49 +72,43 @@ impl SchedulingQueue {
             self.nominator
                 .add(cx.cluster, &entry.info.pod, &Nominating::Keep);
         }
-        self.attach(id, QueuedIn::Active);
+        self.places.attach(id, QueuedIn::Active, &self.profiles);
         self.metrics.pod_came(QueuedIn::Active, event);
         QueuedIn::Active
     }
 
     /// Moves a pod to where it waits for its backoff.
     fn move_to_backoff(&mut self, cx: &Context<'_>, id: EntryId, event: &str) -> QueuedIn {
-        let before = self.detach(id);
-        if self.pops_from_backoff() {
+        let before = self.places.detach(id);
+        if self.places.pops_from_backoff() {
             self.run_pre_enqueue(cx, id);
-            if self.entries.get(id).is_some_and(|e| e.info.is_gated()) {
+            if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
                 return self.gate(id, before, event);
             }
         }
-        let place = match self.entries.get(id) {
+        let place = match self.places.get(id) {
             Some(entry) if entry.info.has_rejectors() => QueuedIn::Backoff,
             _ => QueuedIn::ErrorBackoff,
         };
-        self.attach(id, place);
+        self.places.attach(id, place, &self.profiles);
         self.metrics.pod_came(place, event);
         place
     }
 
     /// Puts a detached pod behind its gate. A pod that waited for events before has not come anew.
     fn gate(&mut self, id: EntryId, before: Option<QueuedIn>, event: &str) -> QueuedIn {
-        self.attach(id, QueuedIn::Gated);
+        self.places.attach(id, QueuedIn::Gated, &self.profiles);
         if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
             self.metrics.pod_came(QueuedIn::Gated, event);
         }
         QueuedIn::Gated
     }
 
-    fn settle(&mut self, id: EntryId, place: QueuedIn, event: &str) {
-        self.detach(id);
-        self.attach(id, place);
-        self.metrics.pod_came(place, event);
-    }
-
     /// Asks the PreEnqueue plugins of the pod's profile: the one that keeps it out now first, then the others in
     /// their order; the first that does not say Success keeps the pod out. The pod is detached, as its
     /// plugins may change.
     fn run_pre_enqueue(&mut self, cx: &Context<'_>, id: EntryId) {
-        let Some(entry) = self.entries.get_mut(id) else {
+        let Some(entry) = self.places.get_mut(id) else {
             return;
         };
         debug_assert_eq!(entry.place, None, "a pod is detached while it is asked");
@@ -213,10 +209,10 @@ impl SchedulingQueue {
     }
 
     fn activate_one(&mut self, cx: &Context<'_>, pod: &Pod) -> bool {
-        let Some(id) = self.id_of(pod.namespace(), pod.name()) else {
+        let Some(id) = self.places.id_of(pod.namespace(), pod.name()) else {
             return false;
         };
-        let Some(place) = self.entries.get(id).and_then(|entry| entry.place) else {
+        let Some(place) = self.places.get(id).and_then(|entry| entry.place) else {
             return false;
         };
         place != QueuedIn::Active
@@ -227,9 +223,9 @@ impl SchedulingQueue {
     /// Takes one pod out of turn, as [`Self::pop`] would, backoff or not; `None` when it is not queued or a gate stays
     /// shut.
     pub fn pop_specific(&mut self, cx: &Context<'_>, pod: &Pod) -> Option<QueuedPodInfo> {
-        let id = self.id_of(pod.namespace(), pod.name())?;
+        let id = self.places.id_of(pod.namespace(), pod.name())?;
         self.activate_one(cx, pod);
-        if self.entries.get(id)?.place != Some(QueuedIn::Active) {
+        if self.places.get(id)?.place != Some(QueuedIn::Active) {
             return None;
         }
         self.take_off(id, cx.now)

@@ -1,6 +1,6 @@
-//! Which pods have been promised room on which node (2.15).
+//! Which pods are nominated to which node (2.15).
 //!
-//! The promise is in memory first and in the pod's status later; other pods are placed as if the nominated ones were
+//! A nomination is in memory first and in the pod's status later; other pods are placed as if the nominated ones were
 //! there already.
 
 use berth_api::{Pod, Str};
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many changes are remembered for those who follow the nominations.
+/// How many changes are remembered for the parts that follow the nominations.
 const CHANGES_MAX: usize = 16 * 1024;
 
 /// The nominations.
@@ -67,7 +67,7 @@ impl Nominator {
 
     /// Nominates a pod: to the given node, or with [`Nominating::Keep`] to the one in its own status. An empty node
     /// ends the nomination. A pod that `cluster` does not know, or that has a node, is not nominated.
-    pub(super) fn add(&mut self, cluster: &Cluster, pod: &Arc<Pod>, nominating: &Nominating) {
+    pub fn add(&mut self, cluster: &Cluster, pod: &Arc<Pod>, nominating: &Nominating) {
         self.remove(pod.uid());
         let node = match nominating {
             Nominating::Set(node) => node,
@@ -99,7 +99,7 @@ impl Nominator {
     }
 
     /// Ends the nomination of a pod, if there is one.
-    pub(super) fn remove(&mut self, uid: &str) {
+    pub fn remove(&mut self, uid: &str) {
         let Some(node) = self.node_of.remove(uid) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! What the queue has to say to whoever reads the log.
+//! What the queue logs.
 
 use super::SchedulingQueue;
 use berth_api::Str;
@@ -20,7 +20,7 @@ pub enum Notice {
         /// `namespace/name`.
         pod: String,
     },
-    /// A PreEnqueue plugin failed; the pod is kept out.
+    /// A PreEnqueue plugin failed; the pod is rejected.
     PreEnqueueError {
         /// The plugin.
         plugin: Str,
@@ -58,7 +58,7 @@ pub enum Notice {
         /// How many pods it named.
         pods: usize,
     },
-    /// A plugin registered for something that is no resource: it will never hear of it.
+    /// A plugin registered for something that is no resource: it matches no event.
     IncorrectRegistration {
         /// The plugin.
         plugin: Str,
@@ -121,7 +121,7 @@ impl fmt::Display for Notice {
             ),
             Self::IncorrectRegistration { plugin, error } => write!(
                 f,
-                "Incorrect event registration of {plugin}, which will hear of nothing there: {error}"
+                "Incorrect event registration of {plugin}, which matches no event: {error}"
             ),
             Self::NoProfile {
                 scheduler_name,
@@ -147,7 +147,7 @@ pub(super) struct Notices {
 }
 
 impl SchedulingQueue {
-    /// Whether notices are given of what happens all the time, for who looks closely.
+    /// Whether notices are given of what happens all the time, for debugging.
     pub fn log_details(&mut self, details: bool) {
         self.notices.details = details;
     }
@@ -162,7 +162,7 @@ impl Notices {
         }
     }
 
-    /// Of what happens all the time, if anybody wants to know.
+    /// A notice of what happens all the time, if those are wanted.
     pub(super) fn detail(&mut self, notice: impl FnOnce() -> Notice) {
         if self.details {
             self.push(notice);

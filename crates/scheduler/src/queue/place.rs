@@ -1,11 +1,18 @@
-//! Puts pods into their places and takes them out: the only code that touches the heaps and the indexes.
+//! The queued pods, each in its place: the only code that touches the heaps and the indexes.
 
+use super::QueueConfig;
+use super::backoff::Backoff;
 use super::entry::{Entries, Entry, EntryId, QueuedIn, QueuedPodInfo};
-use super::heap::{Heap, Item, Key};
-use super::{SchedulingQueue, heap, names};
-use berth_api::Time;
+use super::heap::{Heap, Item, Key, Positions};
+use super::hooks::Profiles;
+use super::lookup::QueueCounts;
+use super::names::{self, Names};
+use super::pool::Pool;
+use berth_api::{Str, Time};
+use berth_framework::Feature;
 use berth_framework::plugin::{QueueSort, QueuedPod, SortKey};
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// The order of one heap.
 struct Order<'a> {
@@ -51,7 +58,55 @@ fn follows_sort(place: QueuedIn, windowed: bool) -> bool {
     }
 }
 
-impl SchedulingQueue {
+/// All queued pods. Each is in exactly one place.
+pub struct Places {
+    sort: Option<Arc<dyn QueueSort>>,
+    sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
+    /// Whether pods are popped from backoff (SchedulerPopFromBackoffQ).
+    pops_from_backoff: bool,
+    backoff: Backoff,
+    entries: Entries,
+    names: Names,
+    heaps: [Heap; QueuedIn::ALL.len()],
+    positions: Positions,
+    pool: Pool,
+    arrivals: u64,
+}
+
+impl Places {
+    /// No pods. They are ordered by `sort`, or without one by how long they wait.
+    pub(super) fn new(config: &QueueConfig, sort: Option<Arc<dyn QueueSort>>) -> Self {
+        let by_timestamp: fn(QueuedPod<'_>) -> SortKey = |pod| SortKey(pod.timestamp.as_nanos(), 0);
+        let sort_key = match &sort {
+            Some(sort) => sort.sort_key(),
+            None => Some(by_timestamp),
+        };
+        Self {
+            sort: sort.filter(|_| sort_key.is_none()),
+            sort_key,
+            pops_from_backoff: config.features.enabled(Feature::SchedulerPopFromBackoffQ),
+            backoff: Backoff::new(config),
+            entries: Entries::default(),
+            names: Names::default(),
+            heaps: Default::default(),
+            positions: Positions::default(),
+            pool: Pool::default(),
+            arrivals: 0,
+        }
+    }
+
+    // --- to look at ----------------------------------------------------------------------------------------
+
+    /// The backoff of pods.
+    pub(super) fn backoff(&self) -> &Backoff {
+        &self.backoff
+    }
+
+    /// The indexes over pods that wait for an event.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// The heap of a place.
     pub(super) fn heap(&self, place: QueuedIn) -> &Heap {
         &self.heaps[place as usize]
@@ -62,14 +117,99 @@ impl SchedulingQueue {
         self.names.find(namespace, name, &self.entries)
     }
 
+    pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
+        self.entries.get(id)
+    }
+
+    /// An entry, to be changed. What its indexes depend on may change only while it is detached.
+    pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
+        self.entries.get_mut(id)
+    }
+
+    /// How many pods wait where.
+    pub fn counts(&self) -> QueueCounts {
+        let len = |place| self.heap(place).len();
+        QueueCounts {
+            active: len(QueuedIn::Active),
+            backoff: len(QueuedIn::Backoff) + len(QueuedIn::ErrorBackoff),
+            unschedulable: len(QueuedIn::Unschedulable),
+            gated: len(QueuedIn::Gated),
+        }
+    }
+
+    /// Every queued pod, in no particular order.
+    pub fn pods(&self) -> impl Iterator<Item = (QueuedIn, &QueuedPodInfo)> {
+        self.entries
+            .iter()
+            .filter_map(|(_, entry)| Some((entry.place?, &entry.info)))
+    }
+
+    /// The pods of a place: active ones and those in backoff in the order in which they would be popped, waiting ones
+    /// by how long they wait. Sorts: for people and tests.
+    pub fn pods_in(&self, place: QueuedIn) -> Vec<&QueuedPodInfo> {
+        let order = self.order(place);
+        let mut items = self.heap(place).items().to_vec();
+        items.sort_by(|a, b| {
+            if order.less(a, b) {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            }
+        });
+        items
+            .iter()
+            .filter_map(|item| Some(&self.entries.get(item.id)?.info))
+            .collect()
+    }
+
+    /// When the backoff of a pod ends, rounded down to the ordering window; `None` without one.
+    pub fn backoff_expiry(&self, info: &QueuedPodInfo) -> Option<Time> {
+        self.backoff.expiry(info)
+    }
+
+    /// Whether pods are popped from backoff when none is active.
+    pub(super) fn pops_from_backoff(&self) -> bool {
+        self.pops_from_backoff
+    }
+
+    /// Whether a pod in this place can be popped now.
+    pub(super) fn is_poppable(&self, place: QueuedIn) -> bool {
+        match place {
+            QueuedIn::Active => true,
+            QueuedIn::Backoff | QueuedIn::ErrorBackoff => self.pops_from_backoff,
+            QueuedIn::Unschedulable | QueuedIn::Gated => false,
+        }
+    }
+
+    /// The pod to pop next, and where it is.
+    pub(super) fn first_poppable(&self) -> Option<(EntryId, QueuedIn)> {
+        let places = match self.pops_from_backoff {
+            true => &[QueuedIn::Active, QueuedIn::Backoff][..],
+            false => &[QueuedIn::Active],
+        };
+        places
+            .iter()
+            .find_map(|place| Some((self.heap(*place).first()?.id, *place)))
+    }
+
+    fn order(&self, place: QueuedIn) -> Order<'_> {
+        let follows_sort = follows_sort(place, self.pops_from_backoff);
+        Order {
+            entries: &self.entries,
+            sort: self.sort.as_deref().filter(|_| follows_sort),
+        }
+    }
+
+    // --- in and out ----------------------------------------------------------------------------------------
+
     /// Takes a pod into the queue, without a place as yet: the caller attaches it. No pod of its name is queued.
-    pub(super) fn enter(&mut self, info: QueuedPodInfo) -> EntryId {
+    pub(super) fn enter(&mut self, info: QueuedPodInfo, profiles: &Profiles) -> EntryId {
         let (namespace, name) = (info.pod.namespace(), info.pod.name());
         debug_assert_eq!(self.id_of(namespace, name), None, "a pod enters once");
         let name_hash = names::hash_of(namespace, name);
         self.arrivals += 1;
         let id = self.entries.insert(Entry {
-            profile: self.profiles.by_name(&info.pod.spec.scheduler_name),
+            profile: profiles.by_name(&info.pod.spec.scheduler_name),
             info,
             place: None,
             name_hash,
@@ -98,12 +238,10 @@ impl SchedulingQueue {
         if place.is_unschedulable_pool() {
             self.pool.remove(id, entry.profile, &entry.info);
         }
+        let follows_sort = follows_sort(place, self.pops_from_backoff);
         let order = Order {
             entries: &self.entries,
-            sort: self
-                .sort
-                .as_deref()
-                .filter(|_| follows_sort(place, self.pops_from_backoff())),
+            sort: self.sort.as_deref().filter(|_| follows_sort),
         };
         let removed =
             self.heaps[place as usize].remove(id, &mut self.positions, |a, b| order.less(a, b));
@@ -112,8 +250,7 @@ impl SchedulingQueue {
     }
 
     /// Puts a detached pod into a place.
-    pub(super) fn attach(&mut self, id: EntryId, place: QueuedIn) {
-        let windowed = self.pops_from_backoff();
+    pub(super) fn attach(&mut self, id: EntryId, place: QueuedIn, profiles: &Profiles) {
         let Some(entry) = self.entries.get_mut(id) else {
             debug_assert!(false, "only a queued pod gets a place");
             return;
@@ -126,7 +263,7 @@ impl SchedulingQueue {
         );
         entry.place = Some(place);
         let info = &entry.info;
-        let follows_sort = follows_sort(place, windowed);
+        let follows_sort = follows_sort(place, self.pops_from_backoff);
         let key = Key {
             at: match place {
                 QueuedIn::Active => Time::EPOCH,
@@ -142,35 +279,72 @@ impl SchedulingQueue {
             arrival: entry.arrival,
         };
         if place.is_unschedulable_pool() {
-            let profile = entry.profile.zip(self.profiles.get(entry.profile));
+            let profile = entry.profile.zip(profiles.get(entry.profile));
             self.pool.insert(id, profile, info);
         }
         let order = Order {
             entries: &self.entries,
             sort: self.sort.as_deref().filter(|_| follows_sort),
         };
-        self.heaps[place as usize].push(heap::Item { key, id }, &mut self.positions, |a, b| {
+        self.heaps[place as usize].push(Item { key, id }, &mut self.positions, |a, b| {
             order.less(a, b)
         });
     }
 
-    /// The entries of a place in its order, for people to look at.
-    pub(super) fn in_order(&self, place: QueuedIn) -> Vec<EntryId> {
-        let order = Order {
-            entries: &self.entries,
-            sort: self
-                .sort
-                .as_deref()
-                .filter(|_| follows_sort(place, self.pops_from_backoff())),
-        };
-        let mut items = self.heap(place).items().to_vec();
-        items.sort_by(|a, b| {
-            if order.less(a, b) {
-                Ordering::Less
-            } else {
-                Ordering::Greater
+    /// Checks that the records agree: each pod is in exactly one place, in the heap and the indexes of that place and in
+    /// no others, and known by its name. Walks everything: for tests and the simulator.
+    ///
+    /// # Errors
+    /// What does not agree.
+    pub(super) fn check(&self, profiles: &Profiles) -> Result<(), String> {
+        let (mut links, mut filed) = (0, 0);
+        for (id, entry) in self.entries.iter() {
+            let pod = entry.info.pod.key();
+            let Some(place) = entry.place else {
+                return Err(format!("{pod} is in no place"));
+            };
+            for other in QueuedIn::ALL {
+                let is_there = self.heap(other).contains(id, &self.positions);
+                if is_there != (other == place) {
+                    return Err(format!(
+                        "{pod} is in {place:?}; in the heap of {other:?}: {is_there}"
+                    ));
+                }
             }
-        });
-        items.into_iter().map(|item| item.id).collect()
+            if self.id_of(entry.info.pod.namespace(), entry.info.pod.name()) != Some(id) {
+                return Err(format!("{pod} is not known by its name"));
+            }
+            let gated = entry.info.is_gated();
+            if gated && place == QueuedIn::Active
+                || gated != (place == QueuedIn::Gated) && !place.is_backoff()
+            {
+                return Err(format!("{pod} is in {place:?}; gated: {gated}"));
+            }
+            if place.is_unschedulable_pool() {
+                links += entry.info.rejectors().count().max(1);
+                let gate = entry.info.gating_plugin().map(Str::as_str);
+                let no_plugin = (!entry.info.has_rejectors()).then_some("");
+                for plugin in entry.info.rejectors().map(Str::as_str).chain(no_plugin) {
+                    if !self.pool.contains(gate, entry.profile, plugin, id) {
+                        return Err(format!("{pod} is not indexed under {plugin:?}"));
+                    }
+                }
+                let profile = entry.profile.zip(profiles.get(entry.profile));
+                let checked = self.pool.by_wait.check(id, profile, &entry.info);
+                filed += checked.map_err(|problem| format!("{pod} {problem}"))?;
+            }
+        }
+        let places: usize = QueuedIn::ALL.iter().map(|p| self.heap(*p).len()).sum();
+        for (what, count, expected) in [
+            ("names", self.names.len(), self.entries.len()),
+            ("places", places, self.entries.len()),
+            ("index links", self.pool.links(), links),
+            ("places in the index", self.pool.by_wait.len(), filed),
+        ] {
+            if count != expected {
+                return Err(format!("{count} {what}, expected {expected}"));
+            }
+        }
+        Ok(())
     }
 }

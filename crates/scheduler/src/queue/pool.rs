@@ -11,7 +11,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 type Ids = IndexSet<EntryId, FxBuildHasher>;
 
-/// Pods of one profile, by each plugin that turned them down. A pod that nobody turned down is under the empty name:
+/// Pods of one profile, by each plugin that rejected them. A pod that no plugin rejected is under the empty name:
 /// any event may help it.
 #[derive(Debug, Default)]
 struct ByRejector(FxHashMap<Str, Ids>);
@@ -80,7 +80,7 @@ impl Pool {
         }
     }
 
-    /// The pods that `plugin` (or nobody, for the empty name) turned down: those behind `gate`, or those behind none.
+    /// The pods that `plugin` (or, for the empty name, no plugin) rejected: those behind `gate`, or those behind none.
     pub(super) fn rejected_by(
         &self,
         gate: Option<&str>,
@@ -108,7 +108,7 @@ impl Pool {
         sets.into_iter().flat_map(|(_, ids)| ids.iter().copied())
     }
 
-    /// Whether `plugin` turned down any pod of the profile that waits here.
+    /// Whether `plugin` rejected any pod of the profile that waits here.
     pub(super) fn has_rejected_by(&self, profile: ProfileId, plugin: &str) -> bool {
         let has = |by_profile: &ByProfile| {
             by_profile

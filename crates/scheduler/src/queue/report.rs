@@ -1,4 +1,4 @@
-//! What the queue tells the writer of pod statuses: which pods PreEnqueue plugins have rejected or admitted (KEP-5501;
+//! What the queue reports to the writer of pod statuses: which pods PreEnqueue plugins have rejected or admitted (KEP-5501;
 //!
 //!
 //! The queue reports what is true now, and only where the pod may say something else. Whether there is something to
@@ -130,7 +130,7 @@ impl Reports {
         }
     }
 
-    /// A plugin rejects the pod. Nothing is reported if the pod says so already and nothing else was reported of it.
+    /// A plugin rejects the pod. Nothing is reported if the pod states it already and nothing else was reported of it.
     pub(super) fn rejected(
         &mut self,
         pod: &Arc<Pod>,

@@ -2,8 +2,8 @@
 //! help, in the order of the amounts that they need.
 //!
 //! All keys are in one ordered set, mixed with where they belong (profile, gate, registration), so that a pod costs
-//! a few entries of 24 bytes and a key that nobody waits under costs nothing. Numbers that coincide make an event
-//! look at a pod too many, never at one too few: whoever asks checks that a pod is one of those that it means.
+//! a few entries of 24 bytes and a key that no pod waits under costs nothing. Numbers that coincide make an event
+//! look at a pod too many, never at one too few: the caller checks that a pod is one of those that it means.
 
 use super::entry::{EntryId, QueuedPodInfo};
 use super::hooks::{Profile, ProfileId};
@@ -44,7 +44,7 @@ pub(super) struct WaitIndex {
 }
 
 impl WaitIndex {
-    /// Files a pod for each indexed registration of the plugins that turned it down.
+    /// Files a pod for each indexed registration of the plugins that rejected it.
     pub(super) fn insert(
         &mut self,
         id: EntryId,

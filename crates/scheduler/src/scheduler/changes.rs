@@ -2,8 +2,10 @@
 
 mod pods;
 
-use super::Scheduler;
+use crate::binding::Bindings;
 use crate::cache::node_update_events;
+use crate::core::Core;
+use crate::cycle::Cycle;
 use crate::evaluator::Stopwatch;
 use crate::metrics::Metric;
 use berth_api::{Kind, Node, Object, Str};
@@ -26,7 +28,16 @@ pub enum ClusterChange {
 const NODE_ADD: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::ADD);
 const NODE_DELETE: ClusterEvent = ClusterEvent::new(EventResource::Node, ActionType::DELETE);
 
-impl Scheduler {
+/// Takes in one change.
+pub(super) struct Intake<'a> {
+    pub(super) core: &'a mut Core,
+    pub(super) cycle: &'a Cycle,
+    pub(super) bindings: &'a Bindings,
+    /// The label of the event that is counted, kept for its memory.
+    pub(super) event_label: &'a mut String,
+}
+
+impl Intake<'_> {
     pub(super) fn take_in(&mut self, change: ClusterChange) {
         let awaited = match &change {
             ClusterChange::Applied(object) | ClusterChange::Deleted(object)
@@ -50,7 +61,6 @@ impl Scheduler {
         }
         if let Some(object) = awaited {
             self.core.waits.object_changed(&object);
-            self.resume_woken();
         }
     }
 
@@ -80,7 +90,6 @@ impl Scheduler {
                 self.deleted(kind, &namespace, &name);
                 let object = ObjectName::new(kind, &namespace, &name);
                 self.core.waits.object_changed(&object);
-                self.resume_woken();
             }
         }
         for object in objects {
@@ -189,7 +198,7 @@ impl Scheduler {
     }
 
     fn observe_handling(&mut self, event: &ClusterEvent, nanos: u64) {
-        event.write_label(&mut self.event_label);
+        event.write_label(self.event_label);
         let labels = [self.event_label.as_str()];
         self.core
             .metrics

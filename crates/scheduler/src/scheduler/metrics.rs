@@ -9,7 +9,7 @@ impl Scheduler {
     pub fn metrics(&self) -> Snapshot {
         let core = &self.core;
         let mut metrics = core.metrics.clone();
-        let counts = core.queue.counts();
+        let counts = core.queue.places().counts();
         for (queue, pods) in [
             ("active", counts.active),
             ("backoff", counts.backoff),
@@ -59,7 +59,7 @@ impl Scheduler {
         metrics.snapshot()
     }
 
-    /// Forgets what was counted and observed; gauges tell the present as before (M-3).
+    /// Forgets what was counted and observed; gauges show the present state as before (M-3).
     pub fn reset_metrics(&mut self) {
         self.core.metrics.reset();
         self.core.queue.reset_durations();

@@ -1,7 +1,7 @@
 //! Judges what a scheduler does, from the world's side.
 //!
-//! The checker keeps its own account of what the scheduler was told and of what it decided, and holds every decision
-//! against the rules as they stood for the scheduler at that moment. It is told of decisions, calls and answers as
+//! The checker keeps its own account of what the scheduler has received and decided, and holds every decision
+//! against the rules as they were for the scheduler at that moment. It receives decisions, calls and answers as
 //! plain values and shares nothing with the scheduler but the types of `berth-api`.
 
 mod preemption;
@@ -18,7 +18,7 @@ use berth_api::{Kind, Node, Object, Pod, Str, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A decision that the API does not show yet, as far as the scheduler was told.
+/// A decision that the API does not show yet, as far as the scheduler knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Placement {
     node: Str,
@@ -32,26 +32,26 @@ enum Binding {
     Unsent,
     /// It was sent and has not been answered.
     UnderWay,
-    /// The scheduler was told that it stands.
+    /// The scheduler has received that it stands.
     Stands,
 }
 
-/// What a scheduler was told and what it has decided. See the [module](self).
+/// What a scheduler has received and decided. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// By name, as last told.
+    /// By name, as last received.
     nodes: BTreeMap<Str, Arc<Node>>,
-    /// By UID, as last told.
+    /// By UID, as last received.
     pods: BTreeMap<Str, Arc<Pod>>,
-    /// Everything else, as last told.
+    /// Everything else, as last received.
     others: Others,
     /// By UID.
     placed: BTreeMap<Str, Placement>,
     /// By UID, the node on which the scheduler keeps room free for a pod.
     nominated: BTreeMap<Str, Str>,
-    /// UIDs of pods that the scheduler deletes to make room, until it is told so or gives it up.
+    /// UIDs of pods that the scheduler deletes as victims, until it has received that or gives it up.
     victims: BTreeSet<Str>,
-    /// Since when pods are kept out of the queue.
+    /// Since when pods are rejected by PreEnqueue.
     kept_out: reports::KeptOutSince,
     /// What was written into statuses and has not been seen there yet.
     sent: reports::Sent,
@@ -73,9 +73,9 @@ impl Checker {
         self.decisions
     }
 
-    // --- what the scheduler is told ------------------------------------------------------------------------
+    // --- what the scheduler receives ------------------------------------------------------------------------
 
-    /// The scheduler is told of a change.
+    /// The scheduler receives a change.
     pub fn told(&mut self, event: &WatchEvent, now: Time) {
         match event {
             WatchEvent::Applied(Object::Pod(pod)) => {
@@ -123,7 +123,7 @@ impl Checker {
         self.pods.insert(pod.uid().clone(), pod.clone());
     }
 
-    /// The scheduler is told of all objects of a kind that there are.
+    /// The scheduler receives all objects of a kind that there are.
     pub fn told_all(&mut self, kind: Kind, objects: Vec<Object>, now: Time) {
         match kind {
             Kind::Pod => {
@@ -150,7 +150,7 @@ impl Checker {
         }
     }
 
-    /// The pods that wait for a node from the scheduler, as it was told.
+    /// The pods that wait for a node from the scheduler, as it has received it.
     pub fn waiting_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods
             .values()
@@ -241,10 +241,10 @@ impl Checker {
     /// The scheduler sends a pod to a node.
     ///
     /// # Errors
-    /// When that is not the node that was chosen, or an earlier binding stands or is under way. When no node was chosen,
+    /// When that is not the node that was chosen, or an earlier binding exists or is under way. When no node was chosen,
     /// this is the choice.
     pub fn bind_sent(&mut self, uid: &Str, node: &Str) -> Result<(), Violation> {
-        // A pod that the scheduler knows to be gone or bound by now: the API will refuse.
+        // A pod that the scheduler knows to be deleted or bound by now: the API will refuse.
         let lives =
             |pod: &Arc<Pod>| !pod.is_assigned() && !pod.is_terminal() && !pod.is_terminating();
         if !self.placed.contains_key(uid) && self.pods.get(uid).is_some_and(lives) {
@@ -267,7 +267,7 @@ impl Checker {
         Ok(())
     }
 
-    /// The scheduler is told how a binding went. After a failure it may choose again.
+    /// The scheduler receives the result of a binding. After a failure it may choose again.
     pub fn bind_answered(&mut self, uid: &str, node: &Str, success: bool) {
         let Some(placement) = self.placed.get_mut(uid).filter(|p| p.node == *node) else {
             return;
@@ -284,7 +284,7 @@ impl Checker {
         self.nominated = nominated.into_iter().collect();
     }
 
-    /// The cluster as the scheduler knows it: as it was told, with what it has decided.
+    /// The cluster as the scheduler knows it: as it has received it, with what it has decided.
     fn scene(&self) -> Scene<'_> {
         let living = self.pods.values().filter(|pod| !pod.is_terminal());
         Scene {

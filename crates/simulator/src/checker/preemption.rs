@@ -1,4 +1,4 @@
-//! Judging who is deleted to make room.
+//! Judging which pods are evicted.
 
 use super::{Checker, Violation};
 use crate::rules::{forbids, only_room_counts};
@@ -6,7 +6,7 @@ use berth_api::{Node, Pod, Str};
 use std::sync::Arc;
 
 impl Checker {
-    /// The pods that the scheduler may delete to make room.
+    /// The pods that the scheduler may delete as victims.
     pub fn living_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.values().filter(|pod| !pod.is_terminating())
     }
@@ -16,7 +16,7 @@ impl Checker {
         self.victims.remove(uid);
     }
 
-    /// These pods the scheduler deletes to make room. Those that are news are for the pod that it has just failed to
+    /// These pods the scheduler deletes as victims. Those that are news are for the pod that it has just failed to
     /// place, if that is known. How many are news.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Checker {
             .map(move |other| (other, node))
     }
 
-    /// Whether the pod fits on a node once some pods have gone, beside whoever the node is kept free for.
+    /// Whether the pod fits on a node once some pods were deleted, beside the pods nominated to the node.
     fn fits_without(&self, pod: &Pod, node: &Node, gone: impl Fn(&Pod, &str) -> bool) -> bool {
         let left = self.scene().without(gone);
         let all = left.with(self.nominees(pod, node.name()));

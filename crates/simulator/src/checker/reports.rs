@@ -1,4 +1,4 @@
-//! Judging what a scheduler writes into the status of pods that are kept out of the queue (KEP-5501).
+//! Judging what a scheduler writes into the status of pods that PreEnqueue rejects (KEP-5501).
 
 use super::{Checker, Violation};
 use crate::rules::{GATED, NOT_READY, is_kept_out, is_ours, kept_out};
@@ -9,12 +9,12 @@ use std::sync::Arc;
 /// How long a rejection is kept to oneself.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// What preemption says of a pod that it keeps out while the pods are being told to stop that make room for it. Only the
+/// What preemption says of a pod that it rejects while the pods are being evicted that are evicted for it. Only the
 /// scheduler knows for how long.
 const MAKES_ROOM: &str =
     "Waiting until the pods of lower priority that make room for this pod have been told to stop";
 
-/// Since when pods have been kept out, by UID, as far as the scheduler can know.
+/// Since when pods have been rejected, by UID, as far as the scheduler can know.
 pub(super) type KeptOutSince = BTreeMap<Str, Time>;
 
 /// The conditions that the scheduler has sent and was not shown yet, by UID.
@@ -25,9 +25,9 @@ pub(super) type Sent = BTreeMap<Str, SentStatus>;
 pub(super) struct SentStatus {
     reason: String,
     message: String,
-    /// Whether the scheduler was told that it is written.
+    /// Whether the scheduler has received that it was written.
     is_written: bool,
-    /// The version of the pod that the scheduler knew. A pod that is shown as it was tells nothing.
+    /// The version of the pod that the scheduler knew. A pod that is shown as it was has no information.
     since: Str,
 }
 
@@ -64,7 +64,7 @@ impl Checker {
     /// The scheduler sends a condition of type PodScheduled for a pod.
     ///
     /// # Errors
-    /// When the pod is another scheduler's; when it says that the pod is kept out and that is not so, or no longer so,
+    /// When the pod is another scheduler's; when it states that the pod is rejected and that is not so, or no longer so,
     /// or not for this reason, has not been so for long enough, or the pod says so already. A call that nominates the pod
     /// as well waits for nothing.
     pub fn status_sent(
@@ -76,7 +76,7 @@ impl Checker {
     ) -> Result<(), Violation> {
         // What was sent and has not been seen as sent may have been written, and in any order.
         let is_shown = self.note_sent(uid, reason, message);
-        // The API will refuse what is about a pod that is gone.
+        // The API will refuse what is about a pod that was deleted.
         let Some(pod) = self.pods.get(uid) else {
             return Ok(());
         };
@@ -117,13 +117,13 @@ impl Checker {
             _ if nominates => Ok(()),
             Some(since) if since >= DELAY => Ok(()),
             since => untrue(format!(
-                "nothing yet, as it has been kept out for {} ms only",
+                "nothing yet, as PreEnqueue has rejected it for {} ms only",
                 since.map_or(0, |since| since.as_millis())
             )),
         }
     }
 
-    /// The scheduler takes back what it has told of a pod that was kept out.
+    /// The scheduler takes back what it has written of a pod that was rejected.
     pub fn status_cleared(&mut self, uid: &Str) {
         self.note_sent(uid, "", "");
     }
@@ -140,7 +140,7 @@ impl Checker {
         self.sent.insert(uid.clone(), sent).is_none()
     }
 
-    /// The scheduler is told how the writing of a status went.
+    /// The scheduler receives the result of a status write.
     pub fn status_answered(&mut self, uid: &str, success: bool) {
         if let Some(sent) = self.sent.get_mut(uid) {
             sent.is_written = success;

@@ -37,7 +37,7 @@ fn note(uids: &mut BTreeSet<Str>, uid: &Str, foreign: bool) {
 /// Which statuses can be expected.
 #[derive(Debug, Default)]
 pub struct Statuses {
-    /// Whether a pod's status tells that a PreEnqueue plugin keeps it out.
+    /// Whether a pod's status states that a PreEnqueue plugin rejects it.
     pub holds: bool,
     /// The statuses of which nothing can be expected.
     pub foreign: Foreign,

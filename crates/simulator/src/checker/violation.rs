@@ -6,7 +6,7 @@ use std::fmt;
 /// Something that must never happen, or must happen and did not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
-    /// A pod was sent to a second node, or again while its binding stands or is under way.
+    /// A pod was sent to a second node, or again while its binding exists or is under way.
     DoubleBind {
         /// The pod.
         pod: Str,
@@ -38,7 +38,7 @@ pub enum Violation {
         /// What forbids it.
         rule: &'static str,
     },
-    /// A pod was deleted to make room though that was not needed.
+    /// A pod was deleted as victims though that was not needed.
     NeedlessPreemption {
         /// The pod that was deleted.
         victim: Str,
@@ -91,7 +91,7 @@ pub enum Violation {
         /// The pod.
         pod: Str,
     },
-    /// A pod's status is made to say that the pod is kept out of the queue, and that is not so, or need not be said.
+    /// A pod's status is made to say that the pod is rejected by PreEnqueue, and that is not so, or need not be said.
     UntrueReport {
         /// The pod.
         pod: Str,

@@ -36,7 +36,7 @@ impl PreEnqueue for Holds {
 }
 
 impl EnqueueExtensions for Holds {
-    /// Another reason is to be told as well.
+    /// Another reason must be reported as well.
     fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
         vec![own_label_change(HOLD, |_| true)]
     }

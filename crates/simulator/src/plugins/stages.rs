@@ -114,7 +114,7 @@ impl PreBind for Stages {
             Some(_) => return Step::success(),
         }
         let on = if is_slow_at(&pod.pod, Slow::Job) {
-            // The simulator answers for the job; nobody polls it.
+            // The simulator answers for the job; it is not polled.
             WaitOn::Job(cx.outbox.job(Box::pin(std::future::pending())))
         } else {
             WaitOn::Timer

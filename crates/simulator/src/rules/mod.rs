@@ -24,11 +24,11 @@ pub(crate) enum Forbids {
     Lacks(String),
     /// A rule about where the pod may run.
     Rule(&'static str),
-    /// Nobody can tell who does not know what was decided about volumes.
+    /// Unknown without knowledge of what was decided about volumes.
     Unclear,
 }
 
-/// A cluster at a moment, as somebody knows it.
+/// A cluster at a moment, as one component knows it.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene<'a> {
     /// The nodes.
@@ -77,7 +77,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Whether `pod` may run on `node`, beside everybody who is there.
+/// Whether `pod` may run on `node`, beside the pods on it.
 pub(crate) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbids> {
     node::broken_rule(pod, node)
         .or_else(|| near::broken_rule(scene, pod, node))

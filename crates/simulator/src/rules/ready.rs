@@ -1,4 +1,4 @@
-//! Whether a pod is kept out of the queue, and what its owner is to be told.
+//! Whether a pod is rejected by PreEnqueue, and what its status must state.
 
 use crate::shapes::{APP, CLOSED, HOLD, SCHEDULERS, SHUT_OUT, words_of_closed, words_of_hold};
 use crate::world::Others;
@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The reason that the API server gives for a pod with scheduling gates.
 pub(crate) const GATED: &str = "SchedulingGated";
-/// The reason that a scheduler gives for a pod that anything else keeps out.
+/// The reason that a scheduler gives for a pod that anything else rejects.
 pub(crate) const NOT_READY: &str = "NotReadyForScheduling";
 
 /// Something that keeps a pod out of the queue.
@@ -37,9 +37,9 @@ pub(crate) fn is_ours(pod: &Pod) -> bool {
     SCHEDULERS[..2].contains(&pod.spec.scheduler_name.as_str())
 }
 
-/// Everything that keeps the pod out, in the order in which the plugins are asked; nothing if it is let in.
+/// Everything that rejects the pod, in the order in which the plugins are asked; nothing if it is admitted.
 ///
-/// The first that turned the pod down has its word told until it changes its mind: nobody is asked anew when another one
+/// The first that rejected the pod is reported until it changes its mind: no plugin is called again when another one
 /// would turn the pod down as well by now.
 pub(crate) fn kept_out(pod: &Pod, others: &Others) -> Vec<KeptOut> {
     let mut all = [gated(pod), held(pod), shut_out(pod, others)];
@@ -50,7 +50,7 @@ pub(crate) fn kept_out(pod: &Pod, others: &Others) -> Vec<KeptOut> {
     all.into_iter().flatten().collect()
 }
 
-/// Whether anything keeps the pod out.
+/// Whether anything rejects the pod.
 pub(crate) fn is_kept_out(pod: &Pod, others: &Others) -> bool {
     !kept_out(pod, others).is_empty()
 }

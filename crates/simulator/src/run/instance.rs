@@ -29,7 +29,7 @@ pub(super) struct Setup<'a> {
 pub(super) enum Role {
     /// It schedules.
     Leads,
-    /// It hears of everything and does nothing: it is not told the time, and nobody takes what it wants done.
+    /// It receives everything and does nothing: it does not receive the time, and its outputs are not taken.
     StandsBy,
     /// Another one leads, since then. It does not know, and schedules.
     Deposed(Time),

@@ -133,9 +133,9 @@ impl Run<'_, '_> {
         scheduler.check().map_err(Violation::Books)?;
         let queue = scheduler.queue();
         let mut queued = BTreeSet::new();
-        for (place, info) in queue.pending_pods() {
+        for (place, info) in queue.places().pods() {
             let uid = info.pod.uid();
-            if !queued.insert(uid) || queue.is_in_flight(uid) {
+            if !queued.insert(uid) || queue.in_flight().contains(uid) {
                 let text = format!("pod {} is in {place:?} and elsewhere", info.pod.name());
                 return Err(Violation::Books(text));
             }
@@ -151,7 +151,7 @@ impl Run<'_, '_> {
         for pod in checker.waiting_pods() {
             let uid = pod.uid();
             let somewhere = queued.contains(uid)
-                || queue.is_in_flight(uid)
+                || queue.in_flight().contains(uid)
                 || checker.placement(uid).is_some()
                 || pod.is_terminating()
                 || is_being_deleted(uid);

@@ -93,7 +93,7 @@ pub fn run(subject: &Subject, script: &Script) -> Result<Tally, Failure> {
     run_with(subject, script, None)
 }
 
-/// Runs a script and tells what happens: steps, what the scheduler is told, what it chooses and calls.
+/// Runs a script and tells what happens: steps, what the scheduler receives, what it chooses and calls.
 ///
 /// # Errors
 /// The first violation.
@@ -131,7 +131,7 @@ fn run_with(
 
 /// The place of the scheduler that leads.
 const LEADER: usize = 0;
-/// The place of the other one, if there is one: it stands by, or believes it still leads.
+/// The place of the other one, if there is one: it is on standby, or believes it still leads.
 const OTHER: usize = 1;
 
 struct Run<'a, 'l> {

@@ -122,7 +122,7 @@ impl Run<'_, '_> {
                 leader.checker.placed().count(),
                 "pods whose node the API does not show",
             ),
-            (queue.in_flight_len(), "pods in flight"),
+            (queue.in_flight().len(), "pods in flight"),
             (
                 leader.scheduler.cache().assumed_objects(),
                 "volumes and claims that are not seen as they are",

@@ -1,4 +1,4 @@
-//! What schedulers hear and do in a run, and how they come and go.
+//! What schedulers receive and do in a run, and how they come and go.
 
 use super::instance::{Instance, Role, change_of};
 use super::{LEADER, OTHER, Run, in_short};
@@ -17,7 +17,7 @@ const LAG_MAX: Duration = Duration::from_secs(20);
 const OVERLAP_MAX: Duration = Duration::from_secs(10);
 
 impl Run<'_, '_> {
-    /// A step of one scheduler. One that stands by only hears.
+    /// A step of one scheduler. One on standby only receives.
     pub(super) fn drive(&mut self, at: usize, step: &Step) -> Result<(), Violation> {
         let is_active = self.instances[at].is_active();
         match step {
@@ -95,7 +95,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    // --- what schedulers are told --------------------------------------------------------------------------
+    // --- what schedulers receive --------------------------------------------------------------------------
 
     pub(super) fn deliver(&mut self, at: usize, kind: Kind) -> Result<bool, Violation> {
         match self.instances[at].watches.next(&self.world, kind) {
@@ -112,7 +112,7 @@ impl Run<'_, '_> {
         for change in self.subject.api.tell(change_of(event)) {
             instance.scheduler.apply(change, now);
         }
-        self.say(|| format!("scheduler {number} is told: {event}"));
+        self.say(|| format!("scheduler {number} receives: {event}"));
         self.after_input(at, None)
     }
 
@@ -214,7 +214,7 @@ impl Run<'_, '_> {
             }
             _ => {}
         }
-        // A server that is cut short tells no version.
+        // A server that is cut short returns no version.
         let answer = match id.0 % 4 {
             0 => result,
             _ => told_in_full(&self.world, &call, result),
@@ -223,7 +223,7 @@ impl Run<'_, '_> {
         self.after_input(at, None)
     }
 
-    /// A call of a dead scheduler arrives. Nobody is left to hear the answer.
+    /// A call of a scheduler that has exited arrives. No scheduler receives the answer.
     pub(super) fn land(&mut self, at: usize) -> Result<(), Violation> {
         if self.orphans.is_empty() {
             return Ok(());
@@ -257,7 +257,7 @@ impl Run<'_, '_> {
     }
 
     pub(super) fn schedule(&mut self, at: usize) -> Result<bool, Violation> {
-        // What time brings is seen on its own, so that a choice that is given up and one that is made are told apart.
+        // What time brings is seen on its own, so that a choice that is given up and one that is made are distinguished.
         self.tick(at)?;
         let now = self.now;
         let outcome = self.instances[at].scheduler.schedule_one(now);
@@ -294,7 +294,7 @@ impl Run<'_, '_> {
             match fate(n) {
                 0 => {}
                 1 => {
-                    // Nobody is left to hear the answer, and whoever comes sees what was done.
+                    // No scheduler receives the answer; the next one sees the result.
                     let _ = self.carry_out(&call, false)?;
                 }
                 _ => self.orphans.push(call),
@@ -303,14 +303,14 @@ impl Run<'_, '_> {
         self.list_all(at, backwards)
     }
 
-    /// The leader dies, and another one starts in its place.
+    /// The leader exits, and another one starts in its place.
     pub(super) fn restart(&mut self, fate: u64) -> Result<(), Violation> {
         self.tally.restarts += 1;
         let of_call = |n: usize| fate >> (2 * (n % 32)) & 3;
         self.replace(LEADER, Role::Leads, of_call, fate & 1 == 1)
     }
 
-    /// The scheduler that stands by begins to lead; the other one does not know yet.
+    /// The scheduler on standby begins to lead; the other one does not know yet.
     pub(super) fn fail_over(&mut self) -> Result<(), Violation> {
         if self.instances.get(OTHER).map(|other| other.role) != Some(Role::StandsBy) {
             return Ok(());
@@ -319,7 +319,7 @@ impl Run<'_, '_> {
         self.instances[LEADER].role = Role::Leads;
         self.instances[OTHER].role = Role::Deposed(self.now);
         self.tally.failovers += 1;
-        // What the other one has promised or reported and this one has not heard of yet, it cannot take back.
+        // What the other one has nominated or reported and this one has not received yet, it cannot take back.
         if self.instances[LEADER]
             .watches
             .undelivered(&self.world, Kind::Pod)
@@ -341,7 +341,7 @@ impl Run<'_, '_> {
         self.tick(LEADER)
     }
 
-    /// A scheduler that does not lead any more finds out and dies. Another one starts, and stands by.
+    /// A scheduler that does not lead any more notices it and exits. Another one starts, on standby.
     pub(super) fn step_down(&mut self) -> Result<(), Violation> {
         match self.instances.get(OTHER).map(|other| other.role) {
             Some(Role::Deposed(_)) => self.replace(OTHER, Role::StandsBy, |_| 2, false),

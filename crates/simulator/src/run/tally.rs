@@ -45,7 +45,7 @@ tally! {
     refused, "refused bindings", "refusedBindings";
     /// Claims and volumes that were written.
     volumes, "volume writes", "volumeWrites";
-    /// Pods that were deleted to make room.
+    /// Pods that were deleted as victims.
     preemptions, "preemptions", "preemptions";
     /// Rounds until everything had come to rest.
     rounds_to_rest, "", "";

@@ -102,7 +102,7 @@ impl Drawing {
         }
     }
 
-    /// What users do, what schedulers do and hear.
+    /// What users do, what schedulers do and receive.
     fn usual(&mut self, n: u32) -> Step {
         match n {
             0..16 => {

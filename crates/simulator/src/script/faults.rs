@@ -10,9 +10,9 @@ pub struct Faults {
     pub calls: bool,
     /// Watches repeat events, and break.
     pub watches: bool,
-    /// The scheduler dies and starts again; what it has sent may still arrive.
+    /// The scheduler exits and starts again; what it has sent may still arrive.
     pub restarts: bool,
-    /// A second scheduler stands by and takes over.
+    /// A second scheduler is on standby and takes over.
     pub failovers: bool,
 }
 

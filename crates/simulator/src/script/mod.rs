@@ -19,7 +19,7 @@ use std::fmt;
 pub enum Answer {
     /// What is true: done, or refused for a reason.
     Honest,
-    /// 409 though nothing stands against it: somebody else wrote at the same time.
+    /// 409 although nothing conflicts: another client wrote at the same time.
     Conflict,
     /// 429.
     TooManyRequests,
@@ -31,7 +31,7 @@ pub enum Answer {
     TimeoutAfter,
 }
 
-/// One thing that happens. Pods, nodes and claims are known by number. What schedulers do and are told is about the one
+/// One thing that happens. Pods, nodes and claims are known by number. What schedulers do and receive is about the one
 /// that leads; see [`Step::Other`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -45,7 +45,7 @@ pub enum Step {
     RemoveGate(usize, usize),
     /// A gated pod's choice is narrowed to a zone.
     Tighten(usize, &'static str),
-    /// A pod is kept out by its label, for this reason, or not any more.
+    /// A pod is rejected by its label, for this reason, or not any more.
     Hold(usize, Option<&'static str>),
     /// A namespace, by its place among all, closes to some pods for this reason, or opens.
     Close(usize, Option<&'static str>),
@@ -97,17 +97,17 @@ pub enum Step {
     Answer(usize, usize, Answer),
     /// A job ends, well or not.
     EndJob(usize, bool),
-    /// The scheduler dies and another one starts. Two bits for each call under way: whether it was carried out (1),
+    /// The scheduler exits and another one starts. Two bits for each call under way: whether it was carried out (1),
     /// never will be (0), or is still on the wire (2 and 3).
     Restart(u64),
     /// A call of a scheduler that is dead arrives (counted round).
     Land(usize),
-    /// The scheduler that stands by begins to lead. The other one does not know yet, and goes on.
+    /// The scheduler on standby begins to lead. The other one does not know yet, and goes on.
     FailOver,
-    /// A scheduler that does not lead any more finds out and dies; its calls stay on the wire. Another one starts in its
-    /// place and stands by.
+    /// A scheduler that does not lead any more notices it and exits; its calls stay on the wire. Another one starts in its
+    /// place on standby.
     StepDown,
-    /// The same for the scheduler that does not lead: the one that stands by, or the one that only believes it leads.
+    /// The same for the scheduler that does not lead: the one on standby, or the one that only believes it leads.
     Other(Box<Step>),
 }
 
@@ -147,7 +147,10 @@ impl fmt::Display for Step {
                 write!(f, "delete pod p{pod} and create it anew: {shape}")
             }
             Self::PlacePod(pod, shape, node) => {
-                write!(f, "somebody else puts pod p{pod} on node n{node}: {shape}")
+                write!(
+                    f,
+                    "another client binds pod p{pod} to node n{node}: {shape}"
+                )
             }
             Self::RemoveGate(pod, gate) => write!(f, "remove gate {gate} of pod p{pod}"),
             Self::Tighten(pod, zone) => {
@@ -170,7 +173,7 @@ impl fmt::Display for Step {
             Self::CreateNode(node, shape) => write!(f, "create node n{node}: {shape}"),
             Self::ChangeNode(node, change) => write!(f, "change node n{node}: {change}"),
             Self::DeleteNode(node) => write!(f, "delete node n{node}"),
-            Self::CollectGarbage => f.write_str("remove the pods whose node is gone"),
+            Self::CollectGarbage => f.write_str("remove the pods whose node was deleted"),
             Self::CreateClaim(claim, shape) => {
                 write!(f, "create claim {}: {shape}", claim_name(*claim))
             }
@@ -201,7 +204,7 @@ impl fmt::Display for Step {
                 write!(f, "the scheduler restarts (fate of its calls: {fate:b})")
             }
             Self::Land(at) => write!(f, "call {at} of a dead scheduler arrives"),
-            Self::FailOver => f.write_str("the scheduler that stands by begins to lead"),
+            Self::FailOver => f.write_str("the standby scheduler begins to lead"),
             Self::StepDown => f.write_str("the scheduler that does not lead any more finds out"),
             Self::Other(step) => write!(f, "the other scheduler: {step}"),
         }
@@ -222,7 +225,7 @@ pub struct Script {
     pub features: FeatureGates,
     /// The evaluator.
     pub evaluator: EvaluatorKind,
-    /// Whether another scheduler stands by.
+    /// Whether another scheduler is on standby.
     pub standby: bool,
     /// What happens.
     pub steps: Vec<Step>,
@@ -257,7 +260,7 @@ impl Script {
             Some(features).filter(|features| !features.is_empty()),
             Some(format!("the {} evaluator", self.evaluator)),
             self.standby
-                .then(|| "a second scheduler that stands by".to_owned()),
+                .then(|| "a second scheduler on standby".to_owned()),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }

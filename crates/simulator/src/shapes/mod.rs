@@ -23,13 +23,13 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 /// The label by which pods know each other.
 pub const APP: &str = "app";
-/// The label by which namespaces are told apart.
+/// The label by which namespaces are distinguished.
 pub const TEAM: &str = "team";
-/// While a pod has this label, a PreEnqueue plugin of the simulator keeps it out; the value says why.
+/// While a pod has this label, a PreEnqueue plugin of the simulator rejects it; the value says why.
 pub const HOLD: &str = "example.com/hold";
-/// While a namespace has this label, another one keeps out the pods of one application; the value says why.
+/// While a namespace has this label, another one rejects the pods of one application; the value says why.
 pub const CLOSED: &str = "example.com/closed";
-/// The application that closed namespaces do not let in.
+/// The application that closed namespaces do not admit.
 pub const SHUT_OUT: &str = "blue";
 /// What makes the placement of a pod take time; see [`Slow`].
 pub const SLOW: &str = "example.com/slow";
@@ -53,12 +53,12 @@ const TAINTS: [&str; 2] = ["dedicated", "maintenance"];
 const ADDRESSES: [&str; 3] = ["", "10.0.0.1", "10.0.0.2"];
 const REASONS: [&str; 3] = ["budget", "data", "review"];
 
-/// What the owner of a held pod is told.
+/// The message for a held pod.
 pub fn words_of_hold(reason: &str) -> String {
     format!("the pod is held until its label {HOLD}={reason} is taken off")
 }
 
-/// What the owners of the pods are told that a namespace does not let in.
+/// The message for the pods that a namespace does not admit.
 pub fn words_of_closed(namespace: &str, reason: &str) -> String {
     format!("namespace {namespace} is closed to app {SHUT_OUT} ({reason})")
 }

@@ -19,7 +19,7 @@ use std::fmt;
 pub enum Slow {
     /// Reserve waits for a timer, and the cycle is parked.
     Reserve,
-    /// Permit holds the pod back now and then; nobody allows it, so it is rejected in the end.
+    /// Permit holds the pod back now and then; no plugin allows it, so it is rejected in the end.
     Permit,
     /// PreBind waits for a timer.
     Timer,
@@ -202,7 +202,7 @@ pub struct PodShape {
     pub apart_from: Option<Near>,
     /// How it is spread.
     pub spread: Option<Spread>,
-    /// Why a PreEnqueue plugin of the simulator keeps it out.
+    /// Why a PreEnqueue plugin of the simulator rejects it.
     pub held: Option<&'static str>,
     /// Which of [`SCHEDULERS`] it names.
     pub scheduler: usize,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Why the API refused a call. The names are those of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// 404: the object is gone, or another one has its name.
+    /// 404: the object was deleted, or another one has its name.
     NotFound,
     /// 409: the pod has a node, is being deleted, or is gated; the object has another version.
     Conflict,
@@ -34,7 +34,7 @@ impl World {
     /// Gives a pod its node.
     ///
     /// # Errors
-    /// As the API server: the pod is gone or another one, is being deleted, is gated, or has a node.
+    /// As the API server: the pod was deleted or another one, is being deleted, is gated, or has a node.
     pub fn bind(&mut self, name: &str, uid: &str, node: &str) -> Result<(), Refusal> {
         let pod = self.pod_of(name, uid)?;
         if pod.is_terminating() || pod.is_assigned() || !pod.spec.scheduling_gates.is_empty() {
@@ -51,7 +51,7 @@ impl World {
     /// Sets a condition, the nominated node, or both.
     ///
     /// # Errors
-    /// When the pod is gone, or another one has its name.
+    /// When the pod was deleted, or another one has its name.
     pub fn patch_status(
         &mut self,
         name: &str,
@@ -74,7 +74,7 @@ impl World {
     /// Removes a condition of that type and reason.
     ///
     /// # Errors
-    /// When the pod is gone, or another one has its name.
+    /// When the pod was deleted, or another one has its name.
     pub fn clear_condition(
         &mut self,
         name: &str,

@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Removes the pods whose node is gone, and what was said of its volumes.
+    /// Removes the pods whose node was deleted, and what was said of its volumes.
     pub fn collect_garbage(&mut self) {
         self.delete_pods(|world, pod| {
             pod.is_assigned() && !world.nodes.contains_key(&pod.spec.node_name)

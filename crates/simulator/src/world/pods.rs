@@ -50,7 +50,7 @@ impl World {
     }
 
     /// Narrows a gated pod's choice to a zone. Nothing else about where it may run can change, and nothing at all once
-    /// its gates are gone.
+    /// its gates were removed.
     pub fn tighten(&mut self, name: &str, zone: &str) {
         self.change_pod(name, |pod| {
             let is_free = pod.spec.node_selector.as_ref();
@@ -87,7 +87,7 @@ impl World {
         });
     }
 
-    /// Marks a pod as being deleted; it goes when whoever holds it lets it go.
+    /// Marks a pod as being deleted; it goes when its finalizers are removed.
     pub fn terminate_pod(&mut self, name: &str, now: Time) {
         self.change_pod(name, |pod| {
             pod.metadata.deletion_timestamp.get_or_insert(now);

@@ -64,7 +64,7 @@ impl World {
     }
 
     /// The controllers do all that they have to: volumes that were given to claims are bound to them, and volumes are
-    /// made for claims whose node is chosen. When that node is gone, another one is to be chosen.
+    /// made for claims whose node is chosen. When that node was deleted, another one is to be chosen.
     pub fn bind_claims(&mut self) {
         let claims: Vec<Arc<PersistentVolumeClaim>> = self
             .others
@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// Whether the node that was chosen for a claim is gone.
+    /// Whether the node that was chosen for a claim was deleted.
     fn has_lost_its_node(&self, claim: &PersistentVolumeClaim) -> bool {
         let node = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION);
         node.is_some_and(|node| !self.nodes.contains_key(node))
@@ -154,7 +154,7 @@ impl World {
     /// Takes the new state of a volume or claim that was decided upon for `version` of it.
     ///
     /// # Errors
-    /// When the object is gone, is another one, or has another version.
+    /// When the object was deleted, is another one, or has another version.
     pub fn update_storage(&mut self, updated: Object, version: &str) -> Result<(), Refusal> {
         let metadata = updated.metadata();
         let stored = match &updated {

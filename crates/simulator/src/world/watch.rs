@@ -21,7 +21,7 @@ pub const WATCHED: [Kind; 8] = [
 pub enum WatchEvent {
     /// An object is new or has changed.
     Applied(Object),
-    /// An object is gone; its last state.
+    /// An object was deleted; its last state.
     Deleted(Object),
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for WatchEvent {
         let object = self.object();
         write!(f, "{} {}", object.kind().name(), object.metadata().name)?;
         if let Self::Deleted(_) = self {
-            return write!(f, " ({}) is gone", object.metadata().uid);
+            return write!(f, " ({}) was deleted", object.metadata().uid);
         }
         match object {
             Object::Pod(pod) => {

@@ -71,7 +71,7 @@ fn untrue_reports_are_seen() {
     for (says, expected) in [
         (
             at_once as fn(&Pod) -> Option<String>,
-            "expected nothing yet, as it has been kept out for",
+            "expected nothing yet, as PreEnqueue has rejected it for",
         ),
         (
             in_other_words,

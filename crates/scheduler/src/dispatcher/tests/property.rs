@@ -181,7 +181,7 @@ fn run(seed: u64, asynchronous: bool) {
         }
         while run.desk.dispatcher.take_due_offer(run.desk.now).is_some() {}
         let dispatcher = &run.desk.dispatcher;
-        match dispatcher.next_wake().or(dispatcher.next_offer()) {
+        match dispatcher.next_wake() {
             Some(wake) => run.desk.now = run.desk.now.max(wake),
             None if run.desk.dispatcher.is_empty() => break,
             None => {}
@@ -194,7 +194,7 @@ fn run(seed: u64, asynchronous: bool) {
     let ended = |id| run.desk.ended.contains_key(id);
     assert!(run.made.keys().all(ended), "every call ends");
     assert_eq!(
-        run.desk.dispatcher.objects.iter().count(),
+        run.desk.dispatcher.backlog.objects.iter().count(),
         0,
         "nothing is remembered"
     );

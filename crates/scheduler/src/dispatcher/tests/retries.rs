@@ -19,6 +19,8 @@ fn attempts_until_given_up(desk: &mut Desk, failure: &CallResult) -> Vec<i64> {
             Some(wake) => desk.now = wake,
             None => return attempts,
         }
+        // What is offered again after all attempts is not repeated by the dispatcher.
+        while desk.dispatcher.take_due_offer(desk.now).is_some() {}
     }
     panic!("it is repeated for ever: {attempts:?}");
 }
@@ -73,7 +75,7 @@ fn the_pause_that_the_server_asks_for_is_made() {
 
 /// The only call that waits.
 fn desk_call(desk: &Desk) -> ApiCall {
-    let mut objects = desk.dispatcher.objects.iter();
+    let mut objects = desk.dispatcher.backlog.objects.iter();
     let (_, object) = objects.next().expect("an object");
     object.waiting[0].call.clone()
 }

@@ -164,7 +164,7 @@ fn unseen_writes_are_bounded() {
         (seen(&desk, "p99").as_str(), seen(&desk, "p83").as_str()),
         ("n1", "")
     );
-    assert_eq!(desk.dispatcher.objects.iter().count(), 16);
+    assert_eq!(desk.dispatcher.backlog.objects.iter().count(), 16);
 }
 
 /// 200,000 calls a second are easy: counted here as work that does not grow with what is there already. The time is

@@ -1,9 +1,9 @@
 //! From the classes of a shape to a decision.
 
 use super::classes::{Best, ClassId, FEASIBLE};
+use super::node_answers::Known;
 use super::plan::Plan;
-use super::shape::{Columns, Shape, Sheets, Unkeepable};
-use super::sheet::Known;
+use super::shape::{Columns, GroupAnswers, Shape, Unkeepable};
 use crate::evaluator::{Diagnosis, Evaluator};
 use berth_framework::keep::FeasibleClass;
 use berth_framework::plugin::{Context, KeptStatuses, MAX_NODE_SCORE, NodeStatuses};
@@ -33,8 +33,8 @@ impl Shape {
     fn verdict(&self, plan: &Plan, id: ClassId) -> Verdict {
         let key = &self.classes.get(id).key;
         let mut verdict = Verdict::default();
-        for book in &self.books {
-            let member = &plan.domains[book.member];
+        for counts in &self.domain_counts {
+            let member = &plan.domains[counts.member];
             let Some(filter) = member.filter else {
                 continue;
             };
@@ -45,8 +45,8 @@ impl Shape {
             {
                 continue;
             }
-            let own = &key[book.offset..book.offset + book.ledger.width()];
-            if let Err(status) = book.ledger.filter(own) {
+            let own = &key[counts.offset..counts.offset + counts.ledger.width()];
+            if let Err(status) = counts.ledger.filter(own) {
                 verdict.rejected = Some((filter, status.from_plugin(&member.name)));
             }
         }
@@ -84,7 +84,7 @@ impl Shape {
         &self,
         evaluator: &Evaluator<'_>,
         plan: &Plan,
-        sheets: &Sheets<'_>,
+        group_answers: &GroupAnswers<'_>,
         live: &Live,
     ) -> Result<Vec<(usize, Vec<i64>)>, Unkeepable> {
         let mut all = Vec::new();
@@ -93,16 +93,16 @@ impl Shape {
             cluster: evaluator.cluster,
             features: evaluator.features,
         };
-        for (at, sheet) in sheets.both().into_iter().enumerate() {
-            for (scale, scorer) in sheet.scales.iter().enumerate() {
+        for (at, node_answers) in group_answers.both().into_iter().enumerate() {
+            for (scale, scorer) in node_answers.scales.iter().enumerate() {
                 let mut scores: SmallVec<[(Slot, i64); 16]> = SmallVec::new();
                 for id in &live.classes {
                     let node = self.classes.get(*id).any().ok_or(Unkeepable)?;
-                    scores.push((node, self.raw(sheets, *id, at, scale)));
+                    scores.push((node, self.raw(group_answers, *id, at, scale)));
                 }
                 let plugin = &evaluator.profile.score[*scorer].member.plugin;
-                let state = &sheet.evaluation.state;
-                let status = plugin.normalize(&cx, state, &sheet.pod, &mut scores);
+                let state = &node_answers.evaluation.state;
+                let status = plugin.normalize(&cx, state, &node_answers.pod, &mut scores);
                 if !status.is_success() {
                     return Err(Unkeepable);
                 }
@@ -110,25 +110,25 @@ impl Shape {
                 all.push((*scorer, scores));
             }
         }
-        for book in &self.books {
-            let member = &plan.domains[book.member];
+        for counts in &self.domain_counts {
+            let member = &plan.domains[counts.member];
             if member.weight.is_none() {
                 continue;
             }
-            let width = book.ledger.width();
+            let width = counts.ledger.width();
             let classes: SmallVec<[FeasibleClass<'_>; 16]> = live
                 .classes
                 .iter()
                 .map(|id| {
                     let set = self.classes.get(*id);
                     FeasibleClass {
-                        class: &set.key[book.offset..book.offset + width],
+                        class: &set.key[counts.offset..counts.offset + width],
                         nodes: set.feasible,
                     }
                 })
                 .collect();
             let mut scores = vec![0; classes.len()];
-            if !book.ledger.score(&classes, &mut scores) {
+            if !counts.ledger.score(&classes, &mut scores) {
                 continue;
             }
             let mut scorers = evaluator.profile.score.iter();
@@ -154,7 +154,7 @@ impl Shape {
         &mut self,
         evaluator: &Evaluator<'_>,
         plan: &Plan,
-        sheets: &Sheets<'_>,
+        group_answers: &GroupAnswers<'_>,
         live: &Live,
         rng: &mut fastrand::Rng,
     ) -> Result<Slot, Unkeepable> {
@@ -162,7 +162,7 @@ impl Shape {
             let only = live.classes.first().ok_or(Unkeepable)?;
             return self.classes.get(*only).any().ok_or(Unkeepable);
         }
-        let scores = self.class_scores(evaluator, plan, sheets, live)?;
+        let scores = self.class_scores(evaluator, plan, group_answers, live)?;
         let mut tied: SmallVec<[(ClassId, Best); 8]> = SmallVec::new();
         let mut greatest = i64::MIN;
         for (at, id) in live.classes.iter().enumerate() {
@@ -192,7 +192,7 @@ impl Shape {
             && self.verdict(plan, class()).rejected.is_none()
     }
 
-    /// Why each node was turned down.
+    /// Why each node was rejected.
     pub(super) fn statuses(&self, plan: &Plan) -> Arc<Statuses> {
         let mut statuses = Statuses {
             columns: self.columns.clone(),

@@ -21,7 +21,7 @@ pub(super) type Sum = i32;
 /// What a node answered, as an index into the shape's statuses; see [`FEASIBLE`] and [`NO_NODE`].
 pub(super) type Answer = u16;
 
-/// The answer of a node that no filter turned down.
+/// The answer of a node that no filter rejected.
 pub(super) const FEASIBLE: Answer = 0;
 
 /// Stands where there is no node.
@@ -206,7 +206,7 @@ impl ClassSet {
 
 /// All classes of a shape.
 #[derive(Debug, Default)]
-pub(super) struct Classes {
+pub(super) struct NodeClasses {
     ids: FxHashMap<Class, ClassId>,
     sets: Vec<ClassSet>,
     free: Vec<ClassId>,
@@ -214,7 +214,7 @@ pub(super) struct Classes {
     latest: ClassId,
 }
 
-impl Classes {
+impl NodeClasses {
     /// The class with these numbers, made when it is new; `None` when there are too many.
     pub(super) fn id(&mut self, key: &Class) -> Option<ClassId> {
         let latest = self.sets.get(self.latest as usize);
@@ -333,7 +333,7 @@ mod tests {
     fn the_best_are_those_of_a_plain_list() {
         for seed in 0..200 {
             let mut rng = fastrand::Rng::with_seed(seed);
-            let mut classes = Classes::default();
+            let mut classes = NodeClasses::default();
             let mut scores = vec![0; 300];
             let mut nodes: Vec<Option<(i64, Answer)>> = vec![None; 300];
             for _ in 0..400 {

@@ -1,6 +1,6 @@
 //! Kept answers laid open node by node and plugin by plugin, to be compared with what is known.
 
-use super::Keeper;
+use super::AnswerCache;
 use super::KeptFor;
 use super::shape::Unkeepable;
 use crate::evaluator::{Evaluator, PluginScores, Scores};
@@ -11,7 +11,7 @@ use berth_framework::plugin::{Context, NodeStatuses};
 /// What the kept answers say about a pod.
 #[derive(Debug)]
 pub struct Examined {
-    /// Why nodes were turned down.
+    /// Why nodes were rejected.
     pub statuses: NodeStatuses,
     /// The feasible nodes in slot order.
     pub feasible: Vec<Slot>,
@@ -19,7 +19,7 @@ pub struct Examined {
     pub scores: Scores,
 }
 
-impl Keeper {
+impl AnswerCache {
     /// Lays open what would decide about the evaluator's pod; `None` when the plain evaluator would. The pod's own
     /// nomination is not taken into account.
     pub fn examine(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Examined> {
@@ -31,7 +31,7 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
     let KeptFor {
         plan,
         shape,
-        sheets,
+        group_answers,
         ..
     } = kept;
     let live = shape.live(plan)?;
@@ -43,7 +43,7 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
     if live.nodes == 0 {
         return Ok(examined);
     }
-    let class_scores = shape.class_scores(evaluator, plan, sheets, &live)?;
+    let class_scores = shape.class_scores(evaluator, plan, group_answers, &live)?;
     // By node: its slot and the place of its class among the live ones.
     let mut nodes: Vec<(Slot, usize)> = Vec::with_capacity(live.nodes);
     for (at, id) in live.classes.iter().enumerate() {
@@ -68,9 +68,9 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
         features: evaluator.features,
     };
     let is_skipped = |id: PluginId| {
-        let mut skipped = sheets
+        let mut skipped = group_answers
             .both()
-            .map(|sheet| sheet.evaluation.skip_score)
+            .map(|node_answers| node_answers.evaluation.skip_score)
             .into_iter();
         skipped.all(|skipped| skipped.contains(id))
     };
@@ -90,17 +90,17 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
             raw.extend(nodes.iter().map(|(_, class)| scores[*class]));
         } else {
             let id = scorer.member.id;
-            let of_group = sheets
+            let of_group = group_answers
                 .both()
                 .into_iter()
-                .find(|sheet| sheet.is_scored_by(at));
-            let Some(sheet) = of_group.filter(|_| !is_skipped(id)) else {
+                .find(|node_answers| node_answers.is_scored_by(at));
+            let Some(node_answers) = of_group.filter(|_| !is_skipped(id)) else {
                 continue;
             };
-            let state = &sheet.evaluation.state;
+            let state = &node_answers.evaluation.state;
             let plugin = &scorer.member.plugin;
             plugin
-                .score_many(&cx, state, &sheet.pod, &examined.feasible, &mut raw)
+                .score_many(&cx, state, &node_answers.pod, &examined.feasible, &mut raw)
                 .map_err(|_| Unkeepable)?;
         }
         examined.scores.plugins.push(PluginScores {

@@ -1,4 +1,4 @@
-//! How the answers of a profile's plugins can be kept: found out once per profile.
+//! How the answers of a profile's plugins can be kept. Determined once for each profile.
 
 use crate::profile::{PluginId, Profile};
 use berth_api::Str;
@@ -38,18 +38,18 @@ pub(super) struct Plan {
     normalizes: Vec<bool>,
     /// The PreFilter plugins (by their place) that nothing is known about. They neither filter nor score, and run
     /// in every cycle.
-    pub(super) strangers: Vec<usize>,
+    pub(super) unkept: Vec<usize>,
 }
 
 impl Plan {
-    /// `None` when some plugin has a say about nodes and does not tell what its answers depend on.
+    /// `None` when a plugin judges nodes and does not declare what its answers depend on.
     pub(super) fn new(profile: &Profile) -> Option<Self> {
         let mut plan = Self {
             keeps: Vec::new(),
             groups: vec![None; profile.plugins().len()],
             domains: Vec::new(),
             normalizes: vec![false; profile.plugins().len()],
-            strangers: Vec::new(),
+            unkept: Vec::new(),
         };
         // Without scores the first feasible node is taken: nothing to be gained.
         if profile.score.is_empty() {
@@ -68,7 +68,7 @@ impl Plan {
                 let id = filter
                     .map(|at| profile.filter[at].id)
                     .or(score.map(|s| s.member.id))?;
-                // Only as a whole does the ledger stand for the plugin.
+                // Only as a whole does the ledger mean the plugin.
                 if pre_filter.is_some() != filter.is_some() || pre_score != score.is_some() {
                     return None;
                 }
@@ -90,7 +90,7 @@ impl Plan {
             } else {
                 match pre_filter {
                     Some(at) if filter.is_none() && !pre_score && score.is_none() => {
-                        plan.strangers.push(at);
+                        plan.unkept.push(at);
                     }
                     _ => return None,
                 }

@@ -23,7 +23,7 @@ pub(super) struct Scratch {
     pub(super) dirty: Vec<Slot>,
     pub(super) moved: Vec<Slot>,
     pub(super) left: Vec<Slot>,
-    pub(super) promised: Vec<Slot>,
+    pub(super) with_nominations: Vec<Slot>,
     pub(super) answered: Vec<(Slot, Status)>,
     pub(super) raw: Vec<i64>,
 }

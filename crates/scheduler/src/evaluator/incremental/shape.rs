@@ -1,10 +1,10 @@
-//! What is kept for all pods of one shape: every node's answer and score, taken from the sheets that the shape shares
-//! with others, and its class, with what the ledgers add.
+//! What is kept for all pods of one shape: every node's answer and score, taken from the node answers that the shape shares
+//! with others, and its class, with the domain counts.
 
-use super::classes::{Answer, ClassId, Classes, FEASIBLE, NO_NODE, Sum};
+use super::classes::{Answer, ClassId, FEASIBLE, NO_NODE, NodeClasses, Sum};
+use super::node_answers::{Cell, Grade, Known, NodeAnswers, neutral};
 use super::plan::Plan;
 use super::scratch::{Note, Scratch};
-use super::sheet::{Cell, Grade, Known, Sheet, neutral};
 use crate::evaluator::{Evaluator, Memos};
 use berth_framework::Slot;
 use berth_framework::keep::{Class, Ledger, Movement};
@@ -13,28 +13,28 @@ use berth_framework::table::TableChange;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// A class begins with the grades of the two sheets.
+/// A class begins with the grades of the two groups.
 pub(super) const GRADES: usize = 2;
 
 /// Why no answers are kept for a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unkeepable;
 
-/// The sheets of a shape: of the plugins that read nodes alone, and of those that read their pods as well.
-pub(super) struct Sheets<'a> {
-    pub(super) node: &'a mut Sheet,
-    pub(super) pods: &'a mut Sheet,
+/// The node answers of a shape: of the plugins that read nodes alone, and of those that read their pods as well.
+pub(super) struct GroupAnswers<'a> {
+    pub(super) node: &'a mut NodeAnswers,
+    pub(super) pods: &'a mut NodeAnswers,
 }
 
-impl Sheets<'_> {
-    pub(super) fn both(&self) -> [&Sheet; GRADES] {
+impl GroupAnswers<'_> {
+    pub(super) fn both(&self) -> [&NodeAnswers; GRADES] {
         [self.node, self.pods]
     }
 }
 
 /// A ledger with its plugin's place among the plan's.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct DomainCounts {
     pub(super) member: usize,
     pub(super) ledger: Box<dyn Ledger>,
     /// Where the ledger's numbers begin in a class.
@@ -63,19 +63,24 @@ impl Columns {
     }
 }
 
+/// How far the changes of the table and of the node answers have been taken in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    table: u64,
+    group_answers: [u64; GRADES],
+}
+
 /// See the [module](self).
 pub(super) struct Shape {
-    pub(super) books: Vec<Book>,
-    /// What has been taken in of the table's changes, and of the sheets'.
-    seen: u64,
-    seen_of: [u64; GRADES],
+    pub(super) domain_counts: Vec<DomainCounts>,
+    seen: Seen,
     pub(super) columns: Arc<Columns>,
     /// By slot: the sum of the scores that need no scale, weights included.
     pub(super) scores: Vec<Sum>,
-    pub(super) classes: Classes,
-    /// Answers; the first stands for [`FEASIBLE`].
+    pub(super) classes: NodeClasses,
+    /// Answers; the first means [`FEASIBLE`].
     pub(super) known: Arc<Vec<Known>>,
-    /// Of each sheet: what its answers are here.
+    /// For each group: the shape's numbers of its answers.
     answers_of: [Vec<Answer>; GRADES],
     /// How many nodes there are.
     pub(super) nodes: usize,
@@ -83,30 +88,32 @@ pub(super) struct Shape {
     entangled: FxHashSet<Slot>,
     /// Nodes that answered for one pod alone: to be looked at again.
     stale: Vec<Slot>,
-    /// What PostFilter has found out; lent out with the verdict that a pod fits nowhere.
+    /// What PostFilter found; lent out with the verdict that a pod fits nowhere.
     memos: Memos,
     /// Counts the states that the shape has gone through.
     state: u64,
 }
 
 impl Shape {
-    /// Opens the books for the evaluator's pod, and puts every node where it belongs. The sheets are up to date.
+    /// Counts domains for the evaluator's pod, and puts every node into its class. The node answers are up to date.
     pub(super) fn build(
         evaluator: &Evaluator<'_>,
         plan: &Plan,
-        sheets: &Sheets<'_>,
+        group_answers: &GroupAnswers<'_>,
     ) -> Result<Self, Unkeepable> {
         let table = &evaluator.cluster.nodes;
         let slots = table.slots();
         let mut columns = Columns::default();
         columns.resize(slots);
         let mut shape = Self {
-            books: Vec::new(),
-            seen: table.changes_end(),
-            seen_of: sheets.both().map(Sheet::changes_end),
+            domain_counts: Vec::new(),
+            seen: Seen {
+                table: table.changes_end(),
+                group_answers: group_answers.both().map(NodeAnswers::changes_end),
+            },
             columns: Arc::new(columns),
             scores: vec![0; slots],
-            classes: Classes::default(),
+            classes: NodeClasses::default(),
             known: Arc::new(vec![Known::feasible()]),
             answers_of: [vec![FEASIBLE], vec![FEASIBLE]],
             nodes: 0,
@@ -125,7 +132,7 @@ impl Shape {
         for (at, member) in plan.domains.iter().enumerate() {
             if let Some(ledger) = member.plugin.open(&cx, &pod) {
                 let width = ledger.width();
-                shape.books.push(Book {
+                shape.domain_counts.push(DomainCounts {
                     member: at,
                     ledger,
                     offset,
@@ -133,23 +140,30 @@ impl Shape {
                 offset += width;
             }
         }
-        let is_uniform = shape.books.iter().all(|book| book.ledger.is_uniform());
+        let is_uniform = shape
+            .domain_counts
+            .iter()
+            .all(|domain| domain.ledger.is_uniform());
         if is_uniform && evaluator.nominated.is_empty() {
-            shape.fill(evaluator, sheets)?;
+            shape.fill(evaluator, group_answers)?;
         } else {
-            shape.take_in(evaluator, sheets, table.occupied())?;
+            shape.take_in(evaluator, group_answers, table.occupied())?;
         }
         Ok(shape)
     }
 
     /// Puts all nodes of a new shape where they belong when nothing but their grades tells them apart: the same as
     /// [`Shape::take_in`], with as little as possible per node.
-    fn fill(&mut self, evaluator: &Evaluator<'_>, sheets: &Sheets<'_>) -> Result<(), Unkeepable> {
-        self.learn(sheets)?;
+    fn fill(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        group_answers: &GroupAnswers<'_>,
+    ) -> Result<(), Unkeepable> {
+        self.learn(group_answers)?;
         let mut shared = std::mem::take(&mut self.columns);
         let columns = Arc::make_mut(&mut shared);
         let mut latest: Option<([Grade; GRADES], ClassId)> = None;
-        let [a, b] = sheets.both().map(Sheet::cells);
+        let [a, b] = group_answers.both().map(NodeAnswers::cells);
         for (at, (a, b)) in a.iter().zip(b).enumerate() {
             if a.answer == NO_NODE || b.answer == NO_NODE {
                 continue;
@@ -164,8 +178,8 @@ impl Shape {
                 Some((known, id)) if known == grades => id,
                 _ => {
                     let mut class: Class = grades.into_iter().map(i64::from).collect();
-                    for book in &self.books {
-                        book.ledger.class(slot, &mut class);
+                    for domain in &self.domain_counts {
+                        domain.ledger.class(slot, &mut class);
                     }
                     let id = self.classes.id(&class).ok_or(Unkeepable)?;
                     latest = Some((grades, id));
@@ -182,12 +196,12 @@ impl Shape {
         Ok(())
     }
 
-    /// Takes in what has changed since the shape was used last; the sheets have done so. After an error the shape is
+    /// Takes in what has changed since the shape was used last; the node answers have done so. After an error the shape is
     /// of no use.
     pub(super) fn catch_up(
         &mut self,
         evaluator: &Evaluator<'_>,
-        sheets: &Sheets<'_>,
+        group_answers: &GroupAnswers<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
         let cx = Context {
@@ -196,9 +210,11 @@ impl Shape {
             features: evaluator.features,
         };
         let table = &cx.cluster.nodes;
-        let seen = table.changes_end();
-        let seen_of = sheets.both().map(Sheet::changes_end);
-        if seen == self.seen && seen_of == self.seen_of && self.stale.is_empty() {
+        let seen = Seen {
+            table: table.changes_end(),
+            group_answers: group_answers.both().map(NodeAnswers::changes_end),
+        };
+        if seen == self.seen && self.stale.is_empty() {
             return Ok(());
         }
         let slots = table.slots();
@@ -207,35 +223,40 @@ impl Shape {
             Arc::make_mut(&mut self.columns).resize(slots);
             self.scores.resize(slots, 0);
         }
-        let changes = table.changes_since(self.seen).ok_or(Unkeepable)?;
+        let changes = table.changes_since(self.seen.table).ok_or(Unkeepable)?;
         for change in changes.filter(|change| matches!(change, TableChange::Node(_))) {
             scratch.note(change.slot(), Note::Node);
         }
-        for book in &mut self.books {
-            book.follow(&cx, self.seen, scratch)?;
+        for domain in &mut self.domain_counts {
+            domain.follow(&cx, self.seen.table, scratch)?;
         }
-        for (sheet, seen) in sheets.both().into_iter().zip(self.seen_of) {
-            for slot in sheet.changes_since(seen).ok_or(Unkeepable)? {
+        for (node_answers, seen) in group_answers
+            .both()
+            .into_iter()
+            .zip(self.seen.group_answers)
+        {
+            for slot in node_answers.changes_since(seen).ok_or(Unkeepable)? {
                 scratch.note(slot, Note::Row);
             }
         }
         for slot in std::mem::take(&mut self.stale) {
             scratch.note(slot, Note::Row);
         }
-        (self.seen, self.seen_of) = (seen, seen_of);
-        self.take_in(evaluator, sheets, scratch.noted().iter().copied())
+        self.seen = seen;
+        self.take_in(evaluator, group_answers, scratch.noted().iter().copied())
     }
 
     /// Looks anew at nodes.
     fn take_in(
         &mut self,
         evaluator: &Evaluator<'_>,
-        sheets: &Sheets<'_>,
+        group_answers: &GroupAnswers<'_>,
         nodes: impl Iterator<Item = Slot>,
     ) -> Result<(), Unkeepable> {
         self.state += 1;
-        self.learn(sheets)?;
-        let may_be_promised = !evaluator.nominated.is_empty() && !self.books.is_empty();
+        self.learn(group_answers)?;
+        let may_have_nominations =
+            !evaluator.nominated.is_empty() && !self.domain_counts.is_empty();
         let mut shared = std::mem::take(&mut self.columns);
         let columns = Arc::make_mut(&mut shared);
         let mut class = Class::new();
@@ -244,13 +265,15 @@ impl Shape {
             if !self.entangled.is_empty() {
                 self.entangled.remove(&slot);
             }
-            let cells = sheets.both().map(|sheet| sheet.cell(slot));
+            let cells = group_answers
+                .both()
+                .map(|node_answers| node_answers.cell(slot));
             if cells.iter().any(|cell| cell.answer == NO_NODE) {
                 self.take_out(columns, slot);
                 continue;
             }
-            if may_be_promised {
-                self.note_entangled(evaluator, sheets, slot);
+            if may_have_nominations {
+                self.note_entangled(evaluator, group_answers, slot);
             }
             let (answer, score) = self.joined(cells)?;
             class.clear();
@@ -262,10 +285,10 @@ impl Shape {
         Ok(())
     }
 
-    /// Learns the answers that the sheets have come to know.
-    fn learn(&mut self, sheets: &Sheets<'_>) -> Result<(), Unkeepable> {
-        for (sheet, answers) in sheets.both().into_iter().zip(&mut self.answers_of) {
-            for known in &sheet.known[answers.len()..] {
+    /// Numbers the answers that are new in the node answers.
+    fn learn(&mut self, group_answers: &GroupAnswers<'_>) -> Result<(), Unkeepable> {
+        for (node_answers, answers) in group_answers.both().into_iter().zip(&mut self.answers_of) {
+            for known in &node_answers.known[answers.len()..] {
                 let answer = Answer::try_from(self.known.len()).map_err(|_| Unkeepable)?;
                 if answer == NO_NODE {
                     return Err(Unkeepable);
@@ -277,7 +300,7 @@ impl Shape {
         Ok(())
     }
 
-    /// What the sheets say together: the first filter that turned the node down decides.
+    /// The answer of both groups together: that of the first filter that rejected the node.
     #[inline]
     fn joined(&self, cells: [Cell; GRADES]) -> Result<(Answer, Sum), Unkeepable> {
         let [first, second] = cells;
@@ -297,7 +320,12 @@ impl Shape {
     }
 
     /// Notes whether pods are nominated to a node that concern a ledger.
-    fn note_entangled(&mut self, evaluator: &Evaluator<'_>, sheets: &Sheets<'_>, slot: Slot) {
+    fn note_entangled(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        group_answers: &GroupAnswers<'_>,
+        slot: Slot,
+    ) {
         let cx = Context {
             now: evaluator.now,
             cluster: evaluator.cluster,
@@ -307,9 +335,13 @@ impl Shape {
             return;
         };
         let mut is_entangled = false;
-        let priority = sheets.pods.pod.pod.priority();
+        let priority = group_answers.pods.pod.pod.priority();
         evaluator.nominated.on_node(view.name(), &mut |pod| {
-            let concerns = || self.books.iter().any(|b| b.ledger.concerns(&cx, pod));
+            let concerns = || {
+                self.domain_counts
+                    .iter()
+                    .any(|b| b.ledger.concerns(&cx, pod))
+            };
             is_entangled |= pod.pod.priority() >= priority && concerns();
         });
         if is_entangled {
@@ -317,7 +349,7 @@ impl Shape {
         }
     }
 
-    /// Puts a node into the class that begins with `class`. A node that was turned down has no grade.
+    /// Puts a node into the class that begins with `class`. A node that was rejected has no grade.
     fn put(
         &mut self,
         columns: &mut Columns,
@@ -329,8 +361,8 @@ impl Shape {
         if answer != FEASIBLE {
             class.iter_mut().for_each(|grade| *grade = 0);
         }
-        for book in &self.books {
-            book.ledger.class(slot, class);
+        for domain in &self.domain_counts {
+            domain.ledger.class(slot, class);
         }
         let at = slot.index();
         if let Some(before) = columns.answer(slot) {
@@ -362,20 +394,20 @@ impl Shape {
     pub(super) fn answer_for_now(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        sheets: &mut Sheets<'_>,
+        group_answers: &mut GroupAnswers<'_>,
         slot: Slot,
     ) -> Result<(), Unkeepable> {
         self.stale.push(slot);
         self.memos.forget(slot);
-        let status = sheets.pods.ask_for(evaluator, slot);
-        let kept = sheets.pods.cell(slot);
-        let was = sheets.pods.known.get(usize::from(kept.answer));
+        let status = group_answers.pods.ask_for(evaluator, slot);
+        let kept = group_answers.pods.cell(slot);
+        let was = group_answers.pods.known.get(usize::from(kept.answer));
         if was.is_some_and(|known| known.status == status) {
             return Ok(());
         }
-        let own = sheets.pods.cell_for(evaluator, slot, &status)?;
-        self.learn(sheets)?;
-        let cells = [sheets.node.cell(slot), own];
+        let own = group_answers.pods.cell_for(evaluator, slot, &status)?;
+        self.learn(group_answers)?;
+        let cells = [group_answers.node.cell(slot), own];
         if cells.iter().any(|cell| cell.answer == NO_NODE) {
             return Err(Unkeepable);
         }
@@ -387,14 +419,18 @@ impl Shape {
         self.columns = shared;
         if put.is_err() {
             // Not to be used again.
-            self.seen = u64::MAX;
+            self.seen.table = u64::MAX;
         }
         put
     }
 
-    /// Lends out what PostFilter has found out, if it holds; see [`Shape::take_back`].
+    /// Lends out what PostFilter found, if it holds; see [`Shape::take_back`].
     pub(super) fn lend_memos(&mut self, shape: &[u8], budgets: u64) -> Option<Memos> {
-        if !self.books.iter().all(|book| book.ledger.is_indifferent()) {
+        if !self
+            .domain_counts
+            .iter()
+            .all(|domain| domain.ledger.is_indifferent())
+        {
             self.memos.clear();
             return None;
         }
@@ -423,21 +459,27 @@ impl Shape {
     }
 
     /// The raw score that a class got from a plugin whose scores are brought to scale.
-    pub(super) fn raw(&self, sheets: &Sheets<'_>, id: ClassId, sheet: usize, scale: usize) -> i64 {
-        let grade = self.classes.get(id).key[sheet];
-        let raw = sheets.both()[sheet].grade(Grade::try_from(grade).unwrap_or(0));
+    pub(super) fn raw(
+        &self,
+        group_answers: &GroupAnswers<'_>,
+        id: ClassId,
+        node_answers: usize,
+        scale: usize,
+    ) -> i64 {
+        let grade = self.classes.get(id).key[node_answers];
+        let raw = group_answers.both()[node_answers].grade(Grade::try_from(grade).unwrap_or(0));
         raw.get(scale).copied().unwrap_or(0)
     }
 
     /// About how much memory the shape takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let per_slot = size_of::<Answer>() + size_of::<ClassId>() + size_of::<Sum>();
-        let books: usize = self.books.iter().map(|b| b.ledger.bytes()).sum();
-        size_of::<Self>() + self.scores.capacity() * per_slot + self.classes.bytes() + books
+        let domain_counts: usize = self.domain_counts.iter().map(|b| b.ledger.bytes()).sum();
+        size_of::<Self>() + self.scores.capacity() * per_slot + self.classes.bytes() + domain_counts
     }
 }
 
-impl Book {
+impl DomainCounts {
     /// Tells the ledger what has changed since `seen`, and notes the nodes whose class may be another now. The nodes
     /// that have changed themselves are noted already: each is counted anew, as it is by now.
     fn follow(

@@ -72,7 +72,7 @@ impl Keep for Ranks {
 struct World {
     cluster: Cluster,
     profile: Profile,
-    keeper: Keeper,
+    answer_cache: AnswerCache,
     asked: Arc<AtomicUsize>,
     /// The points that the last decision went through, sorted.
     points: Vec<Point>,
@@ -104,7 +104,7 @@ impl World {
         let mut world = Self {
             cluster: Cluster::default(),
             profile: Profile::build(&spec, &registry, &FeatureGates::default()).unwrap(),
-            keeper: Keeper::default(),
+            answer_cache: AnswerCache::default(),
             asked,
             points: Vec::new(),
         };
@@ -127,7 +127,7 @@ impl World {
     fn decide(&mut self, team: &str, percentage: Option<i32>) -> (String, usize, bool) {
         let pod = pod("p").label("team", team).info();
         let mut evaluation = Evaluation::default();
-        let before = self.keeper.counts().plain;
+        let before = self.answer_cache.counts().plain;
         self.asked.store(0, Ordering::Relaxed);
         let mut rng = fastrand::Rng::with_seed(1);
         let mut evaluator = Evaluator {
@@ -141,18 +141,18 @@ impl World {
             stopwatch: &NoStopwatch,
         };
         let kept = match percentage {
-            None => self.keeper.find(&mut evaluator, &mut rng),
+            None => self.answer_cache.find(&mut evaluator, &mut rng),
             Some(_) => None,
         };
         let asked = self.asked.load(Ordering::Relaxed);
         let is_plain = kept.is_none();
         assert_eq!(
-            self.keeper.counts().plain - before,
+            self.answer_cache.counts().plain - before,
             u64::from(is_plain && percentage.is_none())
         );
         let found = kept.unwrap_or_else(|| {
-            let keeper = &mut self.keeper;
-            evaluator.find_with(keeper, true, percentage, &mut 0, &mut rng)
+            let answer_cache = &mut self.answer_cache;
+            evaluator.find_with(answer_cache, true, percentage, &mut 0, &mut rng)
         });
         let said = match found {
             Found::Placed(placement) => placement.name.to_string(),

@@ -234,7 +234,7 @@ impl Both {
         match op {
             Op::Wait(millis) => self.bench.now = self.bench.now + Duration::from_millis(*millis),
             Op::Add(pod) => {
-                // The cluster has heard of the end of another pod of that name.
+                // The cluster has matching of the end of another pod of that name.
                 if let Some(other) = self.bench.pods.get(pod.name().as_str()) {
                     self.bench.cluster.pods.remove(&other.uid().clone());
                 }
@@ -313,7 +313,9 @@ impl Both {
             }
             Op::Nominate(pod, on) => {
                 let (queue, cx) = fields!(self.bench);
-                queue.add_nominated_pod(&cx, pod, &Nominating::Set(Str::new(on)));
+                queue
+                    .nominator_mut()
+                    .add(cx.cluster, pod, &Nominating::Set(Str::new(on)));
                 model.nominate(cx.cluster, pod, Str::new(on));
             }
             Op::FlushBackoff => {
@@ -347,7 +349,12 @@ impl Both {
     fn compare(&self) {
         let queue = &self.bench.queue;
         for (place, in_model) in QueuedIn::ALL.into_iter().zip(Place::ALL) {
-            let mine: Vec<String> = queue.pods_in(place).into_iter().map(of_queue).collect();
+            let mine: Vec<String> = queue
+                .places()
+                .pods_in(place)
+                .into_iter()
+                .map(of_queue)
+                .collect();
             let other: Vec<String> = self
                 .model
                 .in_order(in_model)
@@ -356,7 +363,7 @@ impl Both {
                 .collect();
             assert_eq!(mine, other, "{place:?}");
         }
-        let mut in_flight: Vec<Str> = queue.in_flight_pods().map(|p| p.uid().clone()).collect();
+        let mut in_flight: Vec<Str> = queue.in_flight().pods().map(|p| p.uid().clone()).collect();
         in_flight.sort_unstable();
         let expected: Vec<Str> = self.model.in_flight.keys().cloned().collect();
         assert_eq!(in_flight, expected, "in flight");

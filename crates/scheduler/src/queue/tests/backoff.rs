@@ -36,13 +36,13 @@ fn backoff_doubles_and_errors_count_apart() {
         (1, 0)
     );
     assert_eq!(
-        bench.queue.backoff_expiry(info),
+        bench.queue.places().backoff_expiry(info),
         Some(Time::from_millis(6000))
     );
     bench.run("update a x=y");
     let info = bench.info("a");
     assert_eq!(
-        bench.queue.backoff_expiry(info),
+        bench.queue.places().backoff_expiry(info),
         Some(Time::from_millis(6000)),
         "an update changes nothing"
     );

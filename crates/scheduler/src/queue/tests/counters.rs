@@ -25,7 +25,7 @@ fn pending_pods_follow_every_move() {
         ("update b priority=1", 2, 0, 0, 0),
     ] {
         bench.run(script);
-        let counts = bench.queue.counts();
+        let counts = bench.queue.places().counts();
         assert_eq!(
             (
                 counts.active,

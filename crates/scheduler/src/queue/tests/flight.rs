@@ -7,14 +7,14 @@ use super::setup;
 #[test]
 fn only_interesting_events_are_logged_and_only_in_flight() {
     let mut bench = setup().run("add a\nevent Node/Add helps=A\nadd x\npop -> a");
-    assert_eq!(bench.queue.in_flight_events_len(), 0, "before the pop");
+    assert_eq!(bench.queue.in_flight().events_len(), 0, "before the pop");
     bench.run("event Node/Delete helps=A");
-    assert_eq!(bench.queue.in_flight_events_len(), 0, "nobody registered");
+    assert_eq!(bench.queue.in_flight().events_len(), 0, "nobody registered");
     bench.run("event Node/Add helps=A");
-    assert_eq!(bench.queue.in_flight_events_len(), 1);
+    assert_eq!(bench.queue.in_flight().events_len(), 1);
     bench.run("fail a A => active: x; backoff: a");
     assert_eq!(
-        bench.queue.in_flight_events_len(),
+        bench.queue.in_flight().events_len(),
         0,
         "nobody needs it any more"
     );
@@ -82,7 +82,7 @@ fn what_happened_in_flight_decides_where_a_failed_pod_goes() {
             bench.incoming().contains("ScheduleAttemptFailure=1"),
             "{outcome}"
         );
-        assert_eq!(bench.queue.in_flight_len(), 0, "{outcome}");
+        assert_eq!(bench.queue.in_flight().len(), 0, "{outcome}");
     }
 }
 
@@ -102,17 +102,17 @@ fn a_pod_sees_the_events_after_its_own_pop() {
         event Node/UpdateNodeTaint helps=C
         ",
     );
-    assert_eq!(bench.queue.in_flight_events_len(), 3);
+    assert_eq!(bench.queue.in_flight().events_len(), 3);
     bench.run("done b");
     assert_eq!(
-        bench.queue.in_flight_events_len(),
+        bench.queue.in_flight().events_len(),
         3,
         "a may still need all"
     );
     bench.run("fail c A => unschedulable: c; in flight: a");
-    assert_eq!(bench.queue.in_flight_events_len(), 3);
+    assert_eq!(bench.queue.in_flight().events_len(), 3);
     bench.run("fail a A => backoff: a; unschedulable: c");
-    assert_eq!(bench.queue.in_flight_events_len(), 0);
+    assert_eq!(bench.queue.in_flight().events_len(), 0);
 
     let mut bench = setup().run(
         "
@@ -126,7 +126,7 @@ fn a_pod_sees_the_events_after_its_own_pop() {
         ",
     );
     assert_eq!(
-        bench.queue.in_flight_events_len(),
+        bench.queue.in_flight().events_len(),
         1,
         "what precedes b is dropped"
     );
@@ -151,9 +151,9 @@ fn an_update_in_flight_is_remembered() {
     }
     let mut bench = setup().run("add a gates=x\nupdate a\npop -> a");
     bench.run("update a v=2 gates=x");
-    assert_eq!(bench.queue.in_flight_events_len(), 1, "labels");
+    assert_eq!(bench.queue.in_flight().events_len(), 1, "labels");
     bench.run("update a");
-    assert_eq!(bench.queue.in_flight_events_len(), 3, "labels and gates");
+    assert_eq!(bench.queue.in_flight().events_len(), 3, "labels and gates");
 }
 
 /// Q-37, Q-53, Q-71, cases 70, 83 and 139: it helps that pod and no other.
@@ -188,7 +188,7 @@ fn a_leftover_flush_counts_for_pods_in_flight() {
         flush-leftover          => active: old; in flight: a
         ",
     );
-    assert_eq!(bench.queue.in_flight_events_len(), 1, "logged once");
+    assert_eq!(bench.queue.in_flight().events_len(), 1, "logged once");
     bench.run("fail a Mute => active: old; backoff: a");
     // Gated pods count as old too, though they stay (Q-69).
     setup().run(
@@ -245,7 +245,7 @@ fn a_queued_pod_is_not_given_back_twice() {
             error.to_string(),
             format!("Pod default/b is already present {words}")
         );
-        assert!(!bench.queue.is_in_flight("uid-a"), "{words}");
+        assert!(!bench.queue.in_flight().contains("uid-a"), "{words}");
         assert_eq!(before.replace("; in flight: a", ""), bench.places());
     }
 }
@@ -260,9 +260,9 @@ fn a_full_log_collapses_into_one_entry_for_anything() {
     bench.run("pop -> b");
     bench.event("Node/Add", "none");
     bench.event("Node/Add", "none");
-    assert_eq!(bench.queue.in_flight_events_len(), 3);
+    assert_eq!(bench.queue.in_flight().events_len(), 3);
     bench.run("event Node/Add helps=A");
-    assert_eq!(bench.queue.in_flight_events_len(), 1);
+    assert_eq!(bench.queue.in_flight().events_len(), 1);
     assert_eq!(bench.queue.metrics().event_log_collapses_total, 1);
     bench.run(
         "
@@ -273,7 +273,7 @@ fn a_full_log_collapses_into_one_entry_for_anything() {
         fail b Mute             => backoff: a b; unschedulable: c
         ",
     );
-    assert_eq!(bench.queue.in_flight_events_len(), 0);
+    assert_eq!(bench.queue.in_flight().events_len(), 0);
     let inflight = bench.queue.metrics().inflight_events();
     assert!(inflight.values().all(|count| *count == 0), "{inflight:?}");
     assert_eq!(

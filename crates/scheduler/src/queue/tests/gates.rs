@@ -22,7 +22,7 @@ fn gates(bench: &super::Bench, name: &str) -> (Option<String>, String) {
 #[test]
 fn a_gated_pod_waits_until_its_last_gate_is_gone() {
     let mut bench = setup().run("add a gates=x,y => gated: a");
-    let counts = bench.queue.counts();
+    let counts = bench.queue.places().counts();
     assert_eq!((counts.gated, counts.unschedulable), (1, 0));
     bench.run(
         "
@@ -317,7 +317,7 @@ fn a_pod_can_be_gated_and_freed_again() {
                 .feature(Feature::SchedulerPopFromBackoffQ, gate)
                 .run("add a\npop -> a\nfail a C => unschedulable: a");
             let gauge = |bench: &super::Bench| {
-                let counts = bench.queue.counts();
+                let counts = bench.queue.places().counts();
                 (counts.unschedulable, counts.gated)
             };
             assert_eq!(gauge(&bench), (1, 0));
@@ -348,8 +348,8 @@ fn a_pod_that_was_active_stays_nominated_behind_its_gate() {
     let mut bench = setup().run("add a\npop -> a\nupdate a G1=shut");
     let a = bench.pods["a"].clone();
     let (queue, cx) = super::fields!(bench);
-    queue.add_nominated_pod(
-        &cx,
+    queue.nominator_mut().add(
+        cx.cluster,
         &a,
         &berth_framework::plugin::Nominating::Set("n1".into()),
     );

@@ -87,7 +87,7 @@ fn what_a_plugin_waits_for_needs_no_backoff() {
 /// cases 80 and 81: what a registration hears, and what it does not.
 #[test]
 fn a_registration_hears_what_it_covers() {
-    for (registered, event, heard) in [
+    for (registered, event, matching) in [
         ("Node/Add|UpdateNodeLabel", "Node/UpdateNodeLabel", true),
         ("Node/Add|UpdateNodeLabel", "Node/Add", true),
         ("Node/Add|UpdateNodeLabel", "Node/UpdateNodeTaint", false),
@@ -106,7 +106,7 @@ fn a_registration_hears_what_it_covers() {
             .plugins(&[("X", registered)])
             .run("add a\npop\nfail a X\n+2000");
         bench.run(&format!("event {event} helps=X"));
-        let place = if heard {
+        let place = if matching {
             "active: a"
         } else {
             "unschedulable: a"

@@ -82,7 +82,7 @@ pub(super) struct ModelProfile {
 impl ModelProfile {
     /// The plugins of the scripts; `!` marks a registration without a hint.
     pub(super) fn new(gates: &[&'static str], plugins: &[(&'static str, &'static str)]) -> Self {
-        let heard = |events: &str| {
+        let matching = |events: &str| {
             let events = events.split_whitespace();
             events
                 .map(|text| (event_of(text.trim_end_matches('!')), !text.ends_with('!')))
@@ -90,7 +90,7 @@ impl ModelProfile {
         };
         Self {
             gates: gates.to_vec(),
-            hears: plugins.iter().map(|(p, e)| (*p, heard(e))).collect(),
+            hears: plugins.iter().map(|(p, e)| (*p, matching(e))).collect(),
         }
     }
 }

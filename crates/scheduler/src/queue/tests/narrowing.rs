@@ -57,7 +57,7 @@ fn only_the_named_pods_are_asked() {
     let mut bench = narrowed_setup().run(&waiting(1000, "N"));
     let moved = bench.event("Node/Add", "p3+p500");
     assert_eq!((moved.examined, moved.hints, moved.active), (2, 2, 2));
-    assert_eq!(bench.queue.counts().unschedulable, 998);
+    assert_eq!(bench.queue.places().counts().unschedulable, 998);
     let evaluations = bench.queue.metrics().pre_queueing_hint_evaluations_total();
     assert_eq!(
         evaluations.get(&("N", "narrowed")),

@@ -111,7 +111,8 @@ fn no_pod_is_lost_and_no_gated_pod_popped() {
 fn check(bench: &Bench, failed: &dyn Fn() -> String) {
     let in_flight: BTreeSet<String> = bench
         .queue
-        .in_flight_pods()
+        .in_flight()
+        .pods()
         .map(|pod| pod.name().to_string())
         .collect();
     for name in bench.pods.keys() {
@@ -127,7 +128,7 @@ fn check(bench: &Bench, failed: &dyn Fn() -> String) {
             failed()
         );
     }
-    for (place, info) in bench.queue.pending_pods() {
+    for (place, info) in bench.queue.places().pods() {
         assert!(
             bench.pods.contains_key(info.pod.name().as_str()),
             "{} is queued though deleted; {}",
@@ -141,10 +142,10 @@ fn check(bench: &Bench, failed: &dyn Fn() -> String) {
             failed()
         );
     }
-    let counts = bench.queue.counts();
+    let counts = bench.queue.places().counts();
     assert_eq!(
         counts.total(),
-        bench.queue.pending_pods().count(),
+        bench.queue.places().pods().count(),
         "{}",
         failed()
     );
@@ -182,5 +183,5 @@ fn finish(bench: &mut Bench, seed: u64) {
         inflight.values().all(|n| *n == 0),
         "seed {seed}: {inflight:?}"
     );
-    assert_eq!(bench.queue.in_flight_events_len(), 0, "seed {seed}");
+    assert_eq!(bench.queue.in_flight().events_len(), 0, "seed {seed}");
 }

@@ -67,7 +67,7 @@ fn an_event_looks_at_the_pods_it_may_help_only() {
             assert_eq!(bench.event(event, helps), expected, "{case}");
         }
         bench.run("update gated-5");
-        let counts = bench.queue.counts();
+        let counts = bench.queue.places().counts();
         assert_eq!(
             (counts.active, counts.gated, counts.unschedulable),
             (3, count - 1, count)

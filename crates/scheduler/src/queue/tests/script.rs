@@ -429,14 +429,14 @@ impl Bench {
             ("unschedulable", QueuedIn::Unschedulable, true),
             ("gated", QueuedIn::Gated, true),
         ] {
-            let pods = self.queue.pods_in(place);
+            let pods = self.queue.places().pods_in(place);
             lists.push((
                 title,
                 pods.iter().map(|i| i.pod.name().to_string()).collect(),
                 by_name,
             ));
         }
-        let in_flight = self.queue.in_flight_pods();
+        let in_flight = self.queue.in_flight().pods();
         let in_flight: Vec<String> = in_flight.map(|pod| pod.name().to_string()).collect();
         lists.push(("in flight", in_flight, true));
         let mut texts = Vec::new();

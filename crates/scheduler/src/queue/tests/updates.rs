@@ -258,7 +258,9 @@ fn a_pod_with_senseless_terms_is_queued() {
             Some(old) => drop(queue.update(&cx, &old, &senseless)),
             None => queue.add(&cx, senseless.clone()),
         }
-        queue.add_nominated_pod(&cx, &senseless, &Nominating::Set("n1".into()));
+        queue
+            .nominator_mut()
+            .add(cx.cluster, &senseless, &Nominating::Set("n1".into()));
         assert_eq!(bench.places(), places);
         assert_eq!(nominated(&bench), "n1: a");
     }
@@ -307,7 +309,7 @@ fn nominated(bench: &super::Bench) -> String {
 fn nominate(bench: &mut super::Bench, name: &str, nominating: &Nominating) {
     let pod = bench.pods[name].clone();
     let (queue, cx) = fields!(*bench);
-    queue.add_nominated_pod(&cx, &pod, nominating);
+    queue.nominator_mut().add(cx.cluster, &pod, nominating);
 }
 
 /// cases 128, 133, 136 and 137: given, moved and taken away by updates and in memory; a pod has one record,
@@ -346,7 +348,7 @@ fn nominations_follow_the_pod() {
     assert_eq!(nominated(&bench), "");
     nominate(&mut bench, "b", &Nominating::Keep);
     assert_eq!(nominated(&bench), "n1: b");
-    bench.queue.delete_nominated_pod("uid-b");
+    bench.queue.nominator_mut().remove("uid-b");
     assert_eq!(nominated(&bench), "");
 
     let bound = PodBuilder::of(&bench.pods["a"]).on("n9").arc();

@@ -1,13 +1,13 @@
 //! Pods that are new, changed or deleted.
 
-use super::super::Scheduler;
+use super::Intake;
 use crate::cache::PodChange;
 use crate::core::ASSIGNED_POD_DELETE;
 use crate::nominations;
 use crate::pod_status::correct_status;
-use crate::preemptions::{let_in, seen_terminating, wake_nominees};
+use crate::preemptions::{admit, seen_terminating, wake_nominees};
 use crate::queue::pod_update_events;
-use berth_api::{Object, Pod};
+use berth_api::{Kind, Object, Pod};
 use berth_framework::{ActionType, ClusterEvent, EventResource};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn is_victim(pod: &Pod) -> bool {
     pod.is_terminating() && pod.condition("DisruptionTarget").is_some()
 }
 
-impl Scheduler {
+impl Intake<'_> {
     pub(super) fn pod_applied(&mut self, pod: Arc<Pod>) {
         let cache = &self.core.cache;
         let before = cache.stored_by_name(pod.namespace(), pod.name()).cloned();
@@ -59,7 +59,7 @@ impl Scheduler {
         let is_ours = self.core.settings.is_responsible(&pod);
         if pod.is_assigned() {
             if is_ours {
-                correct_status(&mut self.core, &pod);
+                correct_status(self.core, &pod);
             }
             let new = Object::Pod(pod);
             self.core
@@ -79,11 +79,11 @@ impl Scheduler {
         let change = self.cache_pod(new);
         let updating = self.nanos().saturating_sub(began);
         let preemptors = match new.is_terminating() {
-            true => seen_terminating(&mut self.core, new.uid()),
+            true => seen_terminating(self.core, new.uid()),
             false => Vec::new(),
         };
         if is_ours && new.is_assigned() {
-            correct_status(&mut self.core, new);
+            correct_status(self.core, new);
         }
         if old.is_assigned() {
             let mut is_plain = false;
@@ -127,7 +127,7 @@ impl Scheduler {
                 let events = queue.update(&cx, &before, &change.new);
                 let nominated_to = &old.status.nominated_node_name;
                 if !nominated_to.is_empty() && *nominated_to != new.status.nominated_node_name {
-                    nominations::end(&mut self.core, old, &nominations::End::Seen);
+                    nominations::end(self.core, old, &nominations::End::Seen);
                 }
                 events
             };
@@ -138,7 +138,7 @@ impl Scheduler {
             self.handled(&UNSCHEDULABLE_POD_UPDATE, began);
         }
         for (preemptor, plugin) in preemptors {
-            let_in(&mut self.core, &preemptor, &plugin);
+            admit(self.core, &preemptor, &plugin);
         }
     }
 
@@ -159,15 +159,16 @@ impl Scheduler {
         let (uid, now) = (pod.uid(), self.core.now());
         let was_assumed = self.core.cache.is_assumed(uid);
         let effective = self.core.cache.remove_pod(uid);
-        let preemptors = seen_terminating(&mut self.core, uid);
-        self.core.calls.dispatcher_mut().forget(uid, now);
+        let preemptors = seen_terminating(self.core, uid);
+        let dispatcher = self.core.calls.dispatcher_mut();
+        dispatcher.forget_object(Kind::Pod, uid, now);
         self.core.explanations.forget(uid);
         if pod.is_assigned() {
             let old = Object::Pod(pod);
             self.core
                 .move_all(&ASSIGNED_POD_DELETE, Some(&old), None, None);
             if let Some(victim) = effective.filter(|pod| is_victim(pod)) {
-                wake_nominees(&mut self.core, &victim);
+                wake_nominees(self.core, &victim);
             }
             self.handled(&ASSIGNED_POD_DELETE, began);
         } else if self.core.settings.is_responsible(&pod) {
@@ -176,12 +177,12 @@ impl Scheduler {
             if was_assumed {
                 self.assumed_pod_deleted(&pod);
             } else if let Some(nominee) = effective.filter(is_nominated) {
-                nominations::end(&mut self.core, &nominee, &nominations::End::Seen);
+                nominations::end(self.core, &nominee, &nominations::End::Seen);
             }
             self.handled(&UNSCHEDULABLE_POD_DELETE, began);
         }
         for (preemptor, plugin) in preemptors {
-            let_in(&mut self.core, &preemptor, &plugin);
+            admit(self.core, &preemptor, &plugin);
         }
     }
 
@@ -191,7 +192,7 @@ impl Scheduler {
     /// once, and its binding will fail by itself.
     fn assumed_pod_deleted(&mut self, pod: &Arc<Pod>) {
         let uid = pod.uid();
-        let core = &mut self.core;
+        let core = &mut *self.core;
         let assumed = match self.bindings.pod(uid) {
             Some(bound) if core.unbound.reject(uid, "", "removed") => Some(bound.pod.clone()),
             // A parked cycle finds out by itself.
@@ -209,7 +210,7 @@ impl Scheduler {
 
     /// The pod has changed. If Permit rejects it in the end, that may be what it needs.
     fn assumed_pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        if self.core.queue.is_in_flight(new.uid()) {
+        if self.core.queue.in_flight().contains(new.uid()) {
             let (queue, cx) = self.core.queue();
             queue.update(&cx, old, new);
         }

@@ -304,7 +304,7 @@ fn a_failing_pre_bind_stops_its_siblings() {
         w.applied(node("n1").object());
         w.pod(pod("p"));
         w.attempt();
-        assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{message}");
+        assert_eq!(w.scheduler.queue().in_flight().len(), 0, "{message}");
         assert_eq!(
             w.events_text(),
             [format!("Warning FailedScheduling {message}")]

@@ -81,7 +81,7 @@ fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
             "{situation}"
         );
         assert_eq!(w.place_of("p"), None, "{situation}");
-        assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{situation}");
+        assert_eq!(w.scheduler.queue().in_flight().len(), 0, "{situation}");
         assert_eq!(w.scheduler.bindings_in_flight(), 0, "{situation}");
         assert_eq!(w.scheduler.cache().assumed_pods(), 0, "{situation}");
         assert_eq!(w.scheduler.queue().nominator().node_of("uid-p"), None);
@@ -127,7 +127,7 @@ fn without_the_gate_a_pod_may_go_during_its_status_call() {
             }
             assert!(w.attempt().starts_with("0/1"), "{what}");
             assert_eq!(
-                w.scheduler.queue().in_flight_len(),
+                w.scheduler.queue().in_flight().len(),
                 1,
                 "{what}: it returns later"
             );
@@ -135,7 +135,7 @@ fn without_the_gate_a_pod_may_go_during_its_status_call() {
             while !w.calls.is_empty() {
                 w.fail(CallErrorKind::NotFound);
             }
-            assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{what}");
+            assert_eq!(w.scheduler.queue().in_flight().len(), 0, "{what}");
             assert_eq!(w.place_of("p"), place, "{what}");
             assert!(w.scheduler.dispatcher().is_empty(), "{what}");
         }

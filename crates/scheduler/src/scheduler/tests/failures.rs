@@ -411,7 +411,7 @@ fn without_async_calls_a_pod_returns_after_its_status_call() {
     w.pod(pod("big").request("cpu", "2"));
     assert!(w.attempt().starts_with("0/1"));
     assert_eq!(w.place_of("big"), None);
-    assert_eq!(w.scheduler.queue().in_flight_len(), 1);
+    assert_eq!(w.scheduler.queue().in_flight().len(), 1);
     w.pod(pod("small").request("cpu", "1"));
     assert_eq!(w.attempt(), "on n1", "the loop does not wait");
     // What happens meanwhile is not lost.
@@ -553,7 +553,7 @@ fn the_failure_handler_looks_at_the_pod_as_it_is_now() {
             place.is_some() && patches > 0,
             "{situation}: C-49"
         );
-        assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{situation}");
+        assert_eq!(w.scheduler.queue().in_flight().len(), 0, "{situation}");
         let metrics = w.scheduler.metrics();
         let labels = ["unschedulable", "default-scheduler"];
         let took = metrics.get(Metric::SchedulingAttemptDuration, &labels);

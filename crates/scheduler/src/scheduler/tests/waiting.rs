@@ -91,7 +91,7 @@ fn permit_ends_with_the_first_refusal() {
         assert_eq!(w.on("n1"), [""; 0], "{situation}: no room is kept");
         let rejectors: Vec<&str> = rejector.into_iter().collect();
         assert_eq!(w.rejectors_of("p").0, rejectors, "{situation}");
-        assert!(w.scheduler.queue().in_flight_len() == 0, "{situation}");
+        assert!(w.scheduler.queue().in_flight().len() == 0, "{situation}");
     }
 }
 
@@ -138,7 +138,7 @@ fn a_stopped_wait_is_an_error() {
     assert_eq!(w.attempt(), "on n1");
     w.pod(pod("other").request("cpu", "2"));
     assert!(w.attempt().starts_with("0/1"));
-    assert_eq!(w.scheduler.queue().in_flight_len(), 1);
+    assert_eq!(w.scheduler.queue().in_flight().len(), 1);
     w.answer_all();
     w.events.clear();
     w.pod(pod("bully").request("cpu", "1"));
@@ -151,7 +151,7 @@ fn a_stopped_wait_is_an_error() {
     );
     assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
     assert_eq!(w.rejectors_of("p"), (vec![], vec![]));
-    assert_eq!(w.scheduler.queue().in_flight_len(), 0);
+    assert_eq!(w.scheduler.queue().in_flight().len(), 0);
     let woken = w.place_of("other");
     assert!(woken.is_some_and(QueuedIn::is_backoff), "C-52: {woken:?}");
     let results = w.scheduler.metrics();
@@ -223,7 +223,7 @@ fn a_pod_that_is_held_back_goes_on_rejects_or_times_out() {
         assert_eq!(w.rejectors_of("p").0, rejector, "{situation}");
         let held = situation == "looked at";
         assert_eq!(
-            w.scheduler.queue().in_flight_len(),
+            w.scheduler.queue().in_flight().len(),
             usize::from(held),
             "{situation}"
         );
@@ -368,7 +368,7 @@ fn a_parked_reserve_looks_at_its_node_again() {
                     .apply(crate::ClusterChange::Deleted(node), w.now);
                 w.take();
             },
-            "patch p PodScheduled=False SchedulerError: node \"n1\" is gone",
+            "patch p PodScheduled=False SchedulerError: node \"n1\" was deleted",
         ),
         ("the pod is gone", |w| w.deleted("p"), ""),
         (
@@ -403,7 +403,7 @@ fn a_parked_reserve_looks_at_its_node_again() {
         } else {
             assert_eq!(calls, [call], "{situation}");
         }
-        assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{situation}");
+        assert_eq!(w.scheduler.queue().in_flight().len(), 0, "{situation}");
     }
 }
 

@@ -176,14 +176,14 @@ fn a_flight_lasts_while_events_may_help() {
         change(&mut w);
         w.answer_all();
         assert_eq!(
-            w.scheduler.queue().in_flight_len(),
+            w.scheduler.queue().in_flight().len(),
             in_flight,
             "{situation}"
         );
         assert_eq!(w.place_of("p"), place, "{situation}");
         w.pod(pod("x").on("n1"));
         w.deleted("x");
-        let logged = w.scheduler.queue().in_flight_events_len();
+        let logged = w.scheduler.queue().in_flight().events_len();
         assert_eq!(
             logged > 0,
             in_flight > 0,

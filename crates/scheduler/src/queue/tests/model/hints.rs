@@ -5,7 +5,7 @@ use berth_api::{Object, Pod};
 use berth_framework::{ClusterEvent, EventResource};
 
 impl Model {
-    pub(super) fn heard(&self, event: &ClusterEvent) -> bool {
+    pub(super) fn matching(&self, event: &ClusterEvent) -> bool {
         let registered = self.profiles.values().flat_map(|profile| &profile.hears);
         let mut registered = registered.flat_map(|(_, events)| events);
         is_for_all(event) || registered.any(|(registered, _)| hears(registered, event))

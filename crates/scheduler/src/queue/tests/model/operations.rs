@@ -173,7 +173,7 @@ impl Model {
         (old, new): (Option<&Object>, Option<&Object>),
         passes: &dyn Fn(&Pod) -> bool,
     ) {
-        if !self.heard(event) {
+        if !self.matching(event) {
             return;
         }
         for at in 0..self.known.len() {

@@ -51,8 +51,8 @@ fn plugins_hear_of_custom_resources() {
         assert_eq!(
             errors,
             [
-                "Incorrect event registration of Picky, which will hear of nothing there: \"bars\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
-                "Incorrect event registration of Picky, which will hear of nothing there: \"foos.v1\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
+                "Incorrect event registration of Picky, which matches no event: \"bars\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
+                "Incorrect event registration of Picky, which matches no event: \"foos.v1\" is no resource: write plural.version.group, such as \"foos.v1.example.com\"",
             ]
         );
         w.pod(pod("waits"));

@@ -153,7 +153,7 @@ fn a_deletion_tells_of_a_pod_and_not_of_its_place() {
     tells(&mut w, pod("other").on("n1"));
     tells(&mut w, pod("never seen"));
     assert_eq!(
-        w.scheduler.queue().counts().total(),
+        w.scheduler.queue().places().counts().total(),
         1,
         "only the one that waits"
     );

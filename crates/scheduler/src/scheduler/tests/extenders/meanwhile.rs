@@ -162,7 +162,7 @@ fn nodes_that_changed_meanwhile_are_looked_at_again() {
             reply_all(&mut w);
             let calls = w.calls_text();
             assert_eq!(calls.join(""), expected, "{situation}, scores: {scores}");
-            assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{situation}");
+            assert_eq!(w.scheduler.queue().in_flight().len(), 0, "{situation}");
         }
     }
 }
@@ -339,7 +339,7 @@ fn a_pod_that_is_being_deleted_is_dropped() {
             assert_eq!(w.metric(Metric::ScheduleAttempts, &labels), 0.0);
         }
         assert_eq!(w.place_of("p"), None, "{situation}");
-        assert_eq!(w.scheduler.queue().in_flight_len(), 0, "{situation}");
+        assert_eq!(w.scheduler.queue().in_flight().len(), 0, "{situation}");
         assert!(ALL.iter().all(|n| w.on(n).is_empty()), "{situation}");
     }
 }
@@ -380,8 +380,7 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
     let bind = |node: &str| format!("bind p {node}");
     let broken =
         "patch p PodScheduled=False SchedulerError: running \"Brittle\" filter plugin: oops";
-    let on_promised =
-        "The promised node could not be tried: running \"Brittle\" filter plugin: oops";
+    let on_promised = "failed to filter the nominated node: running \"Brittle\" filter plugin: oops; all nodes are filtered";
     let left_out = "a node was left out: running \"Brittle\" filter plugin: oops";
     // The situation, the promise, which nodes the extender leaves, how often the filter breaks, what comes of it, what
     // the log tells, and what was asked.

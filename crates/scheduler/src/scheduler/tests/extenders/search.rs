@@ -396,7 +396,7 @@ fn a_nominated_node_is_tried_alone() {
         w.pod(pod("p").nominated("n2"));
         assert_eq!(outcome(&mut w), expected, "{situation}");
         assert_eq!(told(&questions), asked, "{situation}");
-        let failed = w.logged("The promised node could not be tried: out of order");
+        let failed = w.logged("failed to filter the nominated node: out of order");
         assert_eq!(
             failed.len(),
             usize::from(situation == "the question fails"),

@@ -1,7 +1,7 @@
 //! What a group of per-node plugins answered about every node, for all pods with one fragment.
 //!
 //! The plugins of a profile are in two groups: those that read the node alone, whose answers change when nodes do, and
-//! those that read its pods as well. Pods of many shapes share a sheet: all that tolerate the same taints, say, or all
+//! those that read its pods as well. Pods of many shapes share them: all that tolerate the same taints, say, or all
 //! that request the same.
 
 use super::classes::{Answer, FEASIBLE, NO_NODE, Sum};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// answers is no gain.
 const STATUSES_MAX: usize = 4096;
 const GRADES_MAX: usize = 4096;
-/// How many changes are remembered for the shapes that follow a sheet.
+/// How many changes are remembered for the shapes that follow them.
 const CHANGES_MAX: usize = 16 * 1024;
 
 /// Which raw scores a node got from the plugins whose scores are brought to scale.
@@ -37,7 +37,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What stands for [`FEASIBLE`].
+    /// What means [`FEASIBLE`].
     pub(super) fn feasible() -> Self {
         Self {
             status: Status::success(),
@@ -66,8 +66,8 @@ impl Cell {
 }
 
 /// See the [module](self).
-pub(super) struct Sheet {
-    /// Never given to another sheet.
+pub(super) struct NodeAnswers {
+    /// Never given to another set of node answers.
     pub(super) id: u64,
     group: Group,
     /// One of the pods, without a UID, so that it is not taken for one of them.
@@ -79,19 +79,72 @@ pub(super) struct Sheet {
     /// The scorers whose raw scores make up the grades.
     pub(super) scales: Vec<usize>,
     cells: Vec<Cell>,
-    /// Answers; the first stands for [`FEASIBLE`].
+    /// Answers; the first means [`FEASIBLE`].
     pub(super) known: Vec<Known>,
-    grades: Vec<Class>,
-    grade_ids: FxHashMap<Class, Grade>,
+    grades: Grades,
     broken: FxHashSet<Slot>,
     /// What has been taken in of the table's changes, and of the nominations'.
     seen: (u64, u64),
-    /// The nodes that were looked at again, and the number of the first of these.
-    changes: VecDeque<Slot>,
-    first_change: u64,
+    changes: Changes,
 }
 
-impl Sheet {
+/// The raw scores that grades mean; the first grade means none.
+struct Grades {
+    raw: Vec<Class>,
+    ids: FxHashMap<Class, Grade>,
+}
+
+impl Grades {
+    fn new() -> Self {
+        Self {
+            raw: vec![Class::new()],
+            ids: FxHashMap::default(),
+        }
+    }
+
+    /// The grade that means raw scores.
+    fn of(&mut self, raw: Class) -> Result<Grade, Unkeepable> {
+        if let Some(id) = self.ids.get(&raw) {
+            return Ok(*id);
+        }
+        if self.raw.len() > GRADES_MAX {
+            return Err(Unkeepable);
+        }
+        let id = self.raw.len() as Grade;
+        self.raw.push(raw.clone());
+        self.ids.insert(raw, id);
+        Ok(id)
+    }
+}
+
+/// The nodes that were looked at again, the last [`CHANGES_MAX`] of them.
+#[derive(Default)]
+struct Changes {
+    slots: VecDeque<Slot>,
+    /// The number of the first of them.
+    first: u64,
+}
+
+impl Changes {
+    fn push(&mut self, slot: Slot) {
+        if self.slots.len() >= CHANGES_MAX {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        self.slots.push_back(slot);
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    fn since(&self, since: u64) -> Option<impl Iterator<Item = Slot>> {
+        let skipped = usize::try_from(since.checked_sub(self.first)?).ok()?;
+        (skipped <= self.slots.len()).then(|| self.slots.range(skipped..).copied())
+    }
+}
+
+impl NodeAnswers {
     /// Asks the plugins about every node.
     pub(super) fn build(
         id: u64,
@@ -101,7 +154,7 @@ impl Sheet {
         scratch: &mut Scratch,
     ) -> Result<Self, Unkeepable> {
         let table = &evaluator.cluster.nodes;
-        let mut sheet = Self {
+        let mut node_answers = Self {
             id,
             group,
             pod: neutral(evaluator.pod),
@@ -110,18 +163,16 @@ impl Sheet {
             scales: Vec::new(),
             cells: vec![Cell::NOTHING; table.slots()],
             known: vec![Known::feasible()],
-            grades: vec![Class::new()],
-            grade_ids: FxHashMap::default(),
+            grades: Grades::new(),
             broken: FxHashSet::default(),
             seen: (table.changes_end(), evaluator.nominated.changes_end()),
-            changes: VecDeque::new(),
-            first_change: 0,
+            changes: Changes::default(),
         };
-        sheet.prepare(evaluator, plan)?;
+        node_answers.prepare(evaluator, plan)?;
         scratch.begin(table.slots());
         scratch.dirty.extend(table.occupied());
-        sheet.ask(evaluator, scratch, true)?;
-        Ok(sheet)
+        node_answers.ask(evaluator, scratch, true)?;
+        Ok(node_answers)
     }
 
     /// Runs what runs once: PreFilter and PreScore.
@@ -180,7 +231,7 @@ impl Sheet {
         Ok(())
     }
 
-    /// Takes in what has changed since the sheet was used last. After an error it is of no use.
+    /// Takes in what has changed since the last use. After an error they must not be used again.
     pub(super) fn catch_up(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -224,11 +275,7 @@ impl Sheet {
         self.seen = seen;
         self.ask(evaluator, scratch, false)?;
         for slot in scratch.noted() {
-            if self.changes.len() >= CHANGES_MAX {
-                self.changes.pop_front();
-                self.first_change += 1;
-            }
-            self.changes.push_back(*slot);
+            self.changes.push(*slot);
         }
         Ok(())
     }
@@ -244,14 +291,14 @@ impl Sheet {
         let Scratch {
             left,
             answered,
-            promised,
+            with_nominations,
             ..
         } = scratch;
         left.clear();
         answered.clear();
-        promised.clear();
-        let may_be_promised = self.group == Group::Pods && !evaluator.nominated.is_empty();
-        let one_by_one = if are_there && !may_be_promised {
+        with_nominations.clear();
+        let may_have_nominations = self.group == Group::Pods && !evaluator.nominated.is_empty();
+        let one_by_one = if are_there && !may_have_nominations {
             left.extend_from_slice(&scratch.dirty);
             &[][..]
         } else {
@@ -263,14 +310,16 @@ impl Sheet {
             }
             match evaluator.cluster.nodes.get(*slot) {
                 None => self.cells[slot.index()] = Cell::NOTHING,
-                Some(view) if may_be_promised && self.is_promised(evaluator, view.name()) => {
-                    promised.push(*slot);
+                Some(view)
+                    if may_have_nominations && self.has_nominations(evaluator, view.name()) =>
+                {
+                    with_nominations.push(*slot);
                 }
                 Some(_) => left.push(*slot),
             }
         }
         self.filter(evaluator, left, answered);
-        for slot in promised.iter() {
+        for slot in with_nominations.iter() {
             let mut own = own_evaluator(&self.pod, &mut self.evaluation, evaluator);
             let status = own.filter_node(*slot);
             if status.is_success() {
@@ -295,13 +344,13 @@ impl Sheet {
     }
 
     /// Whether pods that count for these are nominated to a node.
-    fn is_promised(&self, evaluator: &Evaluator<'_>, name: &Str) -> bool {
-        let mut is_promised = false;
+    fn has_nominations(&self, evaluator: &Evaluator<'_>, name: &Str) -> bool {
+        let mut has_nominations = false;
         let priority = self.pod.pod.priority();
         evaluator.nominated.on_node(name, &mut |pod| {
-            is_promised |= pod.pod.priority() >= priority;
+            has_nominations |= pod.pod.priority() >= priority;
         });
-        is_promised
+        has_nominations
     }
 
     /// What the filters say about a node to one of the pods, whose own nomination does not count.
@@ -310,7 +359,7 @@ impl Sheet {
         own_evaluator(&pod, &mut self.evaluation, evaluator).filter_node(slot)
     }
 
-    /// Asks the filters about nodes; those that are turned down go among the answered.
+    /// Asks the filters about nodes; those that are rejected go among the answered.
     fn filter(
         &self,
         evaluator: &mut Evaluator<'_>,
@@ -389,7 +438,7 @@ impl Sheet {
                 let of_node = scaled[at..].iter().step_by(left.len());
                 if !of_node.clone().eq(latest.0.iter()) {
                     let grade: Class = of_node.copied().collect();
-                    latest = (grade.clone(), self.grade_of(grade)?);
+                    latest = (grade.clone(), self.grades.of(grade)?);
                 }
             }
             self.cells[slot.index()] = Cell {
@@ -399,20 +448,6 @@ impl Sheet {
             };
         }
         Ok(())
-    }
-
-    /// The grade that stands for raw scores.
-    fn grade_of(&mut self, raw: Class) -> Result<Grade, Unkeepable> {
-        if let Some(id) = self.grade_ids.get(&raw) {
-            return Ok(*id);
-        }
-        if self.grades.len() > GRADES_MAX {
-            return Err(Unkeepable);
-        }
-        let id = self.grades.len() as Grade;
-        self.grades.push(raw.clone());
-        self.grade_ids.insert(raw, id);
-        Ok(id)
     }
 
     /// What would be kept of a node that has answered this; nothing is kept.
@@ -453,7 +488,7 @@ impl Sheet {
         let raw = raw.collect::<Result<Class, Unkeepable>>()?;
         let grade = match raw.is_empty() {
             true => 0,
-            false => self.grade_of(raw)?,
+            false => self.grades.of(raw)?,
         };
         Ok(Cell {
             answer: FEASIBLE,
@@ -495,9 +530,9 @@ impl Sheet {
         &self.cells
     }
 
-    /// The raw scores that a grade stands for, in the order of [`Sheet::scales`].
+    /// The raw scores that a grade means, in the order of [`NodeAnswers::scales`].
     pub(super) fn grade(&self, grade: Grade) -> &[i64] {
-        self.grades.get(grade as usize).map_or(&[], |raw| raw)
+        self.grades.raw.get(grade as usize).map_or(&[], |raw| raw)
     }
 
     /// Whether a scorer, by its place, adds to the sums.
@@ -512,20 +547,19 @@ impl Sheet {
 
     /// Where the changes end now.
     pub(super) fn changes_end(&self) -> u64 {
-        self.first_change + self.changes.len() as u64
+        self.changes.end()
     }
 
     /// The nodes that were looked at since the changes ended at `since`; `None` when that is too long ago.
     pub(super) fn changes_since(&self, since: u64) -> Option<impl Iterator<Item = Slot>> {
-        let skipped = usize::try_from(since.checked_sub(self.first_change)?).ok()?;
-        (skipped <= self.changes.len()).then(|| self.changes.range(skipped..).copied())
+        self.changes.since(since)
     }
 
-    /// About how much memory the sheet takes, in bytes.
+    /// About how much memory they take, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.cells.capacity() * size_of::<Cell>()
-            + self.changes.capacity() * size_of::<Slot>()
+            + self.changes.slots.capacity() * size_of::<Slot>()
     }
 }
 
@@ -536,7 +570,7 @@ pub(super) fn neutral(pod: &PodInfo) -> Arc<PodInfo> {
     Arc::new(PodInfo::new(Arc::new(neutral)))
 }
 
-/// An evaluator for the plugins and the pod of a sheet.
+/// An evaluator for the plugins and the pod of a set of node answers.
 fn own_evaluator<'b>(
     pod: &'b Arc<PodInfo>,
     evaluation: &'b mut Evaluation,

@@ -1,0 +1,139 @@
+//! No type outside tests is so large that any file may touch any of its fields.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use syn::{Attribute, Fields, ImplItem, Item, ItemImpl, ItemStruct, Meta, Type, Visibility};
+
+/// The most fields of a struct that guards some of them. A struct whose fields are all public is a record.
+const FIELDS_MAX: usize = 12;
+/// The most methods of a type, over all its inherent implementations.
+const METHODS_MAX: usize = 40;
+
+/// Types above these limits, with what they have. The numbers may only become smaller.
+const EXCEPTIONS: [(&str, &str, usize, usize); 6] = [
+    ("api", "PodTemplate", 17, 40),
+    ("apiserver", "Watcher", 13, 40),
+    ("framework", "Cluster", 23, 40),
+    ("framework", "NodeTable", 24, 54),
+    ("scheduler", "Profile", 15, 40),
+    ("simulator", "World", 12, 48),
+];
+
+/// What is counted of a type.
+#[derive(Debug, Default, Clone, Copy)]
+struct Size {
+    fields: usize,
+    methods: usize,
+}
+
+/// The types of a crate.
+type Sizes = BTreeMap<String, Size>;
+
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        Meta::List(list) => {
+            let tokens = list.tokens.to_string();
+            list.path.is_ident("cfg") && (tokens == "test" || tokens.contains("test-"))
+        }
+        _ => false,
+    })
+}
+
+fn take_struct(item: &ItemStruct, sizes: &mut Sizes) {
+    let Fields::Named(fields) = &item.fields else {
+        return;
+    };
+    let is_record = |field: &syn::Field| matches!(field.vis, Visibility::Public(_));
+    if !fields.named.iter().all(is_record) {
+        let size = sizes.entry(item.ident.to_string()).or_default();
+        size.fields = size.fields.max(fields.named.len());
+    }
+}
+
+fn take_impl(item: &ItemImpl, sizes: &mut Sizes) {
+    if item.trait_.is_some() {
+        return;
+    }
+    let Type::Path(path) = &*item.self_ty else {
+        return;
+    };
+    let Some(name) = path.path.segments.last() else {
+        return;
+    };
+    let methods = item.items.iter().filter(|item| match item {
+        ImplItem::Fn(method) => !is_for_tests(&method.attrs),
+        _ => false,
+    });
+    sizes.entry(name.ident.to_string()).or_default().methods += methods.count();
+}
+
+fn take(items: &[Item], sizes: &mut Sizes) {
+    for item in items {
+        match item {
+            Item::Struct(item) if !is_for_tests(&item.attrs) => take_struct(item, sizes),
+            Item::Impl(item) if !is_for_tests(&item.attrs) => take_impl(item, sizes),
+            Item::Mod(item) if !is_for_tests(&item.attrs) => {
+                if let Some((_, items)) = &item.content {
+                    take(items, sizes);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The sources of a crate without its tests and test builders.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder).expect("sources can be listed");
+    for path in entries.map(|entry| entry.expect("an entry").path()) {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if name == "tests" || name == "testing" || name.ends_with("_tests") {
+            continue;
+        }
+        match path.is_dir() {
+            true => sources(&path, found),
+            false => found.push(path),
+        }
+    }
+}
+
+#[test]
+fn no_type_has_too_many_fields_or_methods() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut problems = Vec::new();
+    let mut types = 0;
+    for entry in std::fs::read_dir(crates).expect("crates can be listed") {
+        let folder = entry.expect("an entry").path();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let (mut files, mut sizes) = (Vec::new(), Sizes::new());
+        sources(&folder.join("src"), &mut files);
+        for path in files
+            .iter()
+            .filter(|p| p.extension().is_some_and(|e| e == "rs"))
+        {
+            let source = std::fs::read_to_string(path).expect("sources can be read");
+            let parsed = syn::parse_file(&source);
+            let parsed = parsed.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            take(&parsed.items, &mut sizes);
+        }
+        types += sizes.len();
+        for (kind, size) in sizes {
+            let exception = EXCEPTIONS.iter().find(|e| (e.0, e.1) == (&*name, &*kind));
+            let (fields, methods) = exception.map_or((FIELDS_MAX, METHODS_MAX), |e| (e.2, e.3));
+            if size.fields > fields {
+                problems.push(format!(
+                    "{name}: {kind} has {} fields of {fields}",
+                    size.fields
+                ));
+            }
+            if size.methods > methods {
+                problems.push(format!(
+                    "{name}: {kind} has {} methods of {methods}",
+                    size.methods
+                ));
+            }
+        }
+    }
+    assert!(types > 300, "only {types} types were found");
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}

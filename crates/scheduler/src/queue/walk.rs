@@ -1,0 +1,123 @@
+//! A walk over the pods that an event may help.
+
+use super::entry::{Entry, EntryId, QueuedIn};
+use super::hints::{Asked, Question, Strategy, Tally};
+use super::hooks::ProfileId;
+use super::notice::Notices;
+use super::place::Places;
+use super::wait_index::Drawer;
+use berth_api::{Pod, Str};
+
+/// What a walk keeps from one event to the next, for its memory.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    /// The number of the walk that last looked at each entry.
+    visited: Vec<u64>,
+    number: u64,
+    to_move: Vec<(EntryId, Strategy)>,
+}
+
+impl Walk {
+    /// A walk begins.
+    pub(super) fn begin(&mut self) {
+        self.number += 1;
+    }
+
+    /// The walk is over: the pods to move, which are [given back](Self::keep) when that is done.
+    pub(super) fn end(&mut self) -> Vec<(EntryId, Strategy)> {
+        std::mem::take(&mut self.to_move)
+    }
+
+    /// Keeps the memory of an emptied list.
+    pub(super) fn keep(&mut self, emptied: Vec<(EntryId, Strategy)>) {
+        self.to_move = emptied;
+    }
+
+    /// Puts a question to the pods of one profile behind one gate (or behind none), and notes which of them it helps.
+    pub(super) fn ask(
+        &mut self,
+        places: &Places,
+        question: &Question<'_>,
+        (profile, gate): (Option<ProfileId>, Option<&str>),
+        pre_check: Option<&dyn Fn(&Pod) -> bool>,
+        (tally, notices, examined): (&mut Tally, &mut Notices, &mut usize),
+    ) {
+        let pool = places.pool();
+        if !pool.has(gate, profile) {
+            return;
+        }
+        let Self {
+            visited,
+            number,
+            to_move,
+        } = self;
+        let mut put_to = |id: EntryId| {
+            if visited.len() <= id.index() {
+                visited.resize(id.index() + 1, 0);
+            }
+            if std::mem::replace(&mut visited[id.index()], *number) == *number {
+                return;
+            }
+            let Some(entry) = places.get(id) else {
+                debug_assert!(false, "the index names queued pods only");
+                return;
+            };
+            if pre_check.is_some_and(|passes| !passes(&entry.info.pod)) {
+                return;
+            }
+            *examined += 1;
+            let strategy = question.put_to(&entry.info, Some(id), tally, notices);
+            if strategy != Strategy::Skip {
+                to_move.push((id, strategy));
+            }
+        };
+        let Some(known) = question.profile.filter(|_| !question.matched.is_wildcard) else {
+            pool.all(gate, profile).for_each(put_to);
+            return;
+        };
+        for (asked, matching) in question.narrowed.iter().zip(question.matching) {
+            let Some((registration, profile_id)) = known.registrations.get(*matching).zip(profile)
+            else {
+                continue;
+            };
+            let plugin = &registration.plugin;
+            let is_meant = |id: &EntryId| waits_for(places.get(*id), gate, profile_id, plugin);
+            match asked {
+                Asked::All => {
+                    let all = pool.rejected_by(gate, profile, plugin);
+                    all.for_each(&mut put_to);
+                }
+                Asked::Listed(listed) => {
+                    let listed = listed.iter().copied();
+                    listed.filter(is_meant).for_each(&mut put_to);
+                }
+                Asked::Waiting(touched) => {
+                    let pod = touched.pod();
+                    let pod = pod.and_then(|(namespace, name)| places.id_of(namespace, name));
+                    pod.into_iter().filter(is_meant).for_each(&mut put_to);
+                    let drawer = Drawer {
+                        profile: profile_id,
+                        gate,
+                        registration: *matching,
+                    };
+                    pool.by_wait.find(drawer, touched, |id| {
+                        if is_meant(&id) {
+                            put_to(id);
+                        }
+                    });
+                }
+            }
+        }
+        pool.rejected_by(gate, profile, "").for_each(put_to);
+    }
+}
+
+/// Whether a pod waits behind `gate` (or behind none), rejected by `plugin`.
+fn waits_for(entry: Option<&Entry>, gate: Option<&str>, profile: ProfileId, plugin: &str) -> bool {
+    entry.is_some_and(|entry| {
+        entry.place.is_some_and(QueuedIn::is_unschedulable_pool)
+            && entry.profile == Some(profile)
+            && entry.info.gating_plugin().map(Str::as_str) == gate
+            && entry.info.is_rejected_by(plugin)
+    })
+}
