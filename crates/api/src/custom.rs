@@ -1,4 +1,4 @@
-//! Kinds that the scheduler knows nothing of: custom resources whose changes a plugin wants to hear of.
+//! Custom resources: kinds that only plugins read, and whose changes they receive.
 
 use crate::ObjectMeta;
 use serde::Deserialize;

@@ -1,8 +1,7 @@
 //! The syntax of names, label keys and label values, and the classes of resource names.
 //!
-//! The checks return what is wrong as the API says it, one message for each rule that is broken, none when the
-//! text is valid. Lengths are in bytes, as everywhere in Kubernetes, although the messages of object names say
-//! "characters".
+//! The checks return the messages of the API, one for each rule that is violated, and none for a valid text. Lengths
+//! are in bytes, as everywhere in Kubernetes, although the messages of object names say "characters".
 
 /// The most bytes of a DNS label (RFC 1123 and RFC 1035).
 pub const DNS_LABEL_LEN_MAX: usize = 63;
@@ -19,7 +18,7 @@ pub const HUGEPAGES_PREFIX: &str = "hugepages-";
 pub const ATTACHABLE_VOLUMES_PREFIX: &str = "attachable-volumes-";
 /// Starts the names by which a quota limits requests; no resource may be called so.
 pub const QUOTA_REQUESTS_PREFIX: &str = "requests.";
-/// Starts the name of the resource that stands for a device class.
+/// The prefix of the name of the resource of a device class.
 pub const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 const LABEL_KEY_SYNTAX: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
@@ -185,12 +184,12 @@ pub fn is_native_resource(name: &str) -> bool {
     !name.contains('/') || is_prefixed_native_resource(name)
 }
 
-/// Whether the resource is Kubernetes' own and its name says so: it has `kubernetes.io/` in it.
+/// Whether the resource belongs to Kubernetes by its name: it contains `kubernetes.io/`.
 pub fn is_prefixed_native_resource(name: &str) -> bool {
     name.contains("kubernetes.io/")
 }
 
-/// Whether the resource is one that somebody else brings to the node: `example.com/gpu`.
+/// Whether the resource is an extended one: `example.com/gpu`.
 pub fn is_extended_resource_name(name: &str) -> bool {
     !is_native_resource(name)
         && !name.starts_with(QUOTA_REQUESTS_PREFIX)
@@ -216,7 +215,7 @@ pub fn is_scalar_resource_name(name: &str) -> bool {
         || is_extended_resource_name(name)
 }
 
-/// Whether devices may stand in for the resource: extended ones, and those that name a device class.
+/// Whether devices may back the resource: extended ones, and those that name a device class.
 pub fn is_dra_extended_resource_name(name: &str) -> bool {
     name.starts_with(DEVICE_CLASS_PREFIX) || is_extended_resource_name(name)
 }

@@ -1,7 +1,7 @@
 //! Node selectors: which nodes a pod, a volume or a device is for.
 //!
 //! Terms are alternatives, and within a term everything must match. No terms, and a term without requirements,
-//! match nothing. A term may break a rule of syntax; what that means depends on who asks:
+//! match nothing. A term may not parse; the effect of that depends on the caller:
 //!
 //! - [`CompiledNodeSelector::new`] keeps the error in the term and reports it only when no other term matches, as
 //!   a pod's required affinity and a volume's affinity are read;
@@ -125,12 +125,12 @@ struct FieldRequirement {
 }
 
 impl CompiledNodeSelector {
-    /// Compiles a selector whose errors matter only when no term matches.
+    /// Compiles a selector whose errors matter only if no term matches.
     pub fn new(selector: &NodeSelector) -> Self {
         Self::compile(selector, "")
     }
 
-    /// Compiles a selector in which every term must be understood. `path` is where it stands, for the messages;
+    /// Compiles a selector in which every term must parse. `path` is its path, for the messages;
     /// empty at the root.
     ///
     /// # Errors
@@ -271,7 +271,7 @@ pub struct CompiledPreferredTerms(Vec<(i64, CompiledTerm)>);
 
 impl CompiledPreferredTerms {
     /// Compiles terms; those of weight 0 and those without requirements are left out, unread. `path` is where the
-    /// list stands, for the messages; empty at the root.
+    /// list is, for the messages; empty at the root.
     ///
     /// # Errors
     /// All that is wrong with any other term.

@@ -90,7 +90,7 @@ fn without_annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Obj
     Ok(metadata)
 }
 
-/// What is wanted of a pod: the node of this one, and everything that its template says.
+/// The spec of a pod: its node, and everything that its template has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodSpec {
     /// The node that the pod is bound to; empty while it has none.
@@ -138,24 +138,24 @@ pub struct PodTemplate {
     /// On its way into [`PodSpec`]; empty as soon as the spec is decoded.
     #[serde(rename = "nodeName", deserialize_with = "null_default")]
     decoded_node_name: Str,
-    /// Who schedules the pod.
+    /// The scheduler of the pod.
     #[serde(deserialize_with = "null_default")]
     pub scheduler_name: Str,
     /// The priority; `None` counts as zero.
     pub priority: Option<i32>,
     /// `PreemptLowerPriority` (also when absent) or `Never`.
     pub preemption_policy: Option<Str>,
-    /// While one is left, the pod may not be scheduled.
+    /// Gates; the pod is not scheduled while one is left.
     #[serde(deserialize_with = "null_default")]
     pub scheduling_gates: Vec<SchedulingGate>,
     /// Labels that the node must have; absent and empty differ.
     pub node_selector: Option<Labels>,
     /// Affinity to nodes and pods.
     pub affinity: Option<Box<Affinity>>,
-    /// The taints that the pod bears.
+    /// The tolerations of the pod.
     #[serde(deserialize_with = "null_default")]
     pub tolerations: Vec<Toleration>,
-    /// How the pod wants to be spread.
+    /// The topology spread constraints.
     #[serde(deserialize_with = "null_default")]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// The containers.
@@ -180,7 +180,7 @@ pub struct PodTemplate {
     pub resource_claims: Vec<PodResourceClaim>,
 }
 
-/// A gate that holds a pod back.
+/// A scheduling gate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingGate {
@@ -197,7 +197,7 @@ pub struct Container {
     /// The image as the user wrote it.
     #[serde(deserialize_with = "null_default")]
     pub image: Str,
-    /// What the container needs.
+    /// The resources of the container.
     #[serde(deserialize_with = "null_default")]
     pub resources: ResourceRequirements,
     /// The ports.
@@ -406,7 +406,8 @@ impl Volume {
     }
 }
 
-/// Secrets and the like say nothing to scheduling, and the volume of the service account is named anew in each pod.
+/// Secrets and similar volumes do not matter to scheduling, and the volume of the service account is named anew in each
+/// pod.
 fn volumes_with_a_source<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Volume>, D::Error> {
@@ -564,7 +565,7 @@ impl<'de> Deserialize<'de> for PodStatus {
     }
 }
 
-/// What the status of many pods agrees in. Times are left out: nobody reads them, and no two pods would agree.
+/// The part of the status that many pods share. Times are left out: they are not read, and differ between pods.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SharedStatus {
@@ -612,7 +613,7 @@ pub struct PodCondition {
     /// Why, for people.
     #[serde(deserialize_with = "null_default")]
     pub message: Str,
-    /// The generation of the pod that this speaks of.
+    /// The observed generation of the pod.
     pub observed_generation: Option<i64>,
 }
 

@@ -60,9 +60,9 @@ pub enum Operator {
     Exists,
     /// There is no label.
     DoesNotExist,
-    /// There is a label whose value is a larger integer.
+    /// The label's value is a larger integer.
     GreaterThan,
-    /// There is a label whose value is a smaller integer.
+    /// The label's value is a smaller integer.
     LessThan,
 }
 
@@ -78,7 +78,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// A requirement, or all that is wrong with it. `path` is where it stands, for the messages; empty at the root.
+    /// A requirement, or all its problems. `path` is its path, for the messages; empty at the root.
     pub fn new(
         key: Str,
         operator: Operator,

@@ -34,7 +34,7 @@ pub struct Pool<H> {
     default: Option<H>,
 }
 
-/// How many different values a pool remembers. When there are more, those that nobody has any more are forgotten;
+/// How many different values a pool keeps. If there are more, unused ones are dropped;
 /// if too few can be, all are. A forgotten value stays valid; the next equal one is merely a second allocation.
 const VALUES_MAX: usize = 8 * 1024;
 

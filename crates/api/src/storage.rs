@@ -147,7 +147,7 @@ impl PersistentVolumeClaim {
         class(&self.metadata, self.spec.storage_class_name.as_ref())
     }
 
-    /// Whether the claim has a volume and both sides have said so.
+    /// Whether the claim has a volume and the binding is complete.
     pub fn is_fully_bound(&self) -> bool {
         !self.spec.volume_name.is_empty()
             && self
@@ -276,7 +276,7 @@ pub struct CsiDriver {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiDriverSpec {
-    /// Whether it tells how much space it has.
+    /// Whether it reports its storage capacity.
     pub storage_capacity: Option<bool>,
 }
 

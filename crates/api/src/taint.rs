@@ -56,7 +56,7 @@ impl From<&str> for TaintEffect {
     }
 }
 
-/// A mark on a node that keeps off the pods that do not tolerate it.
+/// A taint: pods that do not tolerate it are kept from the node, or avoid it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Taint {
@@ -127,7 +127,7 @@ impl From<&str> for TolerationOperator {
     }
 }
 
-/// What a pod puts up with.
+/// A toleration of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
@@ -196,7 +196,7 @@ pub fn tolerates_taint(
         .any(|toleration| toleration.tolerates(taint, comparison_operators))
 }
 
-/// The first of `taints` whose effect `acts` takes and that none of `tolerations` tolerates.
+/// The first of `taints` whose effect `acts` selects and that none of `tolerations` tolerates.
 pub fn first_untolerated<'a>(
     taints: &'a [Taint],
     tolerations: &[Toleration],

@@ -1,4 +1,4 @@
-//! What owns pods or speaks for them: services, controllers, disruption budgets. Their selectors say which pods belong
+//! Owners and selectors of pods: services, controllers, disruption budgets. Their selectors determine which pods belong
 //! together.
 
 use crate::string::null_default;
@@ -72,19 +72,19 @@ pub struct Selected {
 pub struct PodDisruptionBudget {
     /// Name and namespace.
     pub metadata: ObjectMeta,
-    /// Which pods.
+    /// The selector.
     #[serde(deserialize_with = "null_default")]
     pub spec: Selected,
-    /// How many more may go.
+    /// The number of further disruptions that are allowed.
     #[serde(deserialize_with = "null_default")]
     pub status: PodDisruptionBudgetStatus,
 }
 
-/// What is left of a budget.
+/// The status of a disruption budget.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDisruptionBudgetStatus {
-    /// How many pods may go.
+    /// How many pods may be evicted.
     pub disruptions_allowed: i32,
     /// Pods whose eviction is counted already, with the time.
     #[serde(deserialize_with = "null_default")]

@@ -1,14 +1,14 @@
 //! The API calls that scheduling makes. They are values: the dispatcher orders them, the edge sends them.
 //!
-//! About pods there are the calls that every scheduler makes. Everything else is a [`Write`], of a type that the core or
-//! a plugin has registered.
+//! Calls about pods are those that every scheduler makes. Everything else is a [`Write`], of a type that the core or a
+//! plugin registered.
 
 use crate::write::{CallType, POD_BINDING, POD_DELETION, POD_STATUS_PATCH, Write};
 use berth_api::{Duration, Kind, Object, Pod, Str};
 use std::fmt;
 use std::sync::Arc;
 
-/// Names a call from when it is made until its result is in.
+/// Identifies a call until its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
@@ -79,7 +79,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// What calls go by: those with equal keys are about one object.
+/// The key of calls: those with equal keys are about one object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// The object's kind.
@@ -88,25 +88,25 @@ pub struct ObjectKey {
     pub uid: Str,
 }
 
-/// A condition as it is to be written. Times are added by whoever writes it.
+/// A condition to write. The edge adds the times.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConditionPatch {
     /// The type, such as `PodScheduled`.
     pub kind: Str,
     /// `True` or `False`.
     pub status: Str,
-    /// Why, for programs.
+    /// The reason, for programs.
     pub reason: Str,
-    /// Why, for people.
+    /// The message, for people.
     pub message: Str,
-    /// The generation of the pod that this speaks of.
+    /// The observed generation of the pod.
     pub observed_generation: Option<i64>,
-    /// Whether the pod said another `status` before, or none: then the transition time is set, else it stays.
+    /// Whether the pod has another `status`, or none. If so, the transition time is set; else it stays.
     pub status_changes: bool,
 }
 
 impl ConditionPatch {
-    /// A condition of `pod` as it is now to read.
+    /// A condition of `pod`, compared with its current one.
     pub fn of(pod: &Pod, kind: &str, status: &str, reason: &str, message: &str) -> Self {
         Self {
             kind: kind.into(),
@@ -119,12 +119,12 @@ impl ConditionPatch {
     }
 }
 
-/// How grave an event is.
+/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// Things go their way.
+    /// Normal operation.
     Normal,
-    /// Somebody may have to look.
+    /// A problem.
     Warning,
 }
 
@@ -138,27 +138,27 @@ impl EventKind {
     }
 }
 
-/// Something that happened to a pod, to be published for people. Who reports it is added by the scheduler.
+/// An event about a pod. The scheduler adds the reporting component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodEvent {
     /// The pod.
     pub regarding: PodRef,
-    /// Another pod that had a part in it.
+    /// Another pod that is related to it.
     pub related: Option<PodRef>,
-    /// How grave it is.
+    /// The type.
     pub kind: EventKind,
-    /// Why, for programs, such as `FailedScheduling`.
+    /// The reason, such as `FailedScheduling`.
     pub reason: &'static str,
-    /// What was being done, such as `Scheduling`.
+    /// The action, such as `Scheduling`.
     pub action: &'static str,
-    /// What happened, for people.
+    /// The note.
     pub note: String,
 }
 
 /// A call to the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiCall {
-    /// Gives the pod its node.
+    /// Binds the pod to a node.
     BindPod {
         /// The pod.
         pod: PodRef,
@@ -178,14 +178,14 @@ pub enum ApiCall {
     ClearPreEnqueueStatus {
         /// The pod.
         pod: PodRef,
-        /// The nominated node to set on the way (empty to clear it); `None` leaves it.
+        /// The nominated node to set with it (empty to clear it); `None` leaves it.
         nominated_node: Option<Str>,
     },
     /// Evicts a victim: marks it with a DisruptionTarget condition, then deletes it.
     DeletePod {
         /// The victim.
         pod: PodRef,
-        /// The condition that tells why.
+        /// The condition with the reason.
         condition: ConditionPatch,
     },
     /// Writes an object of any kind.
@@ -249,19 +249,19 @@ impl ApiCall {
 /// Why a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallErrorKind {
-    /// The object is not there (any more).
+    /// The object does not exist.
     NotFound,
-    /// Somebody else wrote first, or the state of the object forbids the call.
+    /// Another client changed the object, or its state forbids the call.
     Conflict,
-    /// The server was too busy, restarting or out of reach: worth another try as it is.
+    /// The server was overloaded, restarting or unreachable. The same call can be retried.
     Unavailable,
-    /// The call took too long; it may have been carried out.
+    /// The call timed out; it may have been carried out.
     Timeout,
-    /// The server refused: not worth repeating unchanged.
+    /// The server refused the call. A retry of the same call fails, too.
     Refused,
-    /// The call was dropped before it was sent, as it had become needless.
+    /// The call was dropped before it was sent, because it was no longer needed.
     Skipped,
-    /// The call was dropped before it was sent, as a newer one took its place.
+    /// The call was dropped before it was sent, because a newer one replaced it.
     Overwritten,
 }
 
@@ -278,14 +278,14 @@ impl CallErrorKind {
 pub struct CallError {
     /// What kind of failure.
     pub kind: CallErrorKind,
-    /// The server's words, or those of the transport.
+    /// The message of the server or of the transport.
     pub message: String,
-    /// How long the server asks to be left alone before another try (`Retry-After`); `None` when it does not say.
+    /// The delay before a retry that the server requests (`Retry-After`), if any.
     pub retry_after: Option<Duration>,
 }
 
 impl CallError {
-    /// A failure of that kind, of a server that names no time for another try.
+    /// A failure of that kind, without `Retry-After`.
     pub fn new(kind: CallErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -295,18 +295,18 @@ impl CallError {
     }
 }
 
-/// What the API server answered to a call that it carried out.
+/// The answer of the API server to a successful call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Response {
-    /// The version of the object that the call made: an update that shows this version or a later one shows what was
-    /// written. `None` when the server did not say.
+    /// The version of the object after the call: this version and later ones contain what was written. `None` if the
+    /// server did not report it.
     pub resource_version: Option<Str>,
-    /// The object as the server has it now, as JSON; empty when nobody needs it.
+    /// The object after the call, as JSON; empty if it is not needed.
     pub body: Arc<[u8]>,
 }
 
 impl Response {
-    /// The call has made this version of its object.
+    /// The call created this version of its object.
     pub fn written(resource_version: impl Into<Str>) -> Self {
         Self {
             resource_version: Some(resource_version.into()),
@@ -328,7 +328,7 @@ impl Response {
     }
 }
 
-/// An answer that says nothing but that the call was carried out.
+/// An answer without version and object.
 impl From<()> for Response {
     fn from((): ()) -> Self {
         Self::default()

@@ -63,7 +63,7 @@ impl<T> Namespaced<T> {
             .insert(name.clone(), object)
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<T>> {
         let objects = self.namespaces.get_mut(namespace)?;
         let removed = objects.remove(name);
@@ -74,16 +74,16 @@ impl<T> Namespaced<T> {
     }
 }
 
-/// Nodes with their pods, and every other object that plugins may look up.
+/// Nodes with their pods, and every other object that plugins read.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    /// The nodes and what runs on them, assumed pods included.
+    /// The nodes and their pods, assumed pods included.
     pub nodes: NodeTable,
     /// Namespaces by name. Changed through [`Cluster::set`] and [`Cluster::unset`].
     pub namespaces: ByName<Namespace>,
     namespaces_version: u64,
     budgets_version: u64,
-    /// Every pod that is known, by UID: the stored object with our unconfirmed writes applied.
+    /// Every pod, by UID: the stored object with the scheduler's unconfirmed writes applied.
     pub pods: Pods,
     /// Services. Changed through [`Cluster::set`] and [`Cluster::unset`].
     pub services: Services,
@@ -95,10 +95,10 @@ pub struct Cluster {
     pub stateful_sets: Namespaced<StatefulSet>,
     /// Disruption budgets. Changed through [`Cluster::set`] and [`Cluster::unset`].
     pub pod_disruption_budgets: Namespaced<PodDisruptionBudget>,
-    /// Volumes by name, with our unconfirmed writes applied. These and the other storage objects are changed through
-    /// [`Cluster::set`] and [`Cluster::unset`].
+    /// Volumes by name, with the scheduler's unconfirmed writes applied. These and the other storage objects are
+    /// changed through [`Cluster::set`] and [`Cluster::unset`].
     pub persistent_volumes: PersistentVolumes,
-    /// Claims, with our unconfirmed writes applied.
+    /// Claims, with the scheduler's unconfirmed writes applied.
     pub persistent_volume_claims: Namespaced<PersistentVolumeClaim>,
     /// Storage classes by name.
     pub storage_classes: ByName<StorageClass>,
@@ -106,19 +106,19 @@ pub struct Cluster {
     pub csi_nodes: ByName<CsiNode>,
     /// CSI drivers by name.
     pub csi_drivers: ByName<CsiDriver>,
-    /// The space of CSI drivers.
+    /// The capacity of CSI drivers.
     pub csi_storage_capacities: Namespaced<CsiStorageCapacity>,
     /// Attached volumes by the name of the attachment.
     pub volume_attachments: ByName<VolumeAttachment>,
     /// Classes of devices by name.
     pub device_classes: ByName<DeviceClass>,
-    /// Claims on devices, with our unconfirmed writes applied.
+    /// Claims for devices, with the scheduler's unconfirmed writes applied.
     pub resource_claims: Namespaced<ResourceClaim>,
-    /// What drivers publish of their devices, by name.
+    /// The devices that drivers publish, by name.
     pub resource_slices: ByName<ResourceSlice>,
-    /// Objects of kinds that only plugins know.
+    /// Objects of kinds that only plugins read.
     pub custom: FxHashMap<CustomKind, Namespaced<CustomObject>>,
-    /// Pods, by UID, whose victims have not all been told to go yet; see
+    /// Pods, by UID, whose victims are not all evicted yet; see
     /// [`Outbox::start_preemption`](crate::stage::Outbox::start_preemption).
     pub preempting: FxHashSet<Str>,
     volume_users: VolumeUsers,

@@ -1,4 +1,4 @@
-//! Cluster events, and how a plugin says which of them may help a pod that it rejected.
+//! Cluster events, and how a plugin registers those that may help a pod that it rejected.
 
 mod derived;
 mod index;
@@ -19,7 +19,7 @@ pub struct ActionType(pub u32);
 impl ActionType {
     /// The object is new.
     pub const ADD: Self = Self(1);
-    /// The object is gone.
+    /// The object was deleted.
     pub const DELETE: Self = Self(1 << 1);
     /// What the node offers has changed.
     pub const UPDATE_NODE_ALLOCATABLE: Self = Self(1 << 2);
@@ -39,7 +39,7 @@ impl ActionType {
     pub const UPDATE_POD_SCALE_DOWN: Self = Self(1 << 9);
     /// The number of the pod's tolerations has changed.
     pub const UPDATE_POD_TOLERATION: Self = Self(1 << 10);
-    /// The pod's last gate is gone.
+    /// The pod's last scheduling gate was removed.
     pub const UPDATE_POD_SCHEDULING_GATES_ELIMINATED: Self = Self(1 << 11);
     /// The pod's generated resource claims have changed.
     pub const UPDATE_POD_GENERATED_RESOURCE_CLAIM: Self = Self(1 << 12);
@@ -151,7 +151,7 @@ pub enum EventResource {
 }
 
 impl EventResource {
-    /// The resource of events on objects of a kind. Of pods it does not tell those with a node from those without.
+    /// The resource of events on objects of a kind; for pods [`EventResource::Pod`], with or without a node.
     pub fn of_kind(kind: Kind) -> Self {
         match kind {
             Kind::Pod => Self::Pod,
@@ -195,7 +195,7 @@ impl EventResource {
         }
     }
 
-    /// Whether a registration for this resource hears of events on `raised`.
+    /// Whether a registration for this resource receives events on `raised`.
     pub fn matches(&self, raised: &Self) -> bool {
         self == raised
             || *self == Self::Wildcard
@@ -238,7 +238,7 @@ impl ClusterEvent {
         self.resource == EventResource::Wildcard && self.action == ActionType::ALL
     }
 
-    /// Whether a registration for this event hears of `raised`.
+    /// Whether a registration for this event receives `raised`.
     pub fn matches(&self, raised: &Self) -> bool {
         self.is_wildcard()
             || (self.resource.matches(&raised.resource)
@@ -253,8 +253,8 @@ impl ClusterEvent {
         label
     }
 
-    /// Puts [`ClusterEvent::label`] in the place of a text, whose memory is used again: this happens with every change
-    /// of every object.
+    /// Replaces a text with [`ClusterEvent::label`]. Its memory is reused, because every change of every object needs a
+    /// label.
     pub fn write_label(&self, text: &mut String) {
         text.clear();
         match self.custom_label {
@@ -273,7 +273,7 @@ impl fmt::Display for ClusterEvent {
     }
 }
 
-/// Whether an event makes a pod worth another try.
+/// Whether a pod is queued for another attempt because of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hint {
     /// It may help.
@@ -282,7 +282,7 @@ pub enum Hint {
     Skip,
 }
 
-/// An object before and after a change: the first absent when it is new, the second when it is gone.
+/// An object before and after a change: `old` is absent if it was added, `new` if it was deleted.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
     /// Before.
@@ -341,16 +341,16 @@ pub enum Narrowed {
 pub type PreQueueingHintFn =
     Arc<dyn Fn(&Cluster, Change<'_>) -> Result<Narrowed, String> + Send + Sync>;
 
-/// What a plugin registers for: an event, and what it says of a pod when the event comes.
+/// What a plugin registers for: an event, and its answer for a pod when the event occurs.
 #[derive(Clone)]
 pub struct EventRegistration {
     /// The events.
     pub event: ClusterEvent,
     /// Decides per pod; without one the answer is [`Hint::Queue`].
     pub hint: Option<HintFn>,
-    /// Asked when `hint` says Skip: what kube-scheduler's hint misses, kept apart so that `hint` answers as that one.
+    /// Called if `hint` returns Skip: what kube-scheduler's hint misses. `hint` alone answers as kube-scheduler's does.
     pub supplement: Option<HintFn>,
-    /// Whether kube-scheduler's plugin does not hear of these events at all, so that only `supplement` has a say.
+    /// Whether kube-scheduler's plugin does not receive these events, so that only `supplement` decides.
     pub is_supplementary: bool,
     /// Narrows the pods that are asked.
     pub pre_queueing_hint: Option<PreQueueingHintFn>,
@@ -359,7 +359,7 @@ pub struct EventRegistration {
 }
 
 impl EventRegistration {
-    /// Always worth a try.
+    /// Every such event queues every pod that the plugin rejected.
     pub fn always(resource: EventResource, action: ActionType) -> Self {
         Self {
             event: ClusterEvent::new(resource, action),
@@ -371,7 +371,7 @@ impl EventRegistration {
         }
     }
 
-    /// Worth a try when `hint` says so.
+    /// Such an event queues the pods for which `hint` returns Queue.
     pub fn with_hint(
         resource: EventResource,
         action: ActionType,
@@ -387,8 +387,8 @@ impl EventRegistration {
         }
     }
 
-    /// Worth a try when `supplement` says so, on an event that no plugin of kube-scheduler hears of: what its hints
-    /// miss, kept apart from them; see [`EventRegistration::supplement`].
+    /// Such an event queues the pods for which `supplement` returns Queue. For events that no plugin of kube-scheduler
+    /// receives; see [`EventRegistration::supplement`].
     pub fn supplementary(
         resource: EventResource,
         action: ActionType,
@@ -414,7 +414,7 @@ impl EventRegistration {
 }
 
 impl EventRegistration {
-    /// Asks only the pods that `narrow` names for each event (KEP-6132). Whoever is not named is not woken, so it must
+    /// Limits the pods of each event to those that `narrow` names (KEP-6132). Other pods are not queued, so it must
     /// never leave out a pod that the event can help.
     #[must_use]
     pub fn narrowed_by(
@@ -425,9 +425,9 @@ impl EventRegistration {
         self
     }
 
-    /// Files each pod under what it waits for, so that an event asks only those that wait for what it touches. Whoever
-    /// is not found is not woken, so a pod that the hint or its supplement would queue must be found; see [`Waits`]
-    /// and [`Touched`].
+    /// Files each pod under what it waits for, so that the hint is called only for pods that wait for what an event
+    /// touches. Other pods are not queued, so every pod that the hint or its supplement would queue must be found; see
+    /// [`Waits`] and [`Touched`].
     #[must_use]
     pub fn found_by(
         mut self,
@@ -441,7 +441,7 @@ impl EventRegistration {
         self
     }
 
-    /// As [`EventRegistration::found_by`], where the change alone tells: it touches everything, nobody, or one pod.
+    /// As [`EventRegistration::found_by`], if the change alone determines the pods: all, none, or one.
     #[must_use]
     pub fn touching(
         mut self,
@@ -516,7 +516,7 @@ mod tests {
         }
     }
 
-    /// the numbers are kube-scheduler's, as their order decides what is heard.
+    /// the numbers are kube-scheduler's, because their order decides which registration receives an event.
     #[test]
     fn actions_are_bits() {
         let numbers: Vec<u32> = ActionType::ALL.bits().map(|(bit, _)| bit.0).collect();
@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(ActionType::UPDATE.bits().count(), 11);
     }
 
-    /// the names of resources, and of which a registration for each hears.
+    /// the names of resources, and which events a registration for each receives.
     #[test]
     fn resources_have_names() {
         use EventResource as R;

@@ -1,8 +1,7 @@
 //! Extenders: webhooks that take part in scheduling beside the plugins.
 //!
-//! The core knows an extender by what it is configured to do ([`ExtenderSpec`]) and asks it through [`Extender`]; what
-//! comes back is an [`Answer`] that the edge polls as a job, while the cycle is parked. How a question looks on the
-//! wire is for the edge to say.
+//! The core reads the configuration of an extender ([`ExtenderSpec`]) and calls it through [`Extender`]. A call returns
+//! an [`Answer`] that the edge polls as a job, while the cycle is parked. The edge implements the protocol.
 
 use crate::call::PodRef;
 use crate::stage::{Job, WakeReason};
@@ -13,13 +12,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The name under which rejections by extenders are recorded, as if they were one plugin's.
+/// The plugin name under which rejections by extenders are recorded.
 pub const EXTENDER: &str = "Extender";
 
 /// The highest score that an extender gives a node.
 pub const MAX_EXTENDER_PRIORITY: i64 = 10;
 
-/// What an extender says, some time later; or why it says nothing.
+/// The future answer of an extender, or its error.
 pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
 
 /// What an extender is configured to do.
@@ -31,23 +30,22 @@ pub struct ExtenderSpec {
     pub filters: bool,
     /// Whether it scores nodes.
     pub prioritizes: bool,
-    /// How many times its scores count.
+    /// The weight of its scores.
     pub weight: i64,
-    /// Whether it binds in place of the Bind plugins.
+    /// Whether it binds instead of the Bind plugins.
     pub binds: bool,
-    /// Whether it has a say in which pods are evicted to make room.
+    /// Whether it takes part in preemption.
     pub preempts: bool,
-    /// Whether scheduling goes on without it when it fails.
+    /// Whether scheduling continues without it if it fails.
     pub ignorable: bool,
-    /// It is only asked about pods that want one of these resources; without any, about all pods.
+    /// It is called only for pods that request one of these resources; if there are none, for all pods.
     pub managed_resources: Vec<Str>,
-    /// How long an answer may take.
+    /// The timeout of a call.
     pub timeout: Duration,
 }
 
 impl ExtenderSpec {
-    /// Whether it is asked about the pod: it looks after no resource in particular, or after one that a container
-    /// requests or limits.
+    /// Whether it is called for the pod: it manages no resources, or one that a container requests or limits.
     pub fn is_interested(&self, pod: &Pod) -> bool {
         self.managed_resources.is_empty()
             || pod.all_containers().any(|container| {
@@ -58,12 +56,12 @@ impl ExtenderSpec {
             })
     }
 
-    /// What the log tells when scheduling goes on without its answer.
+    /// The log line when scheduling continues without its answer.
     pub fn skipped(&self, error: &str) -> String {
         format!("Going on without extender {}: {error}", self.name)
     }
 
-    /// What the wait for its answer has come to.
+    /// The result of the wait for its answer.
     ///
     /// # Errors
     /// Why there is no answer.
@@ -79,29 +77,29 @@ impl ExtenderSpec {
     }
 }
 
-/// What an extender says about nodes that were found feasible.
+/// The answer of an extender for feasible nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filtered {
-    /// The nodes that stay, by name.
+    /// The nodes that stay feasible, by name.
     pub nodes: Vec<Str>,
-    /// Nodes that do not, each with the reason. Evictions may help there.
+    /// The rejected nodes where preemption may help, with the reason.
     pub failed: Vec<(Str, String)>,
-    /// Nodes that do not, each with the reason, and where evictions do not help.
+    /// The rejected nodes where preemption does not help, with the reason.
     pub failed_and_unresolvable: Vec<(Str, String)>,
 }
 
-/// The pods that would have to go from a node.
+/// The victims on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeVictims {
     /// The node.
     pub node: Str,
     /// The pods, the most important first.
     pub pods: Vec<Arc<Pod>>,
-    /// How many of them go although their disruption budget does not allow it.
+    /// How many of them violate their disruption budget.
     pub violations: usize,
 }
 
-/// The pods that an extender says would have to go from a node.
+/// The victims on a node, as an extender returns them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenVictims {
     /// The node.
@@ -112,9 +110,9 @@ pub struct ChosenVictims {
     pub violations: usize,
 }
 
-/// Asks one extender. Only what [`Extender::spec`] says that it does is asked of it.
+/// Calls one extender. Only the calls that [`Extender::spec`] lists are made.
 pub trait Extender: Send + Sync {
-    /// What it is configured to do.
+    /// Its configuration.
     fn spec(&self) -> &ExtenderSpec;
 
     /// Which of these nodes the pod may run on.
@@ -132,19 +130,19 @@ pub trait Extender: Send + Sync {
         nothing(self.spec(), "bind")
     }
 
-    /// On which of these nodes room may be made for the pod, and which pods have to go there.
+    /// On which of these nodes preemption is possible for the pod, with the victims.
     fn preempt(&self, _pod: &Arc<Pod>, _victims: Vec<NodeVictims>) -> Answer<Vec<ChosenVictims>> {
         nothing(self.spec(), "preempt")
     }
 }
 
-/// The answer to what an extender does not do.
+/// The answer to a call that an extender does not support.
 fn nothing<T: 'static>(spec: &ExtenderSpec, verb: &str) -> Answer<T> {
     let text = format!("extender {} does not {verb}", spec.name);
     Box::pin(async move { Err(text) })
 }
 
-/// An answer as the edge takes it: a job that leaves the answer behind.
+/// An answer as a job of the edge, whose value is the answer.
 pub fn job<T: Any + Send>(answer: impl Future<Output = Result<T, String>> + Send + 'static) -> Job {
     Box::pin(async move {
         let value: Box<dyn Any + Send> = Box::new(answer.await?);
@@ -152,12 +150,12 @@ pub fn job<T: Any + Send>(answer: impl Future<Output = Result<T, String>> + Send
     })
 }
 
-/// All extenders, in the order in which they are asked: those without which nothing goes first (F-44).
+/// All extenders, in the order of calls: those that are not ignorable come first (F-44).
 #[derive(Clone, Default)]
 pub struct Extenders(Arc<[Arc<dyn Extender>]>);
 
 impl Extenders {
-    /// These extenders; among equals their order stays.
+    /// These extenders, sorted; the sort is stable.
     pub fn new(extenders: impl IntoIterator<Item = Arc<dyn Extender>>) -> Self {
         let mut extenders: Vec<_> = extenders.into_iter().collect();
         extenders.sort_by_key(|extender| extender.spec().ignorable);
@@ -174,12 +172,12 @@ impl Extenders {
         self.0.get(at)
     }
 
-    /// Whether one of them does something.
+    /// Whether one of them supports a call.
     pub fn any(&self, does: impl Fn(&ExtenderSpec) -> bool) -> bool {
         self.0.iter().any(|extender| does(extender.spec()))
     }
 
-    /// The first at `from` or after it that does something and is interested in the pod, with its place.
+    /// The first at `from` or later that supports a call and is interested in the pod, with its place.
     pub fn next(
         &self,
         from: usize,

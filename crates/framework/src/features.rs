@@ -1,8 +1,8 @@
 //! Feature gates, with upstream's names, stages and defaults.
 //!
-//! One table says of each gate what it does and how far Berth supports it. The table feeds the parser, the metric
-//! `kubernetes_feature_enabled` and the list in `docs/flags.md`. `crates/berth/tests/pretense.rs` fails when a gate that
-//! can be switched has no reader.
+//! One table lists for each gate what it does and how far Berth supports it. The table feeds the parser, the metric
+//! `kubernetes_feature_enabled` and the list in `docs/flags.md`. `crates/berth/tests/pretense.rs` fails when a gate
+//! that can be switched has no reader.
 
 mod elsewhere;
 mod parse;
@@ -216,7 +216,7 @@ impl FeatureGates {
 mod tests {
     use super::*;
 
-    /// The defaults can be true: nothing is on that Berth does not have or whose needs are off.
+    /// No gate is on by default that Berth does not have, or that needs a gate that is off.
     #[test]
     fn the_defaults_are_consistent() {
         let gates = FeatureGates::default();

@@ -1,16 +1,15 @@
-//! Answers that may be kept: what lets a decision cost as much as has changed since the last one like it.
+//! Answers that are kept between decisions, so that the cost of a decision follows what changed since the last similar
+//! one.
 //!
-//! Pods come from templates, so most pods look to a plugin like one that it has judged before. A plugin that
-//! implements [`Keep`] says what its answers depend on: a [`Fragment`] of the pod, written down piece by piece, and
-//! beside it nothing but the node that it is asked about. Such answers are kept, and asked for again on the nodes
-//! that have changed, only.
+//! Pods come from templates, so most pods are equal in what a plugin reads of them. A plugin that judges nodes one by
+//! one states that in its [requirement](crate::requirement), or implements [`Keep`] itself: its answers depend on a
+//! [`Fragment`] of the pod and on the node. They are kept, and computed again only for nodes that changed.
 //!
-//! A plugin whose answer about one node depends on pods of others, by the values of node labels, implements
-//! [`Domains`] instead: it opens a [`Ledger`] for all pods with one fragment. The ledger hears of every pod that
-//! comes or goes, and sorts the nodes into **classes** about which it always gives one answer.
+//! A plugin whose answer about a node depends on the pods of other nodes, by the values of node labels, implements
+//! [`Domains`] instead: it opens a [`Ledger`], its domain counts, for all pods with one fragment. The ledger receives
+//! every pod that is added or removed, and sorts the nodes into **classes** with equal answers.
 //!
-//! A plugin that implements neither is asked about every node each time: correct, and slow for the pods that it has
-//! something to say about.
+//! A plugin that implements neither is called for every node each time. That is correct and slow.
 
 use crate::plugin::{Context, Plugin};
 use crate::pod_info::PodInfo;
@@ -21,17 +20,17 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What a plugin reads of a pod, written down. Two pods with equal fragments get equal answers.
+/// What a plugin reads of a pod, as bytes. Two pods with equal fragments get equal answers.
 ///
-/// Anything that can be hashed can be written: what a hash is made of is kept as it is, so that different values
-/// never count as equal.
+/// Any value that can be hashed can be written. The bytes of the hash input are kept, so that different values are
+/// never equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Fragment {
     bytes: Vec<u8>,
 }
 
 impl Fragment {
-    /// Writes a value down.
+    /// Appends a value.
     pub fn put<T: Hash + ?Sized>(&mut self, value: &T) {
         value.hash(self);
     }
@@ -41,7 +40,7 @@ impl Fragment {
         &self.bytes
     }
 
-    /// Forgets what was written.
+    /// Removes everything written so far.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
@@ -61,7 +60,7 @@ impl Hasher for Fragment {
 /// Whether a plugin's answers about a pod may be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// They may not: they depend on more than the plugin has written down.
+    /// They may not: they depend on more than the fragment and the node.
     Never,
     /// They hold for every pod with the same fragment.
     ByFragment,
@@ -71,35 +70,35 @@ pub enum Kept {
 ///
 /// This covers all of PreFilter, Filter, PreScore and Score: where answers are kept, PreFilter and PreScore run once
 /// for all pods with one fragment (PreScore is shown no nodes), and what they write into the
-/// [`CycleState`](crate::CycleState) is not there in later extension points. A plugin that needs it there must say
+/// [`CycleState`](crate::CycleState) is absent in later extension points. A plugin that needs it there must return
 /// [`Kept::Never`] for such pods.
 pub trait Keep: Plugin {
     /// Writes what the answers about `pod` depend on, other than the node: parts of the pod's spec, and whatever
     /// is read of `cx` beside the node that is asked about.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
 
-    /// Whether answers depend on the pods of the node, or on pods that were promised it, and not on the node alone.
+    /// Whether answers depend on the pods of the node, or on pods that are nominated to it, and not on the node alone.
     fn reads_pods(&self) -> bool {
         true
     }
 
     /// Whether scores have to be brought to scale by all nodes' together, with
-    /// [`Score::normalize`](crate::plugin::Score::normalize). It may depend on nothing but *which* raw scores there
-    /// are among the feasible nodes, not on whose they are or how many have them.
+    /// [`Score::normalize`](crate::plugin::Score::normalize). It may depend only on *which* raw scores the feasible
+    /// nodes have, not on which node has which score, or how many nodes have it.
     fn normalizes(&self) -> bool {
         false
     }
 }
 
-/// What a ledger tells nodes apart by: nodes with equal numbers get equal answers.
+/// The numbers by which a ledger distinguishes nodes: nodes with equal numbers get equal answers.
 pub type Class = SmallVec<[i64; 4]>;
 
-/// Whether a pod has come to a node or gone from it.
+/// Whether a pod was added to a node or removed from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Movement {
-    /// It has come.
+    /// It was added.
     Came,
-    /// It has gone.
+    /// It was removed.
     Went,
 }
 
@@ -114,22 +113,22 @@ pub struct FeasibleClass<'a> {
 
 /// A plugin that judges nodes by what runs in their topology domains, and can keep its counts pod by pod.
 ///
-/// The ledger stands in for PreFilter, Filter, PreScore and Score of the plugin, and must answer as they do.
+/// The ledger replaces PreFilter, Filter, PreScore and Score of the plugin, and must give the same answers.
 pub trait Domains: Plugin {
     /// Writes what the answers about `pod` depend on, other than nodes and the pods on them.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept;
 
-    /// Opens the books for all pods with the fragment of `pod`, from the cluster as it stands. `None` when the
-    /// plugin has nothing to say about such pods, whatever comes and goes.
+    /// Counts the current cluster for all pods with the fragment of `pod`. `None` if the plugin accepts every node for
+    /// such pods and prefers none, whatever changes.
     fn open(&self, cx: &Context<'_>, pod: &Arc<PodInfo>) -> Option<Box<dyn Ledger>>;
 }
 
 /// Counts that follow the cluster, for all pods with one fragment. See [`Domains`].
 ///
-/// Changes come in order, and each is told once: either the pods of a node one by one, or the node as a whole.
+/// Changes arrive in order, each once: either the pods of a node one by one, or the node as a whole.
 pub trait Ledger: Send + fmt::Debug {
-    /// A pod has come to a node or gone from it; the node itself is as it was. Adds the nodes whose class may be
-    /// another now to `changed`.
+    /// A pod was added to a node or removed from it; the node itself did not change. Adds the nodes whose class may
+    /// have changed to `changed`.
     fn pod_moved(
         &mut self,
         cx: &Context<'_>,
@@ -139,8 +138,8 @@ pub trait Ledger: Send + fmt::Debug {
         changed: &mut Vec<Slot>,
     );
 
-    /// A node has come, gone or changed: it is counted anew with all pods on it. Adds the *other* nodes whose class
-    /// may be another now to `changed`.
+    /// A node was added, deleted or changed: it is counted again with all pods on it. Adds the *other* nodes whose
+    /// class may have changed to `changed`.
     fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>);
 
     /// How many numbers make up a class; always the same for one ledger.
@@ -149,31 +148,31 @@ pub trait Ledger: Send + fmt::Debug {
     /// Appends the class of a node that exists.
     fn class(&self, node: Slot, class: &mut Class);
 
-    /// What Filter says about the nodes of a class.
+    /// The answer of Filter for the nodes of a class.
     ///
     /// # Errors
-    /// Why they are turned down.
+    /// Why they are rejected.
     fn filter(&self, class: &[i64]) -> Result<(), Status>;
 
     /// The normalised scores of the feasible nodes, by class, into `scores`; false when the plugin has no preference
-    /// (as PreScore says Skip), and `scores` means nothing then.
+    /// (as when PreScore returns Skip); `scores` has no meaning then.
     fn score(&self, classes: &[FeasibleClass<'_>], scores: &mut [i64]) -> bool;
 
-    /// Whether `pod`, if it came to some node, would change an answer.
+    /// Whether `pod` would change an answer if it were added to some node.
     fn concerns(&self, cx: &Context<'_>, pod: &PodInfo) -> bool;
 
-    /// Whether the plugin lets every node through and prefers none, and would do so all the same if any of the pods
-    /// that there are now went. What is found out about one node then holds whatever other nodes' pods do.
+    /// Whether the plugin accepts every node and prefers none, also if any of the current pods were removed. Results
+    /// about one node then do not depend on the pods of other nodes.
     fn is_indifferent(&self) -> bool {
         false
     }
 
-    /// Whether all nodes are in one class at the moment.
+    /// Whether all nodes are in one class now.
     fn is_uniform(&self) -> bool {
         false
     }
 
-    /// Whether the ledger had better be opened anew: it still answers right, but slowly.
+    /// Whether the ledger should be opened again: its answers are right, but slow.
     fn is_stale(&self) -> bool {
         false
     }

@@ -1,12 +1,12 @@
 //! The plugin API of the scheduler.
 //!
-//! A plugin implements one trait per extension point ([`plugin`]) and says so once, when it is registered
-//! ([`registry`]). It reads nodes through [`table::NodeTable`] and everything else through
-//! [`cluster::Cluster`], keeps what it computes for one pod in [`state::CycleState`], and says which changes
-//! may help a pod that it rejected ([`event`]).
+//! A plugin that judges nodes one by one states what a pod requires of them ([`requirement`]); other plugins implement
+//! one trait per extension point ([`plugin`]). It lists its extension points when it is registered ([`registry`]),
+//! reads nodes through [`table::NodeTable`] and everything else through [`cluster::Cluster`], keeps values of one pod
+//! in [`state::CycleState`], and registers the changes that may help a pod that it rejected ([`event`]).
 //!
-//! **Architecture invariant:** no I/O, no clock, no runtime. What must wait says what for ([`stage`]); the
-//! edge does it.
+//! **Architecture invariant:** no I/O, no clock, no runtime. A step that must wait returns what it waits for
+//! ([`stage`]); the edge does the I/O.
 
 pub mod call;
 pub mod cluster;

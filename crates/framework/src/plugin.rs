@@ -1,7 +1,7 @@
-//! The extension points: one trait each, in the order in which a pod meets them.
+//! The extension points: one trait each, in the order in which they run for a pod.
 //!
 //! A plugin implements [`Plugin`] and the traits of the points it takes part in. Statuses need not name the
-//! plugin: whoever calls it adds the name.
+//! plugin: the framework adds the name.
 
 use crate::cluster::Cluster;
 use crate::event::EventRegistration;
@@ -37,7 +37,7 @@ pub struct Context<'a> {
     pub features: &'a FeatureGates,
 }
 
-/// Says which cluster events may help a pod that the plugin rejected.
+/// Registers the cluster events that may help a pod that the plugin rejected.
 pub trait EnqueueExtensions: Plugin {
     /// The events. Without one, the plugin's pods wait for the periodic flush.
     fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration>;
@@ -50,7 +50,7 @@ pub const SCHEDULING_GATED: &str = "SchedulingGated";
 
 /// Decides whether a pod may enter the active queue at all.
 pub trait PreEnqueue: Plugin {
-    /// Success lets the pod in; anything else gates it until one of the plugin's events comes.
+    /// Success admits the pod; any other status gates it until one of the plugin's events occurs.
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status;
 
     /// The reason of the `PodScheduled` condition of a pod that the plugin rejects (KEP-5501).
@@ -58,9 +58,9 @@ pub trait PreEnqueue: Plugin {
         NOT_READY_FOR_SCHEDULING
     }
 
-    /// Whether the plugin only sees an attempt through that a cycle has made, as while victims are told to go. What
-    /// that cycle found then stands in the pod's status, and autoscalers go on reading there that it is
-    /// Unschedulable; any other rejection replaces it, as more nodes do not help a pod that is not ready.
+    /// Whether the rejection belongs to an attempt of a cycle, such as while victims are evicted. The pod's status then
+    /// keeps the result of that cycle, so that autoscalers read Unschedulable there. Any other rejection replaces the
+    /// result, because more nodes do not help a pod that is not ready.
     fn follows_attempt(&self) -> bool {
         false
     }
@@ -81,30 +81,30 @@ pub struct SortKey(pub i64, pub i64);
 
 /// Orders the active queue. Exactly one per scheduler.
 pub trait QueueSort: Plugin {
-    /// Whether `a` goes before `b`.
+    /// Whether `a` precedes `b`.
     fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool;
 
-    /// The same order as numbers, for plugins whose order depends on nothing but the pod and its timestamp: `a`
-    /// goes before `b` exactly when its key is smaller. With keys, ordering a million pods touches none of them.
+    /// The same order as numbers, for plugins whose order depends on the pod and its timestamp only: `a` precedes `b`
+    /// exactly if its key is smaller. With keys, the queue orders pods without reading them.
     fn sort_key(&self) -> Option<fn(QueuedPod<'_>) -> SortKey> {
         None
     }
 }
 
-/// What PreFilter has found out.
+/// The result of PreFilter.
 #[derive(Debug)]
 pub enum PreFilterResult {
-    /// Every node has to be filtered.
+    /// All nodes are filtered.
     AllNodes,
     /// Only these nodes are possible, by name, sorted.
     Nodes(Vec<Str>),
-    /// The plugin's Filter has nothing to say about this pod.
+    /// The plugin's Filter is not called for this pod.
     Skip,
-    /// The pod is turned down on every node, or something broke.
+    /// The pod is rejected on every node, or the plugin failed.
     Reject(Status),
 }
 
-/// Looks at the pod once, before any node.
+/// Runs once per pod, before any node is filtered.
 pub trait PreFilter: Plugin {
     /// Prepares what Filter needs.
     fn pre_filter(
@@ -114,7 +114,7 @@ pub trait PreFilter: Plugin {
         pod: &PodInfo,
     ) -> PreFilterResult;
 
-    /// Takes into account that `other` is now (supposed to be) on `node`.
+    /// Takes into account that `other` is added to `node`, by a nomination or in a dry run.
     fn add_pod(
         &self,
         _cx: &Context<'_>,
@@ -126,7 +126,7 @@ pub trait PreFilter: Plugin {
         Status::success()
     }
 
-    /// Takes into account that `other` is (supposed to be) gone from `node`: the exact inverse of `add_pod`.
+    /// Takes into account that `other` is removed from `node`: the exact inverse of `add_pod`.
     fn remove_pod(
         &self,
         _cx: &Context<'_>,
@@ -141,8 +141,8 @@ pub trait PreFilter: Plugin {
 
 /// Decides whether a pod may run on a node.
 pub trait Filter: Plugin {
-    /// Success, or why not: `Unschedulable` when removing pods could help, `UnschedulableAndUnresolvable` when
-    /// it cannot.
+    /// Success or a rejection: `Unschedulable` if removing pods may help, `UnschedulableAndUnresolvable` if it does
+    /// not.
     fn filter(
         &self,
         cx: &Context<'_>,
@@ -151,8 +151,8 @@ pub trait Filter: Plugin {
         node: NodeView<'_>,
     ) -> Status;
 
-    /// The same for several nodes: takes those that are turned down out of `nodes`, and tells `reject` why. Asks
-    /// about one after another unless the plugin knows better; the answers must be the same.
+    /// The same for several nodes: removes the rejected ones from `nodes`, and passes their statuses to `reject`. The
+    /// default calls [`Filter::filter`] for each node; an override must give the same answers.
     fn filter_many(
         &self,
         cx: &Context<'_>,
@@ -175,31 +175,31 @@ pub trait Filter: Plugin {
     }
 }
 
-/// What is to become of the pod's nominated node.
+/// How PostFilter changes the pod's nominated node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Nominating {
-    /// It stays as it is.
+    /// It does not change.
     #[default]
     Keep,
     /// It becomes this node; empty clears it.
     Set(Str),
 }
 
-/// What PostFilter has come to.
+/// The result of PostFilter.
 #[derive(Debug)]
 pub struct PostFilterResult {
-    /// Success when the pod may fit soon; Unschedulable when this plugin could not help.
+    /// Success if the pod may fit soon; Unschedulable if the plugin did not help.
     pub status: Status,
     /// The nomination.
     pub nominating: Nominating,
 }
 
-/// How far a PostFilter has come.
+/// The progress of PostFilter.
 #[derive(Debug)]
 pub enum PostFilterStep {
     /// It is done.
     Done(PostFilterResult),
-    /// The plugin is called again when this has happened; the whole cycle is parked until then.
+    /// The plugin is called again when this happened; the whole cycle is parked until then.
     Wait(Wait),
 }
 
@@ -227,46 +227,46 @@ impl Answer for PostFilterStep {
     }
 }
 
-/// Changes the cluster for a moment and asks the filters again. What is changed is changed back by
-/// [`DryRun::rollback`]; nothing is cloned.
+/// Changes the cluster temporarily and runs the filters again. [`DryRun::rollback`] reverts the changes; nothing is
+/// cloned.
 pub trait DryRun {
-    /// The cluster as it stands, changes included.
+    /// The cluster, with the changes of the dry run.
     fn cluster(&self) -> &Cluster;
-    /// What the plugins keep about the pod of this cycle.
+    /// The state of the plugins for the pod of this cycle.
     fn state(&mut self) -> &mut CycleState;
     /// Starts a set of changes.
     fn begin(&mut self);
-    /// Supposes that a pod runs on a node.
+    /// Adds a pod to a node.
     fn add_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status;
-    /// Supposes that a pod of a node is gone.
+    /// Removes a pod from a node.
     fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status;
-    /// Takes back everything since the last `begin`.
+    /// Reverts everything since the last `begin`.
     fn rollback(&mut self);
-    /// Asks all filters about the pod of this cycle, nominated pods taken into account.
+    /// Runs all filters for the pod of this cycle, with nominated pods taken into account.
     fn filter(&mut self, node: Slot) -> Status;
-    /// What was remembered of a node by [`DryRun::remember`], for this pod or one like it, if nothing has changed
-    /// since that could make it untrue: neither the node nor its pods, promises or disruption budgets.
+    /// The value that [`DryRun::remember`] stored for a node, for this pod or a similar one, if neither the node nor
+    /// its pods, nominations or disruption budgets changed since.
     fn recall(&self, _node: Slot) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
-    /// Remembers what was found out about a node: something that depends on the pod's shape, the node, its pods and
-    /// the promises of it, and the disruption budgets. May be forgotten at any time. Not while something is supposed.
+    /// Stores a value for a node. It may depend on the pod's shape, the node, its pods and nominations, and the
+    /// disruption budgets. It may be dropped at any time. Not to be called between `begin` and `rollback`.
     fn remember(&mut self, _node: Slot, _value: Box<dyn Any + Send + Sync>) {}
-    /// The cluster has changed while the cycle was parked: PreFilter runs anew, and what plugins kept until then is
-    /// gone. Returns a node that turns out to have room for the pod as things stand, among those for which `may` holds.
+    /// For a cluster that changed while the cycle was parked: runs PreFilter again, which replaces the state of the
+    /// plugins. Returns a node on which the pod fits now, among those for which `may` holds.
     ///
     /// # Errors
-    /// PreFilter turns the pod down on every node now, or something broke.
+    /// PreFilter rejects the pod on every node now, or a plugin failed.
     fn look_again(&mut self, _may: &dyn Fn(Slot) -> bool) -> Result<Option<Slot>, Status> {
         Ok(None)
     }
-    /// The pods that were promised a node and are not on it yet.
+    /// The pods that are nominated to a node and are not on it yet.
     fn nominated_to(&self, _node: Slot) -> Vec<Arc<PodInfo>> {
         Vec::new()
     }
 }
 
-/// What PostFilter may use.
+/// What PostFilter can use.
 pub struct PostFilterContext<'a> {
     /// The time.
     pub now: Time,
@@ -274,13 +274,13 @@ pub struct PostFilterContext<'a> {
     pub features: &'a FeatureGates,
     /// Where calls and jobs go.
     pub outbox: &'a mut dyn Outbox,
-    /// The cluster, to look at and to try things on.
+    /// The cluster, to read and for dry runs.
     pub dry_run: &'a mut dyn DryRun,
 }
 
-/// Tries to make room when no node is feasible.
+/// Runs when no node is feasible, to make one feasible.
 pub trait PostFilter: Plugin {
-    /// `statuses` has what each node answered. Called without `wake` first, and after each wait with how it has ended.
+    /// `statuses` has the status of each node. Called without `wake` first, and after each wait with its result.
     fn post_filter(
         &self,
         cx: &mut PostFilterContext<'_>,
@@ -290,9 +290,9 @@ pub trait PostFilter: Plugin {
     ) -> PostFilterStep;
 }
 
-/// Looks at the feasible nodes once, before they are scored.
+/// Runs once per pod, before the feasible nodes are scored.
 pub trait PreScore: Plugin {
-    /// Success, or Skip when the plugin has no preference among them.
+    /// Success, or Skip if the plugin has no preference among them.
     fn pre_score(
         &self,
         cx: &Context<'_>,
@@ -316,8 +316,8 @@ pub trait Score: Plugin {
         node: NodeView<'_>,
     ) -> Result<i64, Status>;
 
-    /// The raw scores of several nodes, added to `scores` in their order. Asks about one after another unless the
-    /// plugin knows better; the answers must be the same.
+    /// The raw scores of several nodes, appended to `scores` in their order. The default calls [`Score::score`] for
+    /// each node; an override must give the same answers.
     ///
     /// # Errors
     /// A status that fails the cycle.
@@ -338,8 +338,7 @@ pub trait Score: Plugin {
         Ok(())
     }
 
-    /// Brings the raw scores of all feasible nodes into 0 to [`MAX_NODE_SCORE`]; they stay as they are unless
-    /// the plugin says otherwise.
+    /// Scales the raw scores of all feasible nodes to 0 to [`MAX_NODE_SCORE`]. The default does not change them.
     fn normalize(
         &self,
         _cx: &Context<'_>,
@@ -351,8 +350,8 @@ pub trait Score: Plugin {
     }
 }
 
-/// Scales scores to 0 up to `max` by their greatest; `reverse` turns them round. When all are zero they stay zero,
-/// or become `max` when reversed. Integer division throughout, as kube-scheduler's default normalisation.
+/// Scales scores to 0 to `max` by the greatest; `reverse` subtracts them from `max`. If all are zero they stay zero, or
+/// become `max` if reversed. All divisions are integer divisions, as in kube-scheduler's default normalization.
 pub fn default_normalize(max: i64, reverse: bool, scores: &mut [(Slot, i64)]) {
     let greatest = scores.iter().map(|(_, s)| *s).max().unwrap_or(0);
     for (_, score) in scores {
@@ -369,7 +368,7 @@ pub fn default_normalize(max: i64, reverse: bool, scores: &mut [(Slot, i64)]) {
 
 /// Reserves what a pod will use on its node.
 pub trait Reserve: Plugin {
-    /// Reserves it. Called without `wake` first, and after each wait with how it has ended; the whole cycle is parked
+    /// Reserves it. Called without `wake` first, and after each wait with its result; the whole cycle is parked
     /// meanwhile.
     fn reserve(
         &self,
@@ -380,7 +379,7 @@ pub trait Reserve: Plugin {
         wake: Option<Wake<'_>>,
     ) -> Step;
 
-    /// Takes the reservation back. Also called when nothing was reserved, and more than once.
+    /// Reverts the reservation. Also called if nothing was reserved, and more than once.
     fn unreserve(
         &self,
         cx: &mut StageContext<'_>,
@@ -390,15 +389,15 @@ pub trait Reserve: Plugin {
     );
 }
 
-/// How far a Permit has come.
+/// The progress of Permit.
 #[derive(Debug)]
 pub enum PermitStep {
-    /// The plugin permits the pod, or not.
+    /// The plugin permits or rejects the pod.
     Done(Status),
     /// The plugin holds the pod until [`Outbox::allow`] or [`Outbox::reject`] is called for it, at most this long (and
     /// at most 15 minutes); then the pod is rejected. The plugin is not called again.
     Hold(Duration),
-    /// The plugin holds the pod and is called again when this has happened, or before 15 minutes are over. Until then
+    /// The plugin holds the pod and is called again when this happened, at the latest after 15 minutes. Until then
     /// [`Outbox::allow`] and [`Outbox::reject`] apply, too.
     Wait(Wait),
 }
@@ -422,8 +421,8 @@ impl Answer for PermitStep {
 
 /// The last decision before binding; may delay it.
 pub trait Permit: Plugin {
-    /// Permits, rejects or delays. Called without `wake` first, and after each [`PermitStep::Wait`] with how the wait
-    /// has ended.
+    /// Permits, rejects or delays. Called without `wake` first, and after each [`PermitStep::Wait`] with the result of
+    /// the wait.
     fn permit(
         &self,
         cx: &mut StageContext<'_>,
@@ -436,7 +435,7 @@ pub trait Permit: Plugin {
 
 /// Prepares the node or the pod's objects before binding.
 pub trait PreBind: Plugin {
-    /// Success when there is something to do, Skip when there is not.
+    /// Success if there is something to do, else Skip.
     fn pre_flight(
         &self,
         _cx: &mut StageContext<'_>,
@@ -447,13 +446,12 @@ pub trait PreBind: Plugin {
         Status::success()
     }
 
-    /// Whether the plugin may run beside its neighbours in the order that also say so.
+    /// Whether the plugin may run in parallel with adjacent plugins for which this is also true.
     fn runs_in_parallel(&self, _state: &CycleState, _pod: &PodInfo) -> bool {
         false
     }
 
-    /// Prepares. Called without `wake` first, and after each wait with how it has ended; what was done so far belongs
-    /// into `state`.
+    /// Prepares. Called without `wake` first, and after each wait with its result; progress is kept in `state`.
     fn pre_bind(
         &self,
         cx: &mut StageContext<'_>,
@@ -464,9 +462,9 @@ pub trait PreBind: Plugin {
     ) -> Step;
 }
 
-/// Gives the pod its node.
+/// Binds the pod to its node.
 pub trait Bind: Plugin {
-    /// Binds; Skip leaves it to the next plugin. Called without `wake` first, and after each wait with how it has ended.
+    /// Binds; Skip leaves it to the next plugin. Called without `wake` first, and after each wait with its result.
     fn bind(
         &self,
         cx: &mut StageContext<'_>,
@@ -477,7 +475,7 @@ pub trait Bind: Plugin {
     ) -> Step;
 }
 
-/// Hears of pods that were bound.
+/// Runs after a pod was bound.
 pub trait PostBind: Plugin {
     /// The pod is bound.
     fn post_bind(

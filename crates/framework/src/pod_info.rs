@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A port of a node that a pod takes.
+/// A host port of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
     /// The address; `0.0.0.0` is all of them.
@@ -21,11 +21,11 @@ pub struct HostPort {
     pub port: i32,
 }
 
-/// The address that stands for all of them.
+/// The address that means all addresses.
 pub const ANY_IP: &str = "0.0.0.0";
 
 impl HostPort {
-    /// Whether a wanted port cannot be had while `used` is taken.
+    /// Whether a wanted port conflicts with one that is in use.
     pub fn conflicts_with(&self, used: &Self) -> bool {
         self.port == used.port
             && self.protocol == used.protocol
@@ -78,8 +78,8 @@ impl AffinityTerm {
         })
     }
 
-    /// Whether the term means `pod`, whose namespace has the labels that `namespace_labels` gives. They are only
-    /// looked up where the namespace is not listed by name.
+    /// Whether the term matches `pod`, whose namespace has the labels that `namespace_labels` returns. They are read
+    /// only if the namespace is not listed by name.
     pub fn matches(&self, pod: &Pod, namespace_labels: impl FnOnce() -> Labels) -> bool {
         (self.namespaces.contains(pod.namespace())
             || self.namespace_selector.matches(&namespace_labels()))
@@ -103,20 +103,20 @@ pub struct WeightedAffinityTerm {
 /// The affinity and anti-affinity terms of a pod, parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct AffinityTerms {
-    /// What must be near.
+    /// Required affinity.
     pub required_affinity: Vec<AffinityTerm>,
-    /// What must be far.
+    /// Required anti-affinity.
     pub required_anti_affinity: Vec<AffinityTerm>,
-    /// What should be near.
+    /// Preferred affinity.
     pub preferred_affinity: Vec<WeightedAffinityTerm>,
-    /// What should be far.
+    /// Preferred anti-affinity.
     pub preferred_anti_affinity: Vec<WeightedAffinityTerm>,
     /// The first term that does not parse, and why.
     pub error: Option<String>,
 }
 
 impl AffinityTerms {
-    /// Parses the terms of a pod. A term that does not parse is left out and remembered in `error`.
+    /// Parses the terms of a pod. A term that does not parse is left out and stored in `error`.
     pub fn parse(pod: &Pod) -> Self {
         let mut terms = Self::default();
         let Some(affinity) = &pod.spec.affinity else {
@@ -181,8 +181,8 @@ impl AffinityTerms {
     }
 }
 
-/// A pod with what scheduling computes from it. The pods of a template share what is computed, so a pod takes little
-/// more than a pointer to it; it is read as if it were here.
+/// A pod with what scheduling computes from it. The pods of a template share the computed values; they are read through
+/// `Deref`.
 #[derive(Debug, Clone)]
 pub struct PodInfo {
     /// The pod.
@@ -190,16 +190,16 @@ pub struct PodInfo {
     computed: Arc<Computed>,
 }
 
-/// What scheduling computes from a pod: its parsed terms and its sums.
+/// What scheduling computes from a pod: its parsed terms and the sums of its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Computed {
-    /// What the pod holds on a node.
+    /// What the pod requests on a node.
     pub requests: Resources,
     /// CPU in milli-CPU that the pod counts for in scores, defaults included.
     pub non_zero_milli_cpu: i64,
     /// Memory in bytes that the pod counts for in scores, defaults included.
     pub non_zero_memory: i64,
-    /// The ports that the pod takes of its node.
+    /// The host ports of the pod.
     pub host_ports: SmallVec<[HostPort; 1]>,
     /// The terms; absent when the pod has neither affinity nor anti-affinity to pods.
     pub affinity: Option<Box<AffinityTerms>>,
@@ -213,7 +213,7 @@ impl Deref for PodInfo {
 }
 
 impl PodInfo {
-    /// Computes what is needed of `pod`, unless a pod of its template has come by lately.
+    /// Computes the values for `pod`, unless they are cached for its template.
     pub fn new(pod: Arc<Pod>) -> Self {
         Self {
             computed: memo::computed(&pod),
@@ -221,12 +221,12 @@ impl PodInfo {
         }
     }
 
-    /// What is computed, shared with other pods of the template.
+    /// The computed values, shared with other pods of the template.
     pub(crate) fn computed(&self) -> &Arc<Computed> {
         &self.computed
     }
 
-    /// This pod, with what was computed from a version that [counts as](Self::counts_as) it.
+    /// This pod, with the values computed from a version that [counts as](Self::counts_as) it.
     pub(crate) fn with_computed_of(&self, other: &Self) -> Self {
         Self {
             pod: self.pod.clone(),
@@ -234,11 +234,11 @@ impl PodInfo {
         }
     }
 
-    /// Whether this is another version of the same pod that holds the same of its node and looks the same to other
-    /// pods: to them it makes no difference which of the two is counted.
+    /// Whether this is a version of the same pod with the same requests, labels and terms, so that it makes no
+    /// difference for other pods which of the two is counted.
     pub fn counts_as(&self, other: &Self) -> bool {
         let (mine, others) = (&self.pod, &other.pod);
-        // Versions that different threads have decoded share nothing, and are equal all the same.
+        // Versions that were decoded by different threads share nothing and can be equal.
         mine.uid() == others.uid()
             && mine.spec.template == others.spec.template
             && (Arc::ptr_eq(&self.computed, &other.computed) || self.computed == other.computed)

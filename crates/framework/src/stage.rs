@@ -1,7 +1,7 @@
-//! Extension points that may have to wait: PostFilter, Reserve, Permit, PreBind and Bind.
+//! Extension points that can wait: PostFilter, Reserve, Permit, PreBind and Bind.
 //!
-//! Nothing here blocks. A step that cannot finish returns what it waits for; the plugin is called again with how the
-//! wait has ended ([`Wake`]).
+//! No step blocks. A step that cannot finish returns what it waits for; the plugin is called again with the result of
+//! the wait ([`Wake`]).
 
 use crate::call::{ApiCall, CallId, CallResult, ConditionPatch, ObjectName, PodEvent, PodRef};
 use crate::cluster::Cluster;
@@ -18,22 +18,22 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// Names a job from when it is handed out until its result is in.
+/// Identifies a job from its start until its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
-/// What a job leaves behind: a value that its plugin knows how to read, or why there is none.
+/// The result of a job: a value for its plugin, or why there is none.
 pub type JobResult = Result<Box<dyn Any + Send>, String>;
 
-/// Work that needs I/O. The edge polls it, so its author may await what they like.
+/// Work that needs I/O. The edge polls it, so it may await anything.
 pub type Job = Pin<Box<dyn Future<Output = JobResult> + Send>>;
 
-/// How far a step of an extension point has come.
+/// The progress of a step of an extension point.
 #[derive(Debug)]
 pub enum Step {
     /// It is done.
     Done(Status),
-    /// The plugin is called again when this has happened.
+    /// The plugin is called again when this happened.
     Wait(Wait),
 }
 
@@ -49,8 +49,8 @@ impl Step {
 pub struct Wait {
     /// What it waits for.
     pub on: WaitOn,
-    /// When the wait ends with [`WakeReason::Deadline`] if it has not ended before; for [`WaitOn::Timer`] this is what
-    /// it waits for.
+    /// When the wait ends with [`WakeReason::Deadline`] at the latest; with [`WaitOn::Timer`] the wait is for this
+    /// time.
     pub deadline: Time,
 }
 
@@ -61,7 +61,7 @@ pub enum WaitOn {
     Call(CallId),
     /// The result of a job.
     Job(JobId),
-    /// A change of one of these objects: it is new, changed or deleted, or an assumption about it was taken back.
+    /// A change of one of these objects: it was added, changed or deleted, or an assumption about it was reverted.
     Objects(Vec<ObjectName>),
     /// The deadline alone.
     Timer,
@@ -75,9 +75,9 @@ pub enum WakeReason {
     Job(JobResult),
     /// One of the objects has changed.
     Object,
-    /// The time that the step waited for has come.
+    /// The deadline of a [`WaitOn::Timer`] was reached.
     Timer,
-    /// What the step waited for has not happened in time.
+    /// What the step waited for did not happen before the deadline.
     Deadline,
 }
 
@@ -85,22 +85,22 @@ impl WakeReason {
     /// The value of the job that the step waited for; see [`StageContext::wait_for_job`].
     ///
     /// # Errors
-    /// Why there is no value: the job failed, or has not ended in time.
+    /// Why there is no value: the job failed, or did not end before the deadline.
     pub fn into_value<T: Any>(self) -> Result<T, String> {
         match self {
             Self::Job(Ok(value)) => match value.downcast() {
                 Ok(value) => Ok(*value),
-                Err(_) => Err("the job left a value of another type behind".to_owned()),
+                Err(_) => Err("the job returned a value of another type".to_owned()),
             },
             Self::Job(Err(error)) => Err(error),
-            Self::Deadline => Err("the job took too long".to_owned()),
+            Self::Deadline => Err("the job did not end before its deadline".to_owned()),
             Self::Call(_) => Err("an API call ended, not the job".to_owned()),
             Self::Object => Err("an object changed, not the job".to_owned()),
             Self::Timer => Err("a timer ended, not the job".to_owned()),
         }
     }
 
-    /// Whether a plugin can only go on rightly if it looks at the reason: what it waited for may have failed.
+    /// Whether the plugin must read the reason, because what it waited for may have failed.
     fn may_be_failure(&self) -> bool {
         matches!(self, Self::Call(_) | Self::Job(_) | Self::Deadline)
     }
@@ -121,7 +121,7 @@ impl fmt::Debug for WakeReason {
     }
 }
 
-/// Tells a plugin that its wait has ended. [`Wake::reason`] says how, and a plugin has to ask: see [`call_plugin`].
+/// The end of a plugin's wait. The plugin must read [`Wake::reason`]: see [`call_plugin`].
 #[derive(Debug)]
 pub struct Wake<'a> {
     reason: WakeReason,
@@ -129,7 +129,7 @@ pub struct Wake<'a> {
 }
 
 impl Wake<'_> {
-    /// How the wait has ended.
+    /// The result of the wait.
     pub fn reason(self) -> WakeReason {
         if let Some(is_read) = self.is_read {
             is_read.set(true);
@@ -160,9 +160,9 @@ impl From<WakeReason> for Wake<'_> {
 pub trait Answer {
     /// The code of the answer, as metrics name it.
     fn code(&self) -> Code;
-    /// Whether the plugin waits and is to be called again.
+    /// Whether the plugin waits and must be called again.
     fn waits(&self) -> bool;
-    /// The answer of a plugin that has failed with this text.
+    /// The answer of a plugin that failed with this text.
     fn failed(text: &str) -> Self;
 }
 
@@ -183,7 +183,7 @@ impl Answer for Step {
     }
 }
 
-/// Where a plugin cannot wait.
+/// For extension points that cannot wait.
 impl Answer for Status {
     fn code(&self) -> Code {
         Self::code(self)
@@ -198,7 +198,7 @@ impl Answer for Status {
     }
 }
 
-/// Where a plugin has nothing to answer.
+/// For extension points without an answer.
 impl Answer for () {
     fn code(&self) -> Code {
         Code::Success
@@ -211,15 +211,14 @@ impl Answer for () {
     fn failed(_text: &str) -> Self {}
 }
 
-/// What a plugin answers that does not look at how its wait has ended.
+/// The error of a plugin that does not read the result of its wait.
 const UNREAD_WAKE: &str =
     "the plugin was called again after a wait and did not look at how the wait had ended";
 
-/// Calls a plugin at an extension point that may wait: first without a wake-up, and after each wait with what the wait
-/// has come to.
+/// Calls a plugin at an extension point that can wait: first without a wake-up, and after each wait with its result.
 ///
-/// A plugin that waits and does not look at how its wait has ended must never count as successful: what it waited for
-/// may have failed. Its answer is an error then, unless it has failed by itself.
+/// A plugin that waits and does not read the result never counts as successful, because what it waited for may have
+/// failed. Its answer becomes an error, unless it is a failure already.
 pub fn call_plugin<A: Answer>(
     reason: Option<WakeReason>,
     call: impl FnOnce(Option<Wake<'_>>) -> A,
@@ -238,7 +237,7 @@ pub fn call_plugin<A: Answer>(
     }
 }
 
-/// A pod that was placed and is held back by Permit plugins.
+/// A pod that has a node and is held by Permit plugins.
 #[derive(Debug, Clone)]
 pub struct WaitingPod {
     /// The pod.
@@ -252,15 +251,15 @@ pub struct WaitingPod {
 /// A victim of a preemption.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Eviction {
-    /// The condition that tells why it goes.
+    /// The condition with the reason of the eviction.
     pub condition: ConditionPatch,
-    /// What is published, about the victim, when it has been told to go. The note ends with
-    /// [`Eviction::IN_MEMORY`] when that took no call.
+    /// The event about the victim that is published after its eviction. The note ends with [`Eviction::IN_MEMORY`] if
+    /// the eviction needed no call.
     pub event: PodEvent,
 }
 
 impl Eviction {
-    /// The end of the note about a victim that was only about to be bound, and was stopped in memory.
+    /// The end of the note about a victim that was not bound yet and was stopped in memory.
     pub const IN_MEMORY: &str = " (in kube-scheduler memory).";
 
     /// The call that evicts the victim.
@@ -272,31 +271,31 @@ impl Eviction {
     }
 }
 
-/// Pods that are to go so that another one fits. See [`Outbox::start_preemption`].
+/// Pods that are evicted so that another pod fits. See [`Outbox::start_preemption`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preemption {
-    /// The pod that room is made for.
+    /// The pod for which they are evicted.
     pub preemptor: PodRef,
-    /// The plugin that makes room.
+    /// The plugin that evicts them.
     pub plugin: Str,
     /// The victims, the most important first.
     pub victims: Vec<Eviction>,
 }
 
-/// Something that a plugin has done and that the metrics tell.
+/// Something that a plugin did and that metrics count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observation {
-    /// It has looked for room to make for a pod.
+    /// It searched for victims.
     PreemptionAttempt,
-    /// It has chosen so many pods that are to go.
+    /// It chose this number of victims.
     PreemptionVictims(usize),
-    /// It could not take volumes for a pod, or not bind them: `assume` or `bind`.
+    /// It failed to assume volumes for a pod, or to bind them: `assume` or `bind`.
     VolumeStageFailed(&'static str),
 }
 
-/// Takes what a plugin wants done: API calls, jobs, events, and decisions about other pods.
+/// Where plugins hand in API calls, jobs, events, and decisions about other pods.
 ///
-/// Decisions about other pods have a default that does nothing, for places where there is no such pod.
+/// Decisions about other pods do nothing by default, for contexts without such pods.
 pub trait Outbox {
     /// Hands an API call to the dispatcher.
     fn call(&mut self, call: ApiCall) -> CallId;
@@ -310,29 +309,29 @@ pub trait Outbox {
     /// replaces it. Only for kinds that the scheduler follows, and not for pods and nodes. The write itself is a
     /// [call](Self::call) of its own.
     fn assume(&mut self, _write: Write) {}
-    /// The write will not be made, or its outcome is not known: the object is shown again as the API has it, and the
-    /// call is dropped if it has not been sent.
+    /// Reverts [`Self::assume`], if the write is not made or its result is not known: the object is shown as the API
+    /// has it, and the call is dropped if it was not sent.
     fn take_back(&mut self, _write: Write) {}
-    /// Makes a pending pod worth a try at once, its backoff notwithstanding, when the cycle has gone well.
+    /// Moves a pending pod to the active queue, also during its backoff, if the cycle succeeds.
     fn activate(&mut self, _namespace: &Str, _name: &Str) {}
-    /// The pods that Permit plugins hold back.
+    /// The pods that Permit plugins hold.
     fn waiting_pods(&self) -> Vec<WaitingPod> {
         Vec::new()
     }
-    /// Allows a pod on behalf of a Permit plugin; it is bound when no plugin is left that holds it back.
+    /// Allows a pod on behalf of a Permit plugin. The pod is bound when no plugin holds it.
     fn allow(&mut self, _uid: &str, _plugin: &str) {}
-    /// Rejects a pod that Permit plugins hold back; false when it is not (any more) held back.
+    /// Rejects a pod that Permit plugins hold; false if no plugin holds it.
     fn reject(&mut self, _uid: &str, _plugin: &str, _message: &str) -> bool {
         false
     }
-    /// Stops a pod that is held back by Permit or being prepared for binding, to make room; false when it is too
-    /// late for that and the pod must be deleted through the API.
+    /// Stops a pod that is held by Permit or in PreBind, to free its resources; false if it is too late, and the pod
+    /// must be deleted through the API.
     fn preempt(&mut self, _uid: &str, _plugin: &str) -> bool {
         false
     }
-    /// Tells the victims to go, beside the cycle: a pod that is not bound yet is stopped in memory, any other is
-    /// evicted through the API. The last victim is told when all others have been; should one refuse to go, it is
-    /// spared, and the preemptor is tried again. Until all have been told, the preemptor is
+    /// Evicts the victims, outside of the cycle: a pod that is not bound yet is stopped in memory, any other is evicted
+    /// through the API. The last victim is evicted after all others. If an eviction fails, the last victim is not
+    /// evicted, and the preemptor is retried. Until the last eviction the preemptor is
     /// [preempting](Cluster::preempting).
     fn start_preemption(&mut self, preemption: Preemption) {
         for victim in &preemption.victims {
@@ -341,17 +340,17 @@ pub trait Outbox {
             }
         }
     }
-    /// Has something told by the metrics.
+    /// Records an observation in the metrics.
     fn observe(&mut self, _observation: Observation) {}
-    /// Tells the log, for whoever runs the scheduler.
+    /// Writes a line to the log.
     fn log(&mut self, _text: String) {}
-    /// The extenders, for a plugin that lets them have a say. Asking one is a [job](crate::extender::job).
+    /// The extenders, for a plugin that consults them. A request to one is a [job](crate::extender::job).
     fn extenders(&self) -> Extenders {
         Extenders::default()
     }
 }
 
-/// What a stage may use.
+/// What a step can use.
 pub struct StageContext<'a> {
     /// The time.
     pub now: Time,
@@ -364,8 +363,8 @@ pub struct StageContext<'a> {
 }
 
 impl StageContext<'_> {
-    /// Hands a job to the edge and waits for it, at most `limit` from now. What it leaves behind is read with
-    /// [`Wake::into_value`]. A job that is late is not stopped: let it limit itself, too.
+    /// Hands a job to the edge and waits for it, at most `limit` from now. [`Wake::into_value`] returns its value. The
+    /// job is not stopped at the deadline, so it must have a limit of its own.
     pub fn wait_for_job<T: Any + Send>(
         &mut self,
         limit: Duration,
@@ -381,7 +380,7 @@ impl StageContext<'_> {
         })
     }
 
-    /// Hands a job to the edge and does not wait for it: for clearing up, where nothing is left to decide.
+    /// Hands a job to the edge and does not wait for it: for cleaning up.
     pub fn start_job(&mut self, job: impl Future<Output = ()> + Send + 'static) {
         self.outbox.job(Box::pin(async move {
             job.await;
@@ -410,10 +409,13 @@ mod tests {
             (WakeReason::Job(Ok(Box::new(7_u32))), Ok(7)),
             (
                 WakeReason::Job(Ok(Box::new("text"))),
-                Err("the job left a value of another type behind"),
+                Err("the job returned a value of another type"),
             ),
             (WakeReason::Job(Err("refused".to_owned())), Err("refused")),
-            (WakeReason::Deadline, Err("the job took too long")),
+            (
+                WakeReason::Deadline,
+                Err("the job did not end before its deadline"),
+            ),
             (
                 WakeReason::Call(Ok(Response::default())),
                 Err("an API call ended, not the job"),

@@ -1,17 +1,17 @@
-//! What a plugin answers.
+//! The status that a plugin returns.
 
 use berth_api::Str;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::fmt;
 
-/// The kind of an answer. The names are those of kube-scheduler's metrics and logs.
+/// The code of a status. The names are those of kube-scheduler's metrics and logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Code {
     /// Yes.
     #[default]
     Success,
-    /// Something broke; the pod is tried again after a backoff.
+    /// A failure; the pod is retried after a backoff.
     Error,
     /// No, and preemption might help.
     Unschedulable,
@@ -19,14 +19,14 @@ pub enum Code {
     UnschedulableAndUnresolvable,
     /// Permit asks to wait.
     Wait,
-    /// The plugin has nothing to say about this pod.
+    /// The plugin has no part in the decision about this pod.
     Skip,
     /// No, until something comes that is expected to come; the next try needs no backoff.
     Pending,
 }
 
 impl Code {
-    /// The name, as it stands in metric labels.
+    /// The name, as in metric labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Success => "Success",
@@ -39,7 +39,7 @@ impl Code {
         }
     }
 
-    /// Whether the pod was turned down (rather than something having gone wrong).
+    /// Whether the pod was rejected. An error is no rejection.
     pub fn is_rejected(self) -> bool {
         matches!(
             self,
@@ -72,7 +72,7 @@ impl Status {
         Self::default()
     }
 
-    /// Nothing to say.
+    /// The plugin has no part in the decision.
     pub fn skip() -> Self {
         Self::new(Code::Skip, [])
     }
@@ -157,12 +157,12 @@ impl Status {
         self.code == Code::Success
     }
 
-    /// Whether the plugin has nothing to say.
+    /// Whether the code is Skip.
     pub fn is_skip(&self) -> bool {
         self.code == Code::Skip
     }
 
-    /// Whether the pod was turned down.
+    /// Whether the pod was rejected.
     pub fn is_rejected(&self) -> bool {
         self.code.is_rejected()
     }
@@ -199,7 +199,7 @@ impl Status {
 mod tests {
     use super::*;
 
-    /// F-3: what a status says, and what it says as the cause of somebody else's error.
+    /// F-3: the message of a status, and its message as the cause of another error.
     #[test]
     fn a_message_puts_the_error_first() {
         let mut full = Status::unresolvable("first").with_error("broken");
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// F-2: the names of the codes, and which of them turn a pod down.
+    /// F-2: the names of the codes, and which of them reject a pod.
     #[test]
     fn codes_have_names_and_three_of_them_reject() {
         for (code, name, rejected) in [
@@ -245,7 +245,7 @@ mod tests {
         assert!(Status::default().is_success(), "nothing said is a yes");
     }
 
-    /// F-4: an answer goes on under the name of who gave it; who asks adds it.
+    /// F-4: a status has the name of the plugin that returned it; the framework adds the name.
     #[test]
     fn a_status_remembers_its_plugin() {
         let status = Status::unschedulable("no");

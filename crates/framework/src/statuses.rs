@@ -1,4 +1,4 @@
-//! What the nodes answered about one pod.
+//! The statuses of nodes for one pod.
 
 use crate::status::{Code, Status};
 use crate::table::Slot;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Answers that somebody keeps, by node: what [`NodeStatuses`] may be made of instead of a map.
+/// Kept statuses by node, from which [`NodeStatuses`] can be made instead of from a map.
 pub trait KeptStatuses: Send + Sync + fmt::Debug {
     /// The answer of a node, if it has one.
     fn get(&self, node: Slot) -> Option<&Status>;
@@ -17,13 +17,13 @@ pub trait KeptStatuses: Send + Sync + fmt::Debug {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Every node with its answer, in slot order, until the visitor breaks off.
+    /// Every node with its status, in slot order, until the visitor stops.
     fn each(&self, visit: &mut dyn FnMut(Slot, &Status) -> ControlFlow<()>);
-    /// Every different answer with how many nodes gave it, at least one; an answer may come more than once.
+    /// Every different status with the number of its nodes, at least one; a status may be listed more than once.
     fn totals(&self, visit: &mut dyn FnMut(&Status, usize));
 }
 
-/// What each node answered. Nodes that are not listed have the `absent` status.
+/// The status of each node. Nodes that are not listed have the `absent` status.
 #[derive(Debug, Clone)]
 pub struct NodeStatuses {
     listed: Listed,
@@ -61,7 +61,7 @@ impl NodeStatuses {
         }
     }
 
-    /// Answers that somebody keeps; the other nodes as in [`NodeStatuses::new`].
+    /// Kept statuses; the other nodes as in [`NodeStatuses::new`].
     pub fn kept(statuses: Arc<dyn KeptStatuses>) -> Self {
         Self {
             listed: Listed::Kept(statuses),
@@ -101,7 +101,7 @@ impl NodeStatuses {
         }
     }
 
-    /// Every listed node with its answer, in no particular order, until the visitor breaks off.
+    /// Every listed node with its status, in no particular order, until the visitor stops.
     pub fn each(&self, mut visit: impl FnMut(Slot, &Status) -> ControlFlow<()>) {
         match &self.listed {
             Listed::Own(own) => {
@@ -113,7 +113,7 @@ impl NodeStatuses {
         }
     }
 
-    /// The different answers of listed nodes with how many gave each; an answer may come more than once.
+    /// The different statuses of listed nodes with their number of nodes; a status may be listed more than once.
     pub fn totals(&self, mut visit: impl FnMut(&Status, usize)) {
         match &self.listed {
             Listed::Own(own) => own.values().for_each(|status| visit(status, 1)),
@@ -152,7 +152,7 @@ impl NodeStatuses {
 mod tests {
     use super::*;
 
-    /// F-6: nodes that are not listed have one status together, at first one that nothing can be done about.
+    /// F-6: nodes that are not listed have a common status, at first UnschedulableAndUnresolvable.
     #[test]
     fn nodes_that_are_not_listed_have_a_status_too() {
         let slots: Vec<Slot> = (0..4).map(Slot::from_index).collect();
@@ -169,7 +169,7 @@ mod tests {
         statuses.insert(slots[1], Status::unschedulable("full"));
         assert_eq!(codes(&statuses), [no, yes, no, no]);
         assert_eq!(statuses.listed(), 1);
-        // Who looks for nodes where preemption may help finds the absent ones by their common status.
+        // Preemption finds the absent nodes by their common status.
         statuses.absent = Status::unschedulable("elsewhere");
         statuses.insert(slots[2], Status::unresolvable("tainted"));
         assert_eq!(codes(&statuses), [yes, yes, no, yes]);

@@ -1,7 +1,7 @@
 //! The nodes: a slot each, a column per resource, and the pods on them.
 //!
-//! Nobody copies this table before a cycle: one thread owns it, so the cache *is* the snapshot. Where somebody
-//! wants to know what would be ([`NodeTable::begin`]), changes are made in place, written down, and taken back.
+//! The table is not copied before a cycle: one thread owns it, so the cache *is* the snapshot. Dry runs
+//! ([`NodeTable::begin`]) change it in place, log the changes, and revert them.
 
 mod census;
 mod log;
@@ -34,8 +34,8 @@ use volumes::NodeVolumes;
 
 pub(crate) use volumes::ClaimKey;
 
-/// A node's place in the table. A node keeps its slot while it exists; a later node may get the slot of one that
-/// is gone, under another epoch.
+/// A node's place in the table. A node keeps its slot while it exists; a later node may get the slot of a deleted one,
+/// with another epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(u32);
 
@@ -70,16 +70,16 @@ impl ResourceId {
     }
 }
 
-/// What every node offers and has given away of one resource, by slot.
+/// What every node offers of one resource, and what its pods request, by slot.
 #[derive(Debug, Default, Clone)]
 pub struct Column {
     /// What the node offers.
     pub allocatable: Vec<i64>,
-    /// What its pods hold.
+    /// What its pods request.
     pub requested: Vec<i64>,
 }
 
-/// What is known of an image in the cluster.
+/// An image in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ImageSummary {
     /// In bytes, as the first node that was seen with the image said.
@@ -88,7 +88,7 @@ struct ImageSummary {
     nodes: usize,
 }
 
-/// A change that was only supposed, with what is needed to take it back.
+/// A change of a dry run, with what is needed to revert it.
 #[derive(Debug)]
 enum Undo {
     Mark,
@@ -106,7 +106,7 @@ enum Undo {
     },
 }
 
-/// Why a pod could not be taken off a node.
+/// Why a pod could not be removed from a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no corresponding pod {pod} in pods of node {node}")]
 pub struct NoSuchPod {
@@ -125,7 +125,7 @@ fn is_unchanged(old: &Node, new: &Node) -> bool {
     old.spec == new.spec && old.status == new.status && old.metadata == metadata
 }
 
-/// All nodes and what runs on them.
+/// All nodes and the pods on them.
 #[derive(Debug)]
 pub struct NodeTable {
     rows: Vec<Row>,

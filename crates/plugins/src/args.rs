@@ -1,11 +1,11 @@
-//! Reading the arguments of a plugin: strictly, with every problem named by its path.
+//! Reads the arguments of a plugin strictly, and reports every problem with its path.
 
 use berth_framework::registry::ArgsError;
 pub(crate) use berth_framework::registry::decode_args as decode;
 use serde_json::{Map, Value};
 use std::fmt::Display;
 
-/// Collects what is wrong with some arguments, so that a user sees all of it at once.
+/// Collects the problems of arguments, so that all of them are reported at once.
 #[derive(Debug, Default)]
 pub(crate) struct Problems(Vec<(String, String)>);
 
@@ -36,13 +36,13 @@ impl Problems {
         self.0.push((path.into(), format!("Forbidden: {why}")));
     }
 
-    /// The value at `path` stands in the list already.
+    /// The value at `path` is in the list already.
     pub(crate) fn duplicate(&mut self, path: impl Into<String>, value: impl Display) {
         self.0
             .push((path.into(), format!("Duplicate value: {value}")));
     }
 
-    /// The value at `path` is none of those that there are.
+    /// The value at `path` is none of the allowed ones.
     pub(crate) fn unsupported(&mut self, path: impl Into<String>, value: &str, supported: &[&str]) {
         let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         self.0.push((
@@ -54,7 +54,7 @@ impl Problems {
         ));
     }
 
-    /// `value`, unless something is wrong.
+    /// `value`, unless there are problems.
     pub(crate) fn or<T>(self, value: T) -> Result<T, ArgsError> {
         if self.0.is_empty() {
             Ok(value)

@@ -1,7 +1,7 @@
 //! Binds a pod to its node through the API.
 //!
-//! The call names the pod's UID, so a pod that was deleted and made anew under the same name is not bound by
-//! accident. Nothing blocks: the call goes to the dispatcher, and the binding goes on with its result.
+//! The call names the pod's UID, so that a pod that was deleted and created again under the same name is not bound. The
+//! call goes to the dispatcher, and the binding continues with its result.
 
 use berth_api::{Duration, Str};
 use berth_framework::call::PodRef;
@@ -13,7 +13,7 @@ use berth_framework::{ApiCall, CycleState, PodInfo, Status};
 /// The plugin's name.
 pub const NAME: &str = "DefaultBinder";
 
-/// How long a binding waits for its call. The dispatcher ends every call sooner, so this only bounds the wait.
+/// How long a binding waits for its call. The dispatcher ends every call earlier, so this only limits the wait.
 pub const BIND_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// Binds pods.

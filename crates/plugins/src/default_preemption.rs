@@ -1,19 +1,19 @@
-//! Makes room for a pod by evicting pods of lower priority, where that is enough.
+//! Evicts pods of lower priority so that a pod fits.
 //!
 //! ```text
 //! a full node, pods of priority 0, 0 and 5, a new pod of priority 10
-//!     → as few pods as possible go, those of priority 0 first, those with a budget to spare before others
+//!     → as few pods as possible are evicted, those of priority 0 first, those within their budget before others
 //! ```
 //!
-//! - `victims`: on one node, which pods have to go for the new one to fit;
-//! - `candidates`: on which nodes that is tried, and which of them is chosen;
-//! - `extenders`: what extenders say to that;
-//! - `evict`: how the victims are told to go.
+//! - `victims`: which pods of one node must be evicted for the new pod to fit;
+//! - `candidates`: on which nodes victims are searched, and which node is chosen;
+//! - `extenders`: how extenders change the candidates;
+//! - `evict`: how the victims are evicted.
 //!
-//! The cycle does not wait for evictions (feature gate SchedulerAsyncPreemption): the core tells the victims beside it,
-//! and until that is done PreEnqueue keeps the pod out. A victim counts as going from the moment its deletion is
-//! handed over, and the pod is not promised a second node meanwhile. Without the gate the cycle is parked until each
-//! deletion has ended.
+//! The cycle does not wait for evictions (feature gate SchedulerAsyncPreemption): the core evicts the victims, and
+//! until that is done PreEnqueue rejects the pod. A victim counts as terminating as soon as its deletion is handed
+//! over, and the pod gets no second nomination meanwhile. Without the gate the cycle is parked until each deletion
+//! ended.
 
 mod args;
 mod candidates;

@@ -1,4 +1,4 @@
-//! Extended resources that devices stand in for (KEP-5004).
+//! Extended resources that are backed by devices (KEP-5004).
 //!
 //! A device class may name an extended resource; and every class has one of its own,
 //! `deviceclass.resource.kubernetes.io/<class>`. A node that does not offer such a resource itself leaves it to the
@@ -16,7 +16,7 @@ pub(crate) fn implied_resource(class: &DeviceClass) -> String {
     format!("{CLASS_PREFIX}{}", class.metadata.name)
 }
 
-/// The class whose devices stand in for a resource. Of several that name it the newest, then the first by name.
+/// The class whose devices back a resource. Of several that name it the newest, then the first by name.
 pub(crate) fn class_of<'a>(cluster: &'a Cluster, resource: &str) -> Option<&'a Arc<DeviceClass>> {
     if cluster.device_classes.is_empty() {
         return None;
@@ -38,7 +38,7 @@ pub(crate) fn class_of<'a>(cluster: &'a Cluster, resource: &str) -> Option<&'a A
         })
 }
 
-/// Whether the pod requests a resource that devices may have to stand in for.
+/// Whether the pod requests a resource that is backed by devices on some nodes.
 pub(crate) fn may_need_devices(cluster: &Cluster, requests: &Resources) -> bool {
     let mut scalars = requests.scalars.iter();
     scalars.any(|(name, amount)| *amount > 0 && class_of(cluster, name).is_some())

@@ -1,7 +1,7 @@
-//! Prefers nodes that have the pod's images already.
+//! Prefers nodes that have the images of the pod.
 //!
-//! An image counts with its size times the share of nodes that have it, so that pods do not pile up on the one node
-//! that happened to be first. The sum is brought from 23 MiB … 1000 MiB per container to 0 … 100.
+//! An image counts its size times the share of nodes that have it, so that the first node with an image does not
+//! attract all pods. The sum is scaled from 23 MiB to 1000 MiB per container to 0 to 100.
 
 use berth_api::{Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
@@ -40,7 +40,7 @@ impl Plugin for ImageLocality {
 }
 
 /// The name under which nodes list an image: with a tag, `latest` when the user wrote none. The part after the last
-/// colon is a tag only if it stands behind the last slash (before it is a registry's port).
+/// colon is a tag only if it is after the last slash (before it is a registry's port).
 fn normalized(image: &Str) -> Str {
     let tagged = match (image.rfind(':'), image.rfind('/')) {
         (Some(colon), Some(slash)) => colon > slash,
@@ -80,13 +80,13 @@ impl Images {
     }
 }
 
-/// What an image of `size` bytes counts for when `nodes` of `total` nodes have it.
+/// What an image of `size` bytes counts if `nodes` of `total` nodes have it.
 fn scaled(size: i64, nodes: usize, total: usize) -> i64 {
     let spread = nodes as f64 / total as f64;
     (size as f64 * spread) as i64
 }
 
-/// Brings a sum of bytes to 0 … 100. Image volumes are not among the `containers`.
+/// Scales a sum of bytes to 0 to 100. Image volumes are not among the `containers`.
 fn priority(bytes: i64, containers: usize) -> i64 {
     let containers = i64::try_from(containers).unwrap_or(i64::MAX);
     let most = MAX_BYTES_PER_CONTAINER.saturating_mul(containers);
@@ -131,7 +131,7 @@ mod tests {
     use berth_framework::plugin::Score;
     use serde_json::{Value, json};
 
-    /// PL-54: what is after the last colon is a tag only behind the last slash.
+    /// PL-54: what is after the last colon is a tag only after the last slash.
     #[test]
     fn images_get_a_tag() {
         for (image, name) in [
@@ -226,8 +226,8 @@ mod tests {
         }
     }
 
-    /// PL-56: an image counts for as many nodes as have it now: when a node is added, deleted or pulls an image, the scores of
-    /// the other nodes change. 300 MiB, one container, out of 1000 MiB: 300·(share of nodes) − 23 of 977.
+    /// PL-56: an image counts for as many nodes as have it now: when a node is added, deleted or pulls an image, the
+    /// scores of the other nodes change. 300 MiB, one container, out of 1000 MiB: 300·(share of nodes) − 23 of 977.
     #[test]
     fn the_scores_of_a_node_follow_the_other_nodes() {
         let pod = pod_info("p", json!({"containers": containers(&[300])}));

@@ -1,15 +1,16 @@
-//! Brings pods near the pods that they want around them, and keeps them away from those that they do not.
+//! Affinity and anti-affinity between pods: which topology domains a pod requires, excludes or prefers because of the
+//! pods that run there.
 //!
 //! ```text
 //! podAffinity:     app=cache, topologyKey zone        → only zones where some pod app=cache runs
 //! podAntiAffinity: app=web,   topologyKey hostname    → no node where a pod app=web runs
 //! ```
 //!
-//! - What is required is counted once per cycle, by topology key and value (`filter`); then each node is a look at
-//!   its labels. Required anti-affinity of pods that run already counts too.
-//! - All required affinity terms must be matched by the same pod. Where no pod matches them anywhere, a pod that
-//!   matches its own terms is let in: somebody has to be the first.
-//! - What is preferred, by the pod or by pods that run already, adds and takes points (`score`).
+//! - Required terms are counted once per cycle, by topology key and value (`filter`); a node is then checked by its
+//!   labels. Required anti-affinity of running pods counts too.
+//! - All required affinity terms must be matched by the same pod. If no pod in the cluster matches them, a pod that
+//!   matches its own terms is admitted as the first of its series.
+//! - Preferences of the pod, and of running pods, add and subtract points (`score`).
 //!
 //! As kube-scheduler 1.36, a `namespaceSelector` that an empty set of labels satisfies (only `NotIn` and
 //! `DoesNotExist`) means every namespace in the pod's own terms.

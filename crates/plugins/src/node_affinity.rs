@@ -1,4 +1,4 @@
-//! Keeps pods to the nodes that `nodeSelector` and node affinity ask for, and prefers those that they prefer.
+//! Rejects nodes that do not match `nodeSelector` and required node affinity, and scores by preferred node affinity.
 //!
 //! ```text
 //! nodeSelector: {disk: ssd}                                     → only nodes with that label
@@ -6,7 +6,7 @@
 //! args: {addedAffinity: …}                                      → the same for every pod of the profile
 //! ```
 //!
-//! Terms that name nodes (`metadata.name`) narrow the nodes that are filtered at all.
+//! Terms that name nodes (`metadata.name`) limit the nodes that are filtered.
 
 mod args;
 mod keys;
@@ -29,17 +29,17 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "NodeAffinity";
 
-/// The reason on a node that the pod does not ask for.
+/// The reason on a node that the pod's affinity does not match.
 pub const REASON_POD: &str = "node(s) didn't match Pod's node affinity/selector";
-/// The reason on a node that the profile does not ask for.
+/// The reason on a node that the affinity in the arguments does not match.
 pub const REASON_ENFORCED: &str = "node(s) didn't match scheduler-enforced node affinity";
 /// The reason when the terms of the pod name no node at all.
 pub const REASON_CONFLICT: &str = "pod affinity terms conflict";
 
-/// Where upstream's messages say that a preferred term stands.
+/// The path of preferred terms in kube-scheduler's messages.
 const PREFERRED_PATH: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Keeps pods to the nodes that they ask for.
+/// Node affinity.
 #[derive(Debug, Default)]
 pub struct NodeAffinity {
     added_required: Option<CompiledNodeSelector>,
@@ -59,7 +59,7 @@ impl NodeAffinity {
         }
     }
 
-    /// Whether the profile lets pods onto the node. Terms that do not parse were refused at start-up.
+    /// Whether the node matches the affinity in the arguments. Terms that do not parse were refused at start-up.
     fn is_allowed(&self, node: &Node) -> bool {
         self.added_required.as_ref().is_none_or(|required| {
             required
@@ -79,7 +79,7 @@ impl NodeAffinity {
             return Ok(Hint::Skip);
         }
         Ok(match old {
-            // As upstream: when only the profile's own affinity came to match, this says Skip.
+            // As in kube-scheduler: Skip if only the affinity in the arguments matches newly.
             Some(old) if matches(old)? => Hint::Skip,
             _ => Hint::Queue,
         })

@@ -1,4 +1,4 @@
-//! Keeps pods that need a feature of the kubelet off nodes that do not declare it (KEP-5328).
+//! Rejects nodes that do not declare a kubelet feature that the pod requires (KEP-5328).
 //!
 //! ```text
 //! hostNetwork: true, hostUsers: false   → only nodes that declare UserNamespacesHostNetworkSupport
@@ -24,13 +24,13 @@ const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";
 /// A pod on the node's network can have a user namespace.
 const USER_NAMESPACES: &str = "UserNamespacesHostNetworkSupport";
 
-/// Keeps pods to nodes with the features that they need.
+/// Declared features of nodes.
 #[derive(Debug, Default)]
 pub struct NodeDeclaredFeatures;
 
 type Features = SmallVec<[&'static str; 2]>;
 
-/// The features that a pod needs; the others that there are matter only when a running pod is changed.
+/// The features that a pod requires. Other declared features matter only for updates of running pods.
 fn required(pod: &Pod) -> Features {
     let mut features = Features::new();
     let restarts_all = pod.all_containers().any(|container| {
@@ -46,7 +46,8 @@ fn required(pod: &Pod) -> Features {
     features
 }
 
-/// The declared features of a node changed. As in kube-scheduler, they are not compared with those that the pod needs.
+/// The declared features of a node changed. As in kube-scheduler, they are not compared with those that the pod
+/// requires.
 fn declares_others(change: &Change<'_>) -> Result<bool, String> {
     let (old, new) = change.nodes()?;
     let both = old.zip(new);

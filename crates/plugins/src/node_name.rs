@@ -1,6 +1,6 @@
-//! Keeps a pod with `spec.nodeName` to that node.
+//! Rejects all nodes but `spec.nodeName`, if it is set.
 //!
-//! Such pods are normally not scheduled at all; the filter matters to simulators and to what-if questions.
+//! Pods with a node are normally not scheduled; the filter is for simulators and what-if questions.
 
 use berth_api::Str;
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
@@ -16,7 +16,7 @@ pub const NAME: &str = "NodeName";
 /// The reason on every other node.
 pub const REASON: &str = "node(s) didn't match the requested node name";
 
-/// Keeps pods to the node that they name.
+/// The node name of a pod.
 #[derive(Debug, Default)]
 pub struct NodeName;
 

@@ -1,7 +1,7 @@
-//! Keeps a pod off nodes where a host port that it wants is taken.
+//! Rejects nodes where a host port of the pod is in use.
 //!
-//! The ports of a pod are those of its regular containers and sidecars; ordinary init containers take none. What is
-//! taken is part of the node's row, so preemption's dry runs see ports come and go without this plugin's help.
+//! The ports of a pod are those of its regular containers and sidecars, not of other init containers. Ports in use are
+//! in the node's row, so dry runs of preemption change them without this plugin.
 
 use crate::change::is_assigned_or_nominated;
 use berth_api::Pod;
@@ -17,10 +17,10 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "NodePorts";
 
-/// The reason on a node where a port is taken. Preemption may free it.
+/// The reason on a node where a port is in use. Preemption may free it.
 pub const REASON: &str = "node(s) didn't have free ports for the requested pod ports";
 
-/// Keeps pods to nodes where their host ports are free.
+/// Host ports.
 #[derive(Debug, Default)]
 pub struct NodePorts;
 

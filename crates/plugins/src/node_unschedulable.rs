@@ -1,4 +1,4 @@
-//! Keeps pods off cordoned nodes, unless they tolerate the taint `node.kubernetes.io/unschedulable:NoSchedule`.
+//! Rejects cordoned nodes for pods that do not tolerate the taint `node.kubernetes.io/unschedulable:NoSchedule`.
 
 use berth_api::taint::tolerates_taint;
 use berth_api::{Pod, Taint, TaintEffect};
@@ -15,10 +15,10 @@ pub const NAME: &str = "NodeUnschedulable";
 /// The reason on a cordoned node.
 pub const REASON: &str = "node(s) were unschedulable";
 
-/// The key of the taint that stands for being cordoned.
+/// The key of the taint of a cordoned node.
 const TAINT_KEY: &str = "node.kubernetes.io/unschedulable";
 
-/// Keeps pods off cordoned nodes.
+/// Cordoned nodes.
 #[derive(Debug)]
 pub struct NodeUnschedulable {
     cordon: Taint,

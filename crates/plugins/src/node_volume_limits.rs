@@ -1,4 +1,4 @@
-//! Keeps pods off nodes to which a CSI driver can attach no more volumes.
+//! Rejects nodes to which a CSI driver cannot attach the volumes of the pod.
 //!
 //! A volume counts once per node, however many pods use it. A claim without a volume yet counts as one volume of the
 //! driver that will provision it. An in-tree volume of a migrated plugin counts for the plugin's CSI driver.
@@ -22,10 +22,10 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "NodeVolumeLimits";
 
-/// The reason on a node that has enough volumes.
+/// The reason on a node at its limit.
 pub const REASON: &str = "node(s) exceed max volume count";
 
-/// Keeps pods to nodes that can take their volumes.
+/// Attach limits of CSI drivers.
 #[derive(Debug, Default)]
 pub struct NodeVolumeLimits;
 

@@ -5,10 +5,10 @@
 //!                                                      → ScheduleAnyway: the first zone last
 //! ```
 //!
-//! - `constraints`: what a pod asks for, or the defaults of the profile for pods that ask for nothing;
+//! - `constraints`: those of the pod, or the defaults of the profile for pods without any;
 //! - `filter`: `DoNotSchedule`; a domain may have at most `maxSkew` more pods than the emptiest one;
 //! - `score`: `ScheduleAnyway`;
-//! - `ledger`: both, kept while pods and nodes come and go.
+//! - `ledger`: both, with domain counts that follow changes of pods and nodes.
 //!
 //! Only pods of the same namespace that are not being deleted count, on nodes that the constraint's policies let count.
 
@@ -40,7 +40,7 @@ pub const REASON_SKEW: &str = "node(s) didn't match pod topology spread constrai
 pub const REASON_NO_DOMAIN: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
 
-/// The kinds whose selectors say what the default constraints count.
+/// The kinds whose selectors determine what the default constraints count.
 const SELECTING_KINDS: [Kind; 4] = [
     Kind::Service,
     Kind::ReplicationController,

@@ -1,4 +1,4 @@
-//! Orders the active queue: higher priority first, then who has waited longer.
+//! Orders the active queue: higher priority first, then the pod that was queued earlier.
 
 use berth_framework::plugin::{Plugin, QueueSort, QueuedPod, SortKey};
 use berth_framework::registry::{ArgsKind, Extensions, Registration};

@@ -8,8 +8,8 @@ use crate::{
 };
 use berth_framework::registry::{Registration, Registry};
 
-/// Every in-tree plugin. DynamicResources comes before DefaultPreemption: to free an idle claim costs less than to evict
-/// pods.
+/// Every in-tree plugin. DynamicResources precedes DefaultPreemption, because freeing an unused claim costs less than
+/// evicting pods.
 const IN_TREE: [fn() -> Registration; 20] = [
     scheduling_gates::registration,
     priority_sort::registration,

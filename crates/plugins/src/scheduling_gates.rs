@@ -1,4 +1,4 @@
-//! Holds a pod back while a gate is left in `spec.schedulingGates` (KEP-3521).
+//! Rejects a pod in PreEnqueue while it has `spec.schedulingGates` (KEP-3521).
 //!
 //! ```text
 //! schedulingGates: [{name: example.com/quota}]   → not queued at all
@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "SchedulingGates";
 
-/// The message that the API server puts into the condition of a gated pod. Where PreEnqueue rejections are written
-/// to the pod (KEP-5501), ours is the same, so that nothing is written twice.
+/// The message that the API server writes into the condition of a gated pod. If PreEnqueue rejections are written to
+/// the pod (KEP-5501), Berth uses the same, so that nothing is written twice.
 pub const MESSAGE_IN_STATUS: &str = "Scheduling is blocked due to non-empty scheduling gates";
 
-/// Holds gated pods back.
+/// Scheduling gates.
 #[derive(Debug, Default)]
 pub struct SchedulingGates;
 

@@ -1,4 +1,4 @@
-//! Keeps pods off nodes whose taints they do not tolerate, and prefers nodes with few `PreferNoSchedule` taints.
+//! Rejects nodes with taints that the pod does not tolerate, and prefers nodes with few `PreferNoSchedule` taints.
 //!
 //! ```text
 //! node taint gpu=yes:NoSchedule,       pod without toleration  → not this node
@@ -24,7 +24,7 @@ pub const NAME: &str = "TaintToleration";
 /// The reason on a node with a taint that the pod does not tolerate.
 pub const REASON: &str = "node(s) had untolerated taint(s)";
 
-/// Keeps pods to nodes whose taints they tolerate.
+/// Taints and tolerations.
 #[derive(Debug, Default)]
 pub struct TaintToleration {
     /// Whether tolerations may compare numbers (`Lt`, `Gt`).
@@ -64,12 +64,12 @@ impl TaintToleration {
     }
 }
 
-/// A pod that tolerates taints with this key, or with whatever key, and this effect.
+/// A pod that tolerates taints with this key, or with any key, and this effect.
 fn tolerance(key: Option<&str>, effect: TaintEffect) -> WaitKey {
     WaitKey::of((key, effect))
 }
 
-/// What a pod that was turned down waits for: nodes whose taints it may tolerate.
+/// What a rejected pod waits for: nodes with taints that it may tolerate.
 fn waits_for_nodes(pod: &Pod) -> Waits {
     let tolerations = pod.spec.tolerations.iter().flat_map(|toleration| {
         let key = (!toleration.key.is_empty()).then_some(toleration.key.as_str());
@@ -81,7 +81,7 @@ fn waits_for_nodes(pod: &Pod) -> Waits {
     tolerations.collect()
 }
 
-/// Whom a change of a node may help: those that tolerate one of the taints that are left; anybody when none is left.
+/// Which pods a change of a node may help: those that tolerate one of the remaining taints; all if none is left.
 fn touched_by_node(change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.nodes() else {
         return Touched::everything();
@@ -97,7 +97,7 @@ fn touched_by_node(change: &Change<'_>) -> Touched {
         return Touched::nobody();
     };
     if old.is_some_and(|old| forbidding(old).iter().all(|taint| left.contains(taint))) {
-        // Whoever was kept off still is.
+        // The taints that rejected a pod are still there.
         return Touched::nobody();
     }
     // Taints of Kubernetes itself are tolerated by many.

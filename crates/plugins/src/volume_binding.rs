@@ -1,4 +1,5 @@
-//! Keeps pods to nodes from which their volumes can be reached, or on which volumes can be found or made for them.
+//! Rejects nodes that cannot access the volumes of the pod, or on which no volume can be found or provisioned for a
+//! claim.
 //!
 //! ```text
 //! a claim with a volume                         → nodes that the volume's affinity allows
@@ -34,19 +35,19 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "VolumeBinding";
 
-/// The reason when a claim has no volume and nobody waits for the pod to give it one.
+/// The reason if a claim has no volume and its class binds at once.
 pub const REASON_IMMEDIATE: &str = "pod has unbound immediate PersistentVolumeClaims";
-/// The reason on a node from which a volume cannot be reached.
+/// The reason on a node that cannot access a volume.
 pub const REASON_NODE_CONFLICT: &str = "node(s) didn't match PersistentVolume's node affinity";
-/// The reason on a node where there is no volume for a claim.
+/// The reason on a node without a volume for a claim.
 pub const REASON_BIND_CONFLICT: &str = "node(s) didn't find available persistent volumes to bind";
-/// The reason on a node where no volume can be made for lack of space.
+/// The reason on a node without enough storage capacity.
 pub const REASON_NO_SPACE: &str = "node(s) did not have enough free storage";
-/// The reason when the volume of a claim is gone.
+/// The reason if the volume of a claim does not exist.
 pub const REASON_VOLUME_MISSING: &str =
     "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
-/// Keeps pods to nodes with their volumes.
+/// Volumes of claims.
 #[derive(Debug, Default)]
 pub struct VolumeBinding {
     args: VolumeBindingArgs,

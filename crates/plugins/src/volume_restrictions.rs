@@ -1,9 +1,9 @@
-//! Keeps pods apart that cannot share a volume.
+//! Rejects nodes, or all nodes, while another pod uses a volume that the pod cannot share.
 //!
 //! ```text
 //! the same EBS volume on a node                             → had no available disk
 //! the same GCE disk, RBD image or iSCSI target, both read   → fine
-//! a claim ReadWriteOncePod that some pod uses anywhere      → no node, until that pod is gone
+//! a claim ReadWriteOncePod that some pod uses anywhere      → no node, until that pod is deleted
 //! ```
 
 use crate::volumes::{claim_names, look_up, when_own_claim};
@@ -27,7 +27,7 @@ pub const REASON_DISK: &str = "node(s) had no available disk";
 /// The reason on every node while another pod uses a claim that only one pod may use.
 pub const REASON_ONE_POD: &str = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
 
-/// Keeps pods apart that cannot share a volume.
+/// Volumes that pods cannot share.
 #[derive(Debug, Default)]
 pub struct VolumeRestrictions;
 

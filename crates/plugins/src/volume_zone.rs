@@ -1,4 +1,4 @@
-//! Keeps pods to the zones of their volumes, where a volume says so by its labels.
+//! Rejects nodes outside of the zones and regions in the labels of the pod's volumes.
 //!
 //! ```text
 //! volume label topology.kubernetes.io/zone: a__b   → nodes of zone a or b
@@ -24,7 +24,7 @@ pub const NAME: &str = "VolumeZone";
 /// The reason on a node of another zone.
 pub const REASON: &str = "node(s) had no available volume zone";
 
-/// The labels of zones and regions, each with the newer name that stands in for it on nodes.
+/// The labels of zones and regions, each with the newer name that also counts on nodes.
 const TOPOLOGY_LABELS: [(&str, Option<&str>); 4] = [
     (
         "failure-domain.beta.kubernetes.io/zone",
@@ -38,7 +38,7 @@ const TOPOLOGY_LABELS: [(&str, Option<&str>); 4] = [
     ("topology.kubernetes.io/region", None),
 ];
 
-/// Keeps pods to the zones of their volumes.
+/// Zones of volumes.
 #[derive(Debug, Default)]
 pub struct VolumeZone;
 

@@ -1,4 +1,4 @@
-//! What the volume plugins have in common: looking up claims, and kube-scheduler's words for what is missing.
+//! Common parts of the volume plugins: looking up claims, and kube-scheduler's texts for missing objects.
 
 use berth_api::volumes::{claims, shared_claims};
 use berth_api::{Object, PersistentVolumeClaim, Pod, Str};
@@ -54,17 +54,17 @@ pub(crate) fn when_own_claim(
 /// The annotation of a CSINode that lists the in-tree plugins whose volumes are migrated to CSI drivers.
 pub(crate) const MIGRATED_PLUGINS_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
-/// What upstream says of a claim that is not there.
+/// kube-scheduler's text for a missing claim.
 pub(crate) fn claim_not_found(name: &str) -> String {
     format!("persistentvolumeclaim {name:?} not found")
 }
 
-/// What upstream says of a volume that is not there.
+/// kube-scheduler's text for a missing volume.
 pub(crate) fn volume_not_found(name: &str) -> String {
     format!("persistentvolume {name:?} not found")
 }
 
-/// What upstream says of a class that is not there.
+/// kube-scheduler's text for a missing class.
 pub(crate) fn class_not_found(name: &str) -> String {
     format!("storageclass.storage.k8s.io {name:?} not found")
 }
@@ -72,7 +72,7 @@ pub(crate) fn class_not_found(name: &str) -> String {
 /// A claim of the pod's namespace.
 ///
 /// # Errors
-/// When it is not there, in upstream's words.
+/// If it does not exist, with kube-scheduler's text.
 pub(crate) fn look_up<'a>(
     cluster: &'a Cluster,
     pod: &Pod,
@@ -84,10 +84,10 @@ pub(crate) fn look_up<'a>(
         .ok_or_else(|| claim_not_found(name))
 }
 
-/// Checks that an ephemeral claim was made for the pod, and is not one that merely has the name.
+/// Checks that an ephemeral claim was created for the pod, and does not only have the name.
 ///
 /// # Errors
-/// When it was not.
+/// If it was not.
 pub(crate) fn check_owner(pod: &Pod, claim: &PersistentVolumeClaim) -> Result<(), String> {
     let meta = &claim.metadata;
     let is_owned = meta

@@ -1,9 +1,8 @@
-//! The pods of the cluster, with what events look up about them: which of them use a resource claim, and which topology
-//! keys their required anti-affinity names.
+//! The pods of the cluster, with indexes for events: which pods use a resource claim, and which topology keys their
+//! required anti-affinity names.
 //!
-//! An event of a claim has to find its pods without a walk over all of them (KEP-6132). The index is kept up to date
-//! with every pod that is set or taken out, so it is never behind what a hint sees; pods without claims are not in it,
-//! and what it takes goes with the pods.
+//! An event of a claim finds its pods without a walk over all pods (KEP-6132). The index is updated with every pod that
+//! is set or removed, so it is as current as what a hint reads. Pods without claims are not in it.
 
 use berth_api::pod::PodAffinityTerm;
 use berth_api::{Pod, Str};
@@ -31,8 +30,8 @@ impl Deref for Pods {
     }
 }
 
-/// The names of the resource claims that a pod uses, in its own namespace: those it names, those that were made for it
-/// from templates, and the one for its extended resources. The same name may come twice.
+/// The names of the resource claims that a pod uses, in its namespace: those it names, those that were created for it
+/// from templates, and the one for its extended resources. A name may be listed twice.
 pub fn claim_names(pod: &Pod) -> impl Iterator<Item = &Str> {
     let named = pod.spec.resource_claims.iter();
     let made = pod.status.resource_claim_statuses.iter();
@@ -44,7 +43,7 @@ pub fn claim_names(pod: &Pod) -> impl Iterator<Item = &Str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Whether both use the same claims, as far as a look at what they share tells.
+/// Whether both certainly use the same claims, because they share the fields.
 fn use_the_same(old: &Pod, new: &Pod) -> bool {
     old.metadata.namespace == new.metadata.namespace
         && old.spec.resource_claims == new.spec.resource_claims
@@ -77,7 +76,7 @@ impl Pods {
         before
     }
 
-    /// Takes a pod out.
+    /// Removes a pod.
     pub fn remove(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let (uid, pod) = self.by_uid.remove_entry(uid)?;
         self.replace_topologies(Some(&pod), None);
@@ -156,7 +155,7 @@ mod tests {
     const NAMED: &str = r#"[{"name":"a","resourceClaimName":"shared"}]"#;
     const MADE: &str = r#"[{"name":"a","resourceClaimTemplateName":"t"}]"#;
 
-    /// Q-96: a claim is found by its name, by the name that was made for the pod, and for extended resources.
+    /// Q-96: a claim is found by its name, by the name that was generated for the pod, and for extended resources.
     #[test]
     fn claims_find_the_pods_that_use_them() {
         let mut pods = Pods::default();
@@ -185,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Q-96: what the index takes follows the pods and goes with them.
+    /// Q-96: the size of the index follows the pods.
     #[test]
     fn the_index_follows_the_pods() {
         let mut pods = Pods::default();
@@ -255,7 +254,7 @@ mod tests {
         assert!(pods.anti_affinity_topologies.is_empty());
     }
 
-    /// Q-96, case 179: a thousand pods come and go with their claims, and nothing stays behind.
+    /// Q-96, case 179: a thousand pods are added and deleted with their claims, and the index is empty.
     #[test]
     fn a_thousand_pods_leave_nothing_behind() {
         let mut pods = Pods::default();

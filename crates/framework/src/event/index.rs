@@ -1,14 +1,14 @@
-//! How an event finds the pods that it may help without asking them all: a plugin files each pod that it turned down
-//! under keys, and names the keys that a change touches.
+//! The index by which an event finds the pods that it may help: a plugin files each pod that it rejected under keys,
+//! and names the keys that a change touches.
 //!
 //! ```text
-//! NodePorts turned a pod down that wants TCP 80    → it waits under port(TCP, 80)
+//! NodePorts rejected a pod that wants TCP 80       → it waits under port(TCP, 80)
 //! a pod with TCP 80 and UDP 53 is deleted          → touches port(TCP, 80) and port(UDP, 53)
 //! ```
 //!
-//! Keys only narrow: whoever is found is asked by the hint all the same. So two things may share a key without harm,
-//! and "anything" is always a legal answer on either side. What must never happen is that a pod is not found though
-//! the hint (or its supplement) would queue it. This generalises KEP-6132, where a plugin names pods.
+//! The index only narrows: the hint is called for every pod that is found. Two things may share a key, and "anything"
+//! is a legal answer on either side. A pod that the hint (or its supplement) would queue must always be found. This
+//! generalizes KEP-6132, where a plugin names pods.
 
 use crate::cluster::Cluster;
 use crate::event::Change;
@@ -19,8 +19,8 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// Something that pods wait for and changes touch, as a number. Keys of different registrations are never mixed up;
-/// within one, different things that share a number only make an event look at more pods.
+/// Something that pods wait for and changes touch, as a number. Each registration has its own keys. If two things of
+/// one registration share a number, an event finds more pods than needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WaitKey(u64);
 
@@ -36,10 +36,10 @@ impl WaitKey {
     }
 }
 
-/// What a pod that was turned down waits for, as far as one registration goes.
+/// What a rejected pod waits for, for one registration.
 ///
-/// It must follow from the pod (and the plugin's arguments) alone: it is worked out when the pod begins to wait, and
-/// again when the pod itself changes.
+/// It must follow from the pod and the plugin's arguments alone: it is computed when the pod begins to wait, and when
+/// the pod itself changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Waits {
     anything: bool,
@@ -55,18 +55,18 @@ impl Waits {
         }
     }
 
-    /// No event helps, but one that touches everything, or this pod.
+    /// Only an event that touches everything, or this pod, may help.
     pub fn for_nothing() -> Self {
         Self::default()
     }
 
-    /// An event that touches `key` may help, too.
+    /// An event that touches `key` may help.
     pub fn add(&mut self, key: WaitKey) {
         self.add_amount(key, 0);
     }
 
-    /// An event that touches `key` up to `amount` or more may help, too: a pod that waits for 4 GiB is not found by
-    /// a node that offers 2 GiB.
+    /// An event that touches `key` up to `amount` or more may help: a pod that waits for 4 GiB is not found by a node
+    /// that offers 2 GiB.
     pub fn add_amount(&mut self, key: WaitKey, amount: i64) {
         if !self.keys.contains(&(key, amount)) {
             self.keys.push((key, amount));
@@ -94,8 +94,8 @@ impl FromIterator<WaitKey> for Waits {
     }
 }
 
-/// What a change touches, as far as one registration goes: with the pods that wait under these keys, those that wait
-/// for anything are found.
+/// What a change touches, for one registration. It finds the pods that wait under these keys, and those that wait for
+/// anything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Touched {
     everything: bool,
@@ -113,12 +113,12 @@ impl Touched {
         }
     }
 
-    /// No pod is helped, not even one that waits for anything: the hint would queue none, whatever the pod.
+    /// No pod is found, not even one that waits for anything: the hint would queue none.
     pub fn nobody() -> Self {
         Self::default()
     }
 
-    /// Only pods that wait for anything may be helped, until keys are added.
+    /// Only pods that wait for anything are found, until keys are added.
     pub fn no_key() -> Self {
         Self {
             pods_waiting_for_anything: true,
@@ -184,7 +184,7 @@ pub type TouchedFn = Arc<dyn Fn(&Cluster, Change<'_>) -> Touched + Send + Sync>;
 /// Both sides of the index of one registration.
 #[derive(Clone)]
 pub struct EventIndex {
-    /// What a pod waits for; without it no pod is filed, and changes touch everything, nobody or one pod.
+    /// What a pod waits for. Without it no pod is filed, and a change touches all pods, none, or one.
     pub waits: Option<WaitsFn>,
     /// What a change touches.
     pub touched: TouchedFn,
@@ -235,8 +235,8 @@ mod tests {
         WaitKey::of(("test", of))
     }
 
-    /// A pod is found by its keys up to its amount, by itself, and by what touches everything; who waits for anything
-    /// is found by all but what helps nobody.
+    /// A pod is found by its keys up to its amount, by a change of itself, and by what touches everything. A pod that
+    /// waits for anything is found by every change but those that touch nothing.
     #[test]
     fn a_change_finds_those_whom_it_may_help() {
         let small = |key| {

@@ -1,7 +1,7 @@
 //! How many pods of each kind are on which node: by their labels, and by their affinity terms.
 //!
-//! Pods come from templates, so there are few kinds. Who counts pods that a selector means looks at the kinds, each
-//! once, and most of those are passed over by one word, their [`Mark`].
+//! Pods come from templates, so there are few kinds. To count the pods that a selector matches, each kind is checked
+//! once, and most kinds are skipped by one word, their [`Mark`].
 
 use super::Slot;
 use crate::pod_info::{AffinityTerm, Computed, PodInfo};
@@ -12,14 +12,14 @@ use smallvec::SmallVec;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// A set of labels in one word: each label, and the namespace, is a bit, which it may have in common with others.
+/// A set of labels in one word: each label, and the namespace, sets one bit. Several labels may share a bit.
 ///
-/// Whatever has all labels that are required has all bits of them, too; a few others also have.
+/// A set with all required labels has all their bits; a few other sets have them, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark(u64);
 
 impl Mark {
-    /// Required by what nobody meets; a mark that has all bits passes it all the same.
+    /// Required by terms that match no pod. A mark with all bits contains it.
     const IMPOSSIBLE: Self = Self(u64::MAX);
 
     fn bit(of: (&str, &str)) -> u64 {
@@ -38,7 +38,7 @@ impl Mark {
         Self(bits.fold(Self::namespace(namespace), |mark, bit| mark | bit))
     }
 
-    /// What every pod has in its mark that the selector means, in the namespace if only that one is meant.
+    /// The bits in the mark of every pod that the selector matches, in the namespace if only that one counts.
     pub fn required(namespace: Option<&str>, selector: &Selector) -> Self {
         let exact = selector.requirements().iter().filter_map(|requirement| {
             let value = requirement.exact_value()?;
@@ -56,17 +56,17 @@ impl Mark {
     }
 }
 
-/// Pods of one kind: how many are on which node. Pods may be seen on a node that is not known.
+/// Pods of one kind: how many are on which node. The node may be unknown.
 pub type Crowd = [(Slot, u32)];
 
-/// Where the count of a kind on a node stands.
+/// The place of the count of a kind on a node.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     kind: u32,
     at: u32,
 }
 
-/// How many pods of each kind are on which node; each node knows what is on it.
+/// How many pods of each kind are on which node, by kind and by node.
 #[derive(Debug, Default)]
 struct Crowds {
     by_kind: Vec<SmallVec<[(Slot, u32); 1]>>,
@@ -91,12 +91,12 @@ impl Crowds {
         }
     }
 
-    /// Tells whether that was the last pod of the kind.
+    /// Returns whether that was the last pod of the kind.
     fn remove(&mut self, kind: u32, slot: Slot) -> bool {
         let crowd = &mut self.by_kind[kind as usize];
         let places = &mut self.by_slot[slot.index()];
         let Some(index) = places.iter().position(|place| place.kind == kind) else {
-            debug_assert!(false, "who goes was counted");
+            debug_assert!(false, "a pod that is removed was counted");
             return false;
         };
         let at = places[index].at;
@@ -140,16 +140,16 @@ pub struct Alike<'a> {
     pub namespace: &'a Str,
     /// Their labels.
     pub labels: &'a Labels,
-    /// Whether they are on their way out.
+    /// Whether they are terminating.
     pub is_terminating: bool,
-    /// How many are where.
+    /// How many are on which node.
     pub crowd: &'a Crowd,
 }
 
-/// Pods by how they look to selectors.
+/// Pods by what selectors read of them.
 #[derive(Debug, Default)]
 struct Looks {
-    /// By kind; one that is not in use has no crowd.
+    /// By kind; an unused one has no crowd.
     looks: Vec<Look>,
     marks: Vec<Mark>,
     kinds: HashTable<u32>,
@@ -208,15 +208,15 @@ impl Looks {
 struct Terms {
     /// By kind; `None` when it is not in use.
     computed: Vec<Option<Arc<Computed>>>,
-    /// What a pod has in its mark that is meant by the first term, or by any of the others.
+    /// The bits in the mark of a pod that the first term matches, and of one that any other term matches.
     marks: Vec<[Mark; 2]>,
-    /// By where the terms are kept.
+    /// By the address of the terms.
     kinds: FxHashMap<usize, u32>,
     free: Vec<u32>,
     crowds: Crowds,
 }
 
-/// What a pod has in its mark that is meant by the first of some terms, or by any of the others.
+/// The bits in the mark of a pod that the first of some terms matches, and of one that any other term matches.
 fn required_by<'a>(terms: impl Iterator<Item = &'a AffinityTerm>) -> [Mark; 2] {
     let mut marks = terms
         .filter(|term| !term.selector.is_nothing())
@@ -306,7 +306,7 @@ impl Census {
             .filter(|alike| !alike.crowd.is_empty())
     }
 
-    /// The pods with affinity terms that may mean a pod with the mark, by their terms.
+    /// The pods with affinity terms that may match a pod with the mark, by their terms.
     pub fn may_mean(&self, pod: Mark) -> impl Iterator<Item = (&Computed, &Crowd)> {
         let marks = self.terms.marks.iter().enumerate();
         marks

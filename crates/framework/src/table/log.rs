@@ -1,23 +1,23 @@
-//! The last changes of the table, for whoever keeps something that follows from it.
+//! The last changes of the table, for readers that keep values derived from it.
 
 use super::Slot;
 use crate::pod_info::PodInfo;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many changes are remembered. Whoever has missed more looks at everything anew.
+/// How many changes are kept. A reader that missed more starts again from the table.
 const CHANGES_MAX: usize = 16 * 1024;
 
 /// A change of the table.
 #[derive(Debug, Clone)]
 pub enum TableChange {
-    /// A node has come, gone or changed.
+    /// A node was added, deleted or changed.
     Node(Slot),
-    /// A pod has come to a node, which need not be known.
+    /// A pod was added to a node, which may be unknown.
     Came(Slot, Arc<PodInfo>),
-    /// A pod has gone from a node, which need not be known.
+    /// A pod was removed from a node, which may be unknown.
     Went(Slot, Arc<PodInfo>),
-    /// The volumes that are attached to a node have changed, or how many it can have.
+    /// The volumes that are attached to a node changed, or its limits.
     Storage(Slot),
 }
 
@@ -35,7 +35,7 @@ impl TableChange {
 /// Changes, numbered without a gap.
 #[derive(Debug, Default)]
 pub(super) struct ChangeLog {
-    /// The number of the first one that is remembered.
+    /// The number of the first one that is kept.
     first: u64,
     changes: VecDeque<TableChange>,
 }

@@ -1,4 +1,4 @@
-//! What is kept per node beside the columns.
+//! What the table has of a node beside the columns.
 
 use crate::pod_info::{HostPort, PodInfo};
 use berth_api::{Node, Str};
@@ -14,7 +14,7 @@ pub(super) struct Row {
     pub(super) with_affinity: usize,
     /// How many of `pods` have a required anti-affinity term.
     pub(super) with_required_anti_affinity: usize,
-    /// Every host port that is taken, once per pod that takes it.
+    /// Every host port in use, once per pod that holds it.
     pub(super) used_ports: Vec<HostPort>,
     /// The scalar resources that the node offers, a zero amount included.
     pub(super) allocatable_scalars: Vec<Str>,
@@ -30,12 +30,12 @@ impl Row {
         self.pods.push(pod);
     }
 
-    /// The place of a pod. Who came last is looked for most: it is bound, or given back.
+    /// The place of a pod. The pod that was added last is searched for most often.
     fn position(&self, uid: &str) -> Option<usize> {
         self.pods.iter().rposition(|p| p.pod.uid().as_str() == uid)
     }
 
-    /// Takes a version of a pod that counts as the one that is here.
+    /// Replaces a pod with a version that counts as the same.
     pub(super) fn replace_pod(&mut self, pod: &Arc<PodInfo>) -> bool {
         let Some(at) = self.position(pod.pod.uid()) else {
             return false;
@@ -43,7 +43,7 @@ impl Row {
         let before = &self.pods[at];
         let same = pod.counts_as(before);
         if same {
-            // What is computed stays the very one that is here: whoever counts pods by kind knows it by its address.
+            // The computed values stay the same object, because the census finds them by their address.
             self.pods[at] = match Arc::ptr_eq(pod.computed(), before.computed()) {
                 true => pod.clone(),
                 false => Arc::new(pod.with_computed_of(before)),
@@ -52,7 +52,7 @@ impl Row {
         same
     }
 
-    /// Takes a pod out; the last one takes its place. Returns the place as well, for [`Row::put_back`].
+    /// Removes a pod; the last one takes its place. Also returns the place, for [`Row::put_back`].
     pub(super) fn take_pod(&mut self, uid: &str) -> Option<(Arc<PodInfo>, usize)> {
         let at = self.position(uid)?;
         let pod = self.pods.swap_remove(at);
@@ -66,7 +66,7 @@ impl Row {
         Some((pod, at))
     }
 
-    /// Puts a pod back where it was taken out, and everything after it where it was.
+    /// Restores a pod at its place, and the order of the others.
     pub(super) fn put_back(&mut self, pod: Arc<PodInfo>, at: usize) {
         self.push_pod(pod);
         let last = self.pods.len() - 1;

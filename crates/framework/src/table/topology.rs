@@ -1,7 +1,7 @@
 //! Topology domains: a number for each value that nodes have of a label.
 //!
-//! A column is made when somebody first asks for a label, and follows the nodes from then on. Who holds on to one can
-//! rely on its numbers: a domain keeps its number as long as any node is in it.
+//! A column is created when a label is first read, and follows the nodes from then on. While a reader holds a column,
+//! the numbers in it do not change: a domain keeps its number as long as it has a node.
 
 use super::{Row, Slot};
 use berth_api::{Labels, Str};
@@ -11,10 +11,10 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Above so many columns, those that nobody holds are forgotten.
+/// Above this number of columns, those without a reader are dropped.
 const COLUMNS_MAX: usize = 64;
 
-/// Which domain each node is in, by the values of one label, as it was when somebody asked.
+/// Which domain each node is in, by the values of one label, at the time of reading.
 #[derive(Debug, Clone)]
 pub struct Topology {
     domain_of: Vec<u32>,
@@ -24,14 +24,14 @@ pub struct Topology {
     held: Held,
 }
 
-/// Keeps the numbers of a [`Topology`] as they are, without keeping what it looked like at one time.
+/// Keeps the numbers of a [`Topology`], without its contents.
 #[derive(Debug, Clone, Default)]
 pub struct Held(Arc<()>);
 
 impl Topology {
-    /// Stands for a domain where a node has not got the label, or is not there.
+    /// The number for nodes without the label, and for slots without a node.
     pub const NOWHERE: u32 = u32::MAX;
-    /// The number of the domain whose nodes have the label, with nothing for a value. Always this one.
+    /// The number of the domain of the empty value.
     pub const EMPTY: u32 = 0;
 
     fn new(slots: usize) -> Self {
@@ -55,7 +55,7 @@ impl Topology {
         (domain != Self::NOWHERE).then_some(domain)
     }
 
-    /// How many nodes are in each domain, by number; none where a number is not in use.
+    /// How many nodes are in each domain, by number; zero for an unused number.
     pub fn nodes_of(&self) -> &[u32] {
         &self.nodes_of
     }
@@ -70,7 +70,7 @@ impl Topology {
         self.domains
     }
 
-    /// What keeps the numbers as they are.
+    /// A handle that keeps the numbers.
     pub fn hold(&self) -> Held {
         self.held.clone()
     }
@@ -89,7 +89,7 @@ impl Topology {
         self.domain_of[slot.index()] = domain;
     }
 
-    /// Tells whether the domain is empty by that.
+    /// Returns whether the domain is empty then.
     fn leave(&mut self, slot: Slot, domain: u32) -> bool {
         let nodes = &mut self.nodes_of[domain as usize];
         *nodes -= 1;
@@ -131,14 +131,14 @@ impl Column {
         Arc::strong_count(&self.topology) > 1 || Arc::strong_count(&self.topology.held.0) > 1
     }
 
-    /// Takes in the labels that a node has now; none when it has gone.
+    /// Updates the column for a node's labels; none if it was deleted.
     fn set(&mut self, slot: Slot, labels: Option<&Labels>) {
         let value = labels.and_then(|labels| labels.get_str(&self.key));
         let before = self.topology.domain(slot);
         if before.map(|domain| &self.values[domain as usize]) == value {
             return;
         }
-        // Who holds the topology goes on to see it as it was.
+        // Readers keep the old contents.
         Arc::make_mut(&mut self.topology);
         if let Some(before) = before {
             self.leave(slot, before);
@@ -162,7 +162,7 @@ impl Column {
         self.free.push(domain);
     }
 
-    /// The number for a value, made if need be.
+    /// The number for a value, created if needed.
     fn number(&mut self, value: &Str) -> u32 {
         if value.is_empty() {
             return Topology::EMPTY;
@@ -198,12 +198,12 @@ struct Link {
 
 type Next = OnceLock<Box<Link>>;
 
-/// The columns that somebody has asked for: a list, so that who only reads the table can add one.
+/// The columns that were read: a list, so that a reader of the table can add one.
 #[derive(Debug)]
 pub(super) struct Topologies {
     first: Next,
     columns: AtomicUsize,
-    /// How many columns there may be until some are forgotten.
+    /// How many columns are kept until some are dropped.
     columns_max: usize,
 }
 
@@ -218,7 +218,7 @@ impl Default for Topologies {
 }
 
 impl Topologies {
-    /// The topology of a label; made from all nodes when it is the first time.
+    /// The topology of a label; created from all nodes the first time.
     pub(super) fn get(&self, key: &Str, rows: &[Row]) -> Arc<Topology> {
         let mut next = &self.first;
         loop {
@@ -242,7 +242,7 @@ impl Topologies {
         }
     }
 
-    /// Takes in the labels that a node has now; none when it has gone.
+    /// Updates all columns for a node's labels; none if it was deleted.
     pub(super) fn set(&mut self, slot: Slot, labels: Option<&Labels>) {
         let mut next = &mut self.first;
         while let Some(link) = next.get_mut() {
@@ -251,7 +251,7 @@ impl Topologies {
         }
     }
 
-    /// Forgets columns that nobody holds when there are many.
+    /// Drops columns without a reader if there are many.
     pub(super) fn tidy(&mut self) {
         if *self.columns.get_mut() <= self.columns_max {
             return;

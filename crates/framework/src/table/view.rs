@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// An image on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageState {
-    /// In bytes, as the first node that was seen with the image said.
+    /// In bytes, as the first node that was seen with the image reported.
     pub size: i64,
     /// How many nodes have it.
     pub nodes: usize,
@@ -66,19 +66,19 @@ impl<'a> NodeView<'a> {
         self.table.column(id).allocatable[self.slot.index()]
     }
 
-    /// What the node's pods hold of a resource.
+    /// What the node's pods request of a resource.
     pub fn requested(&self, id: ResourceId) -> i64 {
         self.table.column(id).requested[self.slot.index()]
     }
 
-    /// What the node offers of a resource by name; zero when nobody has named it.
+    /// What the node offers of a resource by name; zero for an unknown name.
     pub fn allocatable_of(&self, name: &str) -> i64 {
         self.table
             .resource_id(name)
             .map_or(0, |id| self.allocatable(id))
     }
 
-    /// What the node's pods hold of a resource by name; zero when nobody has named it.
+    /// What the node's pods request of a resource by name; zero for an unknown name.
     pub fn requested_of(&self, name: &str) -> i64 {
         self.table
             .resource_id(name)
@@ -120,7 +120,7 @@ impl<'a> NodeView<'a> {
         pods.iter().filter(|p| p.has_required_anti_affinity())
     }
 
-    /// Whether a host port cannot be had on the node.
+    /// Whether a host port conflicts with one that a pod of the node holds.
     pub fn port_conflicts(&self, wanted: &HostPort) -> bool {
         wanted.port > 0
             && self

@@ -1,9 +1,8 @@
 //! The CSI volumes of each node: those that its pods use and those that are attached to it, with the limits of its
 //! drivers.
 //!
-//! A pod names claims; which volume is behind a claim is told by [`Cluster`](crate::Cluster), which knows the objects.
-//! Claims and attachments are counted under the name of their claim and node, so that nothing has to be looked up again
-//! when one of them changes.
+//! A pod names claims; [`Cluster`](crate::Cluster) resolves a claim to its volume. Claims and attachments are counted
+//! under the name of their claim and node, so that a change of one of them needs no further look-ups.
 
 use super::Slot;
 use berth_api::storage::CsiVolume;
@@ -85,14 +84,14 @@ impl NodeVolumes {
         }
     }
 
-    /// The slot has no node and no pods any more.
+    /// The slot has neither a node nor pods now.
     pub(super) fn close_slot(&mut self, slot: Slot) {
         if let Some(volumes) = self.by_slot.get_mut(slot.index()) {
             *volumes = Vec::new();
         }
     }
 
-    /// A pod comes to a node (`sign` is 1) or leaves it (-1).
+    /// A pod is added to a node (`sign` is 1) or removed from it (-1).
     pub(super) fn count_pod(&mut self, slot: Slot, pod: &Pod, sign: i32) {
         for volume in &pod.spec.volumes {
             if let Some(claim) = PodClaim::of(pod, volume) {
@@ -151,7 +150,7 @@ impl NodeVolumes {
         }
     }
 
-    /// The volume behind a claim is this one now. Returns the nodes that are concerned.
+    /// Sets the volume of a claim. Returns the affected nodes.
     pub(super) fn set_claim(&mut self, key: &ClaimKey, volume: Option<CsiVolume>) -> Vec<Slot> {
         let volume = volume.map(Known::new);
         let claim = match self.claims.get_mut(key) {
@@ -179,7 +178,7 @@ impl NodeVolumes {
         users.into_iter().map(|(slot, _)| slot).collect()
     }
 
-    /// The attachments of a node are these now; `slot` is the node's, if it has one. Returns whether that is a change.
+    /// Sets the attachments of a node; `slot` is the node's, if it has one. Returns whether they changed.
     pub(super) fn set_attachments(
         &mut self,
         node: &Str,
@@ -206,7 +205,7 @@ impl NodeVolumes {
         true
     }
 
-    /// The limits of a node are these now. Returns whether that is a change.
+    /// Sets the limits of a node. Returns whether they changed.
     pub(super) fn set_limits(&mut self, node: &Str, limits: Vec<(Str, i64)>) -> bool {
         let before = match limits.is_empty() {
             true => self.limits.remove(node),

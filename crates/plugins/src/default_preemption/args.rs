@@ -1,4 +1,4 @@
-//! `DefaultPreemptionArgs`: on how many nodes preemption is tried.
+//! `DefaultPreemptionArgs`: on how many nodes victims are searched.
 
 use crate::args::{Problems, decode, set_default};
 use berth_framework::FeatureGates;
@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 /// The arguments, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultPreemptionArgs {
-    /// At least so many per cent of the nodes where it may help.
+    /// The percentage of the nodes where preemption may help.
     pub min_candidate_nodes_percentage: usize,
-    /// And at least so many.
+    /// The least number of nodes.
     pub min_candidate_nodes_absolute: usize,
 }
 
@@ -35,7 +35,7 @@ impl DefaultPreemptionArgs {
     /// Reads the arguments.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// Every problem of the arguments.
     pub fn decode(args: &Value) -> Result<Self, ArgsError> {
         const PERCENTAGE: &str = "minCandidateNodesPercentage";
         const ABSOLUTE: &str = "minCandidateNodesAbsolute";
@@ -61,7 +61,7 @@ impl DefaultPreemptionArgs {
         })
     }
 
-    /// How many candidates are looked for among `nodes` nodes.
+    /// How many candidates are searched among `nodes` nodes.
     pub(super) fn candidates(&self, nodes: usize) -> usize {
         (nodes.saturating_mul(self.min_candidate_nodes_percentage) / 100)
             .max(self.min_candidate_nodes_absolute)

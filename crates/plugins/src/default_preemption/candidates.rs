@@ -1,4 +1,4 @@
-//! On which nodes room can be made, and which of them is chosen.
+//! On which nodes preemption helps, and which of them is chosen.
 
 use super::victims::{Victims, select, started};
 use super::{REASON_NO_VICTIMS, REASON_NOT_HELPFUL, Wanted};
@@ -10,36 +10,37 @@ use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// A node where room can be made.
+/// A node where preemption helps.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) node: Slot,
     pub(super) name: Str,
     pub(super) victims: Victims,
-    /// Whether an extender has chosen other victims than it was told of.
+    /// Whether an extender chose other victims than it was sent.
     pub(super) by_extender: bool,
 }
 
-/// What the search has come to.
+/// The result of the search.
 pub(super) struct Found {
-    /// Those that break no budget first.
+    /// Those that violate no budget first.
     pub(super) candidates: Vec<Candidate>,
-    /// Why it does not help elsewhere.
+    /// Why preemption does not help on the other nodes.
     pub(super) statuses: NodeStatuses,
 }
 
-/// Where the search begins: anywhere, for every pod and each time anew (P-8). Drawn from the pod and the time, so that
-/// a run can be repeated.
+/// The random offset of the search, another one for every attempt (P-8). It is derived from the pod and the time, so
+/// that a run can be repeated.
 fn offset(pod: &PodInfo, nodes: usize, now: Time) -> usize {
     let mut hasher = FxHasher::default();
     (pod.pod.uid(), now.as_nanos()).hash(&mut hasher);
     usize::try_from(hasher.finish() % nodes.max(1) as u64).unwrap_or(0)
 }
 
-/// Tries nodes on which evictions may help, until there are enough candidates and one of them breaks no budget.
+/// Searches the nodes on which preemption may help, until there are enough candidates and one of them violates no
+/// budget.
 ///
 /// # Errors
-/// What broke, when there is no candidate.
+/// The failure of a node, if there is no candidate.
 pub(super) fn find(
     dry_run: &mut dyn DryRun,
     wanted: Wanted<'_>,
@@ -51,7 +52,7 @@ pub(super) fn find(
         statuses,
     } = wanted;
     let table = &dry_run.cluster().nodes;
-    // Nobody is less important: no node has to be looked at.
+    // No pod has a lower priority.
     let lowest = table.lowest_priority().unwrap_or(i32::MAX);
     if lowest >= pod.pod.priority() {
         return Ok(Found {
@@ -115,7 +116,7 @@ pub(super) fn find(
     })
 }
 
-/// What is said of every node when no pod anywhere is less important.
+/// The status of every node if no pod has a lower priority.
 fn nobody_to_evict(statuses: &NodeStatuses) -> NodeStatuses {
     let no_victims = Status::unresolvable(REASON_NO_VICTIMS);
     let not_helpful = Status::unresolvable(REASON_NOT_HELPFUL);
@@ -134,7 +135,7 @@ fn nobody_to_evict(statuses: &NodeStatuses) -> NodeStatuses {
     said
 }
 
-/// How many nodes said what; not which.
+/// The number of nodes per status.
 #[derive(Debug)]
 struct Totals(Vec<(Status, usize)>);
 
@@ -156,10 +157,10 @@ impl KeptStatuses for Totals {
     }
 }
 
-/// What was found out about a node earlier.
+/// An earlier result for a node.
 struct Known(Result<Victims, Status>);
 
-/// The victims on a node, or why nothing helps there: as remembered, or found out now.
+/// The victims on a node, or why preemption does not help there: the kept result, or a new one.
 fn selected(
     dry_run: &mut dyn DryRun,
     pod: &PodInfo,
@@ -175,12 +176,12 @@ fn selected(
     result
 }
 
-/// What a candidate costs; the least is chosen. The parts are compared one after another.
+/// The cost of a candidate; the least is chosen. The parts are compared one after another.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     violations: usize,
     highest_priority: i32,
-    /// Every victim adds its priority, moved so that the lowest is zero and each counts.
+    /// The sum of the victims' priorities, each with an offset so that the lowest is zero.
     sum_of_priorities: i64,
     victims: usize,
     /// The later the oldest of the most important victims started, the better.
@@ -208,7 +209,7 @@ impl Cost {
     }
 }
 
-/// Takes out the candidate that costs least; of several the first by name, so that a run can be repeated.
+/// Removes the candidate with the least cost; of several the first by name, so that a run can be repeated.
 pub(super) fn choose(candidates: &mut Vec<Candidate>, now: Time) -> Option<Candidate> {
     let costs = candidates
         .iter()

@@ -1,7 +1,7 @@
-//! Telling the victims to go.
+//! Evicts the victims.
 //!
-//! A victim that is only about to be bound is stopped in memory; any other gets a condition that says why, and is
-//! deleted. Pods of lower priority that were promised the node lose the promise: it will be full.
+//! A victim that is not bound yet is stopped in memory; any other gets a condition with the reason, and is deleted.
+//! Pods of lower priority that are nominated to the node lose the nomination.
 
 use super::candidates::Candidate;
 use super::{DISRUPTION_TARGET, NAME, PREEMPTION_BY_SCHEDULER, PREFIX, as_known, not_found};
@@ -11,19 +11,19 @@ use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
 use berth_framework::stage::{Eviction, Observation, Preemption, Wait, WaitOn, WakeReason};
 use berth_framework::{ApiCall, Feature, PodInfo, Status};
 
-/// How long one eviction is waited for. The dispatcher ends every call sooner, so this only bounds the wait.
+/// How long the cycle waits for one eviction. The dispatcher ends every call earlier, so this only limits the wait.
 const EVICTION_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Evictions one by one: what is still to be done.
+/// The remaining evictions, one by one.
 struct Evictions {
     node: Str,
-    /// The one that is waited for.
+    /// The current one.
     current: Option<Eviction>,
     /// The next one last.
     left: Vec<Eviction>,
 }
 
-/// How the victim is told, and what is said of it (P-17).
+/// The condition and the event of a victim (P-17).
 fn eviction(preemptor: &Pod, victim: &Pod, node: &Str) -> Eviction {
     let scheduler = match preemptor.spec.scheduler_name.as_str() {
         "" => "default-scheduler",
@@ -49,9 +49,9 @@ fn eviction(preemptor: &Pod, victim: &Pod, node: &Str) -> Eviction {
     }
 }
 
-/// Takes back what was promised to pods of lower priority (P-24).
+/// Clears the nominations of pods of lower priority (P-24).
 fn clear_nominations(cx: &mut PostFilterContext<'_>, preemptor: &Pod, node: &str) {
-    // The cycle may have waited, and the node be gone.
+    // While the cycle waited, the node may have been deleted.
     let Some(node) = cx.dry_run.cluster().nodes.slot(node) else {
         return;
     };
@@ -74,7 +74,7 @@ pub(super) fn start(
 ) -> PostFilterStep {
     let Candidate { name, victims, .. } = candidate;
     let chosen = Observation::PreemptionVictims(victims.pods.len());
-    // Those that go already need not be told again.
+    // Terminating victims are not evicted again.
     let mut live = Vec::with_capacity(victims.pods.len());
     for victim in &victims.pods {
         let victim = as_known(cx.dry_run.cluster(), victim);
@@ -124,7 +124,7 @@ fn next(cx: &mut PostFilterContext<'_>, pod: &PodInfo, mut evictions: Evictions)
     PostFilterStep::done(Status::success(), Nominating::Set(evictions.node))
 }
 
-/// Goes on when an eviction has ended.
+/// Continues after an eviction.
 pub(super) fn resume(
     cx: &mut PostFilterContext<'_>,
     pod: &PodInfo,
@@ -148,7 +148,7 @@ pub(super) fn resume(
                 cx.outbox.publish(victim.event);
             }
         }
-        // It was gone already: nothing is to be said of it.
+        // It was deleted already: no event is published.
         WakeReason::Call(Err(error))
             if error.kind == CallErrorKind::NotFound || error.kind.is_dropped() => {}
         WakeReason::Call(Err(error)) => return broken(error.to_string()),
@@ -160,7 +160,7 @@ pub(super) fn resume(
         }
     }
     if !is_there {
-        // It went while its victims were told: nobody else has to (P-3).
+        // The preemptor was deleted meanwhile: no further victim is evicted (P-3).
         return PostFilterStep::done(not_found(&pod.pod), Nominating::Keep);
     }
     next(cx, pod, evictions)

@@ -1,8 +1,8 @@
-//! Extenders have a say in where room is made, and which pods go for it (P-14).
+//! Extenders change the candidates: the nodes and the victims (P-14).
 //!
-//! Each in turn is told the candidates and answers with those that it would have. The cycle is parked meanwhile, and the
-//! cluster goes on: when all have answered and it has changed, nobody goes if there is room by then, and a candidate
-//! that does not last is dropped. When none lasts they are looked for again.
+//! Each extender receives the candidates in turn and returns those that it accepts. The cycle is parked meanwhile. If
+//! the cluster changed when all have answered: no pod is evicted if the pod fits now, and a candidate that is no longer
+//! valid is dropped. If none is left, the search runs again.
 
 use super::candidates::{Candidate, choose};
 use super::victims::{Victims, by_importance, select};
@@ -14,24 +14,24 @@ use berth_framework::stage::{Wait, WaitOn, WakeReason};
 use berth_framework::{Cluster, PodInfo, Slot, Status};
 use std::sync::Arc;
 
-/// How often candidates are looked for in one attempt.
+/// The number of searches in one attempt.
 const ROUNDS_MAX: usize = 4;
 
 /// What is waited for.
 pub(super) struct Asking {
     /// The extender's place.
     at: usize,
-    /// What it was told.
+    /// What it received.
     candidates: Vec<Candidate>,
-    /// Whether a candidate was dropped because of what happened meanwhile.
+    /// Whether a candidate was dropped because the cluster changed.
     is_old: bool,
-    /// How often candidates have been looked for.
+    /// The number of searches so far.
     round: usize,
-    /// Where the log of changes of the nodes ended then.
+    /// The end of the nodes' change log at that time.
     seen: u64,
 }
 
-/// Asks the extenders; when all have answered, room is made on the best candidate that is left.
+/// Calls the extenders; when all have answered, the victims of the best remaining candidate are evicted.
 pub(super) fn begin(
     cx: &mut PostFilterContext<'_>,
     wanted: Wanted<'_>,
@@ -48,7 +48,7 @@ pub(super) fn begin(
     ask(cx, wanted, asking)
 }
 
-/// Asks the extender at the place, or the next one that is interested.
+/// Calls the extender at the place, or the next one that is interested.
 fn ask(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>, mut asking: Asking) -> PostFilterStep {
     let pod = &wanted.pod.pod;
     let extenders = cx.outbox.extenders();
@@ -77,7 +77,7 @@ fn ask(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>, mut asking: Asking) -
     })
 }
 
-/// What is waited for, if it is an extender.
+/// The extender that the cycle waits for, if any.
 pub(super) fn awaited(cx: &mut PostFilterContext<'_>) -> Option<Asking> {
     cx.dry_run
         .state()
@@ -85,7 +85,7 @@ pub(super) fn awaited(cx: &mut PostFilterContext<'_>) -> Option<Asking> {
         .and_then(Option::take)
 }
 
-/// Goes on when an extender has answered, or failed to.
+/// Continues after the answer of an extender, or its failure.
 pub(super) fn resume(
     cx: &mut PostFilterContext<'_>,
     wanted: Wanted<'_>,
@@ -96,7 +96,7 @@ pub(super) fn resume(
     let cluster = cx.dry_run.cluster();
     let is_there = cluster.pods.get(pod.uid());
     if is_there.is_none_or(|pod| pod.is_assigned() || pod.is_terminating()) {
-        // It went, or has a node: nobody has to make room for it (P-3).
+        // It was deleted, or has a node: no pod is evicted for it (P-3).
         return PostFilterStep::done(not_found(pod), Nominating::Keep);
     }
     let extenders = cx.outbox.extenders();
@@ -124,7 +124,7 @@ pub(super) fn resume(
     ask(cx, wanted, asking)
 }
 
-/// The candidates that an extender leaves (F-43). It may name other victims than it was told of, and other nodes.
+/// The candidates that an extender returns (F-43). It may return other victims and other nodes than it received.
 fn left(
     cluster: &Cluster,
     spec: &ExtenderSpec,
@@ -139,7 +139,7 @@ fn left(
         violations,
     } in said
     {
-        // Nodes and victims may have gone since it was told of them.
+        // Nodes and victims may have been deleted meanwhile.
         let told_of = told.iter().find(|candidate| candidate.name == name);
         let view = cluster.nodes.node(&name);
         let Some(node) = view.map(|view| view.slot()).or(told_of.map(|of| of.node)) else {
@@ -194,8 +194,8 @@ fn is_among(victim: &PodInfo, candidate: &Candidate) -> bool {
     victims.any(|other| other.pod.uid() == victim.pod.uid())
 }
 
-/// Finds the node by its name, as its place may be another's by now, and forgets victims that have left it. Whether
-/// the candidate still is one.
+/// Finds the node by its name, because its slot may belong to another node now, and removes victims that left it.
+/// Returns whether the candidate is still valid.
 fn is_left(cluster: &Cluster, candidate: &mut Candidate) -> bool {
     let Some(view) = cluster.nodes.node(&candidate.name) else {
         return false;
@@ -208,7 +208,7 @@ fn is_left(cluster: &Cluster, candidate: &mut Candidate) -> bool {
     !candidate.victims.pods.is_empty()
 }
 
-/// All have answered: room is made on the best candidate that is left, and lasts.
+/// All have answered: the victims of the best valid candidate are evicted.
 fn decide(
     cx: &mut PostFilterContext<'_>,
     wanted: Wanted<'_>,
@@ -238,9 +238,8 @@ fn decide(
     make_room(cx, wanted, asking.round + 1)
 }
 
-/// The nodes have changed. If there is room for the pod by now, nobody has to go: it is promised the node, and tried
-/// again soon, as what made the room wakes it. Room is looked for where only plugins turned the pod down: what
-/// extenders would say of a node that they have not been asked about shows then.
+/// For nodes that changed. If the pod fits now, no pod is evicted: the pod is nominated to the node, and retried soon,
+/// because the change wakes it. Only nodes that plugins rejected are searched; the retry calls the extenders for them.
 fn look_again(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>) -> Option<PostFilterStep> {
     let extenders = cx.outbox.extenders();
     let is_filtered = extenders
@@ -272,8 +271,8 @@ fn look_again(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>) -> Option<Post
     ))
 }
 
-/// The candidate, with the victims that are needed as things stand; `None` when those that extenders agreed to are not
-/// enough. What an extender has chosen itself is taken at its word.
+/// The candidate with the victims that are needed now; `None` if those that extenders accepted are not enough. Victims
+/// that an extender chose itself are not checked.
 fn as_it_stands(
     cx: &mut PostFilterContext<'_>,
     pod: &PodInfo,

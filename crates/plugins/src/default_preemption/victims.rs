@@ -1,8 +1,8 @@
-//! On one node: which pods have to go for the new one to fit.
+//! Which pods of one node must be evicted for the new pod to fit.
 //!
-//! All pods of lower priority are supposed to be gone. If the new pod fits then, they are supposed to come back one
-//! by one, as long as it still fits: first those whose budget would be broken, then the others, the most important
-//! first. Those for whom there is no room are the victims.
+//! In a dry run all pods of lower priority are removed. If the new pod fits then, they are added back one by one as
+//! long as it still fits: first those whose eviction violates a budget, then the others, the most important first. The
+//! pods that do not fit are the victims.
 
 use super::REASON_NO_VICTIMS;
 use berth_api::{Pod, Selector, Str, Time};
@@ -17,11 +17,11 @@ use std::sync::Arc;
 pub(super) struct Victims {
     /// The most important first; never empty.
     pub(super) pods: Vec<Arc<PodInfo>>,
-    /// How many of them go although their budget does not allow it.
+    /// How many of them violate their budget.
     pub(super) violations: usize,
 }
 
-/// When a pod started; one that has not counts as starting now.
+/// The start time of a pod; now for one that has not started.
 pub(super) fn started(pod: &Pod, now: Time) -> Time {
     pod.status.start_time.unwrap_or(now)
 }
@@ -32,8 +32,8 @@ pub(super) fn by_importance(a: &Pod, b: &Pod, now: Time) -> Ordering {
     priority.then_with(|| started(a, now).cmp(&started(b, now)))
 }
 
-/// Splits pods, the most important first, by whether the budgets that speak for them allow that they go. Every pod
-/// uses up a part of each of its budgets.
+/// Splits pods, the most important first, by whether their budgets allow the eviction. Every pod uses up a part of each
+/// of its budgets.
 fn split_by_budget(
     cluster: &Cluster,
     pods: Vec<Arc<PodInfo>>,
@@ -42,14 +42,14 @@ fn split_by_budget(
     pods.into_iter().partition(|info| {
         let pod = &info.pod;
         let mut violates = false;
-        // Without labels a pod is spoken for by nobody.
+        // A pod without labels has no budget.
         if pod.labels().is_empty() {
             return false;
         }
         for budget in cluster.pod_disruption_budgets.of_namespace(pod.namespace()) {
             let selector = Selector::from_label_selector(budget.spec.selector.as_ref());
             let speaks = selector.is_ok_and(|s| !s.is_empty() && s.matches(pod.labels()));
-            // One that is on its way out was counted already.
+            // A pod in disruptedPods was counted already.
             if !speaks || budget.status.disrupted_pods.contains_key(pod.name()) {
                 continue;
             }
@@ -64,7 +64,7 @@ fn split_by_budget(
     })
 }
 
-/// The victims on a node, or why nothing helps there. The cluster is as before afterwards.
+/// The victims on a node, or why preemption does not help there. The cluster is unchanged afterwards.
 pub(super) fn select(
     dry_run: &mut dyn DryRun,
     pod: &PodInfo,
@@ -131,7 +131,7 @@ fn select_among(
     Ok(victims)
 }
 
-/// Lets a pod come back if there is room for it beside the new one.
+/// Adds a pod back if the new pod still fits beside it.
 fn comes_back(dry_run: &mut dyn DryRun, node: Slot, other: &Arc<PodInfo>) -> Result<bool, Status> {
     expect_success(dry_run.add_pod(node, other))?;
     if dry_run.filter(node).is_success() {

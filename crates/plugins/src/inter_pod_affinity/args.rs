@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 /// The arguments, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterPodAffinityArgs {
-    /// What a required affinity term of a pod that runs already is worth when it means the new pod, 0 to 100.
+    /// The points of a required affinity term of a running pod that matches the new pod, 0 to 100.
     pub hard_pod_affinity_weight: i64,
-    /// Leave the preferences of pods that run already out of account, for pods that have none themselves.
+    /// Whether preferences of running pods are ignored for pods without preferences.
     pub ignore_preferred_terms_of_existing_pods: bool,
 }
 

@@ -3,7 +3,7 @@
 use berth_api::{Labels, Str};
 use rustc_hash::FxHashMap;
 
-/// How much there is in each domain. An entry may be zero until [`Counts::add`] brings it there, which removes it.
+/// A count per domain. [`Counts::add`] removes an entry that becomes zero.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Counts {
     by_key: FxHashMap<Str, FxHashMap<Str, i64>>,

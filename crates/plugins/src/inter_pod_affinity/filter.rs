@@ -1,4 +1,4 @@
-//! What must and must not be near, counted once and kept while pods are supposed to come and go.
+//! Required affinity and anti-affinity: counted once, and updated while a dry run adds and removes pods.
 
 use super::InterPodAffinity;
 use super::counts::Counts;
@@ -11,7 +11,7 @@ use berth_framework::{Cluster, CycleState, NodeView, PodInfo, Status};
 /// What is counted per domain.
 #[derive(Debug, Default)]
 struct Counted {
-    /// The terms of other pods that do not want this one there.
+    /// The required anti-affinity terms of other pods that match this one.
     existing_anti_affinity: Counts,
     /// The pods that match all affinity terms, once per term.
     affinity: Counts,
@@ -30,7 +30,7 @@ impl Counted {
     }
 }
 
-/// What is kept about one pod.
+/// The state of one pod.
 #[derive(Debug)]
 struct PreFilterState {
     incoming: Incoming,

@@ -1,7 +1,7 @@
-//! Which changes may help a pod that was turned down.
+//! Which changes may help a pod that was rejected.
 //!
-//! As upstream, namespaces are not looked up by the hints, a pod must match every one of several terms to count, and
-//! nodes help no pod that the terms of others keep away. The supplements make up for what is missed by that.
+//! As in kube-scheduler, the hints do not look up namespaces, a pod counts only if it matches all terms, and nodes help
+//! no pod that the terms of other pods exclude. The supplements add what is missed by that.
 
 use super::keys::{moves_others, namespace_labels};
 use crate::change::is_assigned_or_nominated;
@@ -22,7 +22,7 @@ pub(super) fn parsed(pod: &Pod) -> Result<AffinityTerms, String> {
     }
 }
 
-/// A pod that comes, goes or changes its labels.
+/// A pod that is added, deleted or gets other labels.
 pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     let (old, new) = change.pods()?;
     if new
@@ -54,7 +54,7 @@ pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, S
     Ok(if helps { Hint::Queue } else { Hint::Skip })
 }
 
-/// A node that comes, or comes into another domain.
+/// A node that is added, or moves to another domain.
 pub(super) fn after_node_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     let (old, new) = change.nodes()?;
     let Some(new) = new else {
@@ -143,7 +143,7 @@ pub(super) fn missed_of_nodes(
     Ok(if helps { Hint::Queue } else { Hint::Skip })
 }
 
-/// What no hint of kube-scheduler is asked about: the labels of a namespace change, and with them whom terms mean.
+/// For events without a hint in kube-scheduler: the labels of a namespace change, and with them what terms match.
 /// A pod may be meant no longer by the terms of others that kept it away; its own terms that look namespaces up may
 /// mean others than before.
 pub(super) fn missed_of_namespaces(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {

@@ -1,5 +1,5 @@
-//! The required terms: those of the pod that is being scheduled, with their namespaces looked up, and those of pods that
-//! do not want it near.
+//! The required terms: those of the pod that is being scheduled, with their namespaces looked up, and those of pods
+//! that do not want it near.
 
 use super::{REASON_AFFINITY, REASON_ANTI_AFFINITY, REASON_EXISTING_ANTI_AFFINITY};
 use berth_api::{Labels, Pod, Str};
@@ -166,7 +166,7 @@ pub(super) fn count_unwelcome(
     }
 }
 
-/// What Filter says: the first of the rules that is broken (PL-80, PL-82, PL-83).
+/// The status of Filter: that of the first rule that is violated (PL-80, PL-82, PL-83).
 pub(super) fn verdict(
     affinity: bool,
     anti_affinity: impl FnOnce() -> bool,

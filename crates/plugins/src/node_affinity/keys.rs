@@ -1,8 +1,8 @@
 //! How node events find the pods that they may help.
 //!
-//! A new node is looked up by its labels and its name: of each alternative that a pod has, one requirement is filed,
-//! the one that most likely few nodes meet. A changed node is looked up by what changed: a node comes to match only
-//! by a label that some requirement of the pod is about, so all of them are filed.
+//! A new node is looked up by its labels and its name: of each alternative of a pod one requirement is filed, the one
+//! that probably the fewest nodes meet. A changed node is looked up by the changed labels: it can match newly only by a
+//! label of some requirement of the pod, so all of them are filed.
 
 use super::{NodeAffinity, wire};
 use crate::change::changed_labels;
@@ -20,7 +20,7 @@ const COMMON_LABELS: [&str; 4] = [
     "kubernetes.io/arch",
 ];
 
-/// One of the requirements that a node has to meet together.
+/// One of the requirements that a node must meet together.
 #[derive(Debug, Clone, Copy)]
 enum Need<'a> {
     /// One of these names.
@@ -53,7 +53,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// The smaller, the fewer nodes most likely meet it.
+    /// The smaller, the fewer nodes probably meet it.
     fn rank(self) -> usize {
         const MANY: usize = 1 << 20;
         let common = |key: &Str| match COMMON_LABELS.contains(&key.as_str()) {
@@ -68,7 +68,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// Files a pod so that new nodes find it that meet this.
+    /// Files a pod for new nodes that meet this.
     fn file_for_new(self, waits: &mut Waits) {
         match self {
             Self::Name(names) => names.iter().for_each(|name| waits.add(new_node(name))),
@@ -80,7 +80,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// Files a pod so that nodes find it that come to meet this.
+    /// Files a pod for changed nodes that meet this newly.
     fn file_for_changed(self, waits: &mut Waits) {
         match self {
             Self::Value(key, values) => {
@@ -117,7 +117,7 @@ fn changed(key: &str) -> WaitKey {
     WaitKey::of(("changed", key))
 }
 
-/// What a pod that was turned down waits for.
+/// What a rejected pod waits for.
 pub(super) fn waits(pod: &Pod) -> Waits {
     let required = wire(pod).and_then(|affinity| affinity.required.as_ref());
     // A term that does not parse makes the hint fail, and then the pod is queued.

@@ -32,7 +32,7 @@ pub enum Counted {
 /// An amount of each scored resource, in their order: CPU in milli-CPU, else whole units.
 pub type Amounts = SmallVec<[i64; 4]>;
 
-/// Whether nothing is known of what the pod's containers really have: it has not run yet.
+/// Whether the status has no resources of containers, because the pod has not run yet.
 pub(super) fn is_fresh(pod: &PodInfo) -> bool {
     let status = &pod.pod.status;
     status.container_statuses.is_empty()
@@ -86,7 +86,7 @@ pub struct ScoredColumns<'a> {
 
 impl<'a> ScoredColumns<'a> {
     /// For a pod that requests `pod`. A scalar resource that the pod does not request is left out; so is a resource
-    /// that scheduling does not track or nobody has named.
+    /// that scheduling does not track, or that no object names.
     pub fn new(
         table: &'a NodeTable,
         resources: &[ScoredResource],
@@ -123,7 +123,7 @@ impl<'a> ScoredColumns<'a> {
     }
 }
 
-/// What nodes offer of a resource, and what their pods hold.
+/// What nodes offer of a resource, and what their pods request.
 fn of_table<'a>(
     table: &'a NodeTable,
     name: &str,

@@ -1,7 +1,7 @@
-//! `NodeResourcesBalancedAllocation`: prefers the node whose resources the pod brings into balance.
+//! `NodeResourcesBalancedAllocation`: prefers nodes whose resources are used more evenly with the pod.
 //!
-//! A node is balanced when the same share of each resource is given away. The score compares the balance with the
-//! pod and without it: 75 when the pod changes nothing, more when it evens things out, from 50 to 100.
+//! A node is balanced if the same share of each resource is requested. The score compares the balance with the pod and
+//! without it, from 50 to 100: 75 if the pod does not change it, more if it improves it.
 
 use super::amounts::{Amounts, Counted, FOR_BALANCE, ScoredColumns, requested};
 use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 /// The plugin's name.
 pub const NAME: &str = "NodeResourcesBalancedAllocation";
 
-/// Prefers nodes that the pod balances.
+/// Balanced use of resources.
 #[derive(Debug, Default)]
 pub struct NodeResourcesBalancedAllocation {
     resources: Vec<ScoredResource>,
@@ -55,7 +55,7 @@ fn score(columns: &ScoredColumns<'_>, node: Slot) -> i64 {
     half + (half + with - without) / 2
 }
 
-/// 100 when all resources are used to the same part, less by their standard deviation.
+/// 100 if the same share of all resources is used, less by their standard deviation.
 #[inline]
 fn balance(fractions: &[f64]) -> i64 {
     let deviation = match *fractions {

@@ -1,4 +1,4 @@
-//! `NodeResourcesFit`: whether what a pod requests is free on a node, and how well the node is used then.
+//! `NodeResourcesFit`: rejects nodes on which less is free than the pod requests, and scores nodes by their use.
 //!
 //! ```text
 //! free: 1 CPU, requested: 2 CPU, the node has 4 CPU   → Insufficient cpu (preemption may help)
@@ -30,10 +30,10 @@ use std::sync::Arc;
 /// The plugin's name.
 pub const NAME: &str = "NodeResourcesFit";
 
-/// The reason on a node that has as many pods as it takes.
+/// The reason on a node with the maximum number of pods.
 pub const TOO_MANY_PODS: &str = "Too many pods";
 
-/// Keeps pods to nodes with room for them, and ranks those.
+/// Requests of a pod against the free resources of nodes.
 #[derive(Debug, Default)]
 pub struct NodeResourcesFit {
     args: FitArgs,
@@ -55,7 +55,7 @@ pub struct ScalarRequest {
     pub(super) amount: i64,
     /// The column; without one no node offers any.
     pub(super) id: Option<ResourceId>,
-    /// Whether devices stand in where a node offers none.
+    /// Whether devices back it on nodes that offer none.
     pub(super) has_devices: bool,
 }
 
@@ -78,7 +78,7 @@ impl Shortages {
         }
     }
 
-    /// Compares one resource. A node that is too small even when it is empty cannot be helped.
+    /// Compares one resource. A node that is too small even if it is empty is unresolvable.
     pub(super) fn compare(
         &mut self,
         request: i64,

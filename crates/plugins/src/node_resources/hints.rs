@@ -12,7 +12,7 @@ fn queue_if(helps: bool) -> Hint {
     if helps { Hint::Queue } else { Hint::Skip }
 }
 
-/// A pod that goes, or that requests less, may leave enough.
+/// A pod that is deleted, or that requests less, may free enough.
 pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     Ok(match change.pods()? {
         (Some(deleted), None) => queue_if(is_assigned_or_nominated(deleted)),
@@ -24,8 +24,8 @@ pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, S
     })
 }
 
-/// Whom a change of a pod may help. Room is room to all pods: that there is enough of it is not asked, as upstream,
-/// because preemption may do the rest.
+/// Which pods a change of a pod may help: all. As in kube-scheduler, the freed amount is not compared, because
+/// preemption may free the rest.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     match change.pods() {
         Ok((Some(deleted), None)) if !is_assigned_or_nominated(deleted) => Touched::nobody(),
@@ -42,9 +42,9 @@ fn frees_what_is_wanted(pod: &Pod, old: &Pod, new: &Pod) -> bool {
     any_wanted(&wanted, |amount_of| amount_of(&old) > amount_of(&new))
 }
 
-/// A node helps when the pod would fit it alone, and, if the node was there before, when it offers more pods or more
-/// of something that the pod requests, or leaves something of that to devices. Resources that are configured to be ignored are not left out here, as
-/// upstream: a pod that lacks nothing else is not rejected for them.
+/// A node helps if the pod fits the empty node, and, for a changed node, if it allows more pods, offers more of
+/// something that the pod requests, or leaves some of that to devices. As in kube-scheduler, ignored resources are
+/// compared: a pod that lacks nothing else is not rejected for them.
 pub(super) fn after_node_change(
     cluster: &Cluster,
     has_devices: bool,
@@ -78,7 +78,7 @@ pub(super) fn after_node_change(
     ))
 }
 
-/// A class that comes to stand for a resource that the pod requests.
+/// A class that newly backs a resource that the pod requests.
 pub(super) fn after_class_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, String> {
     let Some(new) = change.new else {
         return Ok(Hint::Skip);
@@ -103,7 +103,7 @@ pub(super) fn allocatable(node: &Node) -> Resources {
     Resources::from_list(&node.status.allocatable)
 }
 
-/// Whether the node would have room for the pod if nothing else ran there. What devices stand in for is left to them.
+/// Whether the pod fits the empty node. Resources that devices back are not compared.
 fn fits_empty(wanted: &Resources, offered: &Resources, by_devices: impl Fn(&str) -> bool) -> bool {
     let mut shortages = Shortages::default();
     shortages.too_many_pods(0, offered.pods);
@@ -123,7 +123,7 @@ fn fits_empty(wanted: &Resources, offered: &Resources, by_devices: impl Fn(&str)
     shortages.is_empty()
 }
 
-/// Whether `holds` for some resource of which the pod requests something; it gets a way to read the amount.
+/// Whether `holds` for some resource that the pod requests; it receives a function that reads the amount.
 fn any_wanted(wanted: &Resources, holds: impl Fn(&dyn Fn(&Resources) -> i64) -> bool) -> bool {
     let plain: [fn(&Resources) -> i64; 3] = [
         |resources| resources.milli_cpu,

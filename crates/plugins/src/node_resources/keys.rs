@@ -1,8 +1,8 @@
-//! How node and class events find the pods that they may help: by the resources that they want, in the order of how
-//! much they want, so that a node with 4 CPU does not look at pods that want 64.
+//! How node and class events find the pods that they may help: by the resources that they request, ordered by the
+//! amount, so that a node with 4 CPU does not find pods that request 64.
 //!
-//! Of the resources that a pod wants, the amount of one is filed, the one that most likely decides where it fits. A new
-//! node, or one that takes more pods, is looked up by all that it offers; a changed one also by what it offers more of.
+//! Of the resources that a pod requests, the amount of one is filed, the one that probably decides where it fits. A new
+//! node, or one that allows more pods, is looked up by all that it offers; a changed one by what it offers more of.
 
 use super::fit::requests;
 use super::hints::allocatable;
@@ -18,12 +18,12 @@ const MEMORY_PER_MILLI_CPU: i64 = (4 << 30) / 1000;
 /// How much of a node's disk usually goes with a byte of memory.
 const STORAGE_PER_MEMORY: i64 = 4;
 
-/// A pod that most likely fits where there is enough of the resource.
+/// A pod that probably fits where enough of the resource is free.
 fn room(decisive: &str) -> WaitKey {
     WaitKey::of(("room", decisive))
 }
 
-/// Such a pod that wants some of a resource.
+/// Such a pod that requests some of a resource.
 fn more(wanted: &str, decisive: &str) -> WaitKey {
     WaitKey::of(("more", wanted, decisive))
 }
@@ -46,8 +46,8 @@ fn positive(amounts: &Resources) -> impl Iterator<Item = (&str, i64)> {
         .filter(|(_, amount)| *amount > 0)
 }
 
-/// The resource that most likely decides where a pod fits: one that few nodes have, or that of which it wants most by
-/// the measure of usual nodes.
+/// The resource that probably decides where a pod fits: one that few nodes have, or that of which it requests most,
+/// compared with typical nodes.
 fn decisive(wanted: &Resources) -> Option<(&str, i64)> {
     positive(wanted).max_by_key(|(name, amount)| match *name {
         CPU => amount.saturating_mul(MEMORY_PER_MILLI_CPU),
@@ -57,7 +57,7 @@ fn decisive(wanted: &Resources) -> Option<(&str, i64)> {
     })
 }
 
-/// What a pod that was turned down waits for of nodes.
+/// What a rejected pod waits for of nodes.
 pub(super) fn waits_for_nodes(pod: &Pod) -> Waits {
     let wanted = requests(pod);
     let mut waits = Waits::for_nothing();
@@ -116,7 +116,7 @@ pub(super) fn touched_by_node(
     touched
 }
 
-/// The resources that device classes stand for.
+/// The resources that device classes back.
 fn by_devices(cluster: &Cluster) -> impl Iterator<Item = Cow<'_, str>> {
     cluster.device_classes.values().flat_map(|class| {
         let named = class.spec.extended_resource_name.as_ref();
@@ -128,7 +128,7 @@ fn by_devices(cluster: &Cluster) -> impl Iterator<Item = Cow<'_, str>> {
     })
 }
 
-/// What a pod that was turned down waits for of device classes: the resources that they may stand for.
+/// What a rejected pod waits for of device classes: the resources that they may back.
 pub(super) fn waits_for_classes(pod: &Pod) -> Waits {
     let wanted = requests(pod);
     let scalars = wanted.scalars.iter().filter(|(_, amount)| *amount > 0);

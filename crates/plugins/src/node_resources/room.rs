@@ -1,4 +1,4 @@
-//! Which nodes have room for a pod, straight from the columns of the table.
+//! Which nodes have enough free resources for a pod, read from the columns of the table.
 
 use super::fit::Requests;
 use berth_framework::Slot;
@@ -9,15 +9,15 @@ use smallvec::SmallVec;
 struct Wanted<'a> {
     amount: i64,
     column: &'a Column,
-    /// Whether a node that offers none will do.
+    /// Whether a node that offers none is enough.
     or_none: bool,
 }
 
-/// What a pod wants of every node.
+/// What a pod requires of every node.
 pub(super) struct Room<'a> {
     pods: &'a Column,
     wanted: SmallVec<[Wanted<'a>; 4]>,
-    /// Something that no node offers.
+    /// Whether the pod requests something that no node offers.
     is_hopeless: bool,
 }
 
@@ -54,9 +54,8 @@ impl<'a> Room<'a> {
         room
     }
 
-    /// Whether the slot holds a node with room for the pod: as
-    /// [`NodeResourcesFit`](super::NodeResourcesFit)'s filter, which also tells what is missing. Where there is no
-    /// node there is no room, not even for a pod without requests.
+    /// Whether the slot holds a node on which the pod fits; [`NodeResourcesFit`](super::NodeResourcesFit) reports what
+    /// is missing on the others. A slot without a node has no room, not even for a pod without requests.
     #[inline]
     pub(super) fn suffices(&self, node: Slot) -> bool {
         let at = node.index();

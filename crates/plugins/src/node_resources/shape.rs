@@ -26,7 +26,7 @@ pub struct ShapePoint {
 pub struct Shape(Vec<(i64, i64)>);
 
 impl Shape {
-    /// Checks the points that stand at `path`.
+    /// Checks the points at `path`.
     pub(crate) fn new(points: &[ShapePoint], path: &str, problems: &mut Problems) -> Self {
         if points.is_empty() {
             problems.required(path, "at least one point must be specified");

@@ -6,16 +6,16 @@
 use super::shape::Shape;
 use berth_framework::plugin::MAX_NODE_SCORE;
 
-/// What a node would give away of one resource, with the pod counted in.
+/// The use of one resource of a node, with the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// The amount that would be given away.
+    /// The requested amount.
     pub requested: i64,
-    /// How much of that goes to the pod.
+    /// The part of it that the pod requests.
     pub own: i64,
     /// The amount that the node offers; a resource with none is left out.
     pub allocatable: i64,
-    /// How much the resource counts.
+    /// The weight of the resource.
     pub weight: i64,
 }
 

@@ -47,7 +47,7 @@ impl PodTopologySpreadArgs {
     /// Reads the arguments.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// Every problem of the arguments.
     pub fn decode(args: &Value) -> Result<Self, ArgsError> {
         let wire: Wire = decode(args, "PodTopologySpreadArgs")?;
         let constraints = wire.default_constraints.unwrap_or_default();

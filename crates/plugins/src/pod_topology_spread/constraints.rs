@@ -9,7 +9,7 @@ use berth_api::taint::first_untolerated;
 use berth_api::{Labels, Node, Pod, Selector, Str, TaintEffect};
 use berth_framework::{Cluster, Feature, FeatureGates};
 
-/// Keep the pod off where the constraint does not hold.
+/// Reject nodes where the constraint does not hold.
 pub(super) const DO_NOT_SCHEDULE: &str = "DoNotSchedule";
 /// Only prefer nodes where the constraint holds.
 pub(super) const SCHEDULE_ANYWAY: &str = "ScheduleAnyway";
@@ -65,8 +65,8 @@ impl Constraint {
         })
     }
 
-    /// Whether the constraint holds in a domain of `there` pods once the pod has come, which counts for `own` itself.
-    /// With fewer domains than there must be, the missing ones count as empty.
+    /// Whether the constraint holds in a domain of `there` pods with the new pod, which counts `own`. With fewer
+    /// domains than required, the missing ones count as empty.
     pub(super) fn allows(&self, there: i64, own: i64, domains: usize, minimum: i64) -> bool {
         let domains = i64::try_from(domains).unwrap_or(i64::MAX);
         let minimum = if domains < self.min_domains {

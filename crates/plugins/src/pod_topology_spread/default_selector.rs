@@ -1,4 +1,4 @@
-//! Which pods belong together when nobody says so: those of the same services and of the same controller.
+//! The selector of default constraints: the pods of the same services and of the same controller.
 
 use berth_api::{LabelSelector, Labels, Pod, Selector};
 use berth_framework::Cluster;

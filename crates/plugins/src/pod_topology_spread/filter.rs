@@ -1,4 +1,4 @@
-//! `DoNotSchedule`: pods per domain, counted once and kept while pods are supposed to come and go.
+//! `DoNotSchedule`: pods per domain, counted once and updated while a dry run adds and removes pods.
 
 use super::constraints::{Constraint, DO_NOT_SCHEDULE, Inclusion, has_all_keys};
 use super::tally::Tally;
@@ -43,7 +43,7 @@ impl PreFilterState {
         has_all_keys(constraints, node.labels())
     }
 
-    /// As upstream, a pod that is being deleted counts here: what was never counted is taken off too.
+    /// As in kube-scheduler, a terminating pod counts here, and is subtracted although it was not counted.
     fn change(&mut self, pod: &Pod, other: &Pod, node: NodeView<'_>, amount: i64) {
         if other.namespace() != pod.namespace() || !self.has_all_keys(node) {
             return;

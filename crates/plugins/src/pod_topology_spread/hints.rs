@@ -1,4 +1,4 @@
-//! Which changes may help a pod that was turned down.
+//! Which changes may help a pod that was rejected.
 
 use super::PodTopologySpread;
 use super::constraints::{Constraint, DO_NOT_SCHEDULE, has_all_keys};
@@ -28,7 +28,7 @@ impl PodTopologySpread {
             .map_err(|error| format!("constraints of pod {}: {error}", pod.key()))
     }
 
-    /// A pod that comes, goes, or counts otherwise than before.
+    /// A pod that is added, deleted, or counts differently.
     pub(super) fn after_pod_change(
         &self,
         cluster: &Cluster,
@@ -63,8 +63,8 @@ impl PodTopologySpread {
         ))
     }
 
-    /// A node that comes into a domain, leaves one or counts otherwise. One that goes may take the emptiest domain
-    /// with it.
+    /// A node that joins or leaves a domain, or counts differently. With a deleted node the emptiest domain may
+    /// disappear.
     pub(super) fn after_node_change(
         &self,
         cluster: &Cluster,

@@ -25,13 +25,13 @@ fn by_default(namespace: &str) -> WaitKey {
 }
 
 impl PodTopologySpread {
-    /// Whether pods without constraints of their own may be turned down by the default ones.
+    /// Whether the default constraints may reject pods without constraints.
     pub(super) fn has_hard_defaults(&self) -> bool {
         let mut defaults = self.args.default_constraints.iter();
         defaults.any(|constraint| constraint.when_unsatisfiable == DO_NOT_SCHEDULE)
     }
 
-    /// What a pod that was turned down waits for of pods.
+    /// What a rejected pod waits for of pods.
     pub(super) fn waits_for_pods(&self, features: &FeatureGates, pod: &Pod) -> Waits {
         self.waits(features, pod, |constraint| {
             let label = constraint.selector.first_exact();
@@ -40,7 +40,7 @@ impl PodTopologySpread {
         })
     }
 
-    /// What a pod that was turned down waits for of nodes.
+    /// What a rejected pod waits for of nodes.
     pub(super) fn waits_for_nodes(&self, features: &FeatureGates, pod: &Pod) -> Waits {
         self.waits(features, pod, |constraint| {
             Some(topology(&constraint.topology_key))
@@ -53,7 +53,7 @@ impl PodTopologySpread {
         pod: &Pod,
         key: impl Fn(&super::constraints::Constraint) -> Option<WaitKey>,
     ) -> Waits {
-        // Of a pod with constraints of its own, the cluster is not asked.
+        // The cluster does not matter for a pod with constraints of its own.
         let own = match pod.spec.topology_spread_constraints.is_empty() {
             true => return Waits::for_anything(),
             false => self.constraints(&Cluster::default(), features, pod, DO_NOT_SCHEDULE),
@@ -66,7 +66,7 @@ impl PodTopologySpread {
         }
     }
 
-    /// What no hint of kube-scheduler is asked about: a service or controller changes, and with it what the default
+    /// For events without a hint in kube-scheduler: a service or controller changes, and with it what the default
     /// constraints count for a pod.
     pub(super) fn missed_of_selectors(&self, pod: &Pod, change: &Change<'_>) -> Hint {
         let own = !pod.spec.topology_spread_constraints.is_empty();
@@ -126,7 +126,7 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// What a pod touches that comes, goes or counts otherwise.
+/// What a pod touches that is added, deleted or counts differently.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.pods() else {
         return Touched::everything();
@@ -146,13 +146,13 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     }
 }
 
-/// What a node touches that comes, goes or comes into another domain.
+/// What a node touches that is added, deleted or moves to another domain.
 pub(super) fn touched_by_node(change: &Change<'_>) -> Touched {
     let Ok((old, new)) = change.nodes() else {
         return Touched::everything();
     };
     match (old, new) {
-        // What it counts for may be otherwise wherever it is.
+        // It may count differently in every domain.
         (Some(old), Some(new)) if old.spec.taints != new.spec.taints => {
             all_labels(new.labels(), old.labels())
         }
@@ -170,7 +170,7 @@ fn all_labels(of: &Labels, and: &Labels) -> Touched {
     labels.map(|(label, _)| topology(label)).collect()
 }
 
-/// What a pod that was turned down waits for of services and controllers.
+/// What a rejected pod waits for of services and controllers.
 pub(super) fn waits_for_selectors(pod: &Pod) -> Waits {
     match pod.spec.topology_spread_constraints.is_empty() {
         true => Waits::from_iter([by_default(pod.namespace())]),

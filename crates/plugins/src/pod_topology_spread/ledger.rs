@@ -1,9 +1,9 @@
-//! Constraints judged from books that follow the cluster pod by pod.
+//! Domain counts for constraints, which follow the cluster pod by pod.
 //!
-//! A node's class is a number per constraint: those of the hard ones, then those of the soft ones. Large domains go by
-//! their number, and what is in them is looked up when a class is judged: a pod that comes to a zone changes the class
-//! of no node. Hosts, and other domains of few nodes, go by how many pods they have: so there are few classes however
-//! many hosts there are, and a pod that comes changes the class of its own node and of the few beside it.
+//! A node's class is one number per constraint: first of the hard ones, then of the soft ones. For large domains it is
+//! the number of the domain, and the count is read when a class is judged, so that a new pod in a zone changes the
+//! class of no node. For hosts, and other domains of few nodes, it is the number of their pods: there are few classes
+//! for any number of hosts, and a new pod changes the class of its node and of the few others of the domain.
 
 mod hard;
 mod levels;

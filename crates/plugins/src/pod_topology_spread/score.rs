@@ -192,7 +192,7 @@ impl Score for PodTopologySpread {
         }
     }
 
-    /// `100·(max + min − score)/max`; ignored nodes get 0, and all others 100 where nobody counts anything.
+    /// `100·(max + min − score)/max`; ignored nodes get 0, and all others 100 if all counts are zero.
     fn normalize(
         &self,
         _cx: &Context<'_>,

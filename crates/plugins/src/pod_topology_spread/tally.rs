@@ -1,4 +1,4 @@
-//! How many pods on each node a selector matches: found by the kinds of pods that there are, not by walking the pods.
+//! How many pods on each node a selector matches, counted by kinds of pods.
 
 use berth_api::{Labels, Selector};
 use berth_framework::table::Mark;
@@ -63,7 +63,7 @@ impl Tally {
         (tally, somewhere)
     }
 
-    /// A selector of everything counts none, as upstream.
+    /// As in kube-scheduler, a selector of everything counts none.
     pub(super) fn matches(&self, labels: &Labels) -> bool {
         !self.selector.is_empty() && self.selector.matches(labels)
     }

@@ -33,7 +33,7 @@ impl VolumeBindingArgs {
     /// Reads the arguments.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// Every problem of the arguments.
     pub fn decode(args: &Value) -> Result<Self, ArgsError> {
         let wire: Wire = decode(args, "VolumeBindingArgs")?;
         let mut problems = Problems::default();

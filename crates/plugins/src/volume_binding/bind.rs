@@ -1,14 +1,14 @@
 //! From a chosen node to bound claims: Reserve, PreBind and Unreserve.
 //!
 //! ```text
-//! Reserve    chooses the volumes once more, for this node alone; everybody sees them as taken from here on
-//! PreBind    writes them down, volumes before claims, one after another; then waits until the claims are bound
-//! Unreserve  gives back what has not been written
+//! Reserve    chooses the volumes again, for this node only, and assumes them
+//! PreBind    writes them, volumes before claims, one after another; then waits until the claims are bound
+//! Unreserve  reverts what was not written
 //! ```
 //!
-//! Who binds and provisions is not the scheduler: it says which claim a volume is for, or for which node a volume is
-//! to be made, and others do the rest. What they do is seen in watches; nothing is polled. A write that was made stays
-//! when the pod is given up: the claim has its volume then, and the next attempt finds it.
+//! The scheduler does not bind or provision: it writes the claim of a volume, or the node for which a volume is to be
+//! provisioned, and controllers do the rest. Their results arrive through watches, without polling. A write is not
+//! reverted if the attempt fails: the claim has its volume then, and the next attempt finds it.
 
 use super::claims::Claims;
 use super::find::{find, is_reachable};
@@ -22,14 +22,14 @@ use berth_framework::stage::{Observation, StageContext, Step, Wait, WaitOn, Wake
 use berth_framework::{Cluster, CycleState, PodInfo, Status, Write};
 use std::sync::Arc;
 
-/// How long PreBind waits for one write. The dispatcher ends every call sooner, so this only bounds the wait.
+/// How long PreBind waits for one write. The dispatcher ends every call earlier, so this only limits the wait.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// What Reserve has decided.
+/// The decision of Reserve.
 enum Reserved {
     /// Every claim has its volume.
     AllBound,
-    /// Some are to get one.
+    /// Some claims get one.
     Chosen(Choice),
 }
 
@@ -38,22 +38,22 @@ struct Choice {
     node: Str,
     /// Claims with the volumes that were chosen for them.
     bindings: Vec<(Arc<PersistentVolumeClaim>, Str)>,
-    /// Claims that a volume is made for.
+    /// Claims for which a volume is provisioned.
     provisions: Vec<Arc<PersistentVolumeClaim>>,
-    /// What there is to write, volumes first.
+    /// The writes, volumes first.
     writes: Vec<Write>,
-    /// How many of them have been made.
+    /// How many of them are done.
     made: usize,
-    /// When the claims have to be bound; known once everything is written.
+    /// The deadline for the claims; set when everything is written.
     deadline: Option<Time>,
 }
 
-/// What there is to say of the claims.
+/// The state of the claims.
 #[derive(Debug, PartialEq, Eq)]
 enum Progress {
     /// All are bound.
     Bound,
-    /// Some are not, and one of these objects will tell more.
+    /// Some are not bound; a change of one of these objects may change that.
     Pending(Vec<ObjectName>),
 }
 
@@ -65,7 +65,7 @@ impl Choice {
     /// Chooses volumes on a node.
     ///
     /// # Errors
-    /// Why there are none, or what keeps them from being taken.
+    /// Why there are none, or why they cannot be assumed.
     fn make(cluster: &Cluster, claims: &Claims, node: &Str) -> Result<Self, Status> {
         let Some(view) = cluster.nodes.node(node) else {
             return Err(Status::error(node_not_found(node)));
@@ -100,7 +100,7 @@ impl Choice {
         })
     }
 
-    /// Whether the object is still as it was before our write to it.
+    /// Whether the object is as before the write.
     fn is_before_write(&self, kind: Kind, meta: &ObjectMeta) -> bool {
         let mut writes = self.writes.iter();
         writes.any(|write| {
@@ -112,10 +112,10 @@ impl Choice {
         })
     }
 
-    /// How far the claims have come.
+    /// Checks the claims.
     ///
     /// # Errors
-    /// Why they will not get there, in upstream's words: the pod has to be tried again.
+    /// Why they will not be bound, with kube-scheduler's text: the pod must be retried.
     fn progress(&self, cluster: &Cluster, pod: &PodInfo) -> Result<Progress, String> {
         let Some(node) = cluster.nodes.node(&self.node) else {
             return Err(node_not_found(&self.node));
@@ -182,7 +182,7 @@ impl Choice {
                 awaited.push(volume_name(volume));
                 match cluster.persistent_volumes.get(volume) {
                     Some(volume) => check_reach(volume)?,
-                    // The claim was seen before its volume.
+                    // The watch showed the claim before its volume.
                     None => bound = false,
                 }
             }
@@ -216,7 +216,7 @@ impl Choice {
     }
 }
 
-/// Ends a step, and has the failure counted.
+/// Ends a step, and counts a failure.
 fn failed(cx: &mut StageContext<'_>, operation: &'static str, status: Status) -> Step {
     cx.outbox.observe(Observation::VolumeStageFailed(operation));
     Step::Done(status)
@@ -230,7 +230,7 @@ fn out_of_sync(name: &str) -> Status {
     Status::error(format!("{name:?} is out of sync"))
 }
 
-/// Whether the claim is as it was when a volume was chosen for it, what is assumed of it included.
+/// Whether the claim, with what is assumed of it, is as it was when a volume was chosen for it.
 fn is_same_claim(seen: &Arc<PersistentVolumeClaim>, chosen: &Arc<PersistentVolumeClaim>) -> bool {
     let selected = |claim: &PersistentVolumeClaim| {
         let annotations = &claim.metadata.annotations;
@@ -242,7 +242,7 @@ fn is_same_claim(seen: &Arc<PersistentVolumeClaim>, chosen: &Arc<PersistentVolum
             && selected(seen) == selected(chosen))
 }
 
-/// The claim as it is now; another one of its name does not count. Its changes are awaited.
+/// The current version of the claim; not another one of its name.
 fn look_up<'a>(
     cluster: &'a Cluster,
     claim: &PersistentVolumeClaim,

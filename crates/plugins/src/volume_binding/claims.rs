@@ -1,4 +1,4 @@
-//! The claims of a pod, sorted by what is still to be done about them.
+//! The claims of a pod, by whether they are bound.
 
 use crate::volumes::{check_owner, claim_not_found};
 use berth_api::volumes::claims;
@@ -13,14 +13,14 @@ pub(super) struct Claims {
     pub(super) bound: Vec<Arc<PersistentVolumeClaim>>,
     /// Those that are bound once the pod has a node, the smallest first.
     pub(super) delayed: Vec<Arc<PersistentVolumeClaim>>,
-    /// Whether some are not bound that should be without the pod.
+    /// Whether some are unbound whose class binds at once.
     pub(super) has_immediate: bool,
 }
 
-/// Checks that every claim is there and can be used; tells whether there is one.
+/// Checks that every claim exists and can be used; returns whether there is one.
 ///
 /// # Errors
-/// What is wrong with the first that cannot, in upstream's words.
+/// The problem of the first that cannot, with kube-scheduler's text.
 pub(super) fn check_all(cluster: &Cluster, pod: &Pod) -> Result<bool, String> {
     let mut has_claim = false;
     for used in claims(pod) {
@@ -72,7 +72,8 @@ fn is_delayed(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, 
 }
 
 impl Claims {
-    /// Sorts the claims of a pod. A claim that names a volume and is not bound to it yet is for somebody else to bind.
+    /// Sorts the claims of a pod. A claim that names a volume and is not bound to it yet is left to the volume
+    /// controller.
     ///
     /// # Errors
     /// When a class cannot be used.

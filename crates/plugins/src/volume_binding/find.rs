@@ -1,4 +1,4 @@
-//! Which volumes a pod would get on a node: those that it has, some that are there, or new ones.
+//! Which volumes a pod gets on a node: its own, available ones, or provisioned ones.
 
 use super::claims::Claims;
 use berth_api::node_selector::CompiledNodeSelector;
@@ -11,14 +11,14 @@ use berth_framework::Cluster;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// What stands in the way on a node.
+/// Why a node is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Obstacles {
-    /// A volume cannot be reached from the node.
+    /// The node cannot access a volume.
     pub(super) node_conflict: bool,
-    /// There is no volume for some claim, nor can one be made.
+    /// There is no volume for some claim, and none can be provisioned.
     pub(super) bind_conflict: bool,
-    /// There is no room for a new volume.
+    /// There is not enough capacity for a new volume.
     pub(super) not_enough_space: bool,
     /// The volume of a bound claim does not exist.
     pub(super) volume_missing: bool,
@@ -29,17 +29,17 @@ pub(super) struct Obstacles {
 pub(super) struct Found {
     /// Claims with the volume that was chosen for each.
     pub(super) bindings: Vec<(Arc<PersistentVolumeClaim>, Arc<PersistentVolume>)>,
-    /// Claims that a volume is to be made for.
+    /// Claims for which a volume is to be provisioned.
     pub(super) provisions: Vec<Arc<PersistentVolumeClaim>>,
 }
 
-/// Whether the volume can be reached from a node with these labels.
+/// Whether a node with these labels can access the volume.
 pub(super) fn is_reachable(volume: &PersistentVolume, labels: &Labels) -> bool {
     let affinity = volume.spec.node_affinity.as_ref();
     let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else {
         return true;
     };
-    // Volumes are not for nodes by name; a term that does not parse matches none.
+    // The affinity of volumes has no node names; a term that does not parse matches no node.
     CompiledNodeSelector::new(required)
         .matches(labels, "")
         .unwrap_or(false)
@@ -61,7 +61,7 @@ fn or_empty(name: Option<&Str>) -> &str {
     name.map_or("", Str::as_str)
 }
 
-/// Whether the volume is large enough and of the right kind, whoever it is for.
+/// Whether the volume is large enough and of the right kind, whatever its claim.
 fn is_suitable(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let (offered, wanted) = (&volume.spec, &claim.spec);
     volume.capacity() >= claim.request().unwrap_or_default()
@@ -71,7 +71,7 @@ fn is_suitable(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool
             == or_empty(wanted.volume_attributes_class_name.as_ref())
 }
 
-/// The volume for a claim on a node: the one that is meant for it, else the smallest that will do.
+/// The volume for a claim on a node: the one that is reserved for it, else the smallest that matches.
 ///
 /// # Errors
 /// When the claim's selector does not parse.
@@ -112,7 +112,7 @@ fn matching_volume<'a>(
     }))
 }
 
-/// Whether the class can make volumes for nodes with these labels.
+/// Whether the class can provision volumes for nodes with these labels.
 fn allows(class: &StorageClass, labels: &Labels) -> bool {
     class.allowed_topologies.is_empty()
         || class.allowed_topologies.iter().any(|term| {
@@ -125,13 +125,13 @@ fn allows(class: &StorageClass, labels: &Labels) -> bool {
         })
 }
 
-/// Whether the space can be reached from a node with these labels.
+/// Whether a node with these labels can access the capacity.
 fn reaches(capacity: &CsiStorageCapacity, labels: &Labels) -> bool {
     Selector::from_label_selector(capacity.node_topology.as_ref())
         .is_ok_and(|selector| selector.matches(labels))
 }
 
-/// Whether there is room for a new volume. Only drivers that say so tell how much they have.
+/// Whether there is enough capacity for a new volume. It is checked only for drivers that report capacity.
 fn has_space(
     cluster: &Cluster,
     claim: &PersistentVolumeClaim,
@@ -171,7 +171,7 @@ fn check_bound(cluster: &Cluster, claims: &Claims, labels: &Labels, obstacles: &
     }
 }
 
-/// Checks that volumes can be made.
+/// Checks that volumes can be provisioned.
 fn check_provisions(
     cluster: &Cluster,
     claims: &[Arc<PersistentVolumeClaim>],
@@ -203,10 +203,10 @@ fn check_provisions(
     Ok(())
 }
 
-/// The volumes of a pod on a node, or what stands in the way.
+/// The volumes of a pod on a node, or why it is rejected.
 ///
 /// # Errors
-/// What cannot be worked out.
+/// What cannot be determined.
 pub(super) fn find(
     cluster: &Cluster,
     claims: &Claims,

@@ -1,7 +1,7 @@
-//! What VolumeBinding writes: which claim a volume is given to, and for which node a volume is to be provisioned.
+//! The writes of VolumeBinding: the claim of a volume, and the node for which a volume is to be provisioned.
 //!
-//! A write holds for the version of the object that was decided upon. When somebody else has changed the object since,
-//! the API refuses the write and the decision is made anew.
+//! A write is for the version of the object on which the decision is based. If the object was changed since, the API
+//! server refuses the write, and the decision is made again.
 
 use berth_api::storage::{BOUND_BY_CONTROLLER_ANNOTATION, ClaimRef, SELECTED_NODE_ANNOTATION};
 use berth_api::{Kind, Object, PersistentVolume, PersistentVolumeClaim, Str};
@@ -9,7 +9,7 @@ use berth_framework::{CallType, Write};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Gives volumes to claims.
+/// Reserves volumes for claims.
 static VOLUME_UPDATE: CallType = CallType::new("persistent_volume_update", Kind::PersistentVolume);
 /// Selects nodes for claims.
 static CLAIM_UPDATE: CallType = CallType::new(
@@ -20,8 +20,8 @@ static CLAIM_UPDATE: CallType = CallType::new(
 /// The types of calls that the plugin makes.
 pub(crate) const CALLS: &[&CallType] = &[&VOLUME_UPDATE, &CLAIM_UPDATE];
 
-/// Gives a volume to a claim. `None` when it has been given to it already, with its identity. An annotation is written
-/// if no one had meant the volume for the claim before: it tells the volume's controller that it may take it back.
+/// Reserves a volume for a claim. `None` if it is reserved already, with the UID of the claim. If the volume had no
+/// claim reference, an annotation is written, which allows the volume controller to revert the reservation.
 pub(super) fn give(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<Write> {
     let given = volume.spec.claim_ref.as_ref();
     let wanted = ClaimRef {
@@ -61,7 +61,7 @@ pub(super) fn give(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> 
     }))
 }
 
-/// Has a volume provisioned for a claim where `node` can reach it. `None` when the claim says so already.
+/// Requests a volume for a claim that `node` can access. `None` if the claim has this node already.
 pub(super) fn select_node(claim: &PersistentVolumeClaim, node: &Str) -> Option<Write> {
     let meta = &claim.metadata;
     if meta.annotations.get(SELECTED_NODE_ANNOTATION) == Some(node.as_str()) {
