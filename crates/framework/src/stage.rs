@@ -93,7 +93,7 @@ impl WakeReason {
                 Err(_) => Err("the job returned a value of another type".to_owned()),
             },
             Self::Job(Err(error)) => Err(error),
-            Self::Deadline => Err("the job did not end before its deadline".to_owned()),
+            Self::Deadline => Err("the job took too long".to_owned()),
             Self::Call(_) => Err("an API call ended, not the job".to_owned()),
             Self::Object => Err("an object changed, not the job".to_owned()),
             Self::Timer => Err("a timer ended, not the job".to_owned()),
@@ -412,10 +412,7 @@ mod tests {
                 Err("the job returned a value of another type"),
             ),
             (WakeReason::Job(Err("refused".to_owned())), Err("refused")),
-            (
-                WakeReason::Deadline,
-                Err("the job did not end before its deadline"),
-            ),
+            (WakeReason::Deadline, Err("the job took too long")),
             (
                 WakeReason::Call(Ok(Response::default())),
                 Err("an API call ended, not the job"),
