@@ -3,8 +3,8 @@
 //! What each plugin said is compared: the rejection of PreFilter, the first rejection of every node, the weighted
 //! score of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits
 //! nowhere, and the pods that are evicted for it. Each case is replayed with the plain evaluator, and from kept
-//! answers after different histories. Entries of plugins that are not built yet are left out, and out of the totals; such a case is compared
-//! in part at best. Pods with resource claims are not replayed yet.
+//! answers after different histories. Entries of plugins that are not built yet are left out, and out of the totals; such a
+//! case is compared in part at best.
 
 mod compare;
 mod config;
@@ -37,7 +37,6 @@ use std::sync::Arc;
 enum Outcome {
     Passed,
     Partly,
-    NotYet,
 }
 
 /// With which evaluators cases are replayed.
@@ -72,7 +71,6 @@ pub fn replay(reader: impl BufRead, evaluators: Evaluators) -> Report {
             Ok(case) => match check(&case, &registry, evaluators) {
                 Ok(Outcome::Passed) => report.pass(case.id),
                 Ok(Outcome::Partly) => report.partly(case.id),
-                Ok(Outcome::NotYet) => report.not_yet(case.id),
                 Err(what) => report.fail(case.id, what),
             },
             Err(e) => report.fail(format!("line {number}"), format!("is not a case: {e}")),
@@ -84,10 +82,6 @@ pub fn replay(reader: impl BufRead, evaluators: Evaluators) -> Report {
 fn check(case: &Case, registry: &Registry, evaluators: Evaluators) -> Result<Outcome, String> {
     let features = FeatureGates::default();
     let pod = cluster::decode_pod(&case.pod)?;
-    // Devices are not chosen yet; what is wrong with claims before that is compared.
-    if !pod.spec.resource_claims.is_empty() && case.expect.pre_filter.is_none() {
-        return Ok(Outcome::NotYet);
-    }
     let mut cluster = cluster::build(&case.objects)?;
     // The scheduler knows the pods that wait.
     cluster.pods.insert(pod.uid().clone(), pod.clone());

@@ -27,6 +27,9 @@ pub struct ObjectMeta {
     pub labels: Labels,
     /// The annotations that a plugin or extender asked to be kept; empty otherwise.
     pub annotations: Labels,
+    /// What has to be done before the object is deleted.
+    #[serde(deserialize_with = "null_default")]
+    pub finalizers: Shared<Vec<Str>>,
     /// Who owns the object.
     #[serde(deserialize_with = "null_default")]
     pub owner_references: Shared<Vec<OwnerReference>>,
@@ -55,7 +58,7 @@ impl ObjectMeta {
     }
 }
 
-shareable!(Vec<OwnerReference>);
+shareable!(Vec<OwnerReference>, Vec<Str>);
 
 /// A reference to an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]

@@ -183,6 +183,10 @@ pub(crate) struct ControlPlaneArgs {
     /// Simulated nodes to start with
     #[arg(long, value_name = "N")]
     pub(crate) nodes: Option<usize>,
+    /// GPUs of each simulated node, published by the driver gpu.example.com for resource claims
+    #[arg(long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(berth_apiserver::kubelet::DEVICES_MAX)))]
+    pub(crate) gpus_per_node: u32,
 }
 
 /// `berth up`.

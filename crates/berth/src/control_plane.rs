@@ -76,7 +76,7 @@ impl ControlPlane {
             Switch::Off => None,
         };
         let kubelets = if options.nodes > 0 {
-            Some(start_nodes(&server, options.nodes).await?)
+            Some(start_nodes(&server, options.nodes, args.gpus_per_node).await?)
         } else {
             None
         };
@@ -109,7 +109,11 @@ impl ControlPlane {
 }
 
 /// Makes the simulated nodes; a bar shows how far it is when that takes longer than a moment.
-async fn start_nodes(server: &RunningServer, nodes: usize) -> Result<controllers::Handle, Failure> {
+async fn start_nodes(
+    server: &RunningServer,
+    nodes: usize,
+    devices: u32,
+) -> Result<controllers::Handle, Failure> {
     let bar = Arc::new(ProgressBar::hidden());
     bar.set_length(nodes as u64);
     if let Ok(style) = ProgressStyle::with_template("starting nodes {bar:30} {pos}/{len} {elapsed}")
@@ -129,6 +133,7 @@ async fn start_nodes(server: &RunningServer, nodes: usize) -> Result<controllers
         server.api("kubelet"),
         kubelet::Options {
             nodes,
+            devices,
             progress: Some(Arc::new(progress)),
             ..kubelet::Options::default()
         },

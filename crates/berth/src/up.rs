@@ -38,7 +38,10 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let applied = apply::apply(&*plane.server().api("berth"), &documents)?;
 
     say!("API server  {}", plane.server().url())?;
-    say!("nodes       {nodes}, simulated")?;
+    match args.control_plane.gpus_per_node {
+        0 => say!("nodes       {nodes}, simulated")?,
+        gpus => say!("nodes       {nodes}, simulated, with {gpus} GPUs each")?,
+    }
     say!("scheduler   metrics at http://{metrics}/metrics")?;
     say!(
         "storage     in memory: everything is gone when {} stops",

@@ -144,7 +144,7 @@ fn a_missing_claim_is_told_and_found(world: &World) {
     world.create(CLAIMS, &claim("another"));
     world.create(CLAIMS, &claim("mine"));
     let why = world.tried("by-name");
-    assert!(why.contains("resource claims"), "{why}");
+    assert!(why.contains("cannot allocate all claims"), "{why}");
     let narrowed = cluster.metric(
         "scheduler_pre_queueing_hint_evaluations_total",
         "plugin=\"DynamicResources\",result=\"narrowed\"",

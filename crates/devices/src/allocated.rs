@@ -136,7 +136,7 @@ mod tests {
         serde_json::from_value(json).expect("an allocation")
     }
 
-    /// plugins 8.9: results with admin access do not count; shares add up.
+    /// PL-165, PL-168: results with admin access do not count; shares add up.
     #[test]
     fn devices_are_counted_by_how_they_are_used() {
         let share = |id: &str, memory: &str| {

@@ -117,7 +117,7 @@ mod tests {
         serde_json::from_value(json).expect("a device")
     }
 
-    /// plugins 10.6, worked by hand.
+    /// PL-168, worked by hand.
     #[test]
     fn a_request_is_rounded_by_the_policy() {
         let range =

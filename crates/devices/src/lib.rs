@@ -35,3 +35,6 @@ pub use slice::PreparedSlice;
 
 /// The most devices that can be allocated to one claim.
 pub const ALLOCATION_RESULTS_MAX: usize = 32;
+
+/// The most alternatives of a request.
+pub const ALTERNATIVES_MAX: i64 = 8;

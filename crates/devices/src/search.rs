@@ -15,7 +15,7 @@ use crate::inventory::Inventory;
 use crate::pools::{NodePool, PoolState};
 use crate::selectors::{Compiled, MatchError};
 use crate::slice::{PreparedSlice, Target};
-use crate::{ALLOCATION_RESULTS_MAX, AllocatorFeatures, result};
+use crate::{ALLOCATION_RESULTS_MAX, ALTERNATIVES_MAX, AllocatorFeatures, result};
 use berth_api::devices::{AllocationResult, Device};
 use berth_api::{Labels, Quantity, Str};
 use rustc_hash::FxHashMap;
@@ -81,6 +81,49 @@ impl<'i> Allocator<'i> {
         claims: &[&ClaimRequests],
         budget: &mut Budget,
     ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
+        let Some(solution) = self.search(node, claims, budget)? else {
+            return Ok(None);
+        };
+        let claims = (0..claims.len()).map(|index| result::of_claim(&solution, index));
+        claims
+            .collect::<Result<_, String>>()
+            .map(Some)
+            .map_err(AllocateError::Failed)
+    }
+
+    /// Whether [`Self::allocate`] would allocate devices, and how much the alternatives that it would choose are
+    /// preferred: for each list [`ALTERNATIVES_MAX`] minus the index of the alternative.
+    ///
+    /// # Errors
+    /// Those of [`Self::allocate`].
+    pub fn preference(
+        &self,
+        node: TargetNode<'_>,
+        claims: &[&ClaimRequests],
+        budget: &mut Budget,
+    ) -> Result<Option<i64>, AllocateError> {
+        let Some(solution) = self.search(node, claims, budget)? else {
+            return Ok(None);
+        };
+        let lists = claims.iter().zip(&solution.selected);
+        let lists = lists.flat_map(|(claim, selected)| claim.requests.iter().zip(selected));
+        let lists = lists.filter(|(request, _)| request.is_list);
+        Ok(Some(
+            lists
+                .map(|(_, selected)| ALTERNATIVES_MAX - *selected as i64)
+                .sum(),
+        ))
+    }
+
+    fn search<'a, 'b>(
+        &self,
+        node: TargetNode<'a>,
+        claims: &'a [&'a ClaimRequests],
+        budget: &'b mut Budget,
+    ) -> Result<Option<Search<'a, 'b>>, AllocateError>
+    where
+        'i: 'a,
+    {
         let pools = self.inventory.pools_for(node, self.features);
         let pools = pools
             .map_err(|why| AllocateError::Failed(format!("gather pool information: {why}")))?;
@@ -101,21 +144,14 @@ impl<'i> Allocator<'i> {
         };
         search.prepare()?;
         let first = At::default();
-        match search.next(first, false, Location::default())? {
-            Outcome::Found => {}
-            Outcome::NotFound | Outcome::TooManyDevices => {
-                let mut pools = search.pools.iter();
-                return match pools.any(|pool| matches!(pool.state, PoolState::Invalid)) {
-                    true => Err(AllocateError::InvalidPools),
-                    false => Ok(None),
-                };
-            }
+        if search.next(first, false, Location::default())? == Outcome::Found {
+            return Ok(Some(search));
         }
-        let claims = (0..claims.len()).map(|index| result::of_claim(&search, index));
-        claims
-            .collect::<Result<_, String>>()
-            .map(Some)
-            .map_err(AllocateError::Failed)
+        let mut pools = search.pools.iter();
+        match pools.any(|pool| matches!(pool.state, PoolState::Invalid)) {
+            true => Err(AllocateError::InvalidPools),
+            false => Ok(None),
+        }
     }
 }
 

@@ -113,7 +113,7 @@ fn allocated(device: &str) -> AllocationResult {
     serde_json::from_value(json).expect("an allocation")
 }
 
-/// plugins 10.11: admin access shares devices with other claims, not within a claim.
+/// PL-165: admin access shares devices with other claims, not within a claim.
 #[test]
 fn admin_access_takes_devices_that_are_in_use() {
     let mut inventory = inventory(&[local("n", json!([{"name": "a"}, {"name": "b"}]))]);
@@ -141,7 +141,7 @@ fn admin_access_takes_devices_that_are_in_use() {
     assert_eq!(describe(result), why);
 }
 
-/// plugins 10.1: which slices form a pool, as a node sees it.
+/// PL-166: which slices form a pool, as a node sees it.
 #[test]
 fn a_pool_is_formed_by_the_slices_of_its_highest_generation() {
     let part = |name: &str, generation: u32, slices: u32, node: &str, device: &str| {
@@ -210,7 +210,7 @@ fn a_pool_is_formed_by_the_slices_of_its_highest_generation() {
     }
 }
 
-/// plugins 10.1: counters are known to all nodes; devices that other nodes use consume them, too.
+/// PL-167: counters are known to all nodes; devices that other nodes use consume them, too.
 #[test]
 fn counters_are_shared_between_nodes() {
     let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 2});
@@ -247,7 +247,7 @@ fn counters_are_shared_between_nodes() {
     assert_eq!(allocate(&inventory, "elsewhere", &all), updating);
 }
 
-/// plugins 10.8, KEP-5075: a device whose shares are allocated is shared only, and only as far as its capacity reaches.
+/// PL-168: a device whose shares are allocated is shared only, and only as far as its capacity reaches.
 #[test]
 fn shares_of_a_device_add_up() {
     let shared = json!([{"name": "nic", "allowMultipleAllocations": true, "capacity": {"bandwidth": {

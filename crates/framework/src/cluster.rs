@@ -12,9 +12,9 @@ use crate::table::NodeTable;
 use berth_api::{
     CsiDriver, CsiNode, CsiStorageCapacity, CustomKind, CustomObject, DeviceClass, Labels,
     Namespace, Object, PersistentVolumeClaim, PodDisruptionBudget, ReplicaSet,
-    ReplicationController, ResourceClaim, ResourceSlice, StatefulSet, StorageClass, Str,
-    VolumeAttachment,
+    ReplicationController, ResourceClaim, StatefulSet, StorageClass, Str, VolumeAttachment,
 };
+use berth_devices::Inventory;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use storage::VolumeUsers;
@@ -114,8 +114,8 @@ pub struct Cluster {
     pub device_classes: ByName<DeviceClass>,
     /// Claims for devices, with the scheduler's unconfirmed writes applied.
     pub resource_claims: Namespaced<ResourceClaim>,
-    /// The devices that drivers publish, by name.
-    pub resource_slices: ByName<ResourceSlice>,
+    /// The devices that drivers publish and that are allocated. Follows the slices and claims.
+    pub devices: Inventory,
     /// Objects of kinds that only plugins read.
     pub custom: FxHashMap<CustomKind, Namespaced<CustomObject>>,
     /// Pods, by UID, whose victims are not all evicted yet; see
@@ -238,11 +238,15 @@ impl Cluster {
                 by_name!(device_classes, object);
             }
             Object::ResourceClaim(object) => {
-                namespaced!(self.resource_claims, object);
+                let before = namespaced!(self.resource_claims, object);
+                let before = before.as_ref().and_then(|c| c.status.allocation.as_ref());
+                let after = object.status.allocation.as_ref().filter(|_| is_there);
+                self.devices.set_allocation(before, after);
             }
-            Object::ResourceSlice(object) => {
-                by_name!(resource_slices, object);
-            }
+            Object::ResourceSlice(object) => match is_there {
+                true => self.devices.set_slice(object),
+                false => self.devices.remove_slice(name),
+            },
             Object::Custom(object) => {
                 let kind = self.custom.entry(object.kind).or_default();
                 namespaced!(kind, object);

@@ -114,11 +114,11 @@ features! {
     DRAAdminAccess: Stable, true, Locked, "Resource claims with administrative access.";
     DRAPrioritizedList: Stable, true, Locked, "Resource claims with a list of alternatives.";
     DRAExtendedResource: Beta, true, Switchable, "Extended resources that are backed by devices.";
-    DRAConsumableCapacity: Beta, false, Missing, "Devices that several claims share by capacity. On by default in kube-scheduler.";
-    DRADeviceTaints: Beta, false, Missing, "Taints on devices. On by default in kube-scheduler.";
+    DRAConsumableCapacity: Beta, true, Switchable, "Devices that several claims share by capacity.";
+    DRADeviceTaints: Beta, true, Switchable, "Taints on devices.";
     DRADeviceTaintRules: Beta, false, Missing, "DeviceTaintRule objects.";
     DRADeviceBindingConditions: Beta, true, Switchable, "Devices that must report readiness before the pod is bound.";
-    DRAPartitionableDevices: Beta, false, Missing, "Devices that are partitioned on demand. On by default in kube-scheduler.";
+    DRAPartitionableDevices: Beta, true, Switchable, "Devices that are partitioned on demand.";
     DRAResourceClaimDeviceStatus: Beta, true, Switchable, "Drivers report the status of each allocated device.";
     DRASchedulerFilterTimeout: Beta, true, Switchable, "The search for devices on one node has a time limit.";
     DRAListTypeAttributes: Alpha, false, Missing, "Device attributes with several values.";

@@ -1,37 +1,43 @@
-//! Resource claims (DRA): keeps pods out until their claims are there, and hears of what may help them.
+//! Dynamic Resource Allocation: allocates devices to the resource claims of a pod (KEP-4381).
 //!
 //! ```text
-//! a claim that was not made yet, or that is being deleted  → not queued at all
-//! claims that are there, and not allocated                 → turned down: devices are not chosen here yet
-//! claims that are there, and all allocated                 → turned down: nobody would hold them for the pod
+//! a claim that does not exist, or is being deleted   → PreEnqueue rejects the pod
+//! a claim without devices                            → nodes that have the devices; Reserve allocates them
+//! a claim with devices                               → nodes that can use them; the pod joins the claim's users
+//! a claim with devices that no node can use          → PostFilter frees them
 //! ```
 //!
-//! This version neither allocates claims nor holds them for a pod. So a pod with claims is turned down on every node
-//! with a reason that says which of both it lacks: binding it without its devices would break it. So it is with an
-//! extended resource that a node does not offer itself and a device class stands for.
+//! The allocator is the crate `berth-devices`. Filter asks it about each node, Reserve has it choose the devices, and
+//! PreBind writes them to the claims (`bind`).
 
 mod args;
+mod bind;
 mod claims;
 mod classes;
+mod conditions;
+mod filter;
 mod hints;
+mod post_filter;
+mod state;
+mod writes;
 
 pub use args::DynamicResourcesArgs;
+pub(crate) use writes::CALLS;
 
 use crate::extended_resources::{class_of, may_need_devices};
-use berth_api::Pod;
 use berth_api::requests::{Options, pod_resources};
+use berth_api::{Pod, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
     Context, EnqueueExtensions, Filter, MAX_NODE_SCORE, NodeStatuses, Nominating, Plugin,
-    PostFilter, PostFilterContext, PostFilterStep, PreEnqueue, PreFilter, PreFilterResult, Score,
-    default_normalize,
+    PostFilter, PostFilterContext, PostFilterStep, PreBind, PreEnqueue, PreFilter, PreFilterResult,
+    Reserve, Score, default_normalize,
 };
 use berth_framework::registry::{ArgsKind, Extensions, Registration};
-use berth_framework::stage::Wake;
-use berth_framework::{
-    Cluster, Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status,
-};
+use berth_framework::stage::{StageContext, Step, Wake};
+use berth_framework::{Code, CycleState, Feature, FeatureGates, NodeView, PodInfo, Slot, Status};
+use state::State;
 use std::sync::Arc;
 
 /// The plugin's name.
@@ -40,38 +46,14 @@ pub const NAME: &str = "DynamicResources";
 /// What PostFilter says of a pod without claims.
 pub const NOTHING_TO_DEALLOCATE: &str = "no new claims to deallocate";
 
-/// Why a pod is turned down some of whose claims have no devices.
-pub const CLAIMS_NOT_ALLOCATED: &str = "resource claims are not allocated by this version of Berth";
-
-/// Why a pod is turned down whose claims have devices already.
-pub const CLAIMS_NOT_SUPPORTED: &str =
-    "pods with resource claims are not placed by this version of Berth";
-
-/// Why a node without the extended resource itself is turned down.
+/// Why a node without the extended resource itself is rejected.
 pub const DEVICES_NOT_SUPPORTED: &str =
     "devices for extended resources are not supported by this version of Berth";
 
-/// Looks after resource claims.
+/// Allocates devices to resource claims.
 #[derive(Debug, Default)]
-pub struct DynamicResources;
-
-/// Checks the claims of a pod, if it has some.
-///
-/// # Errors
-/// What is wrong with them, or that they are not supported.
-fn check_claims(cluster: &Cluster, pod: &Pod) -> Result<(), Status> {
-    let claims =
-        claims::resolve(cluster, pod).map_err(|lack| Status::unresolvable(lack.to_string()))?;
-    let mut why = None;
-    for claim in claims {
-        if claim.is_allocated() {
-            why = why.or(Some(CLAIMS_NOT_SUPPORTED));
-        } else {
-            classes::check_requests(cluster, claim)?;
-            why = Some(CLAIMS_NOT_ALLOCATED);
-        }
-    }
-    why.map_or(Ok(()), |why| Err(Status::unresolvable(why)))
+pub struct DynamicResources {
+    args: DynamicResourcesArgs,
 }
 
 /// Whether the pod requests something that a class of devices may stand for.
@@ -84,15 +66,18 @@ fn needs_classes(cx: &Context<'_>, pod: &Pod) -> bool {
 /// The plugin's entry in the registry.
 pub fn registration() -> Registration {
     Registration::new(NAME, |cx| {
-        DynamicResourcesArgs::decode(cx)?;
-        Ok(Extensions::of(DynamicResources)
+        let args = DynamicResourcesArgs::decode(cx)?;
+        Ok(Extensions::of(DynamicResources { args })
             .pre_enqueue()
             .pre_filter()
             .filter()
             .post_filter()
             .score()
+            .reserve()
+            .pre_bind()
             .events()
             .keep()
+            .calls(CALLS)
             .build())
     })
     .args(ArgsKind::Typed(args::complete))
@@ -118,9 +103,6 @@ impl PreEnqueue for DynamicResources {
     }
 }
 
-/// Written by PreFilter: in this cycle the plugin has looked at the pod.
-struct PreFilterState;
-
 impl PreFilter for DynamicResources {
     fn pre_filter(
         &self,
@@ -128,37 +110,44 @@ impl PreFilter for DynamicResources {
         state: &mut CycleState,
         pod: &PodInfo,
     ) -> PreFilterResult {
-        state.write(PreFilterState);
-        if let Err(status) = check_claims(cx.cluster, &pod.pod) {
-            return PreFilterResult::Reject(status);
-        }
-        if needs_classes(cx, &pod.pod) {
-            PreFilterResult::AllNodes
-        } else {
-            PreFilterResult::Skip
+        // Later extension points find a state without claims if the pod is rejected here.
+        state.write(State::default());
+        match State::prepare(cx, &pod.pod) {
+            Err(status) => PreFilterResult::Reject(status),
+            Ok(prepared) if prepared.claims.is_empty() && !needs_classes(cx, &pod.pod) => {
+                PreFilterResult::Skip
+            }
+            Ok(prepared) => {
+                state.write(prepared);
+                PreFilterResult::AllNodes
+            }
         }
     }
 }
 
 impl Filter for DynamicResources {
-    /// Only asked for pods without claims that request what a class of devices may stand for: PreFilter turns pods with
-    /// claims down, and skips all others.
     fn filter(
         &self,
         cx: &Context<'_>,
-        _state: &CycleState,
+        state: &CycleState,
         pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
-        let requests = pod_resources(&pod.pod, Options::PENDING);
-        let needs_devices = requests.scalars.iter().any(|(name, amount)| {
-            *amount > 0 && node.allocatable_of(name) <= 0 && class_of(cx.cluster, name).is_some()
-        });
-        if needs_devices {
-            Status::unresolvable(DEVICES_NOT_SUPPORTED)
-        } else {
-            Status::success()
+        let Some(state) = state.read::<State>() else {
+            return Status::error("DynamicResources: Filter ran without PreFilter");
+        };
+        if needs_classes(cx, &pod.pod) {
+            let requests = pod_resources(&pod.pod, Options::PENDING);
+            let needs_devices = requests.scalars.iter().any(|(name, amount)| {
+                *amount > 0
+                    && node.allocatable_of(name) <= 0
+                    && class_of(cx.cluster, name).is_some()
+            });
+            if needs_devices {
+                return Status::unresolvable(DEVICES_NOT_SUPPORTED);
+            }
         }
+        filter::filter(&self.args, cx, state, node)
     }
 }
 
@@ -169,30 +158,30 @@ impl PostFilter for DynamicResources {
     fn post_filter(
         &self,
         cx: &mut PostFilterContext<'_>,
-        _pod: &PodInfo,
+        pod: &PodInfo,
         statuses: &NodeStatuses,
-        _wake: Option<Wake<'_>>,
+        wake: Option<Wake<'_>>,
     ) -> PostFilterStep {
         let rejected_before =
-            statuses.listed() == 0 && cx.dry_run.state().read::<PreFilterState>().is_none();
-        let status = match rejected_before {
-            true => Status::new(Code::UnschedulableAndUnresolvable, []),
-            false => Status::unschedulable(NOTHING_TO_DEALLOCATE),
-        };
-        PostFilterStep::done(status, Nominating::Keep)
+            statuses.listed() == 0 && cx.dry_run.state().read::<State>().is_none();
+        if wake.is_none() && rejected_before {
+            let status = Status::new(Code::UnschedulableAndUnresolvable, []);
+            return PostFilterStep::done(status, Nominating::Keep);
+        }
+        post_filter::post_filter(cx, &pod.pod, wake)
     }
 }
 
 impl Score for DynamicResources {
-    /// A pod without claims prefers no node.
     fn score(
         &self,
         _cx: &Context<'_>,
-        _state: &CycleState,
+        state: &CycleState,
         _pod: &PodInfo,
-        _node: NodeView<'_>,
+        node: NodeView<'_>,
     ) -> Result<i64, Status> {
-        Ok(0)
+        let state = state.read::<State>();
+        Ok(state.map_or(0, |state| filter::score(state, node)))
     }
 
     fn normalize(
@@ -204,6 +193,77 @@ impl Score for DynamicResources {
     ) -> Status {
         default_normalize(MAX_NODE_SCORE, false, scores);
         Status::success()
+    }
+}
+
+impl Reserve for DynamicResources {
+    fn reserve(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+        _wake: Option<Wake<'_>>,
+    ) -> Step {
+        match state.read_mut::<State>() {
+            Some(state) => Step::Done(bind::reserve(self, cx, state, node)),
+            // PreFilter has not run for this pod: pods without claims share the answers of one another.
+            None if pod.pod.spec.resource_claims.is_empty() => Step::success(),
+            None => Step::Done(Status::error(
+                "DynamicResources: Reserve ran without PreFilter",
+            )),
+        }
+    }
+
+    fn unreserve(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        _node: &Str,
+    ) {
+        if let Some(state) = state.read_mut::<State>() {
+            bind::unreserve(cx, state, &pod.pod);
+        }
+    }
+}
+
+/// What Reserve has decided for the node, if the pod has claims.
+fn reserved<'s>(state: &'s mut CycleState, node: &str) -> Option<&'s mut bind::Reserved> {
+    let reserved = state.read_mut::<State>()?.reserved.as_mut();
+    reserved.filter(|reserved| reserved.is_for(node) && !reserved.is_empty())
+}
+
+impl PreBind for DynamicResources {
+    fn pre_flight(
+        &self,
+        _cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        _pod: &PodInfo,
+        node: &Str,
+    ) -> Status {
+        match reserved(state, node) {
+            Some(_) => Status::success(),
+            None => Status::skip(),
+        }
+    }
+
+    fn runs_in_parallel(&self, _state: &CycleState, _pod: &PodInfo) -> bool {
+        true
+    }
+
+    fn pre_bind(
+        &self,
+        cx: &mut StageContext<'_>,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        node: &Str,
+        wake: Option<Wake<'_>>,
+    ) -> Step {
+        match reserved(state, node) {
+            Some(reserved) => reserved.pre_bind(self, cx, &pod.pod, wake),
+            None => Step::success(),
+        }
     }
 }
 
@@ -300,50 +360,142 @@ mod tests {
                 Status::success(),
             ),
         ] {
-            let status = DynamicResources.pre_enqueue(&world.context(), &waiting);
+            let status = DynamicResources::default().pre_enqueue(&world.context(), &waiting);
             assert_eq!(status, expected);
         }
         let without = pod("p", json!({}));
-        let status = DynamicResources.pre_enqueue(&World::new().context(), &without);
+        let status = DynamicResources::default().pre_enqueue(&World::new().context(), &without);
         assert_eq!(status, Status::success());
     }
 
-    /// PL-152: without claims PreFilter says Skip; with claims the pod is turned down, and what is wrong
-    /// with them is said before that they are not supported.
+    /// A slice with these devices of a node.
+    fn slice(node: &str, devices: Value) -> berth_api::ResourceSlice {
+        let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
+        let spec = json!({"driver": "d", "pool": pool, "nodeName": node, "devices": devices});
+        namespaced(node, json!({"spec": spec}))
+    }
+
+    fn class(name: &str) -> berth_api::DeviceClass {
+        namespaced(name, json!({}))
+    }
+
+    /// What a claim says that wants one device of a class.
+    fn wants(class: &str) -> Value {
+        let exactly = json!({"deviceClassName": class, "allocationMode": "ExactCount", "count": 1});
+        json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}})
+    }
+
+    /// A pod with these claims.
+    fn with_claims(claims: &[&str]) -> PodInfo {
+        let claims = claims
+            .iter()
+            .map(|name| json!({"name": name, "resourceClaimName": name}));
+        pod_info("p", json!({"resourceClaims": claims.collect::<Vec<_>>()}))
+    }
+
+    /// PL-152, PL-157: without claims PreFilter says Skip; what is wrong with claims rejects the pod.
     #[test]
-    fn only_pods_without_claims_are_let_through() {
-        let wants = |class: &str| json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": class}}]}}});
-        let class = json!({"metadata": {"name": "gpu"}});
-        let class: berth_api::DeviceClass = serde_json::from_value(class).expect("a class");
+    fn pods_are_rejected_for_claims_that_cannot_be_allocated() {
+        let mut in_flight = claim("in-flight", allocated());
+        in_flight.status.is_assumed = true;
         let world = World::new()
             .node("n", json!({}))
-            .with(class)
+            .with(class("gpu"))
             .with(claim("c", wants("gpu")))
             .with(claim("d", wants("tpu")))
-            .with(claim("taken", allocated()));
-        let named = |name: &str| json!([{"name": "gpu", "resourceClaimName": name}]);
+            .with(claim("taken", allocated()))
+            .with(in_flight);
         let rejected = |why: &'static str| Some(Status::unresolvable(why));
         for (claims, expected) in [
-            (json!([]), None),
-            (named("c"), rejected(CLAIMS_NOT_ALLOCATED)),
-            (named("taken"), rejected(CLAIMS_NOT_SUPPORTED)),
+            (vec![], None),
+            (vec!["c"], Some(Status::success())),
+            (vec!["taken"], Some(Status::success())),
             (
-                named("d"),
+                vec!["d"],
                 rejected("request r: device class tpu does not exist"),
             ),
             (
-                named("missing"),
+                vec!["c", "missing"],
                 rejected("could not find ResourceClaim \"default/missing\""),
+            ),
+            (
+                vec!["in-flight"],
+                rejected("resource claim default/in-flight is in the process of being allocated"),
             ),
         ] {
             let state = &mut CycleState::default();
-            let pod = pod_info("p", json!({"resourceClaims": claims}));
-            let result = match DynamicResources.pre_filter(&world.context(), state, &pod) {
+            let plugin = DynamicResources::default();
+            let result = match plugin.pre_filter(&world.context(), state, &with_claims(&claims)) {
                 PreFilterResult::Skip => None,
                 PreFilterResult::Reject(status) => Some(status),
-                other => panic!("{claims}: {other:?}"),
+                PreFilterResult::AllNodes => Some(Status::success()),
+                other => panic!("{claims:?}: {other:?}"),
             };
-            assert_eq!(result, expected, "{claims}");
+            assert_eq!(result, expected, "{claims:?}");
+        }
+    }
+
+    /// PL-158: nodes that have the devices, and nodes that can use those that are allocated.
+    #[test]
+    fn a_node_fits_if_it_has_or_can_use_the_devices() {
+        let mut elsewhere = allocated();
+        elsewhere["status"]["allocation"]["nodeSelector"] = json!({"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["empty"]}]}]});
+        let mut taken = allocated();
+        let result = json!({"request": "r", "driver": "d", "pool": "full", "device": "a"});
+        taken["status"]["allocation"]["devices"]["results"] = json!([result]);
+        let world = World::new()
+            .node("empty", json!({}))
+            .node("full", json!({}))
+            .node("free", json!({}))
+            .with(class("gpu"))
+            .with(slice("full", json!([{"name": "a"}])))
+            .with(slice("free", json!([{"name": "a"}])))
+            .with(claim("taken", taken))
+            .with(claim("there", elsewhere))
+            .with(claim("one", wants("gpu")))
+            .with(claim("two", wants("gpu")));
+        let lacks = || crate::testing::unresolvable(filter::CANNOT_ALLOCATE);
+        let other = || crate::testing::unresolvable(filter::NOT_AVAILABLE);
+        for (claims, expected) in [
+            (vec!["one"], [lacks(), lacks(), None]),
+            (vec!["one", "two"], [lacks(), lacks(), lacks()]),
+            (vec!["there"], [None, other(), other()]),
+            (vec!["taken"], [None, None, None]),
+            (vec!["there", "one"], [lacks(), lacks(), other()]),
+        ] {
+            let got = world.filter(&DynamicResources::default(), &with_claims(&claims));
+            assert_eq!(got, Ok(expected.to_vec()), "{claims:?}");
+        }
+    }
+
+    /// PL-159: a search that is too long and a selector that fails are errors, which retry the pod after a backoff.
+    #[test]
+    fn searches_without_an_answer_are_errors() {
+        let mut failing = wants("gpu");
+        let selector = json!({"cel": {"expression": "device.attributes[\"d\"].model == \"x\""}});
+        failing["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = json!([selector]);
+        let world = World::new()
+            .node("n", json!({}))
+            .with(class("gpu"))
+            .with(slice("n", json!([{"name": "a"}])))
+            .with(claim("fails", failing))
+            .with(claim("one", wants("gpu")));
+        let hurried = DynamicResources {
+            args: DynamicResourcesArgs {
+                filter_timeout: "1ns".parse().expect("a duration"),
+                ..DynamicResourcesArgs::default()
+            },
+        };
+        let runtime = "claim default/fails: selector #0: CEL runtime error: no such key: model";
+        let late = "node n: timed out trying to allocate devices";
+        for (plugin, claim, expected) in [
+            (DynamicResources::default(), "fails", runtime),
+            (hurried, "one", late),
+        ] {
+            let got = world.filter(&plugin, &with_claims(&[claim]));
+            let expected = vec![Some((Code::Error, vec![expected.to_owned()]))];
+            assert_eq!(got, Ok(expected), "{claim}");
         }
     }
 
@@ -366,7 +518,10 @@ mod tests {
             json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": 1}}}]}),
         );
         let expected = vec![None, crate::testing::unresolvable(DEVICES_NOT_SUPPORTED)];
-        assert_eq!(world.filter(&DynamicResources, &pod), Ok(expected));
+        assert_eq!(
+            world.filter(&DynamicResources::default(), &pod),
+            Ok(expected)
+        );
     }
 
     /// Every scored pod has an entry of this plugin, with 0.
@@ -374,6 +529,9 @@ mod tests {
     fn every_node_scores_zero() {
         let world = World::new().node("n1", json!({})).node("n2", json!({}));
         let pod = pod_info("p", json!({}));
-        assert_eq!(world.normalized_scores(&DynamicResources, &pod), [0, 0]);
+        assert_eq!(
+            world.normalized_scores(&DynamicResources::default(), &pod),
+            [0, 0]
+        );
     }
 }

@@ -277,6 +277,9 @@ pub struct ResourceClaimStatus {
     /// What drivers report of the devices.
     #[serde(deserialize_with = "null_default")]
     pub devices: Vec<AllocatedDeviceStatus>,
+    /// Whether the allocation is Berth's decision and not written yet. It is no part of the API.
+    #[serde(skip)]
+    pub is_assumed: bool,
 }
 
 /// The devices of a claim, and the nodes that can use them.

@@ -22,17 +22,19 @@
 //! An annotation of the node says how its kubelet is: `berth.dev/node-ready: "False"` reports the node as not
 //! ready; `"Unknown"` makes the kubelet fall silent, so that its lease goes stale and its pods are on their own.
 
+mod devices;
 mod heartbeat;
 mod node;
 mod pods;
 mod status;
 
+pub use self::devices::{DEVICES_MAX, DRIVER};
 pub use self::node::Shape;
 pub use crate::controllers::Handle;
 
 use self::heartbeat::Heartbeats;
 use self::pods::Pods;
-use crate::access::{Access, AccessError};
+use crate::access::{Access, AccessError, GroupResource};
 use crate::controllers::Clock;
 use crate::controllers::object::{NAMESPACE, NODE};
 use serde_json::json;
@@ -55,6 +57,15 @@ pub const EXIT_CODE: &str = "berth.dev/exit-code";
 /// The pod annotation for the seconds from deletion to the end.
 pub const STOP_SECONDS: &str = "berth.dev/stop-seconds";
 
+const DEVICE_CLASS: GroupResource = GroupResource {
+    group: "resource.k8s.io",
+    resource: "deviceclasses",
+};
+const RESOURCE_SLICE: GroupResource = GroupResource {
+    group: "resource.k8s.io",
+    resource: "resourceslices",
+};
+
 /// Where kubelets keep their leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// After how many new nodes other tasks have their turn.
@@ -72,6 +83,8 @@ pub struct Options {
     pub name_prefix: String,
     /// What each node has.
     pub shape: Shape,
+    /// How many GPUs a driver publishes for each node in ResourceSlices, at most [`DEVICES_MAX`].
+    pub devices: u32,
     /// How long a pod takes from bound to running, unless its annotation says otherwise.
     pub startup: Duration,
     /// How long a deleted pod takes to end, unless its annotation says otherwise.
@@ -92,6 +105,7 @@ impl Default for Options {
             nodes: 0,
             name_prefix: "berth-node-".to_owned(),
             shape: Shape::default(),
+            devices: 0,
             startup: Duration::from_millis(500),
             stop: Duration::from_millis(500),
             lease_renewal: Duration::from_secs(10),
@@ -108,6 +122,7 @@ impl fmt::Debug for Options {
             .field("nodes", &self.nodes)
             .field("name_prefix", &self.name_prefix)
             .field("shape", &self.shape)
+            .field("devices", &self.devices)
             .field("startup", &self.startup)
             .field("stop", &self.stop)
             .field("lease_renewal", &self.lease_renewal)
@@ -122,6 +137,17 @@ pub enum Error {
     /// The namespace of the leases is missing and cannot be made.
     #[error("namespace {LEASE_NAMESPACE}, where nodes keep their leases, cannot be created: {0}")]
     LeaseNamespace(AccessError),
+    /// The class of the devices cannot be made.
+    #[error("device class {DRIVER} cannot be created: {0}")]
+    DeviceClass(AccessError),
+    /// The devices of a node cannot be published.
+    #[error("the resource slice of node {name} cannot be created: {source}")]
+    Devices {
+        /// The name of the node.
+        name: String,
+        /// What the API said.
+        source: AccessError,
+    },
     /// A node cannot be made.
     #[error("node {name} cannot be created: {source}")]
     Node {
@@ -143,10 +169,21 @@ pub async fn spawn(api: Arc<dyn Access>, options: Options) -> Result<Handle, Err
         "metadata": {"name": LEASE_NAMESPACE},
     });
     exists(api.create(NAMESPACE.resource, namespace)).map_err(Error::LeaseNamespace)?;
+    let device_count = options.devices.min(DEVICES_MAX);
+    if device_count > 0 {
+        exists(api.create(DEVICE_CLASS, devices::class())).map_err(Error::DeviceClass)?;
+    }
     for index in 1..=options.nodes {
         let name = format!("{}{index}", options.name_prefix);
         let node = options.shape.node(&name, index, options.clock.now());
-        exists(api.create(NODE.resource, node)).map_err(|source| Error::Node { name, source })?;
+        match api.create(NODE.resource, node) {
+            Ok(node) if device_count > 0 => {
+                let slice = devices::slice(&node, device_count);
+                exists(api.create(RESOURCE_SLICE, slice))
+                    .map_err(|source| Error::Devices { name, source })?;
+            }
+            result => exists(result).map_err(|source| Error::Node { name, source })?,
+        }
         if let Some(progress) = &options.progress {
             progress(index);
         }

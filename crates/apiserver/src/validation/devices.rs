@@ -1,19 +1,17 @@
-//! What `facts/rules/resource.txt` cannot say of devices and claims on them. Selectors in CEL are checked by
-//! [`check_selector`].
+//! Rules of devices and of claims on them that `facts/rules/resource.txt` cannot express. Selectors in CEL are compiled.
 
 use super::engine::Owner;
 use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};
 use super::pod::spec::is_repeated;
 use super::view::{View, set_if_zero};
 use super::{checks, names};
+use berth_cel::{COST_MAX, EXPRESSION_LENGTH_MAX, Environment, Selector};
 use serde_json::Value;
 use std::collections::HashSet;
 
 const ATTRIBUTES_MAX: usize = 32;
 const DRIVER_BYTES_MAX: usize = 63;
 const POOL_NAME_BYTES_MAX: usize = 253;
-/// An expression is no longer, in bytes.
-const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
 
 checks! {
     "allocation-kept" => |e, owner, allocation, path| {
@@ -74,13 +72,26 @@ checks! {
     "slice-reach" => slice_reach,
 }
 
-/// The place where selectors in CEL are compiled. Until a compiler is there, only their length is checked.
-fn check_selector(errors: &mut Errors, _: &Owner, expression: &Value, path: &Path) {
-    if expression
-        .as_str()
-        .is_some_and(|e| e.len() > EXPRESSION_BYTES_MAX)
-    {
-        errors.too_long(path, EXPRESSION_BYTES_MAX);
+/// Compiles a selector in CEL: its syntax and types, and the most that an evaluation can cost. An expression that is
+/// stored already may use what new ones may not.
+fn check_selector(errors: &mut Errors, owner: &Owner, expression: &Value, path: &Path) {
+    let Some(expression) = expression.as_str().filter(|text| !text.is_empty()) else {
+        return;
+    };
+    if expression.len() > EXPRESSION_LENGTH_MAX {
+        errors.too_long(path, EXPRESSION_LENGTH_MAX);
+        return;
+    }
+    let environment = Environment {
+        is_new: owner.old.is_none(),
+        ..Environment::default()
+    };
+    match Selector::compile(expression, environment) {
+        Err(error) => errors.invalid(path, expression, error.to_string()),
+        Ok(selector) if selector.estimated_cost() > COST_MAX => {
+            errors.forbidden(path, "too complex, exceeds cost limit");
+        }
+        Ok(_) => {}
     }
 }
 

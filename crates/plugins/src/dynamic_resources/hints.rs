@@ -280,7 +280,7 @@ mod tests {
                 None => add(new),
             };
             let said = hint(
-                DynamicResources,
+                DynamicResources::default(),
                 &world,
                 EventResource::ResourceClaim,
                 action,
@@ -298,7 +298,7 @@ mod tests {
         let change = add(node("n", json!({})));
         let claims = EventResource::ResourceClaim;
         let said = hint(
-            DynamicResources,
+            DynamicResources::default(),
             &World::new(),
             claims,
             ActionType::ADD,
@@ -332,7 +332,7 @@ mod tests {
             let change = update(pod(changed, json!([])), pod(changed, made));
             let action = ActionType::UPDATE_POD_GENERATED_RESOURCE_CLAIM;
             let said = hint(
-                DynamicResources,
+                DynamicResources::default(),
                 &world,
                 EventResource::Pod,
                 action,

@@ -4,7 +4,6 @@ use crate::world::World;
 use berth_api::Kind;
 use berth_framework::ApiCall;
 use berth_framework::testing::{PodBuilder, node, pod};
-use berth_plugins::dynamic_resources::{CLAIMS_NOT_ALLOCATED, CLAIMS_NOT_SUPPORTED};
 use berth_scheduler::metrics::{Metric, Value};
 use berth_scheduler::queue::QueuedIn;
 use serde_json::json;
@@ -237,22 +236,4 @@ fn a_claim_finds_its_pods_among_a_thousand() {
         w.deleted(&format!("p{n}"));
     }
     assert_eq!(w.core.cache().cluster().pods.claim_uses(), 0);
-}
-
-/// Claims that are there and have no devices: the pod is tried, and told why that is in vain.
-#[test]
-fn devices_are_not_chosen_yet() {
-    let mut w = World::new();
-    w.node(node("n1").capacity("2", "1Gi", "10"));
-    w.object(Kind::ResourceClaim, claim("mine", ""));
-    w.pod(wanting("p", Some("mine")));
-    let tried = w.attempt();
-    assert!(tried.contains(CLAIMS_NOT_ALLOCATED), "{tried}");
-    // Its claim was given devices elsewhere: worth another try.
-    assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable));
-    w.object(Kind::ResourceClaim, with_devices(claim("mine", "")));
-    assert_eq!(w.place_of("p"), Some(QueuedIn::Backoff));
-    w.advance(10);
-    let tried = w.attempt();
-    assert!(tried.contains(CLAIMS_NOT_SUPPORTED), "{tried}");
 }

@@ -85,6 +85,16 @@ fn the_default_plugins() {
             names!(post_filter),
             vec!["DynamicResources", "DefaultPreemption"],
         ),
+        (
+            "Reserve",
+            names!(reserve),
+            vec!["VolumeBinding", "DynamicResources"],
+        ),
+        (
+            "PreBind",
+            names!(pre_bind),
+            vec!["VolumeBinding", "DynamicResources"],
+        ),
         ("Bind", names!(bind), vec!["DefaultBinder"]),
     ] {
         assert_eq!(got, expected, "{point}");

@@ -4,6 +4,8 @@ mod bad_input;
 mod batching;
 mod claims;
 mod defaults;
+mod devices;
+mod devices_random;
 mod extenders;
 mod gates;
 mod preemption;

@@ -402,6 +402,18 @@ fn malformed_device_classes_are_named() {
             vec!["spec.selectors[0].cel.expression"],
         ),
         (
+            json!({"selectors": [{"cel": {"expression": "device.unknown == 'd'"}}]}),
+            vec!["spec.selectors[0].cel.expression"],
+        ),
+        (
+            json!({"selectors": [{"cel": {"expression": "device.driver"}}]}),
+            vec!["spec.selectors[0].cel.expression"],
+        ),
+        (
+            json!({"selectors": [{"cel": {"expression": "lists.range(1000000).all(x, x >= 0)"}}]}),
+            vec!["spec.selectors[0].cel.expression"],
+        ),
+        (
             json!({"selectors": vec![selector; 33]}),
             vec!["spec.selectors"],
         ),

@@ -1,0 +1,406 @@
+//! From a chosen node to reserved claims: Reserve, PreBind and Unreserve.
+//!
+//! ```text
+//! Reserve    allocates devices on the node; from here on every pod sees them as allocated
+//! PreBind    claim after claim: finalizer, then allocation and reservation in one write; a claim that has devices only
+//!            gets the reservation; then waits for binding conditions
+//! Unreserve  gives back what was not written, and ends reservations that were
+//! ```
+//!
+//! An allocation that was written stays when the pod is given up: the claim has its devices then, and the next attempt
+//! uses them or frees them in PostFilter.
+
+use super::conditions::{self, Readiness};
+use super::filter;
+use super::state::{State, allocator_features, has_binding_conditions};
+use super::{DynamicResources, writes};
+use berth_api::devices::AllocationResult;
+use berth_api::{Duration, Kind, Pod, ResourceClaim, Str, Time};
+use berth_devices::{Allocator, TargetNode};
+use berth_framework::call::{CallError, CallErrorKind, EventKind, ObjectName, PodEvent, PodRef};
+use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason};
+use berth_framework::{Cluster, Status, Write};
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// How long PreBind waits for one write. The dispatcher ends every call sooner.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
+/// How long PreBind waits for a newer version of a claim after a conflict.
+const CONFLICT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How often a write to one claim is made.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// What Reserve has decided.
+pub(super) struct Reserved {
+    node: Str,
+    claims: Vec<ReservedClaim>,
+    /// The claim that is being written.
+    current: usize,
+    stage: Stage,
+    /// When devices have to be ready; known once all claims are written.
+    deadline: Option<Time>,
+}
+
+/// A claim on its way to its reservation.
+struct ReservedClaim {
+    claim: Arc<ResourceClaim>,
+    /// The devices that it gets; `None` if it has some.
+    allocation: Option<AllocationResult>,
+    /// What every pod sees of the claim.
+    assumed: Option<Write>,
+    /// The reservation that was sent last.
+    write: Option<Write>,
+    attempts: u32,
+    /// Whether a reservation was sent, whatever the answer.
+    is_sent: bool,
+}
+
+/// What PreBind waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing yet.
+    Start,
+    /// The finalizer is being written.
+    Protecting,
+    /// The reservation is being written.
+    Reserving,
+    /// A newer version of the claim, after a conflict.
+    Refreshing,
+    /// Binding conditions.
+    Conditions,
+}
+
+/// The identity of a share: it must differ between the shares of a device, and needs no randomness for that.
+fn share_id(claim: &ResourceClaim, index: usize, now: Time) -> Str {
+    let hash = |salt: u8| {
+        let meta = &claim.metadata;
+        FxBuildHasher.hash_one((salt, &meta.uid, &meta.namespace, &meta.name, index, now))
+    };
+    let (high, low) = (hash(0), hash(1));
+    // The form of a UUID of version 8, which is for any scheme.
+    Str::from(format!(
+        "{:08x}-{:04x}-8{:03x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xfff,
+        0x8000 | (low >> 48 & 0x3fff),
+        low & 0xffff_ffff_ffff
+    ))
+}
+
+/// Allocates devices on the chosen node.
+pub(super) fn reserve(
+    plugin: &DynamicResources,
+    cx: &mut StageContext<'_>,
+    state: &mut State,
+    node: &Str,
+) -> Status {
+    let mut allocations = Vec::new();
+    if !state.requests.is_empty() {
+        let Some(view) = cx.cluster.nodes.node(node) else {
+            return Status::error(format!("node {node:?} not found", node = node.as_str()));
+        };
+        let allocator = Allocator::new(&cx.cluster.devices, allocator_features(cx.features));
+        let target = TargetNode {
+            name: node,
+            labels: view.labels(),
+        };
+        let budget = &mut filter::budget(&plugin.args, cx.features);
+        match allocator.allocate(target, &state.requests(), budget) {
+            Ok(Some(found)) => allocations = found,
+            Ok(None) => return Status::error("claim allocation not found for node"),
+            Err(error) => return filter::failed(error, node),
+        }
+    }
+    let mut allocations = allocations.into_iter();
+    let mut claims = Vec::with_capacity(state.claims.len());
+    for found in &state.claims {
+        let claim = found.claim.clone();
+        let mut allocation = match found.allocation() {
+            Some(_) => None,
+            None => allocations.next(),
+        };
+        if let Some(allocation) = &mut allocation {
+            for (index, result) in allocation.devices.results.iter_mut().enumerate() {
+                if result.share_id.is_some() {
+                    result.share_id = Some(share_id(&claim, index, cx.now));
+                }
+            }
+        }
+        let assumed = allocation
+            .as_ref()
+            .map(|allocation| writes::assume(&claim, allocation));
+        if let Some(write) = &assumed {
+            cx.outbox.assume(write.clone());
+        }
+        claims.push(ReservedClaim {
+            claim,
+            allocation,
+            assumed,
+            write: None,
+            attempts: 0,
+            is_sent: false,
+        });
+    }
+    state.reserved = Some(Reserved {
+        node: node.clone(),
+        claims,
+        current: 0,
+        stage: Stage::Start,
+        deadline: None,
+    });
+    Status::success()
+}
+
+/// Gives back what Reserve has taken.
+pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut State, pod: &Pod) {
+    let Some(reserved) = state.reserved.take() else {
+        return;
+    };
+    for reserved in reserved.claims {
+        let claim = &reserved.claim;
+        if reserved.is_sent || is_reserved(look_up(cx.cluster, claim), pod) {
+            cx.outbox.call(writes::release(claim, pod).into());
+        }
+        if let Some(write) = reserved.assumed {
+            cx.outbox.take_back(write);
+        }
+    }
+}
+
+/// The claim as it is now; another one of its name does not count.
+fn look_up<'c>(cluster: &'c Cluster, claim: &ResourceClaim) -> Option<&'c Arc<ResourceClaim>> {
+    let meta = &claim.metadata;
+    let found = cluster.resource_claims.get(&meta.namespace, &meta.name);
+    found.filter(|found| found.metadata.uid == meta.uid)
+}
+
+fn is_reserved(claim: Option<&Arc<ResourceClaim>>, pod: &Pod) -> bool {
+    claim.is_some_and(|claim| {
+        let mut consumers = claim.status.reserved_for.iter();
+        consumers.any(|consumer| consumer.uid == *pod.uid())
+    })
+}
+
+fn name_of(claim: &ResourceClaim) -> ObjectName {
+    let meta = &claim.metadata;
+    ObjectName::new(Kind::ResourceClaim, &meta.namespace, &meta.name)
+}
+
+/// Whether another attempt may succeed: the claim has changed, or the write was replaced by that of another pod.
+fn is_outdated(error: &CallError) -> bool {
+    error.kind == CallErrorKind::Conflict || error.kind.is_dropped()
+}
+
+impl Reserved {
+    /// Whether this is for the node.
+    pub(super) fn is_for(&self, node: &str) -> bool {
+        *self.node == *node
+    }
+
+    /// Whether the pod has no claims.
+    pub(super) fn is_empty(&self) -> bool {
+        self.claims.is_empty()
+    }
+
+    /// Continues after a wait, or begins.
+    pub(super) fn pre_bind(
+        &mut self,
+        plugin: &DynamicResources,
+        cx: &mut StageContext<'_>,
+        pod: &Pod,
+        wake: Option<Wake<'_>>,
+    ) -> Step {
+        let result = match (wake.map(Wake::reason), self.stage) {
+            (Some(WakeReason::Call(Ok(response))), Stage::Protecting) => {
+                self.write(cx, pod, response.resource_version)
+            }
+            (Some(WakeReason::Call(Ok(_))), Stage::Reserving) => {
+                self.written(cx);
+                self.next(plugin, cx, pod)
+            }
+            (Some(WakeReason::Call(Err(error))), _) => self.refused(cx, &error),
+            (Some(WakeReason::Deadline), Stage::Protecting | Stage::Reserving) => {
+                let key = self.claims[self.current].claim.key();
+                let seconds = WRITE_WAIT_MAX.as_secs();
+                Err(format!(
+                    "updating claim {key}: no answer within {seconds} s"
+                ))
+            }
+            _ => self.next(plugin, cx, pod),
+        };
+        result.unwrap_or_else(|why| Step::Done(Status::error(why)))
+    }
+
+    /// Writes the next claim, or waits for binding conditions when all are written.
+    fn next(
+        &mut self,
+        plugin: &DynamicResources,
+        cx: &mut StageContext<'_>,
+        pod: &Pod,
+    ) -> Result<Step, String> {
+        while let Some(reserved) = self.claims.get(self.current) {
+            let key = reserved.claim.key();
+            let seen = look_up(cx.cluster, &reserved.claim);
+            let seen = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
+            let seen = seen.ok_or_else(|| format!("claim {key} got deleted in the meantime"))?;
+            let is_reserved = is_reserved(Some(seen), pod);
+            let is_stored = seen.is_allocated() && !seen.status.is_assumed;
+            if is_stored && is_reserved {
+                // It was reserved before, or an earlier write had no answer and was made all the same.
+                self.written(cx);
+                continue;
+            }
+            match &reserved.allocation {
+                Some(_) if is_stored => {
+                    return Err(format!(
+                        "claim {key} got allocated elsewhere in the meantime"
+                    ));
+                }
+                None if !is_stored => {
+                    return Err(format!(
+                        "claim {key} got deallocated elsewhere in the meantime"
+                    ));
+                }
+                Some(_) => {
+                    if let Some(write) = writes::protect(seen) {
+                        self.stage = Stage::Protecting;
+                        return Ok(cx.wait_for_call(WRITE_WAIT_MAX, write));
+                    }
+                }
+                None => {}
+            }
+            return self.write(cx, pod, None);
+        }
+        self.conditions(plugin, cx, pod)
+    }
+
+    /// Writes the reservation of the current claim, for this version of it if it is known.
+    fn write(
+        &mut self,
+        cx: &mut StageContext<'_>,
+        pod: &Pod,
+        version: Option<Str>,
+    ) -> Result<Step, String> {
+        let reserved = &mut self.claims[self.current];
+        let seen = look_up(cx.cluster, &reserved.claim);
+        let mut claim = match seen {
+            Some(seen) => ResourceClaim::clone(seen),
+            None => {
+                let key = reserved.claim.key();
+                return Err(format!("claim {key} got deleted in the meantime"));
+            }
+        };
+        if let Some(version) = version.filter(|version| !claim.metadata.is_newer_than(version)) {
+            claim.metadata.resource_version = version;
+        }
+        let write = match &mut reserved.allocation {
+            Some(allocation) => {
+                if has_binding_conditions(cx.features) {
+                    allocation.allocation_timestamp = Some(cx.now);
+                }
+                writes::allocate(&claim, allocation, pod)
+            }
+            None => writes::reserve(&claim, pod),
+        };
+        reserved.attempts += 1;
+        reserved.is_sent = true;
+        reserved.write = Some(write.clone());
+        self.stage = Stage::Reserving;
+        Ok(cx.wait_for_call(WRITE_WAIT_MAX, write))
+    }
+
+    /// The current claim is reserved. Its devices are assumed until the API shows them.
+    fn written(&mut self, cx: &mut StageContext<'_>) {
+        let reserved = &mut self.claims[self.current];
+        if let Some(assumed) = reserved.assumed.take() {
+            if let Some(write) = reserved.write.take() {
+                cx.outbox.assume(write);
+            }
+            cx.outbox.take_back(assumed);
+        }
+        self.current += 1;
+        self.stage = Stage::Start;
+    }
+
+    /// A write was refused. After a conflict it is made again for a newer version of the claim.
+    fn refused(&mut self, cx: &mut StageContext<'_>, error: &CallError) -> Result<Step, String> {
+        let reserved = &self.claims[self.current];
+        let key = reserved.claim.key();
+        if is_outdated(error) && reserved.attempts < ATTEMPTS_MAX {
+            self.stage = Stage::Refreshing;
+            return Ok(Step::Wait(Wait {
+                on: WaitOn::Objects(vec![name_of(&reserved.claim)]),
+                deadline: cx.now + CONFLICT_WAIT_MAX,
+            }));
+        }
+        let what = match (self.stage, &reserved.allocation) {
+            (Stage::Protecting, _) => "add finalizer to claim",
+            (_, Some(_)) => "add allocation and reservation to claim",
+            (_, None) => "add reservation to claim",
+        };
+        Err(format!("{what} {key}: {error}"))
+    }
+
+    /// Waits until the devices have reported that they are ready, if they have to.
+    fn conditions(
+        &mut self,
+        plugin: &DynamicResources,
+        cx: &mut StageContext<'_>,
+        pod: &Pod,
+    ) -> Result<Step, String> {
+        if !has_binding_conditions(cx.features) {
+            return Ok(Step::success());
+        }
+        let timeout = plugin.args.binding_timeout;
+        let mut awaited = Vec::new();
+        for reserved in &self.claims {
+            let Some(claim) = look_up(cx.cluster, &reserved.claim) else {
+                let key = reserved.claim.key();
+                return Err(format!("claim {key} got deleted in the meantime"));
+            };
+            let allocation = claim.status.allocation.as_ref();
+            match conditions::readiness(claim) {
+                Readiness::Ready => {}
+                Readiness::Failed(why) => return Err(why),
+                Readiness::Pending => {
+                    let name = &claim.metadata.name;
+                    if allocation.is_some_and(|a| conditions::is_late(a, timeout, cx.now)) {
+                        return Err(format!("device binding timeout: claim={name}"));
+                    }
+                    awaited.push(name_of(claim));
+                }
+            }
+        }
+        if awaited.is_empty() {
+            return Ok(Step::success());
+        }
+        let deadline = match self.deadline {
+            Some(deadline) if deadline <= cx.now => {
+                return Err("device binding timeout: context deadline exceeded".to_owned());
+            }
+            Some(deadline) => deadline,
+            None => {
+                cx.outbox.publish(PodEvent {
+                    regarding: PodRef::of(pod),
+                    related: None,
+                    kind: EventKind::Normal,
+                    reason: "BindingConditionsPending",
+                    action: "Scheduling",
+                    note: format!(
+                        "waiting for binding conditions for device on node {}",
+                        self.node
+                    ),
+                });
+                cx.now + timeout.as_duration()
+            }
+        };
+        self.deadline = Some(deadline);
+        self.stage = Stage::Conditions;
+        Ok(Step::Wait(Wait {
+            on: WaitOn::Objects(awaited),
+            deadline,
+        }))
+    }
+}

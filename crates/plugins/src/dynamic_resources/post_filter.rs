@@ -1,0 +1,73 @@
+//! PostFilter: frees the devices of a claim that keep the pod from all nodes.
+
+use super::NOTHING_TO_DEALLOCATE;
+use super::state::State;
+use super::writes;
+use berth_api::{Duration, Pod, ResourceClaim};
+use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
+use berth_framework::stage::{Wait, WaitOn, Wake, WakeReason};
+use berth_framework::{ApiCall, Status};
+use std::sync::Arc;
+
+/// How long PostFilter waits for the write. The dispatcher ends every call sooner.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(60);
+
+const DEALLOCATED: &str = "deallocation of ResourceClaim completed";
+const STILL_NOT_SCHEDULABLE: &str = "still not schedulable";
+
+fn done(status: Status) -> PostFilterStep {
+    PostFilterStep::done(status, Nominating::Keep)
+}
+
+/// Whether no other pod uses the claim.
+fn is_free_for(claim: &ResourceClaim, pod: &Pod) -> bool {
+    let mut consumers = claim.status.reserved_for.iter();
+    consumers.all(|consumer| consumer.uid == *pod.uid())
+}
+
+/// The claim whose devices are freed.
+fn to_free(state: &State, pod: &Pod) -> Option<Arc<ResourceClaim>> {
+    let unavailable = state.unavailable.borrow();
+    let claims = unavailable.iter().map(|index| &state.claims[*index].claim);
+    let mut claims = claims.filter(|claim| is_free_for(claim, pod));
+    claims.next().cloned()
+}
+
+/// Frees one claim at a time; the change of the claim queues the pod again.
+pub(super) fn post_filter(
+    cx: &mut PostFilterContext<'_>,
+    pod: &Pod,
+    wake: Option<Wake<'_>>,
+) -> PostFilterStep {
+    if let Some(wake) = wake {
+        let why = match wake.reason() {
+            WakeReason::Call(Ok(_)) => return done(Status::unschedulable(DEALLOCATED)),
+            WakeReason::Call(Err(error)) => error.to_string(),
+            _ => "deallocating a ResourceClaim: no answer from the API server".to_owned(),
+        };
+        // The change of the claim that the pod would wait for may never happen.
+        if let Some(claim) = cx
+            .dry_run
+            .state()
+            .read::<State>()
+            .and_then(|s| to_free(s, pod))
+        {
+            let write = writes::freed(&claim);
+            cx.outbox.assume(write.clone());
+            cx.outbox.take_back(write);
+        }
+        return done(Status::error(why));
+    }
+    let state = cx.dry_run.state().read::<State>();
+    let Some(state) = state.filter(|state| !state.claims.is_empty()) else {
+        return done(Status::unschedulable(NOTHING_TO_DEALLOCATE));
+    };
+    let Some(claim) = to_free(state, pod) else {
+        return done(Status::unschedulable(STILL_NOT_SCHEDULABLE));
+    };
+    let call = cx.outbox.call(ApiCall::from(writes::deallocate(&claim)));
+    PostFilterStep::Wait(Wait {
+        on: WaitOn::Call(call),
+        deadline: cx.now + WRITE_WAIT_MAX,
+    })
+}

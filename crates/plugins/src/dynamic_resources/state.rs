@@ -1,0 +1,130 @@
+//! What the plugin knows of a pod's claims during one scheduling cycle.
+
+use super::bind::Reserved;
+use super::{claims, classes};
+use berth_api::devices::AllocationResult;
+use berth_api::node_selector::CompiledNodeSelector;
+use berth_api::{Pod, ResourceClaim};
+use berth_devices::{ALTERNATIVES_MAX, AllocatorFeatures, ClaimRequests};
+use berth_framework::plugin::Context;
+use berth_framework::{Feature, FeatureGates, Slot, Status};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Written by PreFilter.
+#[derive(Default)]
+pub(super) struct State {
+    /// The claims, in the order of the pod's spec.
+    pub(super) claims: Vec<PodClaim>,
+    /// The requests of the claims that have no devices, in the same order.
+    pub(super) requests: Vec<ClaimRequests>,
+    /// Whether the nodes differ in how much they are preferred.
+    pub(super) has_lists: bool,
+    /// The preference of the claims that have devices.
+    pub(super) preference: i64,
+    /// Claims that have devices which the pod cannot use on some node, by index. Filter adds them.
+    pub(super) unavailable: RefCell<BTreeSet<usize>>,
+    /// How much the alternatives on a node are preferred. Filter adds them if there are lists.
+    pub(super) preferences: RefCell<FxHashMap<Slot, i64>>,
+    /// What Reserve has decided.
+    pub(super) reserved: Option<Reserved>,
+}
+
+/// A claim of the pod.
+pub(super) struct PodClaim {
+    pub(super) claim: Arc<ResourceClaim>,
+    /// The nodes that can use the devices of the claim; `None` for all.
+    pub(super) node_selector: Option<CompiledNodeSelector>,
+}
+
+impl PodClaim {
+    pub(super) fn allocation(&self) -> Option<&AllocationResult> {
+        self.claim.status.allocation.as_ref()
+    }
+}
+
+/// The parts of the allocator that the gates enable.
+pub(super) fn allocator_features(features: &FeatureGates) -> AllocatorFeatures {
+    AllocatorFeatures {
+        admin_access: features.enabled(Feature::DRAAdminAccess),
+        prioritized_list: features.enabled(Feature::DRAPrioritizedList),
+        partitionable_devices: features.enabled(Feature::DRAPartitionableDevices),
+        device_taints: features.enabled(Feature::DRADeviceTaints),
+        binding_conditions: has_binding_conditions(features),
+        consumable_capacity: features.enabled(Feature::DRAConsumableCapacity),
+    }
+}
+
+/// Whether devices may have to report that they are ready before a pod is bound.
+pub(super) fn has_binding_conditions(features: &FeatureGates) -> bool {
+    features.enabled(Feature::DRADeviceBindingConditions)
+        && features.enabled(Feature::DRAResourceClaimDeviceStatus)
+}
+
+/// How much the chosen alternatives of a claim that has devices are preferred.
+fn preference(claim: &ResourceClaim, allocation: &AllocationResult) -> i64 {
+    let requests = claim.spec.devices.requests.iter();
+    let lists = requests.filter(|request| request.exactly.is_none());
+    let alternatives = lists.flat_map(|request| {
+        let names = request.first_available.iter().enumerate();
+        names.map(|(index, alternative)| (index, format!("{}/{}", request.name, alternative.name)))
+    });
+    let results = &allocation.devices.results;
+    alternatives
+        .filter(|(_, name)| results.iter().any(|result| *result.request == **name))
+        .map(|(index, _)| ALTERNATIVES_MAX - index as i64)
+        .sum()
+}
+
+impl State {
+    /// Looks up the claims of a pod and prepares those that need devices.
+    ///
+    /// # Errors
+    /// Why the pod cannot be scheduled on any node.
+    pub(super) fn prepare(cx: &Context<'_>, pod: &Pod) -> Result<Self, Status> {
+        let found = claims::resolve(cx.cluster, pod);
+        let found = found.map_err(|lack| Status::unresolvable(lack.to_string()))?;
+        let features = allocator_features(cx.features);
+        let mut state = Self::default();
+        for claim in found {
+            let mut node_selector = None;
+            match &claim.status.allocation {
+                Some(_) if claim.status.is_assumed => {
+                    let why = format!(
+                        "resource claim {} is in the process of being allocated",
+                        claim.key()
+                    );
+                    return Err(Status::unresolvable(why));
+                }
+                Some(allocation) => {
+                    if let Some(selector) = &allocation.node_selector {
+                        let compiled = CompiledNodeSelector::compile_strict(selector, "");
+                        let compiled = compiled.map_err(|why| Status::error(why.to_string()))?;
+                        node_selector = Some(compiled);
+                    }
+                    state.preference += preference(claim, allocation);
+                }
+                None => {
+                    classes::check_requests(cx.cluster, claim)?;
+                    let class = |name: &str| cx.cluster.device_classes.get(name).cloned();
+                    let requests = ClaimRequests::new(claim, features, class);
+                    state.requests.push(requests);
+                }
+            }
+            let requests = &claim.spec.devices.requests;
+            state.has_lists |= requests.iter().any(|r| !r.first_available.is_empty());
+            state.claims.push(PodClaim {
+                claim: claim.clone(),
+                node_selector,
+            });
+        }
+        Ok(state)
+    }
+
+    /// The requests as the allocator takes them.
+    pub(super) fn requests(&self) -> Vec<&ClaimRequests> {
+        self.requests.iter().collect()
+    }
+}

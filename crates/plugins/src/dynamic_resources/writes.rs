@@ -1,0 +1,336 @@
+//! What DynamicResources writes: allocations, reservations, and their end.
+
+use berth_api::devices::{
+    AllocationResult, CLAIM_FINALIZER, ConsumerReference, DeviceAllocationConfiguration,
+    DeviceRequestAllocationResult, DeviceTaintEffect, DeviceToleration, ResourceClaimStatus,
+};
+use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement};
+use berth_api::{Kind, Object, Pod, ResourceClaim, Str};
+use berth_framework::write::{Action, Merge};
+use berth_framework::{CallType, Write};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// All writes to claims.
+static CLAIM_UPDATE: CallType =
+    CallType::new("resource_claim_update", Kind::ResourceClaim).merging(Merge::With(merge));
+
+/// The types of calls that the plugin makes.
+pub(crate) const CALLS: &[&CallType] = &[&CLAIM_UPDATE];
+
+const STATUS: &str = "status";
+
+/// Reservations of several pods for one claim become one write. Of any other two writes, the newer one is made: the pod
+/// whose write was replaced decides anew.
+fn merge(older: &Write, newer: &Write) -> Result<Write, String> {
+    let (Some(first), Some(second)) = (reservations(older), reservations(newer)) else {
+        return Ok(newer.clone());
+    };
+    if older.resource_version() != newer.resource_version() {
+        return Ok(newer.clone());
+    }
+    let all: Vec<Value> = first.iter().chain(second).cloned().collect();
+    let mut write = Write::new(
+        newer.call_type(),
+        &newer.object().namespace,
+        &newer.object().name,
+        Action::StrategicPatch(json!({"status": {"reservedFor": all}})),
+    )
+    .to_subresource(STATUS);
+    let meta = berth_api::ObjectMeta {
+        uid: newer.uid().clone(),
+        resource_version: newer.resource_version().cloned().unwrap_or_default(),
+        ..berth_api::ObjectMeta::default()
+    };
+    write = match newer.resource_version() {
+        Some(_) => write.of_version(&meta),
+        None => write.of(&meta),
+    };
+    Ok(write)
+}
+
+/// The list of a write that changes nothing but reservations.
+fn reservations(write: &Write) -> Option<&Vec<Value>> {
+    match write.action() {
+        Action::StrategicPatch(body) => body["status"]["reservedFor"].as_array(),
+        _ => None,
+    }
+}
+
+fn new(claim: &ResourceClaim, action: Action) -> Write {
+    let meta = &claim.metadata;
+    Write::new(&CLAIM_UPDATE, &meta.namespace, &meta.name, action)
+}
+
+/// Protects a claim from being deleted while it has devices. `None` if it is protected.
+pub(super) fn protect(claim: &ResourceClaim) -> Option<Write> {
+    let meta = &claim.metadata;
+    if meta.finalizers.iter().any(|f| **f == *CLAIM_FINALIZER) {
+        return None;
+    }
+    let body = json!({"metadata": {"finalizers": [CLAIM_FINALIZER]}});
+    Some(new(claim, Action::StrategicPatch(body)).of(meta))
+}
+
+fn consumer(pod: &Pod) -> ConsumerReference {
+    ConsumerReference {
+        api_group: Str::default(),
+        resource: "pods".into(),
+        name: pod.name().clone(),
+        uid: pod.uid().clone(),
+    }
+}
+
+fn consumer_json(consumer: &ConsumerReference) -> Value {
+    let mut json =
+        json!({"resource": consumer.resource, "name": consumer.name, "uid": consumer.uid});
+    if !consumer.api_group.is_empty() {
+        json["apiGroup"] = json!(consumer.api_group);
+    }
+    json
+}
+
+/// The claim as if it had been allocated.
+fn allocated(object: &Object, allocation: &AllocationResult) -> Object {
+    match object {
+        Object::ResourceClaim(claim) if claim.status.allocation.is_none() => {
+            let mut claim = ResourceClaim::clone(claim);
+            claim.status.allocation = Some(allocation.clone());
+            claim.status.is_assumed = true;
+            Object::ResourceClaim(Arc::new(claim))
+        }
+        other => other.clone(),
+    }
+}
+
+/// Has everything see the devices as allocated to the claim until the write is taken back. It is never sent.
+pub(super) fn assume(claim: &ResourceClaim, allocation: &AllocationResult) -> Write {
+    let allocation = allocation.clone();
+    new(claim, Action::Patch(Value::Null))
+        .of(&claim.metadata)
+        .seen_as(move |object| allocated(object, &allocation))
+}
+
+/// Allocates devices to a claim and reserves it for a pod. Holds for the version of the claim that `claim` has.
+pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod: &Pod) -> Write {
+    let reserved = claim.status.reserved_for.iter();
+    let mut reserved: Vec<Value> = reserved.map(consumer_json).collect();
+    reserved.push(consumer_json(&consumer(pod)));
+    let body =
+        json!({"status": {"allocation": allocation_json(allocation), "reservedFor": reserved}});
+    let allocation = allocation.clone();
+    new(claim, Action::Patch(body))
+        .to_subresource(STATUS)
+        .of_version(&claim.metadata)
+        .seen_as(move |object| allocated(object, &allocation))
+}
+
+/// Reserves an allocated claim for a pod. Holds for the version of the claim that `claim` has.
+pub(super) fn reserve(claim: &ResourceClaim, pod: &Pod) -> Write {
+    let body = json!({"status": {"reservedFor": [consumer_json(&consumer(pod))]}});
+    new(claim, Action::StrategicPatch(body))
+        .to_subresource(STATUS)
+        .of_version(&claim.metadata)
+}
+
+/// Ends the reservation of a claim for a pod.
+pub(super) fn release(claim: &ResourceClaim, pod: &Pod) -> Write {
+    let body = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": pod.uid()}]}});
+    new(claim, Action::StrategicPatch(body))
+        .to_subresource(STATUS)
+        .of(&claim.metadata)
+}
+
+/// Frees the devices of a claim. Holds for the version of the claim that `claim` has.
+pub(super) fn deallocate(claim: &ResourceClaim) -> Write {
+    let body = json!({"status": {"allocation": null, "reservedFor": null, "devices": null}});
+    new(claim, Action::Patch(body))
+        .to_subresource(STATUS)
+        .of_version(&claim.metadata)
+}
+
+/// Shows the claim as free. Taking this back is a change of the claim, which queues the pods that use it.
+pub(super) fn freed(claim: &ResourceClaim) -> Write {
+    new(claim, Action::Patch(Value::Null))
+        .of(&claim.metadata)
+        .seen_as(|object| match object {
+            Object::ResourceClaim(claim) if claim.is_allocated() => {
+                let mut claim = ResourceClaim::clone(claim);
+                claim.status = ResourceClaimStatus::default();
+                Object::ResourceClaim(Arc::new(claim))
+            }
+            other => other.clone(),
+        })
+}
+
+// === impl JSON ===
+
+/// Leaves out what is empty, as the API does.
+fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+    let is_set = |value: &Value| match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    };
+    let fields = fields.into_iter().filter(|(_, value)| is_set(value));
+    Value::Object(
+        fields
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+    )
+}
+
+/// An allocation as the API writes it.
+pub(super) fn allocation_json(allocation: &AllocationResult) -> Value {
+    let results = allocation.devices.results.iter().map(result_json);
+    let config = allocation.devices.config.iter().map(config_json);
+    let devices = object([
+        ("results", Value::Array(results.collect())),
+        ("config", Value::Array(config.collect())),
+    ]);
+    let time = allocation
+        .allocation_timestamp
+        .map(|time| json!(time.rfc3339()));
+    let selector = allocation.node_selector.as_ref().map(selector_json);
+    let mut json = object([
+        ("nodeSelector", selector.unwrap_or_default()),
+        ("allocationTimestamp", time.unwrap_or_default()),
+    ]);
+    json["devices"] = devices;
+    json
+}
+
+fn result_json(result: &DeviceRequestAllocationResult) -> Value {
+    let consumed = result.consumed_capacity.iter();
+    let consumed: Map<String, Value> = consumed
+        .map(|(name, amount)| (name.to_string(), json!(amount)))
+        .collect();
+    let tolerations = result.tolerations.iter().map(toleration_json);
+    object([
+        ("request", json!(result.request)),
+        ("driver", json!(result.driver)),
+        ("pool", json!(result.pool)),
+        ("device", json!(result.device)),
+        ("adminAccess", json!(result.admin_access)),
+        ("tolerations", Value::Array(tolerations.collect())),
+        ("bindingConditions", json!(result.binding_conditions)),
+        (
+            "bindingFailureConditions",
+            json!(result.binding_failure_conditions),
+        ),
+        ("shareID", json!(result.share_id)),
+        ("consumedCapacity", Value::Object(consumed)),
+    ])
+}
+
+fn toleration_json(toleration: &DeviceToleration) -> Value {
+    let effect = match toleration.effect {
+        DeviceTaintEffect::Unset => Value::Null,
+        effect => json!(effect.as_str()),
+    };
+    object([
+        ("key", json!(toleration.key)),
+        ("operator", json!(toleration.operator)),
+        ("value", json!(toleration.value)),
+        ("effect", effect),
+        ("tolerationSeconds", json!(toleration.toleration_seconds)),
+    ])
+}
+
+fn config_json(config: &DeviceAllocationConfiguration) -> Value {
+    let opaque = config
+        .opaque
+        .as_ref()
+        .map(|opaque| opaque.as_json().clone());
+    object([
+        ("source", json!(config.source.as_str())),
+        ("requests", json!(config.requests)),
+        ("opaque", opaque.unwrap_or_default()),
+    ])
+}
+
+fn selector_json(selector: &NodeSelector) -> Value {
+    let requirements = |requirements: &[NodeSelectorRequirement]| {
+        let requirements = requirements.iter().map(|requirement| {
+            object([
+                ("key", json!(requirement.key)),
+                ("operator", json!(requirement.operator)),
+                ("values", json!(requirement.values)),
+            ])
+        });
+        Value::Array(requirements.collect())
+    };
+    let terms = selector.node_selector_terms.iter().map(|term| {
+        object([
+            ("matchExpressions", requirements(&term.match_expressions)),
+            ("matchFields", requirements(&term.match_fields)),
+        ])
+    });
+    json!({"nodeSelectorTerms": terms.collect::<Vec<_>>()})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::claim;
+    use super::*;
+    use crate::testing::full_pod;
+
+    /// What is written is read back as the same allocation, and nothing is lost.
+    #[test]
+    fn an_allocation_is_written_in_full() {
+        let json = json!({
+            "devices": {
+                "results": [
+                    {"request": "r/a", "driver": "d", "pool": "p", "device": "one", "adminAccess": true,
+                     "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+                     "bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]},
+                    {"request": "s", "driver": "d", "pool": "p", "device": "two", "shareID": "id",
+                     "consumedCapacity": {"memory": "10Gi"}},
+                ],
+                "config": [{"source": "FromClass", "requests": ["s"], "opaque": {"driver": "d", "parameters": {"a": 1}}}],
+            },
+            "nodeSelector": {"nodeSelectorTerms": [{
+                "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}],
+                "matchExpressions": [{"key": "zone", "operator": "Exists"}],
+            }]},
+            "allocationTimestamp": "2026-01-01T00:00:00Z",
+        });
+        let allocation: AllocationResult = serde_json::from_value(json.clone()).expect("valid");
+        assert_eq!(allocation_json(&allocation), json);
+    }
+
+    /// A claim looks allocated from the decision until its allocation is seen.
+    #[test]
+    fn an_assumed_allocation_is_marked() {
+        let before = claim("c", json!({}));
+        let allocation = AllocationResult::default();
+        let write = assume(&before, &allocation);
+        let stored = Object::ResourceClaim(Arc::new(before));
+        let seen = write.applied_to(&stored);
+        let seen_claim = seen.as_resource_claim().expect("a claim");
+        assert!(seen_claim.is_allocated() && seen_claim.status.is_assumed);
+        assert_eq!(
+            write.applied_to(&seen),
+            seen,
+            "a second time changes nothing"
+        );
+    }
+
+    #[test]
+    fn reservations_of_several_pods_become_one_write() {
+        let shared = claim("c", json!({"metadata": {"resourceVersion": "7"}}));
+        let pod = |name: &str| full_pod(name, json!({}));
+        let both = reserve(&shared, &pod("b")).after(&reserve(&shared, &pod("a")));
+        let both = both.expect("one write");
+        let entry = |name: &str| json!({"resource": "pods", "name": name, "uid": name});
+        let body = json!({"status": {"reservedFor": [entry("a"), entry("b")]}});
+        assert_eq!(both.action(), &Action::StrategicPatch(body));
+        assert_eq!(both.resource_version().map(Str::as_str), Some("7"));
+        let deallocation = deallocate(&shared);
+        let newer = reserve(&shared, &pod("a"));
+        let result = newer.clone().after(&deallocation);
+        assert_eq!(result, Ok(newer));
+    }
+}

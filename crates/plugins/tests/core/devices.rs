@@ -1,0 +1,305 @@
+//! Pods with resource claims from the decision to the binding: devices are allocated, written, shared and freed.
+
+use crate::world::World;
+use berth_api::Kind;
+use berth_framework::ApiCall;
+use berth_framework::call::CallErrorKind;
+use berth_framework::testing::{PodBuilder, node, pod};
+use berth_framework::write::Action;
+use berth_scheduler::queue::QueuedIn;
+use serde_json::{Value, json};
+
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+
+/// A pod that uses these claims.
+fn using(name: &str, claims: &[&str]) -> PodBuilder {
+    let entries = claims
+        .iter()
+        .map(|c| json!({"name": c, "resourceClaimName": c}));
+    let entries = Value::Array(entries.collect());
+    pod(name).with(|pod| {
+        pod.spec.resource_claims = serde_json::from_value(entries).expect("claims");
+    })
+}
+
+/// A claim for one device.
+fn claim(name: &str) -> Value {
+    let exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1});
+    json!({
+        "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+    })
+}
+
+/// The claim as the API has it once a status was written.
+fn with_status(name: &str, status: Value) -> Value {
+    let mut claim = claim(name);
+    claim["metadata"]["finalizers"] = json!([FINALIZER]);
+    claim["status"] = status;
+    claim
+}
+
+/// A world with these nodes, each with one device.
+fn world(nodes: &[&str]) -> World {
+    let mut w = World::new();
+    w.object(Kind::DeviceClass, json!({"metadata": {"name": "gpu"}}));
+    for name in nodes {
+        w.node(node(name).capacity("8", "8Gi", "20"));
+        w.object(Kind::ResourceSlice, slice(name));
+    }
+    w
+}
+
+fn slice(node: &str) -> Value {
+    let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
+    let device = json!({"name": "gpu-0", "attributes": {"model": {"string": "a100"}}});
+    json!({"metadata": {"name": node}, "spec": {
+        "driver": "gpu.example.com", "pool": pool, "nodeName": node, "devices": [device]}})
+}
+
+fn is_claim_write(call: &ApiCall) -> bool {
+    matches!(call, ApiCall::Write(write) if write.object().kind == Kind::ResourceClaim)
+}
+
+/// The writes to claims that wait for an answer: the claim, the subresource and the body.
+fn writes(w: &World) -> Vec<(String, &'static str, Value)> {
+    let writes = w.calls.iter().filter_map(|(_, call)| match call {
+        ApiCall::Write(write) if is_claim_write(call) => Some(write),
+        _ => None,
+    });
+    writes
+        .map(|write| {
+            let body = match write.action() {
+                Action::Patch(body) | Action::StrategicPatch(body) => body.clone(),
+                other => panic!("{other:?}"),
+            };
+            (write.object().name.to_string(), write.subresource(), body)
+        })
+        .collect()
+}
+
+/// Answers the only write to a claim.
+fn answer_write(w: &mut World, failure: Option<CallErrorKind>) -> Value {
+    let written = writes(w);
+    let [(_, _, body)] = &written[..] else {
+        panic!("{written:?}");
+    };
+    let body = body.clone();
+    w.answer(is_claim_write, failure, false);
+    body
+}
+
+/// Answers the finalizer and the allocation of a claim, and shows the claim. Returns its status.
+fn allocate(w: &mut World, name: &str) -> Value {
+    let body = answer_write(w, None);
+    assert_eq!(body, json!({"metadata": {"finalizers": [FINALIZER]}}));
+    let status = answer_write(w, None)["status"].clone();
+    w.object(Kind::ResourceClaim, with_status(name, status.clone()));
+    status
+}
+
+/// Answers the writes to the status of pods, which go before their bindings.
+fn answer_statuses(w: &mut World) {
+    let is_status = |call: &ApiCall| matches!(call, ApiCall::PatchPodStatus { .. });
+    while w.calls.iter().any(|(_, call)| is_status(call)) {
+        w.answer(is_status, None, false);
+    }
+}
+
+fn bindings(w: &World) -> Vec<String> {
+    let calls = w.calls.iter().filter_map(|(_, call)| match call {
+        ApiCall::BindPod { pod, node } => Some(format!("{} on {node}", pod.name)),
+        _ => None,
+    });
+    calls.collect()
+}
+
+/// PL-160: finalizer, then allocation and reservation in one write, then the binding. From the decision on, no
+/// other pod can have the device.
+#[test]
+fn a_pod_is_bound_when_its_claim_has_devices() {
+    let mut w = world(&["n1"]);
+    w.object(Kind::ResourceClaim, claim("mine"));
+    w.object(Kind::ResourceClaim, claim("other"));
+    w.pod(using("p", &["mine"]));
+    assert_eq!(w.attempt(), "p on n1");
+    assert_eq!(bindings(&w), [""; 0]);
+    w.pod(using("q", &["other"]));
+    let rejected = "q: 0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, \
+                    preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    assert_eq!(w.attempt(), rejected);
+    let status = allocate(&mut w, "mine");
+    assert_eq!(
+        status["reservedFor"],
+        json!([{"resource": "pods", "name": "p", "uid": "uid-p"}])
+    );
+    let result =
+        json!({"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"});
+    assert_eq!(status["allocation"]["devices"]["results"], json!([result]));
+    assert_eq!(
+        status["allocation"]["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"],
+        json!(["n1"])
+    );
+    answer_statuses(&mut w);
+    assert_eq!(bindings(&w), ["p on n1"]);
+    assert_eq!(w.core.cache().assumed_objects(), 0, "the API shows it now");
+    w.answer_all();
+    // The pod is gone and its claim is freed: that helps the other one.
+    w.object(Kind::ResourceClaim, with_status("mine", json!({})));
+    assert_ne!(w.place_of("q"), Some(QueuedIn::Unschedulable));
+    w.advance(10);
+    assert_eq!(w.attempt(), "q on n1");
+}
+
+/// PL-161: a device whose allocation was not written is free again, and pods that waited are retried.
+#[test]
+fn a_refused_allocation_frees_the_device() {
+    let mut w = world(&["n1"]);
+    w.object(Kind::ResourceClaim, claim("mine"));
+    w.object(Kind::ResourceClaim, claim("other"));
+    w.pod(using("p", &["mine"]));
+    assert_eq!(w.attempt(), "p on n1");
+    w.pod(using("q", &["other"]));
+    w.attempt();
+    assert_eq!(w.place_of("q"), Some(QueuedIn::Unschedulable));
+    answer_write(&mut w, None);
+    answer_write(&mut w, Some(CallErrorKind::Refused));
+    assert_eq!(w.core.cache().assumed_objects(), 0);
+    // Nobody knows what the API made of a write that was sent: the reservation is ended.
+    let release = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "uid-p"}]}});
+    assert_eq!(writes(&w), [("mine".to_owned(), "status", release)]);
+    assert_ne!(w.place_of("q"), Some(QueuedIn::Unschedulable));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
+}
+
+/// PL-162: after a conflict the write is made again for the newer version of the claim; one that was allocated by another
+/// component meanwhile is not overwritten.
+#[test]
+fn a_conflict_is_resolved_with_the_newer_claim() {
+    for (situation, newer, bound) in [
+        ("a label changed", json!({}), true),
+        (
+            "allocated elsewhere",
+            json!({"allocation": {"devices": {"results": []}}}),
+            false,
+        ),
+    ] {
+        let mut w = world(&["n1"]);
+        w.object(Kind::ResourceClaim, claim("mine"));
+        w.pod(using("p", &["mine"]));
+        w.attempt();
+        answer_write(&mut w, None);
+        answer_write(&mut w, Some(CallErrorKind::Conflict));
+        assert_eq!(writes(&w), [], "{situation}");
+        w.object(Kind::ResourceClaim, with_status("mine", newer));
+        if bound {
+            answer_write(&mut w, None);
+            answer_statuses(&mut w);
+            assert_eq!(bindings(&w), ["p on n1"], "{situation}");
+        } else {
+            assert_eq!(bindings(&w), [""; 0], "{situation}");
+            let place = Some(QueuedIn::ErrorBackoff);
+            assert_eq!(w.place_of("p"), place, "{situation}");
+        }
+    }
+}
+
+/// PL-157, PL-160: a claim that is being allocated keeps other pods that use it waiting; then they join its users.
+#[test]
+fn pods_share_a_claim() {
+    let mut w = world(&["n1", "n2"]);
+    w.object(Kind::ResourceClaim, claim("shared"));
+    w.pod(using("p", &["shared"]));
+    let first = w.attempt();
+    let on = first.strip_prefix("p on ").expect("it fits").to_owned();
+    w.pod(using("q", &["shared"]));
+    let tried = w.attempt();
+    let why = "resource claim default/shared is in the process of being allocated";
+    assert!(tried.contains(why), "{tried}");
+    allocate(&mut w, "shared");
+    w.answer_all();
+    w.advance(10);
+    assert_eq!(w.attempt(), format!("q on {on}"));
+    let body = answer_write(&mut w, None);
+    let reserved = json!([{"resource": "pods", "name": "q", "uid": "uid-q"}]);
+    assert_eq!(body, json!({"status": {"reservedFor": reserved}}));
+    answer_statuses(&mut w);
+    assert_eq!(bindings(&w), [format!("q on {on}")]);
+}
+
+/// PL-163: devices that no node can use are freed, if no other pod uses the claim.
+#[test]
+fn a_claim_with_devices_of_a_lost_node_is_freed() {
+    let lost = |reserved: Value| {
+        let only = json!({"nodeSelectorTerms": [{"matchFields": [
+            {"key": "metadata.name", "operator": "In", "values": ["lost"]}]}]});
+        let result =
+            json!({"request": "r", "driver": "gpu.example.com", "pool": "lost", "device": "gpu-0"});
+        let allocation = json!({"devices": {"results": [result]}, "nodeSelector": only});
+        with_status(
+            "mine",
+            json!({"allocation": allocation, "reservedFor": reserved}),
+        )
+    };
+    for (situation, reserved) in [
+        ("unused", json!([])),
+        (
+            "reserved for the pod",
+            json!([{"resource": "pods", "name": "p", "uid": "uid-p"}]),
+        ),
+    ] {
+        let mut w = world(&["n1"]);
+        w.object(Kind::ResourceClaim, lost(reserved));
+        w.pod(using("p", &["mine"]));
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        let body = answer_write(&mut w, None);
+        let freed = json!({"status": {"allocation": null, "reservedFor": null, "devices": null}});
+        assert_eq!(body, freed, "{situation}");
+        w.object(Kind::ResourceClaim, with_status("mine", json!({})));
+        w.advance(10);
+        assert_eq!(w.attempt(), "p on n1", "{situation}");
+    }
+    // A call that fails is no reason to wait for an event that never happens.
+    let mut w = world(&["n1"]);
+    w.object(Kind::ResourceClaim, lost(json!([])));
+    w.pod(using("p", &["mine"]));
+    assert_eq!(w.attempt(), "parked");
+    answer_write(&mut w, Some(CallErrorKind::Refused));
+    assert_eq!(w.place_of("p"), Some(QueuedIn::Backoff), "the call fails");
+    assert_eq!(w.core.cache().assumed_objects(), 0);
+    let mut w = world(&["n1"]);
+    let other = json!([{"resource": "pods", "name": "other", "uid": "other"}]);
+    w.object(Kind::ResourceClaim, lost(other));
+    w.pod(using("p", &["mine"]));
+    let tried = w.attempt();
+    assert!(tried.contains("still not schedulable"), "{tried}");
+}
+
+/// KEP-6132: pods are scheduled by events alone when the driver publishes its devices last.
+#[test]
+fn devices_that_come_last_wake_the_pods() {
+    let mut w = world(&[]);
+    for n in ["n1", "n2"] {
+        w.node(node(n).capacity("8", "8Gi", "20"));
+    }
+    for (pod, claim_name) in [("p", "a"), ("q", "b")] {
+        w.object(Kind::ResourceClaim, claim(claim_name));
+        w.pod(using(pod, &[claim_name]));
+    }
+    for tried in w.attempts() {
+        assert!(tried.contains("cannot allocate all claims"), "{tried}");
+    }
+    w.answer_all();
+    w.advance(1);
+    w.object(Kind::ResourceSlice, slice("n1"));
+    w.object(Kind::ResourceSlice, slice("n2"));
+    w.advance(10);
+    let mut placed = w.attempts();
+    placed.sort();
+    let nodes: Vec<&str> = placed
+        .iter()
+        .filter_map(|p| p.split(" on ").nth(1))
+        .collect();
+    assert_eq!(nodes.len(), 2, "{placed:?}");
+    assert_ne!(nodes[0], nodes[1], "each has its own device");
+}
