@@ -158,7 +158,7 @@ fn pods_of_a_template_get_devices_of_their_own(api: &Api) {
 
 /// A fifth pod waits and says why; it runs when another one is deleted.
 fn a_freed_device_wakes_the_pod_that_waits(api: &Api) {
-    let entry = json!({"name": "gpus", "resourceClaimTemplateName": "pair"});
+    let entry = json!({"name": "gpus", "resourceClaimTemplateName": "gpu-pair"});
     api.send(&request::create(
         request::PODS,
         "default",
@@ -173,13 +173,7 @@ fn a_freed_device_wakes_the_pod_that_waits(api: &Api) {
         why.starts_with("0/2 nodes are available: 2 cannot allocate all claims."),
         "{why}"
     );
-    let first = api.pod("p0");
-    let uid = first["metadata"]["uid"].as_str().expect("a UID");
-    api.send(&request::delete_pod(
-        &"default".into(),
-        &"p0".into(),
-        &uid.into(),
-    ));
+    delete(api, "first");
     bound(api, "fifth");
     assert_eq!(devices_of(api, "fifth").len(), 2);
 }
@@ -212,13 +206,7 @@ fn a_claim_that_comes_late_is_used(api: &Api) {
         let condition = scheduled(&api.pod("waiting"));
         (condition["reason"] == "NotReadyForScheduling").then_some(())
     });
-    let pod = api.pod("p1");
-    let uid = pod["metadata"]["uid"].as_str().expect("a UID");
-    api.send(&request::delete_pod(
-        &"default".into(),
-        &"p1".into(),
-        &uid.into(),
-    ));
+    delete(api, "fifth");
     let claim = object("ResourceClaim", "late", &two_gpus());
     api.send(&request::create(CLAIMS, "default", &claim));
     bound(api, "waiting");
