@@ -152,7 +152,7 @@ fn settle(w: &mut World) -> Result<(), String> {
     w.applied(node("big").capacity("100", "1Gi", "100").object());
     for _ in 0..2000 {
         let idle =
-            w.scheduler.bindings_in_flight() == 0 && w.scheduler.queue().in_flight().len() == 0;
+            w.scheduler.bindings_in_flight() == 0 && w.scheduler.queue().in_flight().is_empty();
         if idle && w.pods.values().all(|p| p.is_assigned()) {
             break;
         }
@@ -171,7 +171,7 @@ fn settle(w: &mut World) -> Result<(), String> {
     if !left.is_empty() {
         return Err(format!("{left:?} were lost: {:?}", w.scheduler));
     }
-    if w.scheduler.cache().assumed_pods() > 0 || w.scheduler.queue().in_flight().len() > 0 {
+    if w.scheduler.cache().assumed_pods() > 0 || !w.scheduler.queue().in_flight().is_empty() {
         return Err(format!("something is left over: {:?}", w.scheduler));
     }
     Ok(())

@@ -91,7 +91,7 @@ fn permit_ends_with_the_first_refusal() {
         assert_eq!(w.on("n1"), [""; 0], "{situation}: no room is kept");
         let rejectors: Vec<&str> = rejector.into_iter().collect();
         assert_eq!(w.rejectors_of("p").0, rejectors, "{situation}");
-        assert!(w.scheduler.queue().in_flight().len() == 0, "{situation}");
+        assert!(w.scheduler.queue().in_flight().is_empty(), "{situation}");
     }
 }
 

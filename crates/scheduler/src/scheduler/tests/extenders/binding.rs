@@ -186,7 +186,7 @@ fn so_many_extenders_bind_at_once() {
     let count = |start: &str| events.iter().filter(|e| e.starts_with(start)).count();
     assert_eq!(count("Normal Scheduled"), 5);
     assert_eq!(count("Warning FailedScheduling no answer from extender"), 4);
-    assert!(w.scheduler.has_pod_to_try() || w.scheduler.queue().in_flight().len() == 0);
+    assert!(w.scheduler.has_pod_to_try() || w.scheduler.queue().in_flight().is_empty());
 }
 
 /// F-7, F-42: the time that an extender took is not the Bind plugins'.
