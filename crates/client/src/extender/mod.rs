@@ -293,12 +293,18 @@ async fn config(url: &str, options: &ExtenderOptions) -> Result<Config, String> 
         // Nothing is looked up in the system's store, which a container may not have.
         config.root_cert = Some(Vec::new());
     }
-    // A question has one limit for everything.
-    config.connect_timeout = None;
-    config.read_timeout = None;
-    config.write_timeout = None;
-    config.proxy_url = None;
-    // Whether a failure matters is for who asks to say.
-    config.default_retry = false;
-    Ok(config)
+    Ok(for_extender(config))
+}
+
+/// A configuration with what holds for every extender: one time limit for a whole request, no proxy, no retries.
+fn for_extender(config: Config) -> Config {
+    Config {
+        connect_timeout: None,
+        read_timeout: None,
+        write_timeout: None,
+        proxy_url: None,
+        // The caller decides whether a failure matters.
+        default_retry: false,
+        ..config
+    }
 }
