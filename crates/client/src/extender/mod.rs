@@ -297,14 +297,12 @@ async fn config(url: &str, options: &ExtenderOptions) -> Result<Config, String> 
 }
 
 /// A configuration with what holds for every extender: one time limit for a whole request, no proxy, no retries.
-fn for_extender(config: Config) -> Config {
-    Config {
-        connect_timeout: None,
-        read_timeout: None,
-        write_timeout: None,
-        proxy_url: None,
-        // The caller decides whether a failure matters.
-        default_retry: false,
-        ..config
-    }
+fn for_extender(mut config: Config) -> Config {
+    config.connect_timeout = None;
+    config.read_timeout = None;
+    config.write_timeout = None;
+    config.proxy_url = None;
+    // The caller decides whether a failure matters.
+    config.default_retry = false;
+    config
 }
