@@ -112,10 +112,9 @@ async fn replay_line(
     }
 }
 
-/// Whether a request is about something that Berth does not have yet: eviction and selectors in CEL.
+/// Whether a request is about something that Berth does not have yet: selectors in CEL.
 fn is_not_yet(request: &Recorded) -> bool {
-    let path = request.path.split('?').next().unwrap_or("");
-    path.ends_with("/eviction") || request.body.to_string().contains("\"cel\":")
+    request.body.to_string().contains("\"cel\":")
 }
 
 fn ask_of(request: &Recorded, mapping: &Mapping) -> Ask {

@@ -5,6 +5,7 @@
 //! kube-controller-manager. A new one implements `runtime::Controller` and is started in [`spawn`].
 
 mod deployment;
+pub(crate) mod disruption;
 #[cfg(test)]
 mod end_to_end;
 mod event_ttl;
@@ -17,7 +18,7 @@ mod pod_gc;
 mod replicaset;
 mod resource_claim;
 pub(crate) mod runtime;
-mod selector;
+pub(crate) mod selector;
 mod service_accounts;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -92,6 +93,7 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
         clock.clone(),
     );
     handle.start(deployment::Deployments, api.clone(), clock.clone());
+    handle.start(disruption::Disruption, api.clone(), clock.clone());
     handle.start(volumes::Volumes, api.clone(), clock.clone());
     handle.start(resource_claim::ResourceClaims, api.clone(), clock.clone());
     handle

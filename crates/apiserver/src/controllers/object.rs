@@ -63,6 +63,12 @@ pub(crate) const LEASE: Kind = Kind {
     api_version: "coordination.k8s.io/v1",
     kind: "Lease",
 };
+/// Disruption budgets.
+pub(crate) const DISRUPTION_BUDGET: Kind = Kind {
+    resource: gr("policy", "poddisruptionbudgets"),
+    api_version: "policy/v1",
+    kind: "PodDisruptionBudget",
+};
 /// Persistent volumes.
 pub(crate) const VOLUME: Kind = Kind {
     resource: gr("", "persistentvolumes"),
@@ -229,6 +235,25 @@ pub(crate) fn count(value: &Value, default: i32) -> i32 {
     value.as_i64().map_or(default, |n| {
         n.clamp(i32::MIN.into(), i32::MAX.into()) as i32
     })
+}
+
+/// A number, or a percentage of `total`. Absent is 25 %, the default of both bounds of a rolling update.
+pub(crate) fn scaled(value: &Value, total: i32, up: bool) -> i32 {
+    let percent = match value {
+        Value::Number(_) => return count(value, 0).max(0),
+        Value::String(text) => text
+            .strip_suffix('%')
+            .and_then(|p| p.parse::<u32>().ok())
+            .unwrap_or_default(),
+        _ => 25,
+    };
+    let product = i64::from(percent) * i64::from(total);
+    let scaled = if up {
+        (product + 99) / 100
+    } else {
+        product / 100
+    };
+    i32::try_from(scaled).unwrap_or(i32::MAX)
 }
 
 /// An RFC 3339 time.

@@ -46,7 +46,7 @@ const fn kind(
     }
 }
 
-const KINDS: [KindInfo; 14] = [
+const KINDS: [KindInfo; 15] = [
     kind("", "pods", "Pod", true),
     kind("", "nodes", "Node", false),
     kind("", "namespaces", "Namespace", false),
@@ -58,6 +58,12 @@ const KINDS: [KindInfo; 14] = [
     kind("apps", "replicasets", "ReplicaSet", true),
     kind("", "persistentvolumes", "PersistentVolume", false),
     kind("", "persistentvolumeclaims", "PersistentVolumeClaim", true),
+    kind(
+        "policy",
+        "poddisruptionbudgets",
+        "PodDisruptionBudget",
+        true,
+    ),
     kind("storage.k8s.io", "storageclasses", "StorageClass", false),
     kind("resource.k8s.io", "resourceclaims", "ResourceClaim", true),
     kind(

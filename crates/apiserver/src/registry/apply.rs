@@ -8,6 +8,7 @@ use super::write::{Change, Method, WriteOptions, Written, adopt_namespace};
 use crate::apply::{self, ApplyError, Author, Conflict, Typed};
 use crate::schema::{self, Schemas};
 use crate::status::{ApiError, Cause};
+use crate::validation::warnings;
 use serde_json::{Value, json};
 
 /// How often an object is applied again that is created or deleted at the same time.
@@ -94,7 +95,7 @@ impl Api {
         config: &[u8],
         options: &WriteOptions,
     ) -> Result<(Written, bool), ApiError> {
-        let (config, warnings) = read_config(resource, sub, config, options)?;
+        let (config, mut warnings) = read_config(resource, sub, config, options)?;
         let config = match sub {
             Some("scale") => scale_config(resource, &config),
             _ => config,
@@ -143,7 +144,12 @@ impl Api {
                 version.map(|version| (version, true))
             };
             match result {
-                Ok((version, created)) => return Ok((Written { version, warnings }, created)),
+                Ok((version, created)) => {
+                    if created {
+                        warnings.extend(warnings::of_new(resource.kind, version.object()));
+                    }
+                    return Ok((Written { version, warnings }, created));
+                }
                 Err(e) if matches!(e.reason, "AlreadyExists" | "NotFound") && sub.is_none() => {
                     last = e;
                 }

@@ -35,9 +35,7 @@ impl Api {
         let given = meta(&binding, "name");
         let name = match (name, given) {
             ("", "") => {
-                return Err(ApiError::bad_request(
-                    "the Binding names no pod: set metadata.name",
-                ));
+                return Err(ApiError::bad_request("Name parameter required."));
             }
             ("", given) => given,
             (name, given) if name == given => name,
@@ -55,12 +53,13 @@ impl Api {
         }
         let errors = validate(&binding);
         if !errors.is_empty() {
-            let subject = Subject {
-                group: "",
-                resource: "Binding",
-                name,
+            // As in kube-apiserver, this is an internal error without a reason.
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let message = match texts.as_slice() {
+                [one] => one.clone(),
+                several => format!("[{}]", several.join(", ")),
             };
-            return Err(ApiError::invalid(subject, &errors));
+            return Err(ApiError::internal_plain(message));
         }
         let version = self.bind_pod(pods, namespace, name, &binding, options.dry_run)?;
         Ok(Written { version, warnings })

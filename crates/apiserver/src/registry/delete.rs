@@ -13,6 +13,7 @@ use crate::access::{Propagation, gr};
 use crate::field::ErrorType;
 use crate::status::{ApiError, Subject};
 use crate::storage::{StoreError, Version};
+use crate::validation::small::SYSTEM_CLASSES;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -176,7 +177,12 @@ impl DeleteRequest {
 }
 
 impl Preconditions {
-    fn check(&self, resource: &Resource, name: &str, object: &Value) -> Result<(), ApiError> {
+    pub(super) fn check(
+        &self,
+        resource: &Resource,
+        name: &str,
+        object: &Value,
+    ) -> Result<(), ApiError> {
         // Upstream names the kind here where it names the resource elsewhere.
         let subject = Subject {
             resource: resource.kind,
@@ -246,6 +252,14 @@ impl Api {
             if resource.resource == gr("", "namespaces") {
                 let (version, gone) = self.terminate_namespace(resource, name, request.dry_run)?;
                 return Ok(Deletion { version, gone });
+            }
+            if resource.resource == gr("scheduling.k8s.io", "priorityclasses")
+                && SYSTEM_CLASSES.iter().any(|(class, _)| *class == name)
+            {
+                return Err(ApiError::forbidden(
+                    resource.subject(name),
+                    "this is a system priority class and cannot be deleted",
+                ));
             }
             let step = self.step(resource, current.object(), request);
             if request.dry_run {

@@ -10,6 +10,7 @@ mod binding;
 mod decode;
 mod delete;
 mod events;
+mod evict;
 mod in_process;
 mod list;
 mod namespaces;

@@ -13,6 +13,7 @@ use crate::schema::Schemas;
 use crate::status::ApiError;
 use crate::storage::{StoreError, Version};
 use crate::strategy::Subresource;
+use crate::validation::warnings;
 use crate::validation::{events, metadata};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -90,8 +91,9 @@ impl Api {
         body: Body<'_>,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let (object, warnings) = decode::object(resource, body, options.validation)?;
+        let (object, mut warnings) = decode::object(resource, body, options.validation)?;
         let version = self.create(resource, namespace, object, options)?;
+        warnings.extend(warnings::of_new(resource.kind, version.object()));
         Ok(Written { version, warnings })
     }
 

@@ -65,7 +65,7 @@ impl Pass<'_> {
                     zero_for_null(values, value);
                     let path = Path::Key(path, key);
                     if **values == Shape::Quantity {
-                        self.quantity(value, &path, Quantity::wire_text_in_milli);
+                        self.quantity(value, Quantity::wire_text_in_milli);
                     } else {
                         self.value(values, value, &path, owner);
                     }
@@ -97,7 +97,7 @@ impl Pass<'_> {
                 let error = text.parse::<GoDuration>().err().map(|e| e.to_string());
                 self.extend(path, error);
             }
-            (Shape::Quantity, _) => self.quantity(value, path, Quantity::wire_text),
+            (Shape::Quantity, _) => self.quantity(value, Quantity::wire_text),
             (shape, value) => {
                 let wanted = self.model.go_type(shape);
                 self.mismatch(json_type(value), &wanted, path, owner, true);
@@ -138,7 +138,7 @@ impl Pass<'_> {
         }
     }
 
-    fn quantity(&mut self, value: &mut Value, path: &Path<'_>, canonical: Canonical) {
+    fn quantity(&mut self, value: &mut Value, canonical: Canonical) {
         let rewritten = match &*value {
             Value::String(text) => canonical(text).map(|text| match text {
                 Cow::Owned(text) => Some(text),
@@ -149,7 +149,8 @@ impl Pass<'_> {
         match rewritten {
             Ok(Some(text)) => *value = Value::String(text),
             Ok(None) => {}
-            Err(e) => self.extend(path, Some(e.to_string())),
+            // Decoders of quantities do not know the path.
+            Err(e) => self.push(e.to_string()),
         }
     }
 

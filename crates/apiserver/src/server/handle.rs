@@ -214,7 +214,7 @@ pub(super) fn not_found() -> Response<AnswerBody> {
 }
 
 /// Adds `Warning` headers: `299 - "text"`.
-fn warn(response: &mut Response<AnswerBody>, warnings: &[String]) {
+pub(super) fn warn(response: &mut Response<AnswerBody>, warnings: &[String]) {
     for warning in warnings.iter().take(WARNINGS_MAX) {
         let mut text = String::from("299 - \"");
         for c in warning.chars() {

@@ -5,6 +5,7 @@ use super::encode::{self, Shape, View};
 use super::handle::{self, AnswerBody, JSON, Received, formatted};
 use super::negotiate::{self, Answer, Format};
 use super::route::{InPod, Query, Target};
+use crate::access::gr;
 use crate::field::ErrorType;
 use crate::patch::PatchType;
 use crate::registry::{
@@ -34,6 +35,9 @@ const PROTOBUF_STREAM: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
 /// The media type of a configuration for server-side apply.
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
+/// The warning about each request for Endpoints.
+const ENDPOINTS_DEPRECATED: &str =
+    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 /// No watch runs longer.
 const WATCH_SECONDS_MAX: u64 = 24 * 3_600;
 
@@ -48,6 +52,18 @@ struct Request<'a> {
 }
 
 pub(super) async fn serve(
+    state: &Arc<State>,
+    target: &Target,
+    received: Received<'_>,
+) -> Result<Response<AnswerBody>, ApiError> {
+    let mut response = answer(state, target, received).await?;
+    if target.resource.resource == gr("", "endpoints") {
+        handle::warn(&mut response, &[ENDPOINTS_DEPRECATED.to_owned()]);
+    }
+    Ok(response)
+}
+
+async fn answer(
     state: &Arc<State>,
     target: &Target,
     received: Received<'_>,
@@ -93,6 +109,20 @@ pub(super) async fn serve(
             let body = handle::read(received.body).await?;
             let body = request.body(&body)?;
             request.bind(name, body, &options)
+        }
+        ("POST", Some(name), Some("eviction")) => {
+            let options = request.write_options("CreateOptions")?;
+            let body = handle::read(received.body).await?;
+            let body = request.body(&body)?;
+            let api = &state.api;
+            let warnings = api.evict(
+                request.resource(),
+                request.namespace(),
+                name,
+                body,
+                &options,
+            )?;
+            Ok(request.plain(201, &status::success(201), &warnings))
         }
         ("PUT", Some(name), sub) => {
             allow_sub(target, sub, "update")?;
@@ -287,6 +317,7 @@ impl Request<'_> {
             ));
         }
         let limit = self.query.number("limit")?.unwrap_or(0);
+        self.query.number("timeoutSeconds")?;
         Ok(ListRequest {
             namespace: self.target.namespace.as_deref(),
             selectors: self.selectors()?,

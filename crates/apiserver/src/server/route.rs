@@ -167,18 +167,19 @@ impl Query {
         )
     }
 
-    /// A number.
+    /// A number; a negative one is zero.
     ///
     /// # Errors
     /// 400 when it is none.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!(
-                    "invalid {name} {text:?}: it must be a number that is not negative"
-                ))
-            }),
+            text => match text.parse::<i64>() {
+                Ok(number) => Ok(Some(u64::try_from(number).unwrap_or(0))),
+                Err(_) => Err(ApiError::bad_request(format!(
+                    "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                ))),
+            },
         }
     }
 }
@@ -290,7 +291,8 @@ mod tests {
         assert!(query.flag("watch"));
         assert!(!query.flag("absent"));
         assert_eq!(query.get("x"), "%zz");
-        assert_eq!(query.number("limit").err().map(|e| e.code), Some(400));
+        assert_eq!(query.number("limit").ok(), Some(Some(0)));
+        assert_eq!(query.number("x").err().map(|e| e.code), Some(400));
         assert!(Query::parse(Some("a=%ff")).is_err());
     }
 }

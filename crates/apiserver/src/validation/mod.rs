@@ -21,6 +21,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 pub(crate) mod view;
+pub(crate) mod warnings;
 mod workloads;
 
 use crate::access::GroupResource;

@@ -116,13 +116,13 @@ async fn bindings_that_are_refused() {
         (
             "p",
             with(&|b| b["target"] = json!({})),
-            422,
+            500,
             "target.name: Required value".to_owned(),
         ),
         (
             "p",
             with(&|b| b["target"]["kind"] = json!("Pod")),
-            422,
+            500,
             "target.kind: Unsupported value: \"Pod\"".to_owned(),
         ),
         (

@@ -284,3 +284,18 @@ async fn many_are_deleted_by_selector() {
     let namespaces = cluster.delete("/api/v1/namespaces", &Value::Null).await;
     assert_eq!(namespaces.status, 405);
 }
+
+#[tokio::test]
+async fn system_priority_classes_stay() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical";
+    let reply = cluster.delete(path, &Value::Null).await;
+    assert_eq!(
+        (reply.status, text(&reply.json(), "/message")),
+        (
+            403,
+            "priorityclasses.scheduling.k8s.io \"system-node-critical\" is forbidden: this is a system priority class and cannot be deleted"
+        )
+    );
+    assert_eq!(cluster.get(path).await.status, 200);
+}

@@ -129,7 +129,9 @@ async fn options_that_contradict_each_other_are_refused() {
         ("resourceVersion=1&resourceVersionMatch=Sometimes", 422),
         ("sendInitialEvents=true", 422),
         ("continue=nonsense", 400),
-        ("limit=-1", 400),
+        ("limit=x", 400),
+        ("limit=-1", 200),
+        ("timeoutSeconds=x", 400),
         ("resourceVersion=0", 200),
         (
             "resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=5",

@@ -6,6 +6,7 @@
 mod apply;
 mod binding;
 mod deletion;
+mod eviction;
 mod in_process;
 mod lists;
 mod readiness;

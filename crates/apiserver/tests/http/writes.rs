@@ -495,3 +495,22 @@ async fn what_is_made_from_a_name_is_made_from_a_generated_one_too() {
     assert_eq!(labels["job-name"], name);
     assert_eq!(labels["batch.kubernetes.io/job-name"], name);
 }
+
+#[tokio::test]
+async fn what_is_hardly_meant_gives_a_warning() {
+    let cluster = Cluster::start().await;
+    let mut old = pod("old");
+    old["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux"});
+    let reply = cluster.post(PODS, &old).await;
+    assert_eq!(
+        reply.header("warning"),
+        "299 - \"spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \\\"kubernetes.io/os\\\" instead\""
+    );
+    assert_eq!(cluster.post(PODS, &pod("p")).await.header("warning"), "");
+    let reply = cluster.get("/api/v1/namespaces/default/endpoints").await;
+    assert!(
+        reply
+            .header("warning")
+            .contains("use discovery.k8s.io/v1 EndpointSlice")
+    );
+}

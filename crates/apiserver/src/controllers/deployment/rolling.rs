@@ -3,7 +3,7 @@
 //! Follows kube-controller-manager: never more than `replicas + maxSurge` pods, never fewer than
 //! `replicas - maxUnavailable` available ones; what cannot become available is given up first.
 
-use crate::controllers::object::count;
+use crate::controllers::object::{count, scaled};
 use serde_json::Value;
 
 /// What a rollout may deviate from the wanted number of pods.
@@ -97,25 +97,6 @@ impl Bounds {
 /// Whether all old pods go before the first new one comes.
 pub(super) fn is_recreate(deployment: &Value) -> bool {
     deployment["spec"]["strategy"]["type"] == "Recreate"
-}
-
-/// A number, or a percentage of `total`. Absent is 25 %, the default of both bounds.
-fn scaled(value: &Value, total: i32, up: bool) -> i32 {
-    let percent = match value {
-        Value::Number(_) => return count(value, 0).max(0),
-        Value::String(text) => text
-            .strip_suffix('%')
-            .and_then(|p| p.parse::<u32>().ok())
-            .unwrap_or_default(),
-        _ => 25,
-    };
-    let product = i64::from(percent) * i64::from(total);
-    let scaled = if up {
-        (product + 99) / 100
-    } else {
-        product / 100
-    };
-    i32::try_from(scaled).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]

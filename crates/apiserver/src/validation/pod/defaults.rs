@@ -40,6 +40,9 @@ pub(crate) fn spec(spec: &mut Value) {
         "" => spec.text("serviceAccount").to_owned(),
         name => name.to_owned(),
     };
+    if spec.int("terminationGracePeriodSeconds") < 0 {
+        set(spec, "terminationGracePeriodSeconds", 1);
+    }
     if !account.is_empty() {
         set(spec, "serviceAccountName", account.clone());
         set(spec, "serviceAccount", account);

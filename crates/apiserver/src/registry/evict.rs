@@ -1,0 +1,291 @@
+//! `pods/eviction`: deletes a pod if its PodDisruptionBudget allows that.
+
+use super::api::{Api, meta};
+use super::decode::{self, Body, Encoding};
+use super::delete::DeleteRequest;
+use super::list::ListRequest;
+use super::resource::{self, Resource};
+use super::write::{Change, Method, WRITE_ATTEMPTS_MAX, WriteOptions};
+use crate::controllers::disruption;
+use crate::controllers::object::{
+    condition, count, generation, is_deleting, labels, put_condition, seconds,
+};
+use crate::controllers::pod;
+use crate::controllers::selector::Selector;
+use crate::status::{ApiError, Cause, Subject};
+use crate::storage::{StoreError, Version};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// A budget lists no more pods whose eviction it admitted and that are not deleted yet.
+const DISRUPTED_PODS_MAX: usize = 2_000;
+/// When a client may try again while the status of a budget is out of date, in seconds.
+const RETRY_SECONDS: u32 = 10;
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+const VIOLATION: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+impl Api {
+    /// POST `…/eviction`. Returns warnings for the client.
+    ///
+    /// # Errors
+    /// 400 and 404; 429 when the budget does not allow it; 500 when several budgets select the pod.
+    pub fn evict(
+        &self,
+        pods: &Resource,
+        namespace: &str,
+        name: &str,
+        body: Body<'_>,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>, ApiError> {
+        let kind = ("policy", "v1", "Eviction");
+        let (eviction, warnings) = decode::of_kind(kind, body, options.validation)?;
+        if meta(&eviction, "name") != name {
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
+        }
+        let given = meta(&eviction, "namespace");
+        if !given.is_empty() && given != namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        let mut request = delete_request(&eviction)?;
+        request.dry_run |= options.dry_run;
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            let current = self.get(pods, namespace, name)?;
+            let guard = self.guard(namespace, &current, request.dry_run)?;
+            let pin = (guard != Guard::Free).then(|| current.revision());
+            match self.disrupt(pods, (namespace, name), pin, request.clone()) {
+                Err(e) if e.is_conflict() && pin.is_some() && !is_pinned(&request) => {
+                    if let Guard::Unready(budget) = guard {
+                        return Err(out_of_date(&budget));
+                    }
+                }
+                result => return result.map(|()| warnings),
+            }
+        }
+        Err(ApiError::modified(pods.subject(name)))
+    }
+
+    /// Finds out what protects a pod. A budget that protects it is charged for the disruption.
+    fn guard(&self, namespace: &str, current: &Version, dry_run: bool) -> Result<Guard, ApiError> {
+        let evicted = current.object();
+        if pod::is_terminal(evicted) || is_deleting(evicted) {
+            return Ok(Guard::Free);
+        }
+        if pod::phase(evicted) == "Pending" {
+            return Ok(Guard::Pending);
+        }
+        let budgets = resource::find("policy", "poddisruptionbudgets")
+            .ok_or_else(ApiError::no_such_resource)?;
+        let request = ListRequest {
+            namespace: Some(namespace),
+            ..ListRequest::default()
+        };
+        let mut selecting = self.list(budgets, &request)?.items;
+        selecting.retain(|budget| {
+            let selector = Selector::parse(&budget.object()["spec"]["selector"]);
+            selector.matches(labels(evicted))
+        });
+        let budget = match selecting.as_slice() {
+            [] => return Ok(Guard::Free),
+            [one] => one.object(),
+            _ => {
+                return Err(ApiError::internal_plain(
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.".to_owned(),
+                ));
+            }
+        };
+        let name = meta(budget, "name");
+        let status = &budget["status"];
+        let number = |field: &str| count(&status[field], 0);
+        let is_spare = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+            || (number("currentHealthy") >= number("desiredHealthy")
+                && number("desiredHealthy") > 0);
+        if !pod::is_ready(evicted) && is_spare {
+            return Ok(Guard::Unready(name.to_owned()));
+        }
+        let options = WriteOptions {
+            dry_run,
+            manager: "kube-apiserver".to_owned(),
+            ..WriteOptions::default()
+        };
+        let change = Change {
+            resource: budgets,
+            namespace,
+            name,
+            sub: "status",
+            options: &options,
+            by: Method::Put,
+        };
+        let evicted = meta(evicted, "name");
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            match self.update(&change, |budget| charged(budget, evicted, self.now())) {
+                Err(e) if e.is_conflict() => {}
+                result => return result.map(|_| Guard::Free),
+            }
+        }
+        Err(ApiError::modified(budgets.subject(name)))
+    }
+
+    /// Records in the status of a pod that it is evicted, and deletes it. `pin` is the revision that it must have.
+    fn disrupt(
+        &self,
+        pods: &Resource,
+        (namespace, name): (&str, &str),
+        pin: Option<u64>,
+        mut request: DeleteRequest,
+    ) -> Result<(), ApiError> {
+        let store = pods.store.ok_or_else(ApiError::method_not_allowed)?;
+        let mut pin = pin;
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            if request.dry_run {
+                break;
+            }
+            let current = self.get(pods, namespace, name)?;
+            let evicted = current.object();
+            request.preconditions.check(pods, name, evicted)?;
+            if pin.is_some_and(|revision| revision != current.revision()) {
+                return Err(ApiError::modified(pods.subject(name)));
+            }
+            let mut marked = Value::clone(evicted);
+            let since = condition(&evicted["status"], DISRUPTION_TARGET)
+                .filter(|c| c["status"] == "True")
+                .map(|c| c["lastTransitionTime"].clone());
+            put_condition(
+                &mut marked["status"],
+                json!({
+                    "type": DISRUPTION_TARGET,
+                    "status": "True",
+                    "lastProbeTime": null,
+                    "lastTransitionTime": since.unwrap_or_else(|| self.now_text().into()),
+                    "reason": "EvictionByEvictionAPI",
+                    "message": "Eviction API: evicting",
+                }),
+            );
+            let key = pods.key(namespace, name);
+            match self.store.replace(store, &key, current.revision(), marked) {
+                Ok(version) => {
+                    if pin.is_some() || is_pinned(&request) {
+                        pin = Some(version.revision());
+                    }
+                    break;
+                }
+                Err(StoreError::NotFound) => return Err(ApiError::not_found(pods.subject(name))),
+                Err(_) => {}
+            }
+        }
+        if let Some(revision) = pin {
+            request.preconditions.resource_version = Some(revision.to_string());
+        }
+        self.delete(pods, namespace, name, &request).map(|_| ())
+    }
+}
+
+/// What protects a pod from its eviction.
+#[derive(Debug, PartialEq, Eq)]
+enum Guard {
+    /// Nothing, or its budget allows it.
+    Free,
+    /// It does not run yet and is evicted unless that changes.
+    Pending,
+    /// It is not ready and is evicted unless that changes. The name of its budget.
+    Unready(String),
+}
+
+fn is_pinned(request: &DeleteRequest) -> bool {
+    request.preconditions.resource_version.is_some()
+}
+
+/// The `deleteOptions` of an eviction.
+fn delete_request(eviction: &Value) -> Result<DeleteRequest, ApiError> {
+    let mut options = eviction["deleteOptions"].clone();
+    if options.is_null() {
+        return DeleteRequest::parse(None, |_| None);
+    }
+    if let Some(map) = options.as_object_mut() {
+        map.insert("kind".to_owned(), "DeleteOptions".into());
+    }
+    let text = options.to_string();
+    let body = Body {
+        bytes: text.as_bytes(),
+        encoding: Encoding::Json,
+    };
+    DeleteRequest::parse(Some(body), |_| None)
+}
+
+/// A budget with one disruption less, and the pod in its list.
+fn charged(budget: &Value, evicted: &str, now: Timestamp) -> Result<Value, ApiError> {
+    let (name, status) = (meta(budget, "name"), &budget["status"]);
+    let observed = status["observedGeneration"].as_i64().unwrap_or(0);
+    if observed < generation(budget) {
+        return Err(out_of_date(name));
+    }
+    let listed = status["disruptedPods"].as_object();
+    if listed.is_some_and(|pods| pods.len() > DISRUPTED_PODS_MAX) {
+        let subject = Subject {
+            group: "policy",
+            resource: "poddisruptionbudget",
+            name,
+        };
+        return Err(ApiError::forbidden(
+            subject,
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        ));
+    }
+    let allowed = count(&status["disruptionsAllowed"], 0);
+    if allowed <= 0 {
+        return Err(ApiError::too_many_requests(VIOLATION, 0).with_cause(Cause {
+            reason: "DisruptionBudget",
+            message: why(name, status),
+            field: String::new(),
+        }));
+    }
+    let mut new = budget.clone();
+    let status = &mut new["status"];
+    status["disruptionsAllowed"] = (allowed - 1).into();
+    if !status["disruptedPods"].is_object() {
+        status["disruptedPods"] = json!({});
+    }
+    status["disruptedPods"][evicted] = seconds(now);
+    if allowed == 1 {
+        disruption::set_allowed(status, now);
+    }
+    Ok(new)
+}
+
+/// Why a budget allows no disruption.
+fn why(name: &str, status: &Value) -> String {
+    let number = |field: &str| count(&status[field], 0);
+    let (healthy, desired) = (number("currentHealthy"), number("desiredHealthy"));
+    let text = |field: &str| {
+        let blocking = condition(status, "DisruptionAllowed").filter(|c| c["status"] == "False");
+        blocking.and_then(|c| c[field].as_str()).unwrap_or("")
+    };
+    let (reason, message) = (text("reason"), text("message"));
+    if reason == "SyncFailed" && !message.is_empty() {
+        format!(
+            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
+        )
+    } else if healthy <= desired {
+        format!(
+            "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        )
+    } else if !message.is_empty() {
+        format!(
+            "The disruption budget {name} does not allow evicting pods currently ({reason}): {message}"
+        )
+    } else {
+        format!("The disruption budget {name} does not allow evicting pods currently")
+    }
+}
+
+/// 429 until the status of the budget is up to date.
+fn out_of_date(budget: &str) -> ApiError {
+    ApiError::too_many_requests(VIOLATION, RETRY_SECONDS).with_cause(Cause {
+        reason: "DisruptionBudget",
+        message: format!("The disruption budget {budget} is still being processed by the server."),
+        field: String::new(),
+    })
+}

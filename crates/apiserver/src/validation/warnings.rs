@@ -1,0 +1,410 @@
+//! What a client is warned about although the object is valid: pods and templates of pods that hardly do what is meant.
+
+use super::names;
+use super::view::View;
+use berth_api::quantity::Quantity;
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+
+/// Labels of nodes and annotations that have no effect any more, and what replaces them.
+const DEPRECATED_LABELS: [(&str, &str); 7] = [
+    (
+        "beta.kubernetes.io/arch",
+        "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+    ),
+    (
+        "beta.kubernetes.io/os",
+        "deprecated since v1.14; use \"kubernetes.io/os\" instead",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+    ),
+    (
+        "beta.kubernetes.io/instance-type",
+        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
+    ),
+    ("app.kubernetes.io/created-by", "deprecated since v1.9"),
+    (
+        "scheduler.alpha.kubernetes.io/preferAvoidPods",
+        "deprecated since v1.22; use Taints and Tolerations instead",
+    ),
+];
+const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+];
+const DEPRECATED_VOLUMES: [(&str, &str); 9] = [
+    (
+        "photonPersistentDisk",
+        "deprecated in v1.11, non-functional in v1.16+",
+    ),
+    (
+        "gitRepo",
+        "deprecated in v1.11, and disabled by default in v1.33+",
+    ),
+    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
+
+/// The warnings about a new object.
+pub(crate) fn of_new(kind: &str, object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    match kind {
+        "Pod" => {
+            let faults = names::dns_label(object.part("metadata").text("name"));
+            if !faults.is_empty() {
+                warnings.push(format!(
+                    "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
+                    faults.join(" ")
+                ));
+            }
+            of_pod(object, "", &mut warnings);
+        }
+        "PodTemplate" => of_pod(object.part("template"), "template.", &mut warnings),
+        "CronJob" => {
+            let job = object.part("spec").part("jobTemplate").part("spec");
+            let path = "spec.jobTemplate.spec.template.";
+            of_pod(job.part("template"), path, &mut warnings);
+        }
+        "DaemonSet"
+        | "Deployment"
+        | "Job"
+        | "ReplicaSet"
+        | "ReplicationController"
+        | "StatefulSet" => {
+            let template = object.part("spec").part("template");
+            of_pod(template, "spec.template.", &mut warnings);
+        }
+        "Node" => {
+            let spec = object.part("spec");
+            if !spec.part("configSource").is_null() {
+                warnings.push("spec.configSource: the feature is no longer supported".to_owned());
+            }
+            if !spec.text("externalID").is_empty() {
+                let fault = "this field is deprecated, and is unused by Kubernetes";
+                warnings.push(format!("spec.externalID: {fault}"));
+            }
+        }
+        _ => {}
+    }
+    warnings
+}
+
+fn deprecated(label: &str) -> Option<&'static str> {
+    let known = DEPRECATED_LABELS.iter().find(|(name, _)| *name == label);
+    known.map(|(_, message)| *message)
+}
+
+/// Warnings about a pod or a template; `at` is the path to it, which ends with a point unless it is empty.
+fn of_pod(pod: &Value, at: &str, warnings: &mut Vec<String>) {
+    let spec = pod.part("spec");
+    of_placement(spec, at, warnings);
+    let annotations = pod.part("metadata").part("annotations");
+    for (name, message) in DEPRECATED_ANNOTATIONS {
+        if annotations.field(name).is_some() {
+            warnings.push(format!("{at}metadata.annotations[{name}]: {message}"));
+        }
+    }
+    for (i, volume) in spec.items("volumes").iter().enumerate() {
+        for (source, message) in DEPRECATED_VOLUMES {
+            if volume.field(source).is_some() {
+                warnings.push(format!("{at}spec.volumes[{i}].{source}: {message}"));
+            }
+        }
+    }
+    duplicates(spec, "hostAliases", "ip", at, warnings);
+    duplicates(spec, "imagePullSecrets", "name", at, warnings);
+    for (i, secret) in spec.items("imagePullSecrets").iter().enumerate() {
+        if secret.text("name").is_empty() {
+            warnings.push(format!(
+                "{at}spec.imagePullSecrets[{i}].name: invalid empty name \"\""
+            ));
+        }
+    }
+    fractions(
+        spec.part("overhead"),
+        &format!("{at}spec.overhead"),
+        warnings,
+    );
+    let containers: Vec<(String, &Value)> = ["initContainers", "containers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(|list| {
+            let containers = spec.items(list).iter().enumerate();
+            containers.map(move |(i, c)| (format!("{at}spec.{list}[{i}]"), c))
+        })
+        .collect();
+    for (path, container) in &containers {
+        let resources = container.part("resources");
+        for part in ["limits", "requests"] {
+            fractions(
+                resources.part(part),
+                &format!("{path}.resources.{part}"),
+                warnings,
+            );
+        }
+        of_env(container, path, warnings);
+    }
+    of_ports(&containers, warnings);
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let affinity = spec.part("affinity").part(kind);
+        for (list, inner) in [
+            ("requiredDuringSchedulingIgnoredDuringExecution", ""),
+            (
+                "preferredDuringSchedulingIgnoredDuringExecution",
+                "podAffinityTerm",
+            ),
+        ] {
+            for (i, term) in affinity.items(list).iter().enumerate() {
+                let (term, dot) = match inner {
+                    "" => (term, ""),
+                    inner => (term.part(inner), "."),
+                };
+                if term.field("labelSelector").is_none() {
+                    warnings.push(format!(
+                        "{at}spec.affinity.{kind}.{list}[{i}]{dot}{inner}.labelSelector: {NO_SELECTOR}"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// Labels of nodes that are not set any more, and spread constraints that count no pod.
+fn of_placement(spec: &Value, at: &str, warnings: &mut Vec<String>) {
+    for (label, _) in spec.labels("nodeSelector") {
+        if let Some(message) = deprecated(label) {
+            warnings.push(format!("{at}spec.nodeSelector[{label}]: {message}"));
+        }
+    }
+    let affinity = spec.part("affinity").part("nodeAffinity");
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    let terms = affinity
+        .part(required)
+        .items("nodeSelectorTerms")
+        .iter()
+        .enumerate();
+    let terms = terms.map(|(i, term)| (format!("{required}.nodeSelectorTerms[{i}]"), term));
+    let weighted = affinity.items(preferred).iter().enumerate();
+    let weighted = weighted.map(|(i, term)| {
+        (
+            format!("{preferred}[{i}].preference"),
+            term.part("preference"),
+        )
+    });
+    for (path, term) in terms.chain(weighted) {
+        for (i, expression) in term.items("matchExpressions").iter().enumerate() {
+            let key = expression.text("key");
+            if let Some(message) = deprecated(key) {
+                warnings.push(format!(
+                    "{at}spec.affinity.nodeAffinity.{path}.matchExpressions[{i}].key: {key} is {message}"
+                ));
+            }
+        }
+    }
+    for (i, constraint) in spec.items("topologySpreadConstraints").iter().enumerate() {
+        let path = format!("{at}spec.topologySpreadConstraints[{i}]");
+        let key = constraint.text("topologyKey");
+        if let Some(message) = deprecated(key) {
+            warnings.push(format!("{path}.topologyKey: {key} is {message}"));
+        }
+        if constraint.field("labelSelector").is_none() {
+            warnings.push(format!("{path}.labelSelector: {NO_SELECTOR}"));
+        }
+    }
+}
+
+fn duplicates(spec: &Value, list: &str, field: &str, at: &str, warnings: &mut Vec<String>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, entry) in spec.items(list).iter().enumerate() {
+        let value = entry.text(field);
+        if seen.contains(&value) {
+            warnings.push(format!(
+                "{at}spec.{list}[{i}].{field}: duplicate {field} {value:?}"
+            ));
+        } else {
+            seen.push(value);
+        }
+    }
+}
+
+/// Bytes are whole numbers.
+fn fractions(amounts: &Value, path: &str, warnings: &mut Vec<String>) {
+    for resource in ["memory", "ephemeral-storage"] {
+        let text = amounts.text(resource);
+        let is_fraction = text
+            .parse::<Quantity>()
+            .is_ok_and(|amount| amount.milli_value() % 1_000 != 0);
+        if is_fraction {
+            warnings.push(format!(
+                "{path}[{resource}]: fractional byte value {text:?} is invalid, must be an integer"
+            ));
+        }
+    }
+}
+
+fn of_env(container: &Value, path: &str, warnings: &mut Vec<String>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, variable) in container.items("env").iter().enumerate() {
+        let (name, value) = (variable.text("name"), variable.text("value"));
+        if !seen.contains(&name) {
+            seen.push(name);
+            continue;
+        }
+        let reference = format!("$({name})");
+        let extends = variable.field("valueFrom").is_none()
+            && value != reference
+            && value.contains(&reference);
+        if !extends {
+            warnings.push(format!(
+                "{path}.env[{i}]: hides previous definition of {name:?}, which may be dropped when using apply"
+            ));
+        }
+    }
+}
+
+fn of_ports(containers: &[(String, &Value)], warnings: &mut Vec<String>) {
+    let ports = containers.iter().flat_map(|(path, container)| {
+        let ports = container.items("ports").iter().enumerate();
+        ports.map(move |(i, port)| (format!("{path}.ports[{i}]"), port))
+    });
+    let mut seen: FxHashMap<(i64, &str), Vec<(String, &Value)>> = FxHashMap::default();
+    let mut named: FxHashMap<&str, String> = FxHashMap::default();
+    let mut about_names = Vec::new();
+    for (path, port) in ports {
+        let others = seen
+            .entry((port.int("containerPort"), port.text("protocol")))
+            .or_default();
+        let (ip, host) = (port.text("hostIP"), port.int("hostPort"));
+        for (other, given) in others.iter() {
+            let (other_ip, other_host) = (given.text("hostIP"), given.int("hostPort"));
+            let word = if ip == other_ip && host == other_host {
+                "duplicate"
+            } else if host == 0 || other_host == 0 {
+                "overlapping"
+            } else if host == other_host && ip.is_empty() != other_ip.is_empty() {
+                "dangerously ambiguous"
+            } else {
+                continue;
+            };
+            warnings.push(format!("{path}: {word} port definition with {other}"));
+        }
+        let name = port.text("name");
+        match named.get(name) {
+            _ if name.is_empty() => {}
+            Some(other) => about_names.push(format!(
+                "{path}: duplicate port name {name:?} with {other}, services and probes that select ports by name will use {other}"
+            )),
+            None => {
+                named.insert(name, path.clone());
+            }
+        }
+        others.push((path, port));
+    }
+    warnings.append(&mut about_names);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pods_that_are_valid_and_hardly_meant() {
+        let container = |fields: Value| {
+            let mut container = json!({"name": "c", "image": "i"});
+            if let (Some(all), Value::Object(fields)) = (container.as_object_mut(), fields) {
+                all.extend(fields);
+            }
+            json!({"containers": [container]})
+        };
+        let port = json!({"containerPort": 80, "protocol": "TCP"});
+        // As kube-apiserver 1.36 warns.
+        let cases = [
+            (json!({"nodeSelector": {"kubernetes.io/os": "linux"}}), ""),
+            (
+                json!({"nodeSelector": {"beta.kubernetes.io/os": "linux"}}),
+                "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
+            ),
+            (
+                container(
+                    json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}),
+                ),
+                "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply",
+            ),
+            (
+                container(
+                    json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}]}),
+                ),
+                "",
+            ),
+            (
+                container(json!({"resources": {"requests": {"memory": "100m", "cpu": "100m"}}})),
+                "spec.containers[0].resources.requests[memory]: fractional byte value \"100m\" is invalid, must be an integer",
+            ),
+            (
+                container(json!({"ports": [port, port]})),
+                "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
+            ),
+            (
+                json!({"topologySpreadConstraints": [{"topologyKey": "zone"}]}),
+                "spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
+            ),
+            (
+                json!({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution":
+                    [{"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}]}}}),
+                "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.labelSelector: a null labelSelector results in matching no pod",
+            ),
+            (
+                json!({"volumes": [{"name": "v", "gitRepo": {"repository": "r"}}]}),
+                "spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
+            ),
+            (
+                json!({"imagePullSecrets": [{}]}),
+                "spec.imagePullSecrets[0].name: invalid empty name \"\"",
+            ),
+        ];
+        for (spec, expect) in cases {
+            let expect: Vec<&str> = [expect].into_iter().filter(|w| !w.is_empty()).collect();
+            let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+            assert_eq!(of_new("Pod", &pod), expect, "{spec}");
+            let deployment = json!({"spec": {"template": {"spec": spec}}});
+            let expect: Vec<String> = expect
+                .iter()
+                .map(|w| w.replace("spec.", "spec.template.spec."))
+                .collect();
+            let found = of_new("Deployment", &deployment);
+            assert_eq!(found.len(), expect.len(), "{spec}: {found:?}");
+            let begins = found.iter().all(|w| w.starts_with("spec.template.spec."));
+            assert!(begins, "{spec}: {found:?}");
+        }
+        let dotted = json!({"metadata": {"name": "a.b"}, "spec": {}});
+        assert_eq!(
+            of_new("Pod", &dotted),
+            [
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]"
+            ]
+        );
+    }
+}
