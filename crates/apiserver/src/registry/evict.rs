@@ -54,9 +54,9 @@ impl Api {
         request.dry_run |= options.dry_run;
         for _ in 0..WRITE_ATTEMPTS_MAX {
             let current = self.get(pods, namespace, name)?;
-            let guard = self.guard(namespace, &current, request.dry_run)?;
+            let guard = guard(self, namespace, &current, request.dry_run)?;
             let pin = (guard != Guard::Free).then(|| current.revision());
-            match self.disrupt(pods, (namespace, name), pin, request.clone()) {
+            match disrupt(self, pods, (namespace, name), pin, request.clone()) {
                 Err(e) if e.is_conflict() && pin.is_some() && !is_pinned(&request) => {
                     if let Guard::Unready(budget) = guard {
                         return Err(out_of_date(&budget));
@@ -67,120 +67,119 @@ impl Api {
         }
         Err(ApiError::modified(pods.subject(name)))
     }
+}
 
-    /// Finds out what protects a pod. A budget that protects it is charged for the disruption.
-    fn guard(&self, namespace: &str, current: &Version, dry_run: bool) -> Result<Guard, ApiError> {
-        let evicted = current.object();
-        if pod::is_terminal(evicted) || is_deleting(evicted) {
-            return Ok(Guard::Free);
-        }
-        if pod::phase(evicted) == "Pending" {
-            return Ok(Guard::Pending);
-        }
-        let budgets = resource::find("policy", "poddisruptionbudgets")
-            .ok_or_else(ApiError::no_such_resource)?;
-        let request = ListRequest {
-            namespace: Some(namespace),
-            ..ListRequest::default()
-        };
-        let mut selecting = self.list(budgets, &request)?.items;
-        selecting.retain(|budget| {
-            let selector = Selector::parse(&budget.object()["spec"]["selector"]);
-            selector.matches(labels(evicted))
-        });
-        let budget = match selecting.as_slice() {
-            [] => return Ok(Guard::Free),
-            [one] => one.object(),
-            _ => {
-                return Err(ApiError::internal_plain(
-                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.".to_owned(),
-                ));
-            }
-        };
-        let name = meta(budget, "name");
-        let status = &budget["status"];
-        let number = |field: &str| count(&status[field], 0);
-        let is_spare = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-            || (number("currentHealthy") >= number("desiredHealthy")
-                && number("desiredHealthy") > 0);
-        if !pod::is_ready(evicted) && is_spare {
-            return Ok(Guard::Unready(name.to_owned()));
-        }
-        let options = WriteOptions {
-            dry_run,
-            manager: "kube-apiserver".to_owned(),
-            ..WriteOptions::default()
-        };
-        let change = Change {
-            resource: budgets,
-            namespace,
-            name,
-            sub: "status",
-            options: &options,
-            by: Method::Put,
-        };
-        let evicted = meta(evicted, "name");
-        for _ in 0..WRITE_ATTEMPTS_MAX {
-            match self.update(&change, |budget| charged(budget, evicted, self.now())) {
-                Err(e) if e.is_conflict() => {}
-                result => return result.map(|_| Guard::Free),
-            }
-        }
-        Err(ApiError::modified(budgets.subject(name)))
+/// Finds out what protects a pod. A budget that protects it is charged for the disruption.
+fn guard(api: &Api, namespace: &str, current: &Version, dry_run: bool) -> Result<Guard, ApiError> {
+    let evicted = current.object();
+    if pod::is_terminal(evicted) || is_deleting(evicted) {
+        return Ok(Guard::Free);
     }
+    if pod::phase(evicted) == "Pending" {
+        return Ok(Guard::Pending);
+    }
+    let budgets =
+        resource::find("policy", "poddisruptionbudgets").ok_or_else(ApiError::no_such_resource)?;
+    let request = ListRequest {
+        namespace: Some(namespace),
+        ..ListRequest::default()
+    };
+    let mut selecting = api.list(budgets, &request)?.items;
+    selecting.retain(|budget| {
+        let selector = Selector::parse(&budget.object()["spec"]["selector"]);
+        selector.matches(labels(evicted))
+    });
+    let budget = match selecting.as_slice() {
+        [] => return Ok(Guard::Free),
+        [one] => one.object(),
+        _ => {
+            return Err(ApiError::internal_plain(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.".to_owned(),
+            ));
+        }
+    };
+    let name = meta(budget, "name");
+    let status = &budget["status"];
+    let number = |field: &str| count(&status[field], 0);
+    let is_spare = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+        || (number("currentHealthy") >= number("desiredHealthy") && number("desiredHealthy") > 0);
+    if !pod::is_ready(evicted) && is_spare {
+        return Ok(Guard::Unready(name.to_owned()));
+    }
+    let options = WriteOptions {
+        dry_run,
+        manager: "kube-apiserver".to_owned(),
+        ..WriteOptions::default()
+    };
+    let change = Change {
+        resource: budgets,
+        namespace,
+        name,
+        sub: "status",
+        options: &options,
+        by: Method::Put,
+    };
+    let evicted = meta(evicted, "name");
+    for _ in 0..WRITE_ATTEMPTS_MAX {
+        match api.update(&change, |budget| charged(budget, evicted, api.now())) {
+            Err(e) if e.is_conflict() => {}
+            result => return result.map(|_| Guard::Free),
+        }
+    }
+    Err(ApiError::modified(budgets.subject(name)))
+}
 
-    /// Records in the status of a pod that it is evicted, and deletes it. `pin` is the revision that it must have.
-    fn disrupt(
-        &self,
-        pods: &Resource,
-        (namespace, name): (&str, &str),
-        pin: Option<u64>,
-        mut request: DeleteRequest,
-    ) -> Result<(), ApiError> {
-        let store = pods.store.ok_or_else(ApiError::method_not_allowed)?;
-        let mut pin = pin;
-        for _ in 0..WRITE_ATTEMPTS_MAX {
-            if request.dry_run {
+/// Records in the status of a pod that it is evicted, and deletes it. `pin` is the revision that it must have.
+fn disrupt(
+    api: &Api,
+    pods: &Resource,
+    (namespace, name): (&str, &str),
+    pin: Option<u64>,
+    mut request: DeleteRequest,
+) -> Result<(), ApiError> {
+    let store = pods.store.ok_or_else(ApiError::method_not_allowed)?;
+    let mut pin = pin;
+    for _ in 0..WRITE_ATTEMPTS_MAX {
+        if request.dry_run {
+            break;
+        }
+        let current = api.get(pods, namespace, name)?;
+        let evicted = current.object();
+        request.preconditions.check(pods, name, evicted)?;
+        if pin.is_some_and(|revision| revision != current.revision()) {
+            return Err(ApiError::modified(pods.subject(name)));
+        }
+        let mut marked = Value::clone(evicted);
+        let since = condition(&evicted["status"], DISRUPTION_TARGET)
+            .filter(|c| c["status"] == "True")
+            .map(|c| c["lastTransitionTime"].clone());
+        put_condition(
+            &mut marked["status"],
+            json!({
+                "type": DISRUPTION_TARGET,
+                "status": "True",
+                "lastProbeTime": null,
+                "lastTransitionTime": since.unwrap_or_else(|| api.now_text().into()),
+                "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting",
+            }),
+        );
+        let key = pods.key(namespace, name);
+        match api.store.replace(store, &key, current.revision(), marked) {
+            Ok(version) => {
+                if pin.is_some() || is_pinned(&request) {
+                    pin = Some(version.revision());
+                }
                 break;
             }
-            let current = self.get(pods, namespace, name)?;
-            let evicted = current.object();
-            request.preconditions.check(pods, name, evicted)?;
-            if pin.is_some_and(|revision| revision != current.revision()) {
-                return Err(ApiError::modified(pods.subject(name)));
-            }
-            let mut marked = Value::clone(evicted);
-            let since = condition(&evicted["status"], DISRUPTION_TARGET)
-                .filter(|c| c["status"] == "True")
-                .map(|c| c["lastTransitionTime"].clone());
-            put_condition(
-                &mut marked["status"],
-                json!({
-                    "type": DISRUPTION_TARGET,
-                    "status": "True",
-                    "lastProbeTime": null,
-                    "lastTransitionTime": since.unwrap_or_else(|| self.now_text().into()),
-                    "reason": "EvictionByEvictionAPI",
-                    "message": "Eviction API: evicting",
-                }),
-            );
-            let key = pods.key(namespace, name);
-            match self.store.replace(store, &key, current.revision(), marked) {
-                Ok(version) => {
-                    if pin.is_some() || is_pinned(&request) {
-                        pin = Some(version.revision());
-                    }
-                    break;
-                }
-                Err(StoreError::NotFound) => return Err(ApiError::not_found(pods.subject(name))),
-                Err(_) => {}
-            }
+            Err(StoreError::NotFound) => return Err(ApiError::not_found(pods.subject(name))),
+            Err(_) => {}
         }
-        if let Some(revision) = pin {
-            request.preconditions.resource_version = Some(revision.to_string());
-        }
-        self.delete(pods, namespace, name, &request).map(|_| ())
     }
+    if let Some(revision) = pin {
+        request.preconditions.resource_version = Some(revision.to_string());
+    }
+    api.delete(pods, namespace, name, &request).map(|_| ())
 }
 
 /// What protects a pod from its eviction.

@@ -36,4 +36,4 @@ pub(crate) use events::to_events_v1;
 pub(crate) use in_process::InProcess;
 pub(crate) use list::parse_revision;
 pub(crate) use options::bad_option;
-pub(crate) use scale::{of as scale_of, selector_text};
+pub(crate) use scale::{of as scale_of, selector_text, update_scale};

@@ -133,38 +133,36 @@ pub(crate) fn selector_text(selector: Option<&Value>) -> String {
     parts.join(",")
 }
 
-impl Api {
-    /// PUT `…/scale`.
-    ///
-    /// # Errors
-    /// As an update.
-    pub fn update_scale(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        name: &str,
-        body: Body<'_>,
-        options: &WriteOptions,
-    ) -> Result<Written, ApiError> {
-        let kind = ("autoscaling", "v1", "Scale");
-        let (scale, warnings) = decode::of_kind(kind, body, options.validation)?;
-        let given = meta(&scale, "name");
-        if !given.is_empty() && given != name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            )));
-        }
-        let change = Change {
-            resource,
-            namespace,
-            name,
-            sub: "scale",
-            options,
-            by: Method::Put,
-        };
-        let version = self.update(&change, |stored| put(resource, stored, &scale))?;
-        Ok(Written { version, warnings })
+/// PUT `…/scale`.
+///
+/// # Errors
+/// As an update.
+pub(crate) fn update_scale(
+    api: &Api,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    body: Body<'_>,
+    options: &WriteOptions,
+) -> Result<Written, ApiError> {
+    let kind = ("autoscaling", "v1", "Scale");
+    let (scale, warnings) = decode::of_kind(kind, body, options.validation)?;
+    let given = meta(&scale, "name");
+    if !given.is_empty() && given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
     }
+    let change = Change {
+        resource,
+        namespace,
+        name,
+        sub: "scale",
+        options,
+        by: Method::Put,
+    };
+    let version = api.update(&change, |stored| put(resource, stored, &scale))?;
+    Ok(Written { version, warnings })
 }
 
 #[cfg(test)]

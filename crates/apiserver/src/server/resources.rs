@@ -11,6 +11,7 @@ use crate::patch::PatchType;
 use crate::registry::{
     self, Body, DeleteRequest, FieldValidation, ListRequest, Listed, MANAGER_BYTES_MAX, Resource,
     VersionMatch, WriteOptions, Written, bad_option, manager_of_agent, parse_revision, scale_of,
+    update_scale,
 };
 use crate::selectors::Selectors;
 use crate::status::{self, ApiError};
@@ -389,7 +390,7 @@ impl Request<'_> {
         let body = self.body(body)?;
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         if sub == Some("scale") {
-            let written = api.update_scale(resource, namespace, name, body, &options)?;
+            let written = update_scale(api, resource, namespace, name, body, &options)?;
             return Ok(self.scale(&written));
         }
         let written = api.update_from(resource, namespace, name, sub, body, &options)?;
