@@ -70,7 +70,7 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts the binary under test and waits until it says that it is ready.
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
