@@ -74,7 +74,7 @@ fn document(document: &Document, content_type: HeaderValue) -> Response<AnswerBo
 
 /// The document of version 2. kubectl takes it in protobuf only.
 fn openapi_v2(catalog: &Catalog, headers: &HeaderMap) -> Response<AnswerBody> {
-    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok());
     if accept.is_some_and(|a| a.contains("proto-openapi.spec.v2") && a.contains("+protobuf")) {
         let found = openapi::document_v2(catalog, true);

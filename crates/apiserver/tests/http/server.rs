@@ -274,3 +274,23 @@ async fn nothing_can_be_asked_of_the_containers_of_a_simulated_pod() {
         assert_eq!(text(&reply.json(), "/message"), "pods \"b\" not found");
     }
 }
+
+/// Go's `mime` package rejects the `@` of the media type that clients accept; the answer has a point in its place.
+#[tokio::test]
+async fn the_second_openapi_is_answered_in_protobuf() {
+    let cluster = Cluster::start().await;
+    let reply = cluster
+        .ask(Ask {
+            path: "/openapi/v2".to_owned(),
+            accept: "application/com.github.proto-openapi.spec.v2@v1.0+protobuf".to_owned(),
+            ..Ask::default()
+        })
+        .await;
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (
+            200,
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+        )
+    );
+}
