@@ -41,4 +41,4 @@ pub mod table;
 pub mod validation;
 mod watch;
 
-pub use server::{RunningServer, Server, ServerMetrics, ServerOptions, StartError};
+pub use server::{LocalRequests, RunningServer, Server, ServerMetrics, ServerOptions, StartError};

@@ -1,12 +1,13 @@
 //! `berth apiserver`: only the control plane.
 
-use crate::cli::ApiserverArgs;
+use crate::cli::{AdmissionPlugin, ApiserverArgs, Switch};
 use crate::control_plane::{ControlPlane, Options};
 use crate::exit::Failure;
 use crate::print::{self, program, say};
 use crate::serve::{self, Probe};
 use crate::signal;
 use berth_apiserver::ServerMetrics;
+use berth_apiserver::admission::Admission;
 use std::sync::Arc;
 
 /// What the plain endpoints tell of the API server: once it runs it is ready.
@@ -22,14 +23,26 @@ impl Probe for ServerProbe {
     }
 }
 
+/// The admission plugins that are on.
+fn admission(args: &ApiserverArgs) -> Admission {
+    let on = |plugin| !args.disable_admission_plugins.contains(&plugin);
+    Admission {
+        namespace_lifecycle: on(AdmissionPlugin::NamespaceLifecycle),
+        priority: on(AdmissionPlugin::Priority),
+        default_toleration_seconds: on(AdmissionPlugin::DefaultTolerationSeconds),
+        service_account: on(AdmissionPlugin::ServiceAccount) && args.admission == Switch::On,
+        pod_topology_labels: on(AdmissionPlugin::PodTopologyLabels),
+    }
+}
+
 /// Runs until asked to stop.
 ///
 /// # Errors
 /// When something cannot be had at the start.
 pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     let options = Options {
-        controllers: args.controllers,
-        admission: args.admission,
+        controllers: args.controllers.clone(),
+        admission: admission(&args),
         nodes: args.control_plane.nodes.unwrap_or(0),
     };
     let listener = serve::bind(args.metrics).await?;

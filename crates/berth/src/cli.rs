@@ -2,11 +2,13 @@
 
 use crate::flags::{self, FlagValue, Flags, Level};
 use crate::logs::LogOptions;
+use berth_apiserver::controllers::Selection;
 use berth_perf::core::Row;
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_simulator::Faults;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use regex::Regex;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -148,8 +150,27 @@ pub(crate) enum Command {
     )]
     Simulate(SimulateArgs),
     /// Measure
-    #[command(after_help = "Example: berth perf core --nodes 5000 --pods 10000")]
-    Perf(PerfArgs),
+    #[command(
+        after_help = "Example: berth perf --filter SchedulingBasic/500 performance-config.yaml\n         \
+                      berth perf core --nodes 5000 --pods 10000"
+    )]
+    Perf(Box<PerfArgs>),
+}
+
+/// An admission plugin of the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub(crate) enum AdmissionPlugin {
+    /// Objects are created only in namespaces that exist.
+    NamespaceLifecycle,
+    /// Priority classes become priorities.
+    Priority,
+    /// Pods tolerate nodes that are not ready for five minutes.
+    DefaultTolerationSeconds,
+    /// Pods get the default service account.
+    ServiceAccount,
+    /// Bound pods get the zone and region labels of their node.
+    PodTopologyLabels,
 }
 
 /// `on` or `off`.
@@ -215,9 +236,13 @@ pub(crate) struct ApiserverArgs {
     /// Options of the control plane.
     #[command(flatten)]
     pub(crate) control_plane: ControlPlaneArgs,
-    /// Run the controllers
-    #[arg(long, value_enum, default_value_t = Switch::On)]
-    pub(crate) controllers: Switch,
+    /// Run the controllers: on, off, or some of them by the names that kube-controller-manager gives them, separated by
+    /// commas
+    #[arg(long, value_name = "on|off|NAMES", default_value = "on")]
+    pub(crate) controllers: Selection,
+    /// Disable admission plugins, by the names that kube-apiserver gives them, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_enum)]
+    pub(crate) disable_admission_plugins: Vec<AdmissionPlugin>,
     /// Run the admission plugins that only matter with controllers and kubelets (ServiceAccount, TaintNodesByCondition)
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) admission: Switch,
@@ -331,10 +356,72 @@ pub(crate) struct SimulateArgs {
 
 /// `berth perf`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub(crate) struct PerfArgs {
     /// What to measure.
     #[command(subcommand)]
-    pub(crate) what: PerfCommand,
+    pub(crate) what: Option<PerfCommand>,
+    /// Workload files.
+    #[command(flatten)]
+    pub(crate) workloads: PerfWorkloadArgs,
+}
+
+/// `berth perf FILE…`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfWorkloadArgs {
+    /// Workload files of scheduler_perf; each workload runs on a cluster of its own
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Run the workloads whose name (TESTCASE/WORKLOAD) matches
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) filter: Option<Regex>,
+    /// Run the workloads with these labels (LABEL) and without those (-LABEL), separated by commas
+    #[arg(
+        long,
+        value_name = "LABELS",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    pub(crate) labels: Vec<String>,
+    /// List the workloads and run none
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Run every workload so often; the runs are interleaved
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) repeat: NonZeroUsize,
+    /// Write the results as JSON, with the data items of scheduler_perf
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Run the scheduler and the control plane as processes of their own, over HTTPS (the default)
+    #[arg(long, conflicts_with_all = ["in_process", "kubeconfig"])]
+    pub(crate) embedded: bool,
+    /// Run the scheduler and the control plane in this process, without sockets
+    #[arg(long, conflicts_with = "kubeconfig")]
+    pub(crate) in_process: bool,
+    /// Run on the cluster of this kubeconfig; what is created there is deleted afterwards
+    #[arg(long, value_name = "FILE", requires = "scheduler_command")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Start this scheduler for each workload; {kubeconfig}, {config} and {feature-gates} are replaced
+    #[arg(long, value_name = "CMD", requires = "kubeconfig")]
+    pub(crate) scheduler_command: Option<String>,
+    /// Read the metrics of that scheduler here, with the credentials of the kubeconfig
+    #[arg(long, value_name = "URL", requires = "scheduler_command")]
+    pub(crate) scheduler_metrics: Option<String>,
+    /// Report CPU time and memory of this process too, for example of the API server; may be repeated
+    #[arg(long, value_name = "NAME=PID", requires = "scheduler_command")]
+    pub(crate) pid: Vec<String>,
+    /// Set feature gates of the scheduler in all workloads, as Name=true,Other=false
+    #[arg(long, value_name = "GATES", value_delimiter = ',')]
+    pub(crate) feature_gates: Vec<String>,
+    /// Skip workloads that need what the scheduler does not have, instead of failing
+    #[arg(long)]
+    pub(crate) skip_unsupported: bool,
+    /// How long an operation waits for pods, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) wait_limit_seconds: u64,
+    /// Seed of generated names
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
 }
 
 /// What to measure.

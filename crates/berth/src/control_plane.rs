@@ -1,6 +1,6 @@
 //! Starts the embedded control plane: API server, controllers, simulated nodes.
 
-use crate::cli::{ControlPlaneArgs, Switch};
+use crate::cli::ControlPlaneArgs;
 use crate::exit::Failure;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions, StartError, controllers, kubelet};
@@ -17,12 +17,12 @@ pub(crate) const NODES_DEFAULT: usize = 3;
 const NODES_MAX: usize = 1_000_000;
 
 /// What runs beside the API server.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Options {
-    /// The controllers, and with them the admission rules that need them.
-    pub(crate) controllers: Switch,
-    /// The admission rules that only matter with controllers and kubelets.
-    pub(crate) admission: Switch,
+    /// The controllers that run.
+    pub(crate) controllers: controllers::Selection,
+    /// The admission plugins that are on.
+    pub(crate) admission: Admission,
     /// Simulated nodes.
     pub(crate) nodes: usize,
 }
@@ -46,13 +46,9 @@ impl ControlPlane {
                 options.nodes
             )));
         }
-        let admission = Admission {
-            service_account: options.admission == Switch::On,
-            ..Admission::default()
-        };
         let server = Server::start(ServerOptions {
             listen: args.listen,
-            admission,
+            admission: options.admission,
             ..ServerOptions::default()
         })
         .await
@@ -65,16 +61,16 @@ impl ControlPlane {
         server
             .write_kubeconfig(&args.kubeconfig)
             .map_err(|e| Failure::Environment(format!("{e}, with --kubeconfig PATH")))?;
-        let controllers = match options.controllers {
-            Switch::On => Some(controllers::spawn(
+        let controllers = (!options.controllers.is_empty()).then(|| {
+            controllers::spawn(
                 server.api("kube-controller-manager"),
                 controllers::Options {
+                    selection: options.controllers,
                     root_ca: Some(server.ca_pem().to_owned()),
                     ..controllers::Options::default()
                 },
-            )),
-            Switch::Off => None,
-        };
+            )
+        });
         let kubelets = if options.nodes > 0 {
             Some(start_nodes(&server, options.nodes, args.gpus_per_node).await?)
         } else {

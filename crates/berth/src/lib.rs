@@ -83,7 +83,7 @@ impl Berth {
             Command::Scheduler(args) => run(scheduler::run(*args, self.registry)),
             Command::Apiserver(args) => run(apiserver::run(args)),
             Command::Conformance(args) => conformance::run(&args),
-            Command::Perf(args) => perf::run(&args),
+            Command::Perf(args) => perf::run(&args, &self.registry),
             Command::Simulate(args) => simulate::run(&args),
         };
         let code = match result {

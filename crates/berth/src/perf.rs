@@ -1,27 +1,90 @@
 //! `berth perf`: measures, and prints what was measured.
 
+mod child;
+mod embedded;
+mod external;
+mod in_process;
+mod scratch;
+mod workloads;
+
 use crate::cli::{
     Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfMemoryArgs, PerfQueueArgs,
     PerfSides,
 };
 use crate::exit::Failure;
 use crate::print::{self, say};
+use berth_client::Transport;
+use berth_client::request::ApiRequest;
+use berth_framework::registry::Registry;
 use berth_perf::core::{self, Row, Sides};
+use berth_perf::workload::RunError;
 use berth_perf::{dispatcher, memory, queue};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// The controllers that run beside workloads: those that upstream's harness runs, except its fake volume controller, whose
+/// volumes are bound when they are created.
+const CONTROLLERS: &str =
+    "garbage-collector-controller,namespace-controller,resourceclaim-controller";
+/// The admission plugins that upstream's harness disables.
+const DISABLED_ADMISSION: &str = "Priority,ServiceAccount";
+/// How long a scheduler may take to list an empty cluster.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// The pause between two looks whether it has.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Measures.
 ///
 /// # Errors
-/// When the core does not do its work.
-pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
+/// When the core does not do its work, or a workload gives no result.
+pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), Failure> {
     match &args.what {
-        PerfCommand::Core(args) => run_core(args),
-        PerfCommand::Queue(args) => run_queue(args),
-        PerfCommand::Dispatcher(args) => run_dispatcher(args),
-        PerfCommand::Memory(args) => run_memory(args),
+        None => workloads::workloads(&args.workloads, registry),
+        Some(PerfCommand::Core(args)) => run_core(args),
+        Some(PerfCommand::Queue(args)) => run_queue(args),
+        Some(PerfCommand::Dispatcher(args)) => run_dispatcher(args),
+        Some(PerfCommand::Memory(args)) => run_memory(args),
+    }
+}
+
+/// What the API server's logs call the runner.
+fn user_agent() -> String {
+    format!("berth-perf/{}", env!("CARGO_PKG_VERSION"))
+}
+
+fn read(path: &str) -> ApiRequest {
+    ApiRequest {
+        method: http::Method::GET,
+        path: path.to_owned(),
+        content_type: "application/json",
+        body: Vec::new(),
+        lane: berth_client::limit::Lane::Read,
+    }
+}
+
+/// The metrics that a component serves.
+async fn scrape(port: &Transport) -> Option<String> {
+    let bytes = port.request_bytes(&read("/metrics")).await.ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Waits until a scheduler has listed the cluster.
+async fn until_ready(port: &Transport) -> Result<(), RunError> {
+    let deadline = Instant::now() + READY_LIMIT;
+    loop {
+        match port.execute(&read("/readyz")).await {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(RunError::Start(format!(
+                    "the scheduler is not ready after {} s: {error}",
+                    READY_LIMIT.as_secs()
+                )));
+            }
+            Err(_) => sleep(LOOK_AGAIN).await,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use berth_client::election::{self, Election, ElectionOptions, Leadership, LeaseL
 use berth_client::events::{Event, Regarding, now};
 use berth_client::limit::RateLimit;
 use berth_client::observe::Observer;
-use berth_client::{ConnectOptions, connect};
+use berth_client::{ConnectOptions, Transport, connect};
 use berth_framework::Feature;
 use berth_framework::registry::Registry;
 use berth_scheduler::config::{Config, LeaderElection};
@@ -263,6 +263,16 @@ impl Scheduling {
         .await
         .map_err(Failure::environment)?
         .observed(observer);
+        Self::over(transport, options).await
+    }
+
+    /// Starts on a connection.
+    ///
+    /// # Errors
+    /// When the profiles are wrong or no thread can be had.
+    pub(crate) async fn over(transport: Transport, options: &RunOptions) -> Result<Self, Failure> {
+        let config = &options.config;
+        let connection = &config.client_connection;
         let limit = || RateLimit::new(connection.qps, connection.burst);
         let election = config.leader_election.leader_elect.then(|| {
             let election = &config.leader_election;

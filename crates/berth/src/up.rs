@@ -1,11 +1,13 @@
 //! `berth up`: a whole cluster in one process. The scheduler talks to the control plane as to any other.
 
-use crate::cli::{Switch, UpArgs};
+use crate::cli::UpArgs;
 use crate::control_plane::{ControlPlane, NODES_DEFAULT, Options};
 use crate::exit::Failure;
 use crate::print::{self, program, say};
 use crate::scheduler::{self, Scheduling};
 use crate::{apply, manifest, serve, signal};
+use berth_apiserver::admission::Admission;
+use berth_apiserver::controllers::Selection;
 use berth_client::observe::Unobserved;
 use berth_framework::registry::Registry;
 use std::sync::Arc;
@@ -23,8 +25,8 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let plane = ControlPlane::start(
         &args.control_plane,
         Options {
-            controllers: Switch::On,
-            admission: Switch::On,
+            controllers: Selection::All,
+            admission: Admission::default(),
             nodes,
         },
     )

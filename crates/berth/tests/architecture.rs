@@ -75,6 +75,7 @@ const DIRECTIONS: [(&str, &[&str]); 14] = [
             "berth-framework",
             "berth-plugins",
             "berth-scheduler",
+            "berth-client",
         ],
     ),
     (

@@ -24,16 +24,7 @@ pub struct ConnectOptions {
 /// When no usable configuration is found; the error says where it was looked for.
 pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError> {
     let mut config = match &options.kubeconfig {
-        Some(path) => {
-            let unusable = |reason: String| ConnectError::Kubeconfig {
-                path: path.display().to_string(),
-                reason,
-            };
-            let file = Kubeconfig::read_from(path).map_err(|e| unusable(chain(&e)))?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .map_err(|e| unusable(chain(&e)))?
-        }
+        Some(path) => read_kubeconfig(path).await?,
         None => Config::infer()
             .await
             .map_err(|e| ConnectError::NoCluster(chain(&e)))?,
@@ -56,6 +47,36 @@ pub async fn connect_in_cluster(user_agent: &str) -> Result<Option<Transport>, C
         Ok(config) => over(config, user_agent.to_owned()).map(Some),
         Err(_) => Ok(None),
     }
+}
+
+/// Sets up a connection to a component of the cluster other than the API server, such as the scheduler's own port, with
+/// the credentials of the kubeconfig. Its certificate is not checked: components make their own.
+///
+/// # Errors
+/// When the kubeconfig or the address cannot be used.
+pub async fn connect_to_component(
+    kubeconfig: &std::path::Path,
+    url: &str,
+    user_agent: &str,
+) -> Result<Transport, ConnectError> {
+    let mut config = read_kubeconfig(kubeconfig).await?;
+    config.cluster_url = url.parse().map_err(|e| ConnectError::Client {
+        server: url.to_owned(),
+        reason: format!("not an address: {e}"),
+    })?;
+    config.accept_invalid_certs = true;
+    over(config, user_agent.to_owned())
+}
+
+async fn read_kubeconfig(path: &std::path::Path) -> Result<Config, ConnectError> {
+    let unusable = |reason: String| ConnectError::Kubeconfig {
+        path: path.display().to_string(),
+        reason,
+    };
+    let file = Kubeconfig::read_from(path).map_err(|e| unusable(chain(&e)))?;
+    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .map_err(|e| unusable(chain(&e)))
 }
 
 /// Sets up the connection that is configured.

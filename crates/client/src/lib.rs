@@ -22,6 +22,6 @@ pub mod testing;
 mod token;
 pub mod transport;
 
-pub use connect::{ConnectOptions, connect, connect_in_cluster};
+pub use connect::{ConnectOptions, connect, connect_in_cluster, connect_to_component};
 pub use error::{ApiError, ConnectError};
 pub use transport::Transport;

@@ -10,7 +10,7 @@ use crate::request::ApiRequest;
 use crate::token::TokenFile;
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -59,6 +59,30 @@ impl Transport {
             fence: None,
             observer: Arc::new(Unobserved),
         }
+    }
+
+    /// A connection to a server of this process: `answer` is called for each request.
+    pub fn in_process<F, R, B>(answer: F, server: String, user_agent: String) -> Self
+    where
+        F: Fn(http::Request<Full<Bytes>>) -> R + Clone + Send + 'static,
+        R: Future<Output = http::Response<B>> + Send + 'static,
+        B: http_body::Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + 'static,
+    {
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let answer = answer.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await?;
+                let request = http::Request::from_parts(parts, Full::new(Bytes::from(body)));
+                Ok::<_, kube::Error>(answer(request).await)
+            }
+        });
+        Self::new(
+            kube::Client::new(service, "default"),
+            server,
+            user_agent,
+            None,
+        )
     }
 
     /// The same connection with a limit on requests a second.

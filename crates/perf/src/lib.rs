@@ -1,13 +1,16 @@
-//! Measures the scheduling core at scale, in generated clusters.
+//! Measures the scheduling core at scale, in generated clusters, and whole schedulers with the workload files of
+//! Kubernetes' scheduler_perf ([`workload`]).
 //!
 //! Everything that is generated follows from a seed, so that two runs decide the same; only the times differ. What is
 //! compared is measured in one run: machines are noisy.
 
-// Measuring is what this crate is for: it may ask the clock.
-#![allow(clippy::disallowed_methods)]
+// Measuring is what this crate is for: it may ask the clock. Workloads are at the edge: they read files, and their tasks
+// share state.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod core;
 pub mod dispatcher;
 mod generate;
 pub mod memory;
 pub mod queue;
+pub mod workload;

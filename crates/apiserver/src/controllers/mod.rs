@@ -18,6 +18,7 @@ mod pod_gc;
 mod replicaset;
 mod resource_claim;
 pub(crate) mod runtime;
+mod selection;
 pub(crate) mod selector;
 mod service_accounts;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(crate) mod testing;
 mod volumes;
 
 pub use self::runtime::{Clock, Handle};
+pub use self::selection::{Selection, UnknownController};
 
 use crate::access::Access;
 use std::sync::Arc;
@@ -33,6 +35,8 @@ use std::time::Duration;
 /// How the controllers behave. The defaults are kube-controller-manager's.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// Which of them run.
+    pub selection: Selection,
     /// The certificates that clients of this API trust, as PEM, for the config map `kube-root-ca.crt` of each
     /// namespace. Without them the config map is not made.
     pub root_ca: Option<String>,
@@ -49,6 +53,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            selection: Selection::All,
             root_ca: None,
             event_ttl: Duration::from_secs(3600),
             node_grace: Duration::from_secs(50),
@@ -58,43 +63,35 @@ impl Default for Options {
     }
 }
 
-/// Starts all controllers. Must be called within an async runtime with time enabled.
+/// Starts the controllers. Must be called within an async runtime with time enabled.
 pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
     let clock = options.clock;
     let event_ttl = jiff::SignedDuration::try_from(options.event_ttl)
         .unwrap_or(jiff::SignedDuration::from_hours(1));
     let mut handle = Handle::new();
-    handle.start(garbage::Garbage::new(&*api), api.clone(), clock.clone());
-    handle.start(
-        namespaces::Namespaces::new(&*api),
-        api.clone(),
-        clock.clone(),
+    macro_rules! start {
+        ($name:ident, $controller:expr) => {
+            if options.selection.has(selection::$name) {
+                handle.start($controller, api.clone(), clock.clone());
+            }
+        };
+    }
+    start!(GARBAGE_COLLECTOR, garbage::Garbage::new(&*api));
+    start!(NAMESPACE, namespaces::Namespaces::new(&*api));
+    start!(
+        SERVICE_ACCOUNT,
+        service_accounts::ServiceAccounts::new(options.root_ca)
     );
-    let service_accounts = service_accounts::ServiceAccounts::new(options.root_ca);
-    handle.start(service_accounts, api.clone(), clock.clone());
-    handle.start(
-        nodes::Nodes::new(options.node_grace),
-        api.clone(),
-        clock.clone(),
+    start!(NODE_LIFECYCLE, nodes::Nodes::new(options.node_grace));
+    start!(
+        POD_GARBAGE_COLLECTOR,
+        pod_gc::PodGc::new(options.ended_pods_max)
     );
-    handle.start(
-        pod_gc::PodGc::new(options.ended_pods_max),
-        api.clone(),
-        clock.clone(),
-    );
-    handle.start(
-        event_ttl::EventTtl::new(event_ttl),
-        api.clone(),
-        clock.clone(),
-    );
-    handle.start(
-        replicaset::ReplicaSets::default(),
-        api.clone(),
-        clock.clone(),
-    );
-    handle.start(deployment::Deployments, api.clone(), clock.clone());
-    handle.start(disruption::Disruption, api.clone(), clock.clone());
-    handle.start(volumes::Volumes, api.clone(), clock.clone());
-    handle.start(resource_claim::ResourceClaims, api.clone(), clock.clone());
+    start!(EVENT_TTL, event_ttl::EventTtl::new(event_ttl));
+    start!(REPLICASET, replicaset::ReplicaSets::default());
+    start!(DEPLOYMENT, deployment::Deployments);
+    start!(DISRUPTION, disruption::Disruption);
+    start!(PERSISTENT_VOLUME_BINDER, volumes::Volumes);
+    start!(RESOURCE_CLAIM, resource_claim::ResourceClaims);
     handle
 }

@@ -1,6 +1,8 @@
 //! Connections: accepting, the TLS handshake, HTTP/1.1 or HTTP/2, and an orderly end.
 
 use super::{State, handle};
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -112,7 +114,9 @@ async fn serve(
         .max_header_list_size(HEADER_BYTES_MAX as u32)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE);
-    let service = service_fn(|request| handle::handle(Arc::clone(&state), request));
+    let service = service_fn(|request: Request<Incoming>| {
+        handle::handle(Arc::clone(&state), request.map(handle::RequestBody::Remote))
+    });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {

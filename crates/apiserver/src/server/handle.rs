@@ -12,11 +12,13 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -36,19 +38,59 @@ pub(super) const PROTOBUF: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf");
 pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-pub(super) type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
+/// The body of an answer.
+pub type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The body of a request.
+pub(super) enum RequestBody {
+    /// From a connection.
+    Remote(Incoming),
+    /// From this process.
+    Local(Full<Bytes>),
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Remote(body) => Pin::new(body).poll_frame(context),
+            Self::Local(body) => Pin::new(body)
+                .poll_frame(context)
+                .map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Remote(body) => body.is_end_stream(),
+            Self::Local(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Remote(body) => body.size_hint(),
+            Self::Local(body) => body.size_hint(),
+        }
+    }
+}
 
 /// A request whose sender is known.
 pub(super) struct Received<'a> {
     pub(super) parts: Parts,
-    pub(super) body: &'a mut Incoming,
+    pub(super) body: &'a mut RequestBody,
     pub(super) user: User,
 }
 
 /// Answers a request, whatever happens.
 pub(super) async fn handle(
     state: Arc<State>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Result<Response<AnswerBody>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (parts, mut body) = request.into_parts();
@@ -84,7 +126,7 @@ async fn guarded(
 async fn respond(
     state: &Arc<State>,
     parts: Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
 ) -> Result<Response<AnswerBody>, ApiError> {
     let path = parts.uri.path();
     let user = state.authenticator.authenticate(&parts.headers, path)?;
@@ -105,7 +147,7 @@ async fn respond(
 ///
 /// # Errors
 /// 413 when it is too large, 400 when it does not arrive.
-pub(super) async fn read(body: &mut Incoming) -> Result<Bytes, ApiError> {
+pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, ApiError> {
     let read = Limited::new(body, BODY_BYTES_MAX).collect();
     match timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
@@ -123,7 +165,7 @@ pub(super) async fn read(body: &mut Incoming) -> Result<Bytes, ApiError> {
 
 /// Takes in what a request that was refused early left unread. An HTTP/2 stream that is answered before its body is
 /// taken in is reset, and the client may never see the answer.
-async fn drain(mut body: impl hyper::body::Body<Data = Bytes> + Unpin) {
+async fn drain(mut body: impl Body<Data = Bytes> + Unpin) {
     if body.is_end_stream() {
         return;
     }
@@ -242,7 +284,6 @@ mod tests {
     use super::*;
     use futures_util::{StreamExt, stream};
     use http_body_util::StreamBody;
-    use hyper::body::Frame;
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_nobody_wants_is_taken_in_within_limits() {

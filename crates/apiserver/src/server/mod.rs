@@ -15,6 +15,7 @@ mod route;
 mod tls;
 
 pub(crate) use connection::stopped;
+pub use handle::AnswerBody;
 pub use kubeconfig::KubeconfigError;
 
 use crate::access::Access;
@@ -22,6 +23,7 @@ use crate::admission::Admission;
 use crate::auth::Authenticator;
 use crate::registry::{Api, ApiOptions, Clock, InProcess};
 use crate::storage::HistoryLimits;
+use http_body_util::Full;
 use limits::Limits;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -135,6 +137,31 @@ impl ServerMetrics {
     /// The numbers as they are now, in the text format of Prometheus.
     pub fn text(&self) -> String {
         nonresource::metrics_text(&self.0)
+    }
+}
+
+/// Answers requests of this process: all that HTTP requests go through, except sockets and TLS. Cloning shares.
+#[derive(Clone)]
+pub struct LocalRequests {
+    state: Arc<State>,
+    authorization: String,
+}
+
+impl LocalRequests {
+    /// Answers a request of the administrator.
+    pub async fn answer(
+        &self,
+        mut request: http::Request<Full<bytes::Bytes>>,
+    ) -> http::Response<AnswerBody> {
+        if let Ok(value) = http::HeaderValue::from_str(&self.authorization) {
+            let headers = request.headers_mut();
+            headers.insert(http::header::AUTHORIZATION, value);
+        }
+        let request = request.map(handle::RequestBody::Local);
+        match handle::handle(Arc::clone(&self.state), request).await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        }
     }
 }
 
@@ -260,6 +287,14 @@ impl RunningServer {
     pub fn api(&self, manager: &str) -> Arc<dyn Access> {
         let (api, stopping) = (Arc::clone(&self.api), self.stop.subscribe());
         Arc::new(InProcess::new(api, manager, Handle::current(), stopping))
+    }
+
+    /// Answers requests of this process without a connection, as of the administrator.
+    pub fn local(&self) -> LocalRequests {
+        LocalRequests {
+            state: Arc::clone(&self.metrics.0),
+            authorization: format!("Bearer {}", self.admin_token()),
+        }
     }
 
     /// The server's numbers.

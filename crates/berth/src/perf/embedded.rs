@@ -1,0 +1,122 @@
+//! `--embedded`: the control plane and the scheduler as processes of their own, over HTTPS.
+
+use super::child::Running;
+use super::scratch::Scratch;
+use super::workloads::{Named, check_gates};
+use super::{CONTROLLERS, DISABLED_ADMISSION, user_agent};
+use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
+use berth_perf::workload::{Cluster, Process, RunError, Setup, Target};
+
+/// The way.
+pub(super) struct Embedded;
+
+impl Named for Embedded {
+    fn name(&self) -> String {
+        "embedded: separate processes over HTTPS".to_owned()
+    }
+}
+
+/// A control plane and a scheduler.
+pub(super) struct Processes {
+    apiserver: Running,
+    scheduler: Running,
+    transport: Transport,
+    scheduler_port: Transport,
+    /// Removed last.
+    _scratch: Scratch,
+}
+
+impl Target for Embedded {
+    type Cluster = Processes;
+
+    async fn start(&self, setup: &Setup) -> Result<Processes, RunError> {
+        let gates = setup.feature_gates_flag();
+        check_gates(&gates)?;
+        let scratch = Scratch::new()?;
+        let kubeconfig = scratch.path("kubeconfig");
+        let shown = kubeconfig.display().to_string();
+        let args = [
+            "apiserver",
+            "--listen=127.0.0.1:0",
+            "--metrics=127.0.0.1:0",
+            &format!("--kubeconfig={shown}"),
+            &format!("--controllers={CONTROLLERS}"),
+            &format!("--disable-admission-plugins={DISABLED_ADMISSION}"),
+        ];
+        let apiserver = Running::berth("apiserver", &args, scratch.path("apiserver.log")).await?;
+        let transport = connect(&ConnectOptions {
+            kubeconfig: Some(kubeconfig.clone()),
+            server: None,
+            user_agent: user_agent(),
+        })
+        .await
+        .map_err(|e| RunError::Start(e.to_string()))?;
+        let config = scratch.scheduler_config(setup.scheduler_config.as_deref(), &kubeconfig)?;
+        let port = free_port()?;
+        let args = [
+            "scheduler",
+            "--bind-address=127.0.0.1",
+            &format!("--secure-port={port}"),
+            &format!("--authentication-kubeconfig={shown}"),
+            "--authorization-always-allow-paths=/*",
+            &format!("--config={}", config.display()),
+            &format!("--feature-gates={gates}"),
+        ];
+        let scheduler = Running::berth("scheduler", &args, scratch.path("scheduler.log")).await?;
+        let url = scheduler.greeted("serving ")?;
+        let scheduler_port = connect_to_component(&kubeconfig, &url, &user_agent())
+            .await
+            .map_err(|e| RunError::Start(e.to_string()))?;
+        super::until_ready(&scheduler_port).await?;
+        Ok(Processes {
+            apiserver,
+            scheduler,
+            transport,
+            scheduler_port,
+            _scratch: scratch,
+        })
+    }
+}
+
+/// A port that was free a moment ago: the scheduler takes no port 0.
+fn free_port() -> Result<u16, RunError> {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|e| RunError::Start(format!("failed to find a free port: {e}")))
+}
+
+impl Cluster for Processes {
+    fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    fn processes(&self) -> Vec<Process> {
+        let runner = Process {
+            name: "runner".to_owned(),
+            pid: std::process::id(),
+        };
+        let children = [self.apiserver.process(), self.scheduler.process()];
+        children.into_iter().flatten().chain([runner]).collect()
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn scheduler_metrics(&self) -> Option<String> {
+        super::scrape(&self.scheduler_port).await
+    }
+
+    async fn ended(&mut self) -> String {
+        tokio::select! {
+            why = self.apiserver.ended() => why,
+            why = self.scheduler.ended() => why,
+        }
+    }
+
+    async fn stop(self) {
+        self.scheduler.stop().await;
+        self.apiserver.stop().await;
+    }
+}

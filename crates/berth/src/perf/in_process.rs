@@ -1,0 +1,155 @@
+//! `--in-process`: scheduler and control plane in this process, without sockets.
+
+use super::scratch::NO_LIMIT;
+use super::workloads::{Named, check_gates};
+use super::{CONTROLLERS, user_agent};
+use crate::cli::{CoreArgs, EvaluatorArg};
+use crate::exit::Failure;
+use crate::scheduler::{self, Scheduling};
+use berth_apiserver::admission::Admission;
+use berth_apiserver::{RunningServer, Server, ServerOptions, controllers};
+use berth_client::Transport;
+use berth_framework::registry::Registry;
+use berth_perf::workload::{Cluster, Process, RunError, Setup, Target};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// How long the scheduler may take to list an empty cluster.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// The pause between two looks whether it has.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long stopping may take.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// The way.
+pub(super) struct InProcess {
+    registry: Registry,
+}
+
+impl InProcess {
+    pub(super) fn new(registry: Registry) -> Self {
+        Self { registry }
+    }
+}
+
+impl Named for InProcess {
+    fn name(&self) -> String {
+        "in-process: one process, no sockets".to_owned()
+    }
+}
+
+/// A control plane and a scheduler.
+pub(super) struct Together {
+    server: RunningServer,
+    controllers: controllers::Handle,
+    scheduling: Scheduling,
+    transport: Transport,
+}
+
+fn start_error(failure: Failure) -> RunError {
+    match failure {
+        Failure::Usage(text) | Failure::Environment(text) => RunError::Start(text),
+        other => RunError::Start(format!("{other:?}")),
+    }
+}
+
+impl Target for InProcess {
+    type Cluster = Together;
+
+    async fn start(&self, setup: &Setup) -> Result<Together, RunError> {
+        let feature_gates = setup.feature_gates_flag();
+        check_gates(&feature_gates)?;
+        let args = CoreArgs {
+            config: setup.scheduler_config.clone(),
+            feature_gates,
+            seed: None,
+            evaluator: EvaluatorArg::Incremental,
+        };
+        let mut options = scheduler::options_of_up(&args, self.registry.clone())
+            .await
+            .map_err(start_error)?;
+        options.config.client_connection.qps = NO_LIMIT;
+        let server = Server::start(ServerOptions {
+            admission: Admission {
+                priority: false,
+                service_account: false,
+                ..Admission::default()
+            },
+            ..ServerOptions::default()
+        })
+        .await
+        .map_err(|e| RunError::Start(e.to_string()))?;
+        let selection = CONTROLLERS
+            .parse()
+            .map_err(|e: controllers::UnknownController| RunError::Start(e.to_string()))?;
+        let controllers = controllers::spawn(
+            server.api("kube-controller-manager"),
+            controllers::Options {
+                selection,
+                ..controllers::Options::default()
+            },
+        );
+        let local = server.local();
+        let answer = move |request| {
+            let local = local.clone();
+            async move { local.answer(request).await }
+        };
+        let transport = Transport::in_process(answer, server.url(), user_agent());
+        let scheduling = Scheduling::over(transport.clone(), &options)
+            .await
+            .map_err(start_error)?;
+        let probe = scheduling.runner.probe();
+        let ready = async {
+            while !probe.is_ready() {
+                sleep(LOOK_AGAIN).await;
+            }
+        };
+        timeout(READY_LIMIT, ready)
+            .await
+            .map_err(|_| RunError::Start("the scheduler is not ready in time".to_owned()))?;
+        Ok(Together {
+            server,
+            controllers,
+            scheduling,
+            transport,
+        })
+    }
+}
+
+impl Cluster for Together {
+    fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    fn processes(&self) -> Vec<Process> {
+        vec![Process {
+            name: "berth".to_owned(),
+            pid: std::process::id(),
+        }]
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn scheduler_metrics(&self) -> Option<String> {
+        let snapshot = self.scheduling.runner.probe().metrics().await?;
+        Some(snapshot.render())
+    }
+
+    async fn ended(&mut self) -> String {
+        match self.scheduling.failed().await {
+            Failure::Environment(text) | Failure::Usage(text) => text,
+            other => format!("the scheduler ended: {other:?}"),
+        }
+    }
+
+    async fn stop(self) {
+        let stop = async {
+            self.scheduling.stop().await;
+            self.controllers.stop().await;
+            self.server.shutdown().await;
+        };
+        let _ = timeout(STOP_LIMIT, stop).await;
+    }
+}

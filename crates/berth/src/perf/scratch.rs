@@ -1,0 +1,84 @@
+//! Files of a run: they are readable by this user alone, and are removed with the run.
+
+use berth_perf::workload::RunError;
+use berth_perf::workload::decode::read_text;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Requests a second of a scheduler without a limit of its own.
+pub(super) const NO_LIMIT: f32 = -1.0;
+
+/// A directory of files.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A fresh directory.
+    pub(super) fn new() -> Result<Self, RunError> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("berth-perf-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).map_err(|e| {
+            RunError::Start(format!(
+                "failed to create directory {}: {e}",
+                path.display()
+            ))
+        })?;
+        Ok(Self(path))
+    }
+
+    /// A path in it.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes the configuration of a scheduler: the workload's, with the connection of this run.
+    pub(super) fn scheduler_config(
+        &self,
+        base: Option<&Path>,
+        kubeconfig: &Path,
+    ) -> Result<PathBuf, RunError> {
+        let start = |reason: String| RunError::Start(reason);
+        let mut config = match base {
+            None => json!({
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+            }),
+            Some(path) => {
+                let shown = path.display();
+                let text =
+                    read_text(path).map_err(|e| start(format!("failed to read {shown}: {e}")))?;
+                serde_saphyr::from_str::<Value>(&text)
+                    .map_err(|e| start(format!("malformed YAML in {shown}: {e}")))?
+            }
+        };
+        if !config.is_object() {
+            return Err(start(
+                "the scheduler configuration is no mapping".to_owned(),
+            ));
+        }
+        // The limit on requests would be what is measured.
+        config["clientConnection"] = json!({
+            "kubeconfig": kubeconfig.display().to_string(),
+            "qps": NO_LIMIT,
+            "burst": 5000,
+        });
+        config["leaderElection"] = json!({"leaderElect": false});
+        let path = self.path("scheduler.yaml");
+        // JSON is YAML.
+        fs::write(&path, config.to_string())
+            .map_err(|e| start(format!("failed to write {}: {e}", path.display())))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,184 @@
+//! `berth perf FILE…`: runs workload files of scheduler_perf and prints what was measured.
+
+use super::embedded::Embedded;
+use super::external::External;
+use super::in_process::InProcess;
+use crate::cli::PerfWorkloadArgs;
+use crate::exit::Failure;
+use crate::print::{self, say};
+use berth_framework::registry::Registry;
+use berth_perf::workload::report::{Report, Run, data_items};
+use berth_perf::workload::{
+    Progress, RunError, RunOptions, Selection, Target, Workload, read_file, run,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// How often the spinner turns.
+const SPINNER_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Runs the workloads.
+///
+/// # Errors
+/// When a file is wrong, nothing is selected, or a run gave no result or missed its threshold.
+pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<(), Failure> {
+    let mut workloads = Vec::new();
+    for file in &args.files {
+        workloads.extend(read_file(file).map_err(Failure::usage)?);
+    }
+    let selection = Selection {
+        filter: args.filter.clone(),
+        labels: args.labels.clone(),
+    };
+    workloads.retain(|workload| selection.takes(workload));
+    if workloads.is_empty() {
+        return Err(Failure::Usage(
+            "no workload is selected; see what there is with --list, and change --filter or --labels"
+                .to_owned(),
+        ));
+    }
+    if args.list {
+        return list(&workloads);
+    }
+    let gates = args.feature_gates()?;
+    for workload in &mut workloads {
+        workload.feature_gates.extend(gates.clone());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))?;
+    let report = runtime.block_on(async {
+        if let Some(kubeconfig) = &args.kubeconfig {
+            run_all(&External::new(args, kubeconfig)?, args, &workloads).await
+        } else if args.in_process {
+            run_all(&InProcess::new(registry.clone()), args, &workloads).await
+        } else {
+            run_all(&Embedded, args, &workloads).await
+        }
+    })?;
+    runtime.shutdown_background();
+    say!("{report}")?;
+    if let Some(path) = &args.out {
+        let json =
+            serde_json::to_string_pretty(&data_items(&report)).map_err(Failure::environment)?;
+        std::fs::write(path, json).map_err(|e| {
+            Failure::Environment(format!(
+                "failed to write results to {}: {e}",
+                path.display()
+            ))
+        })?;
+    }
+    let unsupported = if args.skip_unsupported {
+        0
+    } else {
+        report.unsupported()
+    };
+    if report.failed() + report.missed() + unsupported > 0 {
+        return Err(Failure::Check);
+    }
+    Ok(())
+}
+
+fn list(workloads: &[Workload]) -> Result<(), Failure> {
+    for workload in workloads {
+        let labels = workload.labels.join(",");
+        say!("{}  [{labels}]", workload.full_name())?;
+    }
+    Ok(())
+}
+
+async fn run_all<T: Target + Named>(
+    target: &T,
+    args: &PerfWorkloadArgs,
+    workloads: &[Workload],
+) -> Result<Report, Failure> {
+    let mut report = Report {
+        target: target.name(),
+        runs: Vec::new(),
+    };
+    // Repetitions are interleaved, so that what else the machine does hits all workloads alike.
+    for repetition in 1..=args.repeat.get() {
+        for workload in workloads {
+            let bar = spinner(workload, repetition);
+            let begun = Instant::now();
+            let options = RunOptions {
+                wait_limit: Duration::from_secs(args.wait_limit_seconds),
+                seed: args.seed.wrapping_add(repetition as u64),
+                ..RunOptions::default()
+            };
+            let shown = bar.clone();
+            let progress = move |at: Progress| {
+                shown.set_message(format!(
+                    "op {}/{} {}, {} of {} pods bound",
+                    at.op + 1,
+                    at.ops,
+                    at.opcode,
+                    at.bound,
+                    at.pods
+                ));
+            };
+            let result = run(target, workload, &options, &progress).await;
+            bar.finish_and_clear();
+            remark(workload, repetition, &result);
+            report
+                .runs
+                .push(Run::new(workload, repetition, result, begun.elapsed()));
+        }
+    }
+    Ok(report)
+}
+
+fn spinner(workload: &Workload, repetition: usize) -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix}  {elapsed}  {msg}") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(format!("{} ({repetition})", workload.full_name()));
+    bar.enable_steady_tick(SPINNER_INTERVAL);
+    bar
+}
+
+/// One line for a run that ended: a long command shows how far it is.
+fn remark<T>(workload: &Workload, repetition: usize, result: &Result<T, RunError>) {
+    let name = workload.full_name();
+    match result {
+        Ok(_) => print::remark(format_args!("ok    {name} ({repetition})")),
+        Err(error) => print::remark(format_args!("error {name} ({repetition}): {error}")),
+    }
+}
+
+/// A target with a name for reports.
+pub(super) trait Named {
+    /// The name.
+    fn name(&self) -> String;
+}
+
+/// The gates of a command line on top of the workload's.
+impl PerfWorkloadArgs {
+    fn feature_gates(&self) -> Result<Vec<(String, bool)>, Failure> {
+        self.feature_gates
+            .iter()
+            .map(|gate| {
+                let parsed = gate
+                    .split_once('=')
+                    .and_then(|(name, on)| Some((name.to_owned(), on.parse().ok()?)));
+                parsed.ok_or_else(|| {
+                    Failure::Usage(format!(
+                        "--feature-gates: invalid gate {gate:?}; write Name=true or Name=false"
+                    ))
+                })
+            })
+            .collect()
+    }
+}
+
+/// The gates of a workload, as Berth's scheduler sees them.
+pub(super) fn check_gates(gates: &str) -> Result<(), RunError> {
+    // Warnings are about gates that Berth has on for good.
+    match crate::settings::parse_gates(gates, &mut Vec::new()) {
+        Ok(_) => Ok(()),
+        Err(Failure::Usage(text)) => Err(RunError::Unsupported(text)),
+        Err(other) => Err(RunError::Unsupported(format!("{other:?}"))),
+    }
+}

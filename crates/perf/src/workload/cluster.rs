@@ -1,0 +1,58 @@
+//! Where workloads run: a [`Target`] starts a [`Cluster`] for each of them.
+
+use super::error::RunError;
+use super::process::Process;
+use berth_client::Transport;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// What a workload asks of its cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// The feature gates that the workload sets.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// The configuration of the scheduler; the default one without it.
+    pub scheduler_config: Option<PathBuf>,
+}
+
+impl Setup {
+    /// The gates as a command line has them: `A=true,B=false`.
+    pub fn feature_gates_flag(&self) -> String {
+        let gates = self.feature_gates.iter();
+        let gates: Vec<String> = gates.map(|(name, on)| format!("{name}={on}")).collect();
+        gates.join(",")
+    }
+}
+
+/// A way to run workloads.
+pub trait Target {
+    /// The cluster that it starts.
+    type Cluster: Cluster;
+
+    /// Starts an API server, where it is not there already, and a scheduler that has listed it.
+    ///
+    /// # Errors
+    /// [`RunError::Unsupported`] when the cluster does not have what the workload needs, [`RunError::Start`] otherwise.
+    fn start(&self, setup: &Setup) -> impl Future<Output = Result<Self::Cluster, RunError>>;
+}
+
+/// A cluster with a scheduler, for one run.
+pub trait Cluster {
+    /// A connection to the API server without a limit on requests.
+    fn transport(&self) -> &Transport;
+
+    /// The processes whose CPU time and memory are reported.
+    fn processes(&self) -> Vec<Process>;
+
+    /// Whether the cluster outlives the run, so that what the run created must be deleted.
+    fn is_shared(&self) -> bool;
+
+    /// The metrics of the scheduler in the text format of Prometheus, where they can be read.
+    fn scheduler_metrics(&self) -> impl Future<Output = Option<String>>;
+
+    /// Resolves when a part of the cluster has ended by itself.
+    fn ended(&mut self) -> impl Future<Output = String>;
+
+    /// Stops what was started.
+    fn stop(self) -> impl Future<Output = ()>;
+}

@@ -1,0 +1,343 @@
+use super::*;
+use crate::workload::ops::{NodeStrategy, Op, Stage};
+
+/// A directory with templates, removed with the test.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("berth-workload-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the temporary directory can be written");
+        for (file, text) in [
+            (
+                "pod.yaml",
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: 'p-{{ .Index }}'}\n",
+            ),
+            (
+                "node.yaml",
+                "apiVersion: v1\nkind: Node\nmetadata: {generateName: n-}\n",
+            ),
+            (
+                "pv.yaml",
+                "apiVersion: v1\nkind: PersistentVolume\nspec: {}\n",
+            ),
+            (
+                "pvc.yaml",
+                "apiVersion: v1\nkind: PersistentVolumeClaim\nspec: {}\n",
+            ),
+            (
+                "bad-action.yaml",
+                "apiVersion: v1\nkind: Pod\nx: {{ printf .Index }}\n",
+            ),
+            ("bad-yaml.yaml", "apiVersion: v1\nkind: [Pod\n"),
+            ("no-kind.yaml", "apiVersion: v1\n"),
+        ] {
+            std::fs::write(path.join(file), text).expect("the directory can be written");
+        }
+        Self(path)
+    }
+
+    fn read(&self, text: &str) -> Result<Vec<Workload>, FileError> {
+        let value = serde_saphyr::from_str(text).expect("the test writes YAML");
+        decode("f.yaml", "misc", value, &Templates::new(self.0.clone()))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A file with one test case of these operations.
+fn case(ops: &str, params: &str) -> String {
+    format!(
+        "- name: Case\n  workloadTemplate: [{ops}]\n  workloads:\n  - name: small\n    params: {{{params}}}\n"
+    )
+}
+
+const MEASURED: &str = "{opcode: createPods, count: 1, collectMetrics: true}";
+
+#[test]
+fn a_workload_has_its_parameters_templates_gates_and_labels() {
+    let files = Files::new("whole");
+    let text = "
+- name: Case
+  labels: [performance]
+  featureGates: {A: true, B: false}
+  defaultPodTemplatePath: pod.yaml
+  workloadTemplate:
+  - opcode: createNodes
+    countParam: $nodes
+    nodeTemplatePath: node.yaml
+    nodeAllocatableStrategy:
+      nodeAllocatable: {pods: \"20\"}
+      csiNodeAllocatable: {d: {count: 7}}
+  - opcode: createPodSets
+    countParam: $sets
+    namespacePrefix: set
+    createPodsOp: {opcode: createPods, count: 2, skipWaitToCompletion: true}
+  - opcode: createPods
+    countParam: $pods
+    steadyStateParam: $steady
+    durationParam: $duration
+    collectMetrics: true
+  - opcode: barrier
+    stageRequirement: Attempted
+  workloads:
+  - name: small
+    labels: [short]
+    featureGates: {B: true}
+    threshold: {misc: 40, dra: 7}
+    params: {nodes: 5, sets: 2, pods: 3, steady: true, duration: 10s}
+";
+    let workloads = files.read(text).expect("the file is right");
+    let workload = &workloads[0];
+    assert_eq!(workload.full_name(), "Case/small");
+    assert_eq!(workload.labels, ["performance", "short"]);
+    let gates: Vec<(&str, bool)> = workload
+        .feature_gates
+        .iter()
+        .map(|(name, on)| (name.as_str(), *on))
+        .collect();
+    assert_eq!(gates, [("A", true), ("B", true)]);
+    assert_eq!(workload.threshold.as_ref().map(|t| t.value), Some(40.0));
+    let [
+        Op::CreateNodes(nodes),
+        Op::CreatePods(first),
+        Op::CreatePods(second),
+        Op::CreatePods(steady),
+        Op::Barrier(barrier),
+    ] = workload.ops.as_slice()
+    else {
+        panic!("{:?}", workload.ops);
+    };
+    assert_eq!(nodes.count, 5);
+    let NodeStrategy::Allocatable { node, csi, .. } = &nodes.strategy else {
+        panic!("{:?}", nodes.strategy);
+    };
+    assert_eq!(node[0], ("pods".to_owned(), "20".to_owned()));
+    assert_eq!(csi[0], ("d".to_owned(), Some(7)));
+    assert_eq!(first.namespace.as_deref(), Some("set-0"));
+    assert_eq!(second.namespace.as_deref(), Some("set-1"));
+    assert!(first.skip_wait && first.template.is_some());
+    assert_eq!(steady.count, 3);
+    assert_eq!(
+        steady.steady_state,
+        Some(std::time::Duration::from_secs(10))
+    );
+    assert_eq!(barrier.stage, Stage::Attempted);
+}
+
+#[test]
+fn a_threshold_of_another_topic_does_not_count() {
+    let files = Files::new("topic");
+    for (threshold, expect) in [
+        ("12.5", Some(12.5)),
+        ("0", None),
+        ("{dra: 40}", None),
+        ("{misc: 40}", Some(40.0)),
+    ] {
+        let text = format!(
+            "- name: Case\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: small, threshold: {threshold}}}]\n"
+        );
+        let workloads = files.read(&text).expect("the file is right");
+        let found = workloads[0].threshold.as_ref().map(|t| t.value);
+        assert_eq!(found, expect, "{threshold}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let files = Files::new("wrong");
+    let with = |op: &str| case(&format!("{op}, {MEASURED}"), "");
+    for (situation, text, expect) in [
+        (
+            "an unknown opcode",
+            with("{opcode: createNode, count: 1}"),
+            "f.yaml: Case/small.workloadTemplate[0] (createNode): unknown opcode \"createNode\"; the opcodes are",
+        ),
+        (
+            "no opcode",
+            with("{count: 1}"),
+            "workloadTemplate[0].opcode: must be set",
+        ),
+        (
+            "an unknown field of an operation",
+            with("{opcode: createNodes, count: 1, nodeTemplate: x}"),
+            "(createNodes): unknown field \"nodeTemplate\"; the fields are",
+        ),
+        (
+            "a field in the wrong case",
+            with("{opcode: createNodes, Count: 1, countParam: $x}"),
+            "countParam: parameter \"x\" is not defined by the workload; it defines none",
+        ),
+        (
+            "a misspelt field",
+            with("{opcode: sleep, duration: 1s, durationParm: $x}"),
+            "unknown field \"durationParm\"; did you mean \"durationParam\"?",
+        ),
+        (
+            "a missing count",
+            with("{opcode: createNodes}"),
+            "count or countParam must be set",
+        ),
+        (
+            "a negative count",
+            with("{opcode: createNodes, count: -1}"),
+            "count: expected a number that is not negative, found -1",
+        ),
+        (
+            "a parameter that is not written as one",
+            with("{opcode: createNodes, countParam: nodes}"),
+            "invalid parameter \"nodes\"; write $name",
+        ),
+        (
+            "a parameter of another type",
+            case(
+                &format!("{{opcode: createNodes, countParam: $n}}, {MEASURED}"),
+                "n: ten",
+            ),
+            "countParam: expected a number that is not negative, found \"ten\"",
+        ),
+        (
+            "a parameter that nothing uses",
+            case(MEASURED, "nodes: 3"),
+            "f.yaml: Case/small.params: parameter \"nodes\" is not used by any operation",
+        ),
+        (
+            "a template that is missing",
+            with("{opcode: createNodes, count: 1, nodeTemplatePath: none.yaml}"),
+            "nodeTemplatePath: failed to read template",
+        ),
+        (
+            "a template of another kind",
+            with("{opcode: createNodes, count: 1, nodeTemplatePath: pod.yaml}"),
+            "is a Pod, but a Node is needed",
+        ),
+        (
+            "an action that the language does not have",
+            with("{opcode: createAny, templatePath: bad-action.yaml}"),
+            "line 3: unsupported action \"printf .Index\"",
+        ),
+        (
+            "malformed YAML in a template",
+            with("{opcode: createAny, templatePath: bad-yaml.yaml}"),
+            "bad-yaml.yaml: malformed YAML",
+        ),
+        (
+            "a template without a kind",
+            with("{opcode: createAny, templatePath: no-kind.yaml}"),
+            "no-kind.yaml: kind must be set",
+        ),
+        (
+            "actions where they are not executed",
+            with("{opcode: churn, mode: create, templatePaths: [pod.yaml]}"),
+            "has template actions, which are not executed in this field",
+        ),
+        (
+            "a volume without a claim",
+            with("{opcode: createPods, count: 1, persistentVolumeTemplatePath: pv.yaml}"),
+            "must be set together",
+        ),
+        (
+            "a steady state without a duration",
+            with("{opcode: createPods, count: 1, steadyState: true}"),
+            "steadyState needs a duration that is greater than 0",
+        ),
+        (
+            "measured pods that are not waited for",
+            with(
+                "{opcode: createPods, count: 1, collectMetrics: true, skipWaitToCompletion: true}",
+            ),
+            "collectMetrics and skipWaitToCompletion must not both be true",
+        ),
+        (
+            "two strategies",
+            with(
+                "{opcode: createNodes, count: 1, uniqueNodeLabelStrategy: {labelKey: a}, labelNodePrepareStrategy: \
+                 {labelKey: b, labelValues: [c]}}",
+            ),
+            "at most one of",
+        ),
+        (
+            "an unknown churn mode",
+            with("{opcode: churn, mode: destroy, templatePaths: [node.yaml]}"),
+            "unknown mode \"destroy\"; use create or recreate",
+        ),
+        (
+            "a churn that recreates nothing",
+            with("{opcode: churn, mode: recreate, templatePaths: [node.yaml]}"),
+            "number: must be at least 1 with mode recreate",
+        ),
+        (
+            "an unknown stage",
+            with("{opcode: barrier, stageRequirement: Bound}"),
+            "unknown stage \"Bound\"; use Scheduled or Attempted",
+        ),
+        (
+            "an invalid duration",
+            with("{opcode: sleep, duration: soon}"),
+            "duration: invalid duration \"soon\"",
+        ),
+        (
+            "a measurement of no namespace",
+            with("{opcode: startCollectingMetrics, name: x}"),
+            "namespaces: must not be empty",
+        ),
+        (
+            "nothing that is measured",
+            case("{opcode: createPods, count: 1}", ""),
+            "no operation collects metrics",
+        ),
+        (
+            "an unknown field of a test case",
+            format!(
+                "- name: Case\n  workloadTemplates: []\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a}}]\n"
+            ),
+            "f.yaml: Case: unknown field \"workloadTemplates\"; did you mean \"workloadTemplate\"?",
+        ),
+        (
+            "two workloads of one name",
+            format!(
+                "- name: Case\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a}}, {{name: a}}]\n"
+            ),
+            "two workloads are named \"a\"",
+        ),
+        (
+            "two test cases of one name",
+            format!("{0}{0}", case(MEASURED, "")),
+            "two test cases are named \"Case\"",
+        ),
+        (
+            "a gate that is neither on nor off",
+            format!(
+                "- name: Case\n  featureGates: {{A: maybe}}\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a}}]\n"
+            ),
+            "featureGates.A: expected true or false, found \"maybe\"",
+        ),
+        (
+            "a negative threshold",
+            format!(
+                "- name: Case\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a, threshold: -3}}]\n"
+            ),
+            "threshold: expected a number that is not negative",
+        ),
+        (
+            "a scheduler configuration that is missing",
+            format!(
+                "- name: Case\n  schedulerConfigPath: c.yaml\n  workloadTemplate: [{MEASURED}]\n  workloads: [{{name: a}}]\n"
+            ),
+            "schedulerConfigPath: no such file",
+        ),
+        ("no test case", "[]".to_owned(), "no test cases defined"),
+        ("no list", "{}".to_owned(), "expected a list of test cases"),
+    ] {
+        let error = match files.read(&text) {
+            Ok(_) => panic!("{situation} is accepted"),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains(expect), "{situation}: {error}");
+    }
+}

@@ -1,0 +1,77 @@
+//! What can go wrong: a file that cannot be used, and a workload that gives no result.
+
+/// A workload file that cannot be used. Found before anything is started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct FileError {
+    /// File, test case, workload and field.
+    pub place: String,
+    /// What is wrong, and the way out.
+    pub message: String,
+}
+
+impl FileError {
+    pub(super) fn new(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            place: place.into(),
+            message: message.into(),
+        }
+    }
+}
+
+/// Why a workload gave no result.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RunError {
+    /// The scheduler or the API server of this run does not have what the workload needs.
+    #[error("cannot run here: {0}")]
+    Unsupported(String),
+    /// The cluster could not be started.
+    #[error("failed to start the cluster: {0}")]
+    Start(String),
+    /// A request of an operation failed.
+    #[error("op {op} ({opcode}): {message}")]
+    Operation {
+        /// The index of the operation, after pod sets were unrolled.
+        op: usize,
+        /// Its opcode.
+        opcode: &'static str,
+        /// What happened.
+        message: String,
+    },
+    /// Pods did not reach the required state in time.
+    #[error(
+        "op {op} ({opcode}): {reached} of {wanted} pods were {stage} in namespace {namespace} within {limit_seconds} s; {detail}"
+    )]
+    Wait {
+        /// The index of the operation.
+        op: usize,
+        /// Its opcode.
+        opcode: &'static str,
+        /// `scheduled` or `attempted`.
+        stage: &'static str,
+        /// The namespace.
+        namespace: String,
+        /// How many pods reached the state.
+        reached: usize,
+        /// How many were required.
+        wanted: usize,
+        /// The limit, in seconds.
+        limit_seconds: u64,
+        /// A pod that did not, and why as far as its condition says.
+        detail: String,
+    },
+    /// The pods of the workload could not be watched without a gap.
+    #[error("lost the watch of {0}; a result would be incomplete")]
+    Watch(String),
+    /// A process of the cluster ended during the run.
+    #[error("{0}")]
+    Ended(String),
+    /// The verifier found what a scheduler must not do.
+    #[error("the result is void: {count} violations; the first: {first}")]
+    Violations {
+        /// How many.
+        count: usize,
+        /// The first of them.
+        first: String,
+    },
+}

@@ -1,0 +1,145 @@
+//! Results: a table for people, and data items as upstream's harness writes them.
+
+mod data;
+mod table;
+
+pub use data::data_items;
+
+use super::decode::{Threshold, Workload};
+use super::error::RunError;
+use super::run::{Measured, Outcome};
+use std::fmt;
+use std::time::Duration;
+
+/// The metric of thresholds that name none.
+const THROUGHPUT: &str = "SchedulingThroughput";
+
+/// All runs of a command.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Where the workloads ran: `embedded`, `in-process` or the scheduler's command.
+    pub target: String,
+    /// The runs, in order.
+    pub runs: Vec<Run>,
+}
+
+/// A run of a workload.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// `case/workload`.
+    pub name: String,
+    /// Which repetition, from 1.
+    pub repetition: usize,
+    /// The threshold of the workload.
+    pub threshold: Option<Threshold>,
+    /// What it gave.
+    pub result: Result<Outcome, RunError>,
+    /// How long it took, starting the cluster included.
+    pub took: Duration,
+}
+
+/// How a measurement compares with the threshold.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Compared {
+    /// There is no threshold.
+    None,
+    /// The value is on the right side of it.
+    Met {
+        /// The value.
+        value: f64,
+    },
+    /// The value is on the wrong side.
+    Missed {
+        /// The value.
+        value: f64,
+    },
+    /// The metric has no value.
+    NotMeasured,
+}
+
+impl Run {
+    /// A run that ended.
+    pub fn new(
+        workload: &Workload,
+        repetition: usize,
+        result: Result<Outcome, RunError>,
+        took: Duration,
+    ) -> Self {
+        Self {
+            name: workload.full_name(),
+            repetition,
+            threshold: workload.threshold.clone(),
+            result,
+            took,
+        }
+    }
+
+    /// Compares a measurement with the threshold of the workload.
+    pub fn compare(&self, measured: &Measured) -> Compared {
+        let Some(threshold) = &self.threshold else {
+            return Compared::None;
+        };
+        match value_of(threshold, measured) {
+            None => Compared::NotMeasured,
+            Some(value) if (value < threshold.value) == threshold.expect_lower => {
+                Compared::Met { value }
+            }
+            Some(value) => Compared::Missed { value },
+        }
+    }
+
+    fn misses_threshold(&self) -> bool {
+        let measured = self.result.iter().flat_map(|outcome| &outcome.measured);
+        let mut compared = measured.map(|measured| self.compare(measured));
+        compared.any(|compared| matches!(compared, Compared::Missed { .. }))
+    }
+}
+
+fn value_of(threshold: &Threshold, measured: &Measured) -> Option<f64> {
+    let buckets = if threshold.metric == THROUGHPUT {
+        measured.throughput
+    } else {
+        let wanted = threshold.labels.iter();
+        let found = measured.histograms.iter().find(|histogram| {
+            histogram.metric == threshold.metric
+                && wanted
+                    .clone()
+                    .all(|(key, value)| histogram.labels.get(key) == Some(value))
+        });
+        found.map(|histogram| histogram.buckets)
+    };
+    buckets?.data().get(&threshold.bucket).copied()
+}
+
+impl Report {
+    /// Runs that gave a result.
+    pub fn succeeded(&self) -> usize {
+        self.runs.iter().filter(|run| run.result.is_ok()).count()
+    }
+
+    /// Runs whose workload needs what the cluster does not have.
+    pub fn unsupported(&self) -> usize {
+        let unsupported = |run: &&Run| matches!(run.result, Err(RunError::Unsupported(_)));
+        self.runs.iter().filter(unsupported).count()
+    }
+
+    /// Runs that gave no result for another reason.
+    pub fn failed(&self) -> usize {
+        self.runs.len() - self.succeeded() - self.unsupported()
+    }
+
+    /// Runs with a measurement on the wrong side of the threshold.
+    pub fn missed(&self) -> usize {
+        let runs = self.runs.iter();
+        runs.filter(|run| run.misses_threshold()).count()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        table::write(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! The table.
+
+use super::{Compared, Report, Run};
+use crate::workload::run::Measured;
+use crate::workload::stats::median;
+use std::collections::BTreeMap;
+use std::fmt::{self, Formatter};
+
+pub(super) fn write(report: &Report, f: &mut Formatter<'_>) -> fmt::Result {
+    for run in &report.runs {
+        write_run(run, f)?;
+    }
+    write_medians(report, f)?;
+    write!(
+        f,
+        "{} of {} runs succeeded",
+        report.succeeded(),
+        report.runs.len()
+    )?;
+    for (count, what) in [
+        (report.failed(), "failed"),
+        (report.unsupported(), "cannot run here"),
+        (report.missed(), "below their threshold"),
+    ] {
+        if count > 0 {
+            write!(f, ", {count} {what}")?;
+        }
+    }
+    write!(f, " ({})", report.target)
+}
+
+fn write_run(run: &Run, f: &mut Formatter<'_>) -> fmt::Result {
+    write!(f, "{}", run.name)?;
+    if run.repetition > 1 {
+        write!(f, " (run {})", run.repetition)?;
+    }
+    let outcome = match &run.result {
+        Err(error) => return writeln!(f, "\n  error: {error}\n"),
+        Ok(outcome) => outcome,
+    };
+    writeln!(
+        f,
+        "\n  {} bindings verified, {:.1} s ({:.1} s with start and stop)",
+        outcome.bindings_verified,
+        outcome.took.as_secs_f64(),
+        run.took.as_secs_f64()
+    )?;
+    for measured in &outcome.measured {
+        write_measured(run, measured, f)?;
+    }
+    writeln!(f)
+}
+
+fn write_measured(run: &Run, measured: &Measured, f: &mut Formatter<'_>) -> fmt::Result {
+    let name = if measured.name.is_empty() {
+        "measured"
+    } else {
+        &measured.name
+    };
+    write!(
+        f,
+        "  {name}: {} pods scheduled in {:.2} s",
+        measured.scheduled,
+        measured.duration.as_secs_f64()
+    )?;
+    if let Some(overall) = measured.overall() {
+        write!(f, ", {overall:.1} pods/s from the first to the last")?;
+    }
+    writeln!(f)?;
+    match &measured.throughput {
+        Some(b) => writeln!(
+            f,
+            "    throughput  pods/s  Average {:.1}  Perc50 {:.1}  Perc90 {:.1}  Perc95 {:.1}  Perc99 {:.1}  ({} samples)",
+            b.average, b.perc50, b.perc90, b.perc95, b.perc99, measured.samples
+        )?,
+        None => writeln!(
+            f,
+            "    throughput  not measured: it was over within two readings; use more pods"
+        )?,
+    }
+    if let Some(b) = &measured.latency {
+        writeln!(
+            f,
+            "    create to bound  ms  Average {:.1}  Perc50 {:.1}  Perc90 {:.1}  Perc95 {:.1}  Perc99 {:.1}",
+            b.average, b.perc50, b.perc90, b.perc95, b.perc99
+        )?;
+    }
+    for process in &measured.processes {
+        writeln!(
+            f,
+            "    {}  CPU {:.2} s{}, peak memory {:.0} MiB",
+            process.name,
+            process.cpu_seconds,
+            per_pod(process.cpu_seconds * 1e3, measured.scheduled, " ms"),
+            process.peak_bytes as f64 / f64::from(1 << 20)
+        )?;
+    }
+    let calls = measured.api_calls.map_or_else(
+        || "unknown".to_owned(),
+        |calls| format!("{calls}{}", per_pod(calls as f64, measured.scheduled, "")),
+    );
+    let attempts = match (measured.attempts, measured.attempts_per_pod()) {
+        (Some(attempts), Some(each)) => format!("{attempts} ({each:.2} per pod)"),
+        (Some(attempts), None) => attempts.to_string(),
+        (None, _) => "unknown".to_owned(),
+    };
+    writeln!(
+        f,
+        "    API calls {calls}, beside {} writes of the workload; scheduling attempts {attempts}",
+        measured.own_writes
+    )?;
+    let threshold = run.threshold.as_ref().map_or(0.0, |t| t.value);
+    match run.compare(measured) {
+        Compared::None => Ok(()),
+        Compared::Met { value } => writeln!(f, "    threshold {threshold} met by {value:.1}"),
+        Compared::Missed { value } => writeln!(f, "    threshold {threshold} MISSED by {value:.1}"),
+        Compared::NotMeasured => writeln!(f, "    threshold {threshold}: not measured"),
+    }
+}
+
+fn per_pod(amount: f64, pods: u64, unit: &str) -> String {
+    if pods == 0 {
+        return String::new();
+    }
+    format!(" ({:.2}{unit} per pod)", amount / pods as f64)
+}
+
+/// The medians of workloads that ran several times.
+fn write_medians(report: &Report, f: &mut Formatter<'_>) -> fmt::Result {
+    let mut averages: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for run in &report.runs {
+        for measured in run.result.iter().flat_map(|outcome| &outcome.measured) {
+            if let Some(buckets) = &measured.throughput {
+                let key = format!("{} {}", run.name, measured.name);
+                averages.entry(key).or_default().push(buckets.average);
+            }
+        }
+    }
+    averages.retain(|_, values| values.len() > 1);
+    for (name, values) in &averages {
+        let (least, most) = values
+            .iter()
+            .fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
+        writeln!(
+            f,
+            "{name}: median of {} runs {:.1} pods/s, from {least:.1} to {most:.1}",
+            values.len(),
+            median(values).unwrap_or_default()
+        )?;
+    }
+    if averages.is_empty() {
+        return Ok(());
+    }
+    writeln!(f)
+}

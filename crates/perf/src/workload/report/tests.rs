@@ -1,0 +1,147 @@
+use super::*;
+use crate::workload::run::ProcessUsage;
+use crate::workload::stats::Buckets;
+
+fn outcome(average: Option<f64>) -> Outcome {
+    let buckets = average.map(|average| Buckets {
+        average,
+        perc50: 1.0,
+        perc90: 2.0,
+        perc95: 3.0,
+        perc99: 4.0,
+    });
+    Outcome {
+        measured: vec![Measured {
+            name: "namespace-2".to_owned(),
+            throughput: buckets,
+            samples: usize::from(average.is_some()),
+            scheduled: 101,
+            span: Duration::from_secs(2),
+            duration: Duration::from_secs(3),
+            latency: None,
+            processes: vec![ProcessUsage {
+                name: "scheduler".to_owned(),
+                cpu_seconds: 1.5,
+                peak_bytes: 64 << 20,
+            }],
+            api_calls: Some(202),
+            own_writes: 101,
+            attempts: Some(303),
+            histograms: Vec::new(),
+        }],
+        bindings_verified: 101,
+        took: Duration::from_secs(5),
+        server_version: "v1.36.2".to_owned(),
+    }
+}
+
+fn run(threshold: Option<f64>, expect_lower: bool, result: Result<Outcome, RunError>) -> Run {
+    Run {
+        name: "Case/small".to_owned(),
+        repetition: 1,
+        threshold: threshold.map(|value| Threshold {
+            value,
+            metric: THROUGHPUT.to_owned(),
+            labels: Vec::new(),
+            bucket: "Average".to_owned(),
+            expect_lower,
+        }),
+        result,
+        took: Duration::from_secs(6),
+    }
+}
+
+#[test]
+fn a_result_is_compared_with_its_threshold() {
+    for (threshold, lower, average, expect) in [
+        (None, false, Some(50.0), Compared::None),
+        (Some(40.0), false, Some(50.0), Compared::Met { value: 50.0 }),
+        (
+            Some(60.0),
+            false,
+            Some(50.0),
+            Compared::Missed { value: 50.0 },
+        ),
+        (Some(60.0), true, Some(50.0), Compared::Met { value: 50.0 }),
+        (
+            Some(40.0),
+            true,
+            Some(50.0),
+            Compared::Missed { value: 50.0 },
+        ),
+        (Some(40.0), false, None, Compared::NotMeasured),
+    ] {
+        let run = run(threshold, lower, Ok(outcome(average)));
+        let measured = &run.result.as_ref().expect("a result").measured[0];
+        assert_eq!(
+            run.compare(measured),
+            expect,
+            "{threshold:?} {lower} {average:?}"
+        );
+    }
+}
+
+#[test]
+fn runs_are_counted_by_how_they_ended() {
+    let report = Report {
+        target: "test".to_owned(),
+        runs: vec![
+            run(None, false, Ok(outcome(Some(5.0)))),
+            run(Some(9.0), false, Ok(outcome(Some(5.0)))),
+            run(None, false, Err(RunError::Unsupported("a gate".to_owned()))),
+            run(None, false, Err(RunError::Ended("it ended".to_owned()))),
+        ],
+    };
+    let counts = (
+        report.succeeded(),
+        report.missed(),
+        report.unsupported(),
+        report.failed(),
+    );
+    assert_eq!(counts, (2, 1, 1, 1));
+    let text = report.to_string();
+    for expect in [
+        "Average 5.0",
+        "50.0 pods/s from the first to the last",
+        "scheduler  CPU 1.50 s (14.85 ms per pod), peak memory 64 MiB",
+        "API calls 202 (2.00 per pod)",
+        "scheduling attempts 303 (3.00 per pod)",
+        "threshold 9 MISSED by 5.0",
+        "error: cannot run here: a gate",
+        "error: it ended",
+        "Case/small namespace-2: median of 2 runs 5.0 pods/s",
+        "2 of 4 runs succeeded, 1 failed, 1 cannot run here, 1 below their threshold (test)",
+    ] {
+        assert!(text.contains(expect), "{expect:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn data_items_are_as_upstreams() {
+    let report = Report {
+        target: "test".to_owned(),
+        runs: vec![
+            run(Some(4.0), false, Ok(outcome(Some(5.0)))),
+            run(None, false, Err(RunError::Ended("it ended".to_owned()))),
+        ],
+    };
+    let json = data_items(&report);
+    assert_eq!(json["version"], "v1");
+    let items = json["dataItems"].as_array().expect("items");
+    let throughput = items
+        .iter()
+        .find(|item| item["labels"]["Metric"] == "SchedulingThroughput")
+        .expect("the throughput");
+    assert_eq!(
+        throughput["labels"]["Name"],
+        "BenchmarkPerfScheduling/Case/small/namespace-2"
+    );
+    assert_eq!(throughput["unit"], "pods/s");
+    assert_eq!(throughput["data"]["Average"], 5.0);
+    assert_eq!(throughput["data"]["Perc99"], 4.0);
+    assert_eq!(throughput["data"]["AverageThreshold"], 4.0);
+    // perf-dash shows only items that have all labels.
+    assert_eq!(throughput["labels"]["process"], "not applicable");
+    assert_eq!(json["errors"]["Case/small (1)"], "it ended");
+    assert!(json["machine"]["cpus"].as_u64().is_some_and(|n| n > 0));
+}

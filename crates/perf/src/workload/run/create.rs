@@ -1,0 +1,386 @@
+//! Operations that create nodes, namespaces, pods and other objects.
+
+use super::{Executor, Stage, parallel};
+use crate::workload::api::{Api, Resource};
+use crate::workload::error::RunError;
+use crate::workload::objects::{
+    ObjectTemplate, bound_volume, default_node, default_pod, mapping, use_claim,
+};
+use crate::workload::ops::{
+    CreateAny, CreateNamespaces, CreateNodes, CreatePods, LabelSet, NodeStrategy, VolumeTemplates,
+};
+use crate::workload::view::View;
+use berth_client::ApiError;
+use http::Method;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// The annotation of a CSINode that lists the migrated in-tree plugins.
+const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
+/// The letters of generated names, as Kubernetes chooses them.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How long the creation of an object of any kind is retried, as upstream does it.
+const CREATE_ANY_LIMIT: Duration = Duration::from_secs(20);
+
+impl Executor<'_> {
+    fn generated(&mut self, prefix: &str) -> String {
+        let mut name = prefix.to_owned();
+        for _ in 0..5 {
+            name.push(char::from(LETTERS[self.random.usize(..LETTERS.len())]));
+        }
+        name
+    }
+
+    fn note_created(&self, paths: impl IntoIterator<Item = String>) {
+        self.created
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .extend(paths);
+    }
+
+    pub(super) async fn create_nodes(&mut self, op: &CreateNodes) -> Result<(), RunError> {
+        let mut nodes = Vec::with_capacity(op.count);
+        for index in 0..op.count {
+            let mut node = match &op.template {
+                Some(template) => template
+                    .object(index, op.count)
+                    .map_err(|e| self.failed(e))?,
+                None => default_node(&format!("node-{}-", self.op)),
+            };
+            let meta = &node["metadata"];
+            let name = match meta["name"].as_str().filter(|name| !name.is_empty()) {
+                Some(name) => name.to_owned(),
+                None => {
+                    let prefix = meta["generateName"].as_str().unwrap_or_default().to_owned();
+                    self.generated(&prefix)
+                }
+            };
+            mapping(&mut node, &["metadata"]).insert("name".to_owned(), json!(name));
+            mapping(&mut node, &["metadata", "labels"])
+                .insert("kubernetes.io/hostname".to_owned(), json!(name));
+            let csi_node = self.prepare(&mut node, &name, index, &op.strategy);
+            nodes.push((node, csi_node));
+        }
+        let resource = Resource::of("/api/v1", "nodes", false);
+        let csi = Resource::of("/apis/storage.k8s.io/v1", "csinodes", false);
+        for (node, csi_node) in &nodes {
+            let name = node["metadata"]["name"].as_str().unwrap_or_default();
+            self.note_created([resource.object("", name)]);
+            if csi_node.is_some() {
+                self.note_created([csi.object("", name)]);
+            }
+        }
+        let (api, nodes) = (Arc::clone(&self.api), Arc::new(nodes));
+        let created = parallel(op.count, move |index| {
+            let (api, nodes) = (Arc::clone(&api), Arc::clone(&nodes));
+            let (resource, csi) = (resource.clone(), csi.clone());
+            async move {
+                let (node, csi_node) = &nodes[index];
+                if let Some(csi_node) = csi_node {
+                    api.create(&csi, "", csi_node).await?;
+                }
+                api.create(&resource, "", node).await.map(drop)
+            }
+        });
+        created
+            .await
+            .map_err(|e: ApiError| self.failed(format!("failed to create node: {e}")))
+    }
+
+    /// Adds what the strategy says. Returns the CSINode of the node, when it has one.
+    fn prepare(
+        &mut self,
+        node: &mut Value,
+        name: &str,
+        index: usize,
+        strategy: &NodeStrategy,
+    ) -> Option<Value> {
+        match strategy {
+            NodeStrategy::Trivial => None,
+            NodeStrategy::Label { key, values } => {
+                let value = &values[index % values.len()];
+                mapping(node, &["metadata", "labels"]).insert(key.clone(), json!(value));
+                None
+            }
+            NodeStrategy::UniqueLabel { key } => {
+                let value = format!("{:016x}{:016x}", self.random.u64(..), self.random.u64(..));
+                mapping(node, &["metadata", "labels"]).insert(key.clone(), json!(value));
+                None
+            }
+            NodeStrategy::Allocatable {
+                node: resources,
+                csi,
+                migrated,
+            } => {
+                let status = mapping(node, &["status"]);
+                if !status.contains_key("allocatable")
+                    && let Some(capacity) = status.get("capacity").cloned()
+                {
+                    status.insert("allocatable".to_owned(), capacity);
+                }
+                let allocatable = mapping(node, &["status", "allocatable"]);
+                for (resource, quantity) in resources {
+                    allocatable.insert(resource.clone(), json!(quantity));
+                }
+                Some(csi_node(name, csi, migrated))
+            }
+        }
+    }
+
+    pub(super) async fn create_namespaces(
+        &mut self,
+        op: &CreateNamespaces,
+    ) -> Result<(), RunError> {
+        for index in 0..op.count {
+            let mut namespace = match &op.template {
+                Some(template) => template.object(0, 1).map_err(|e| self.failed(e))?,
+                None => json!({"apiVersion": "v1", "kind": "Namespace"}),
+            };
+            let name = format!("{}-{index}", op.prefix);
+            mapping(&mut namespace, &["metadata"]).insert("name".to_owned(), json!(name));
+            self.create_namespace(name, &namespace).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates a namespace unless it exists.
+    pub(super) async fn ensure_namespace(&mut self, name: &str) -> Result<(), RunError> {
+        if name.is_empty() || self.namespaces.contains(name) {
+            return Ok(());
+        }
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.create_namespace(name.to_owned(), &namespace).await
+    }
+
+    async fn create_namespace(&mut self, name: String, namespace: &Value) -> Result<(), RunError> {
+        let resource = Resource::of("/api/v1", "namespaces", false);
+        match self.api.create(&resource, "", namespace).await {
+            Err(error) if error.code() == Some(409) => Ok(()),
+            Err(error) => Err(self.failed(format!("failed to create namespace {name}: {error}"))),
+            Ok(_) => {
+                self.namespaces.insert(name);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) async fn create_pods(&mut self, op: &CreatePods) -> Result<(), RunError> {
+        let namespace = self.namespace_of(op.namespace.as_ref());
+        self.ensure_namespace(&namespace).await?;
+        if let Some(duration) = op.steady_state {
+            return self.create_pods_steadily(&namespace, op, duration).await;
+        }
+        self.create_batch(&namespace, op).await?;
+        if op.skip_wait {
+            *self.waiting.entry(namespace).or_default() += op.count;
+            return Ok(());
+        }
+        self.wait(&namespace, &LabelSet::new(), op.count, Stage::Scheduled)
+            .await
+    }
+
+    /// Creates the pods of an operation.
+    pub(super) async fn create_batch(
+        &mut self,
+        namespace: &str,
+        op: &CreatePods,
+    ) -> Result<(), RunError> {
+        if op.volume.is_some() {
+            let volumes = Resource::of("/api/v1", "persistentvolumes", false);
+            let paths = (0..op.count).map(|i| volumes.object("", &format!("{namespace}-vol-{i}")));
+            self.note_created(paths);
+        }
+        let pods = Arc::new(Pods {
+            api: Arc::clone(&self.api),
+            view: Arc::clone(&self.view),
+            namespace: namespace.to_owned(),
+            count: op.count,
+            source: Source::new(op.template.clone()).map_err(|e| self.failed(e))?,
+            volume: op.volume.clone(),
+        });
+        let created = parallel(op.count, move |index| {
+            let pods = Arc::clone(&pods);
+            async move { pods.create(index).await }
+        });
+        created
+            .await
+            .map_err(|message: String| self.failed(message))
+    }
+
+    pub(super) async fn create_any(&mut self, op: &CreateAny) -> Result<(), RunError> {
+        self.ensure_namespace(&op.namespace).await?;
+        if op.count == 0 {
+            return Ok(());
+        }
+        let resource = self.resource_of(op).await?;
+        let context = Arc::new((Arc::clone(&self.api), op.clone(), resource.clone()));
+        let created = Arc::clone(&self.created);
+        let result = parallel(op.count, move |index| {
+            let (context, created) = (Arc::clone(&context), Arc::clone(&created));
+            async move {
+                let (api, op, resource) = &*context;
+                let object = op.template.object(index, op.count)?;
+                let deadline = Instant::now() + CREATE_ANY_LIMIT;
+                loop {
+                    match api.create(resource, &op.namespace, &object).await {
+                        Ok(answer) if !resource.namespaced => {
+                            let path = resource.object("", &answer.metadata.name);
+                            created
+                                .lock()
+                                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                                .push(path);
+                            return Ok(());
+                        }
+                        Ok(_) => return Ok(()),
+                        // An admission rule may depend on what controllers still do.
+                        Err(error) if error.code() == Some(403) && Instant::now() < deadline => {
+                            sleep(Duration::from_millis(100)).await;
+                        }
+                        Err(error) => {
+                            return Err(format!(
+                                "{}: failed to create: {error}",
+                                op.template.path()
+                            ));
+                        }
+                    }
+                }
+            }
+        });
+        result.await.map_err(|message: String| self.failed(message))
+    }
+
+    /// The resource of an operation's objects; its scope must agree with the namespace.
+    pub(super) async fn resource_of(&self, op: &CreateAny) -> Result<Resource, RunError> {
+        let first = op
+            .template
+            .object(0, op.count)
+            .map_err(|e| self.failed(e))?;
+        let resource = self
+            .api
+            .resource(&first)
+            .await
+            .map_err(|e| self.failed(format!("{}: {e}", op.template.path())))?;
+        let path = op.template.path();
+        match (resource.namespaced, op.namespace.is_empty()) {
+            (true, true) => Err(self.failed(format!(
+                "{path}: objects of this kind have a namespace; set namespace"
+            ))),
+            (false, false) => Err(self.failed(format!(
+                "{path}: objects of this kind have no namespace; remove namespace"
+            ))),
+            _ => Ok(resource),
+        }
+    }
+}
+
+fn csi_node(name: &str, csi: &[(String, Option<i64>)], migrated: &[String]) -> Value {
+    let drivers: Vec<Value> = csi
+        .iter()
+        .map(|(driver, count)| {
+            let mut object = json!({"name": driver, "nodeID": name, "topologyKeys": []});
+            if let Some(count) = count {
+                object["allocatable"] = json!({"count": count});
+            }
+            object
+        })
+        .collect();
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": name, "annotations": {MIGRATED_PLUGINS: migrated.join(",")}},
+        "spec": {"drivers": drivers},
+    })
+}
+
+/// Where pods come from.
+enum Source {
+    /// The same pod each time, as it is sent.
+    Constant(Value, Vec<u8>),
+    /// Another one for each index.
+    Template(Arc<ObjectTemplate>),
+}
+
+impl Source {
+    fn new(template: Option<Arc<ObjectTemplate>>) -> Result<Self, String> {
+        let constant = match template {
+            None => default_pod(),
+            Some(template) if !template.is_constant() => return Ok(Self::Template(template)),
+            Some(template) => template.object(0, 1)?,
+        };
+        let body = constant.to_string().into_bytes();
+        Ok(Self::Constant(constant, body))
+    }
+}
+
+/// A batch of pods.
+struct Pods {
+    api: Arc<Api>,
+    view: Arc<View>,
+    namespace: String,
+    count: usize,
+    source: Source,
+    volume: Option<VolumeTemplates>,
+}
+
+impl Pods {
+    async fn create(&self, index: usize) -> Result<(), String> {
+        if let Some(volume) = &self.volume {
+            self.create_volume(index, volume).await?;
+        }
+        let body = match (&self.source, &self.volume) {
+            (Source::Constant(_, body), None) => body.clone(),
+            (source, volume) => {
+                let mut pod = match source {
+                    Source::Constant(pod, _) => pod.clone(),
+                    Source::Template(template) => template.object(index, self.count)?,
+                };
+                if volume.is_some() {
+                    use_claim(&mut pod, index);
+                }
+                pod.to_string().into_bytes()
+            }
+        };
+        let mut path = Resource::of("/api/v1", "pods", true).collection(&self.namespace);
+        // All pods of a batch have the same fields.
+        if index == 0 {
+            path.push_str("?fieldValidation=Strict");
+        }
+        let sent = Instant::now();
+        let created = self.api.write(Method::POST, path, body).await;
+        let created = created.map_err(|e| format!("failed to create pod: {e}"))?;
+        if !created.metadata.uid.is_empty() {
+            self.view.created(&created.metadata.uid, sent);
+        }
+        Ok(())
+    }
+
+    /// Creates the claim, then the volume; each gets its status by a second write, as the API ignores it in the first.
+    async fn create_volume(&self, index: usize, volume: &VolumeTemplates) -> Result<(), String> {
+        let (volume, claim) = bound_volume(
+            &self.namespace,
+            index,
+            &volume.volume.object(0, 1)?,
+            &volume.claim.object(0, 1)?,
+        );
+        for (plural, namespace, object) in [
+            ("persistentvolumeclaims", self.namespace.as_str(), claim),
+            ("persistentvolumes", "", volume),
+        ] {
+            let resource = Resource::of("/api/v1", plural, !namespace.is_empty());
+            let fail = |e: ApiError| format!("failed to create one of the {plural}: {e}");
+            self.api
+                .create(&resource, namespace, &object)
+                .await
+                .map_err(fail)?;
+            let status = ["status".to_owned()];
+            self.api
+                .update(&resource, namespace, &object, &status)
+                .await
+                .map_err(fail)?;
+        }
+        Ok(())
+    }
+}

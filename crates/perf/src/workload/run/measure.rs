@@ -1,0 +1,236 @@
+//! A measurement: from the beginning of an operation, or of several, to their end.
+
+use crate::workload::api::Api;
+use crate::workload::cluster::Cluster;
+use crate::workload::ops::LabelSet;
+use crate::workload::process::{Process, Usage};
+use crate::workload::prometheus::{Labels, Scrape};
+use crate::workload::stats::{Buckets, milliseconds};
+use crate::workload::throughput::{SAMPLE_INTERVAL, Throughput};
+use crate::workload::view::{Filter, View};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval_at};
+
+/// The histograms of the scheduler that upstream's harness collects, with the labels that tell series apart.
+const HISTOGRAMS: [(&str, &[&str]); 4] = [
+    (
+        "scheduler_framework_extension_point_duration_seconds",
+        &["extension_point"],
+    ),
+    ("scheduler_scheduling_attempt_duration_seconds", &["result"]),
+    ("scheduler_pod_scheduling_sli_duration_seconds", &[]),
+    (
+        "scheduler_plugin_execution_duration_seconds",
+        &["plugin", "extension_point"],
+    ),
+];
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The name: of the namespace, or given by startCollectingMetrics.
+    pub name: String,
+    /// Pods per second by upstream's rule; none when it was over before there were two readings with pods.
+    pub throughput: Option<Buckets>,
+    /// How many samples the throughput comes from.
+    pub samples: usize,
+    /// Pods that were scheduled.
+    pub scheduled: u64,
+    /// From the first to the last pod that was scheduled.
+    pub span: Duration,
+    /// From the beginning to the end of the measurement.
+    pub duration: Duration,
+    /// From sending the creation of a pod to seeing it bound, in milliseconds.
+    pub latency: Option<Buckets>,
+    /// What each process used.
+    pub processes: Vec<ProcessUsage>,
+    /// Requests that the API server answered, watches and the runner's own writes aside; none when it does not say.
+    pub api_calls: Option<u64>,
+    /// Writes of the runner itself.
+    pub own_writes: u64,
+    /// Scheduling attempts; none when the scheduler's metrics cannot be read.
+    pub attempts: Option<u64>,
+    /// Histograms of the scheduler, in milliseconds.
+    pub histograms: Vec<Histogram>,
+}
+
+impl Measured {
+    /// Pods between the first and the last one that was scheduled, divided by that time; none below two pods.
+    pub fn overall(&self) -> Option<f64> {
+        let seconds = self.span.as_secs_f64();
+        (self.scheduled > 1 && seconds > 0.0).then(|| (self.scheduled - 1) as f64 / seconds)
+    }
+
+    /// Scheduling attempts for each pod that was bound.
+    pub fn attempts_per_pod(&self) -> Option<f64> {
+        let attempts = self.attempts? as f64;
+        (self.scheduled > 0).then(|| attempts / self.scheduled as f64)
+    }
+}
+
+/// What a process used during a measurement.
+#[derive(Debug, Clone)]
+pub struct ProcessUsage {
+    /// The name of the process.
+    pub name: String,
+    /// CPU time during the measurement, in seconds.
+    pub cpu_seconds: f64,
+    /// The most memory since the process started, in bytes.
+    pub peak_bytes: u64,
+}
+
+/// What was added to a histogram during a measurement.
+#[derive(Debug, Clone)]
+pub struct Histogram {
+    /// The metric.
+    pub metric: &'static str,
+    /// The labels of the series.
+    pub labels: Labels,
+    /// In milliseconds.
+    pub buckets: Buckets,
+}
+
+/// A measurement that goes on.
+pub(super) struct Collecting {
+    name: String,
+    begun: Instant,
+    sampling: JoinHandle<Throughput>,
+    /// Ends the sampling.
+    stop: oneshot::Sender<()>,
+    before: Readings,
+}
+
+/// Counters at a point of time.
+struct Readings {
+    usage: BTreeMap<String, (Process, Usage)>,
+    scheduler: Option<Scrape>,
+    server: Option<Scrape>,
+    own_writes: u64,
+}
+
+impl Readings {
+    async fn take<C: Cluster>(api: &Api, cluster: &C) -> Self {
+        let usage = cluster.processes().into_iter().filter_map(|process| {
+            let usage = process.usage()?;
+            Some((process.name.clone(), (process, usage)))
+        });
+        Self {
+            usage: usage.collect(),
+            scheduler: cluster.scheduler_metrics().await.map(|t| Scrape::parse(&t)),
+            server: api.text("/metrics").await.map(|text| Scrape::parse(&text)),
+            own_writes: api.writes(),
+        }
+    }
+}
+
+impl Collecting {
+    pub(super) async fn begin<C: Cluster>(
+        api: &Api,
+        view: &Arc<View>,
+        cluster: &C,
+        name: String,
+        namespaces: Vec<String>,
+        labels: LabelSet,
+    ) -> Self {
+        let before = Readings::take(api, cluster).await;
+        view.measure(Filter {
+            namespaces: namespaces.into_iter().collect(),
+            labels,
+        });
+        let (stop, stopped) = oneshot::channel();
+        let begun = Instant::now();
+        Self {
+            name,
+            begun,
+            sampling: tokio::spawn(sample(Arc::clone(view), begun, stopped)),
+            stop,
+            before,
+        }
+    }
+
+    pub(super) async fn end<C: Cluster>(self, api: &Api, view: &View, cluster: &C) -> Measured {
+        let duration = self.begun.elapsed();
+        // The task ends by itself only when the view is gone.
+        let _ = self.stop.send(());
+        let throughput = self.sampling.await.unwrap_or_default();
+        let measurement = view.measured();
+        let after = Readings::take(api, cluster).await;
+        let own_writes = after.own_writes.saturating_sub(self.before.own_writes);
+        let processes = after.usage.iter().map(|(name, (_, usage))| {
+            let before = self.before.usage.get(name);
+            ProcessUsage {
+                name: name.clone(),
+                cpu_seconds: usage.cpu_seconds - before.map_or(0.0, |(_, u)| u.cpu_seconds),
+                peak_bytes: usage.peak_bytes,
+            }
+        });
+        Measured {
+            name: self.name,
+            throughput: throughput.result(),
+            samples: throughput.samples(),
+            scheduled: measurement.scheduled,
+            span: measurement.span,
+            duration,
+            latency: milliseconds(&measurement.latencies),
+            processes: processes.collect(),
+            api_calls: since(&self.before.server, &after.server, requests)
+                .map(|calls| calls.saturating_sub(own_writes)),
+            own_writes,
+            attempts: since(&self.before.scheduler, &after.scheduler, attempts),
+            histograms: histograms(&self.before.scheduler, &after.scheduler),
+        }
+    }
+}
+
+async fn sample(view: Arc<View>, begun: Instant, mut stopped: oneshot::Receiver<()>) -> Throughput {
+    let mut throughput = Throughput::default();
+    let start = tokio::time::Instant::from_std(begun) + SAMPLE_INTERVAL;
+    let mut ticker = interval_at(start, SAMPLE_INTERVAL);
+    ticker.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            _ = &mut stopped => return throughput,
+            _ = ticker.tick() => throughput.read(begun.elapsed(), view.scheduled()),
+        }
+    }
+}
+
+fn since(
+    before: &Option<Scrape>,
+    after: &Option<Scrape>,
+    read: impl Fn(&Scrape) -> f64,
+) -> Option<u64> {
+    let (before, after) = (before.as_ref()?, after.as_ref()?);
+    Some((read(after) - read(before)).max(0.0) as u64)
+}
+
+fn attempts(scrape: &Scrape) -> f64 {
+    scrape.sum("scheduler_schedule_attempts_total", |_| true)
+}
+
+fn requests(scrape: &Scrape) -> f64 {
+    scrape.sum("apiserver_request_total", |labels| {
+        labels.get("verb").is_none_or(|verb| verb != "WATCH")
+    })
+}
+
+fn histograms(before: &Option<Scrape>, after: &Option<Scrape>) -> Vec<Histogram> {
+    let (Some(before), Some(after)) = (before, after) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for (metric, by) in HISTOGRAMS {
+        for (labels, buckets) in after.histograms_since(before, metric, by) {
+            found.push(Histogram {
+                metric,
+                labels,
+                buckets,
+            });
+        }
+    }
+    found
+}

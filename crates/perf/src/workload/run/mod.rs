@@ -1,0 +1,474 @@
+//! Runs a workload: its operations one after the other, as upstream's harness runs them.
+
+mod change;
+mod create;
+mod devices;
+mod measure;
+
+pub use measure::{Histogram, Measured, ProcessUsage};
+
+use super::api::{Api, failed};
+use super::cluster::{Cluster, Setup, Target};
+use super::decode::Workload;
+use super::error::RunError;
+use super::ops::{Barrier, LabelSet, Op, Stage};
+use super::verify::{Surroundings, verify};
+use super::view::View;
+use super::watch::{Followed, follow};
+use measure::Collecting;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// How often a wait looks at the pods, as upstream's does.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Requests in flight while objects are created.
+const WORKERS: usize = 30;
+
+/// How workloads are run.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// How long an operation waits for pods.
+    pub wait_limit: Duration,
+    /// How long a workload may take.
+    pub workload_limit: Duration,
+    /// The seed of generated names.
+    pub seed: u64,
+}
+
+impl Default for RunOptions {
+    /// Upstream's limits.
+    fn default() -> Self {
+        Self {
+            wait_limit: Duration::from_secs(600),
+            workload_limit: Duration::from_secs(1800),
+            seed: 1,
+        }
+    }
+}
+
+/// How far a workload is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// The operation that runs, from 0.
+    pub op: usize,
+    /// How many there are.
+    pub ops: usize,
+    /// Its opcode.
+    pub opcode: &'static str,
+    /// Pods that exist.
+    pub pods: usize,
+    /// Those of them with a node.
+    pub bound: usize,
+}
+
+/// What a workload gave.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The measurements, in the order of the operations.
+    pub measured: Vec<Measured>,
+    /// How many bindings the verifier checked.
+    pub bindings_verified: usize,
+    /// How long the operations took.
+    pub took: Duration,
+    /// The version that the API server reports.
+    pub server_version: String,
+}
+
+/// Runs a workload on a cluster of its own.
+///
+/// # Errors
+/// When there is no result, or the verifier found that it is void.
+pub async fn run<T: Target>(
+    target: &T,
+    workload: &Workload,
+    options: &RunOptions,
+    progress: &dyn Fn(Progress),
+) -> Result<Outcome, RunError> {
+    let setup = Setup {
+        feature_gates: workload.feature_gates.clone(),
+        scheduler_config: workload.scheduler_config.clone(),
+    };
+    let mut cluster = target.start(&setup).await?;
+    let api = Arc::new(Api::new(cluster.transport().clone()));
+    let result = run_on(&mut cluster, &api, workload, options, progress).await;
+    cluster.stop().await;
+    result
+}
+
+async fn run_on<C: Cluster>(
+    cluster: &mut C,
+    api: &Arc<Api>,
+    workload: &Workload,
+    options: &RunOptions,
+    progress: &dyn Fn(Progress),
+) -> Result<Outcome, RunError> {
+    let view = Arc::new(View::default());
+    let version = api.text("/version").await.unwrap_or_default();
+    let version: serde_json::Value = serde_json::from_str(&version).unwrap_or_default();
+    let following = (
+        follow(Arc::clone(api), Followed::Nodes, Arc::clone(&view)).await,
+        follow(Arc::clone(api), Followed::Pods, Arc::clone(&view)).await,
+    );
+    let _following = match following {
+        (Ok(nodes), Ok(pods)) => (nodes, pods),
+        (Err(reason), _) | (_, Err(reason)) => return Err(RunError::Start(reason)),
+    };
+    let mut executor = Executor {
+        api: Arc::clone(api),
+        view: Arc::clone(&view),
+        options,
+        workload,
+        waiting: BTreeMap::new(),
+        namespaces: BTreeSet::new(),
+        collecting: None,
+        measured: Vec::new(),
+        background: JoinSet::new(),
+        created: Arc::default(),
+        random: fastrand::Rng::with_seed(options.seed),
+        op: 0,
+        opcode: "",
+    };
+    let begun = Instant::now();
+    let ran = executor.run(cluster, progress).await;
+    let took = begun.elapsed();
+    executor.background.shutdown().await;
+    let result = match ran {
+        Err(error) => Err(error),
+        Ok(()) => match view.why_lost() {
+            Some(reason) => Err(RunError::Watch(reason)),
+            None => judge(api, &view).await,
+        },
+    };
+    if cluster.is_shared() {
+        executor.clean_up().await;
+    }
+    Ok(Outcome {
+        bindings_verified: result?,
+        measured: executor.measured,
+        took,
+        server_version: version["gitVersion"]
+            .as_str()
+            .unwrap_or("unknown")
+            .to_owned(),
+    })
+}
+
+/// What rules refer to besides pods and nodes.
+const SURROUNDINGS: [(&str, &str); 6] = [
+    ("/api/v1", "namespaces"),
+    ("/api/v1", "persistentvolumes"),
+    ("/api/v1", "persistentvolumeclaims"),
+    ("/apis/storage.k8s.io/v1", "csinodes"),
+    ("/apis/resource.k8s.io/v1", "resourceclaims"),
+    ("/apis/resource.k8s.io/v1", "deviceclasses"),
+];
+
+/// Verifies the bindings of the run. Returns how many there were.
+async fn judge(api: &Api, view: &View) -> Result<usize, RunError> {
+    let mut surroundings = Surroundings::default();
+    for (root, plural) in SURROUNDINGS {
+        match api.list(&format!("{root}/{plural}")).await {
+            Ok((items, _)) => items.iter().for_each(|item| surroundings.add(plural, item)),
+            // A server without the kind has no objects of it.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => {
+                return Err(RunError::Watch(format!(
+                    "{plural}, which the verifier needs: {error}"
+                )));
+            }
+        }
+    }
+    let verdict = verify(view.take_log(), &surroundings);
+    match verdict.violations.first() {
+        None => Ok(verdict.bindings),
+        Some(first) => Err(RunError::Violations {
+            count: verdict.violations.len(),
+            first: first.to_string(),
+        }),
+    }
+}
+
+/// What the operations have in common.
+struct Executor<'a> {
+    api: Arc<Api>,
+    view: Arc<View>,
+    options: &'a RunOptions,
+    workload: &'a Workload,
+    /// Pods that were not waited for, by namespace.
+    waiting: BTreeMap<String, usize>,
+    /// Namespaces that exist.
+    namespaces: BTreeSet<String>,
+    collecting: Option<Collecting>,
+    measured: Vec<Measured>,
+    background: JoinSet<Result<(), RunError>>,
+    /// The paths of objects without a namespace that were created.
+    created: Arc<Mutex<Vec<String>>>,
+    random: fastrand::Rng,
+    op: usize,
+    opcode: &'static str,
+}
+
+impl Executor<'_> {
+    async fn run<C: Cluster>(
+        &mut self,
+        cluster: &mut C,
+        progress: &dyn Fn(Progress),
+    ) -> Result<(), RunError> {
+        let limit = self.options.workload_limit;
+        let deadline = Instant::now() + limit;
+        for (index, op) in self.workload.ops.iter().enumerate() {
+            (self.op, self.opcode) = (index, op.opcode());
+            let opcode = self.opcode;
+            let ops = self.workload.ops.len();
+            let view = Arc::clone(&self.view);
+            let report = || {
+                let (pods, bound) = view.totals();
+                progress(Progress {
+                    op: index,
+                    ops,
+                    opcode,
+                    pods,
+                    bound,
+                });
+            };
+            report();
+            if matches!(op, Op::StartCollectingMetrics(_)) || op.collects_metrics() {
+                self.measure(cluster, op, Ending::Before).await?;
+            }
+            {
+                let running = self.run_op(op);
+                tokio::pin!(running);
+                loop {
+                    tokio::select! {
+                        result = &mut running => break result?,
+                        reason = cluster.ended() => return Err(RunError::Ended(reason)),
+                        () = tokio::time::sleep_until(deadline.into()) => {
+                            let message = format!("the workload took longer than {} s", limit.as_secs());
+                            return Err(failed(index, opcode, message));
+                        }
+                        () = sleep(POLL_INTERVAL) => report(),
+                    }
+                }
+            }
+            if op.collects_metrics() {
+                self.measure(cluster, op, Ending::After).await?;
+            }
+            while let Some(ended) = self.background.try_join_next() {
+                ended.map_err(|e| failed(index, opcode, e))??;
+            }
+        }
+        if self.collecting.is_some() {
+            return Err(self.failed(
+                "the workload ended while metrics were collected; add stopCollectingMetrics",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Begins and ends measurements around an operation.
+    async fn measure<C: Cluster>(
+        &mut self,
+        cluster: &C,
+        op: &Op,
+        ending: Ending,
+    ) -> Result<(), RunError> {
+        let begins = match (op, ending) {
+            (Op::StartCollectingMetrics(start), Ending::Before) => Some((
+                start.name.clone(),
+                start.namespaces.clone(),
+                start.labels.clone(),
+            )),
+            (Op::CreatePods(pods), Ending::Before) => {
+                let namespace = self.namespace_of(pods.namespace.as_ref());
+                Some((namespace.clone(), vec![namespace], LabelSet::new()))
+            }
+            _ => None,
+        };
+        match (begins, ending) {
+            (Some(_), _) if self.collecting.is_some() => Err(self.failed(
+                "metrics are being collected already; stop the first measurement before this one",
+            )),
+            (Some((name, namespaces, labels)), _) => {
+                let begun =
+                    Collecting::begin(&self.api, &self.view, cluster, name, namespaces, labels);
+                self.collecting = Some(begun.await);
+                Ok(())
+            }
+            (None, Ending::Before) => Ok(()),
+            (None, Ending::After) => match self.collecting.take() {
+                None => Err(self.failed("no startCollectingMetrics before this operation")),
+                Some(collecting) => {
+                    let measured = collecting.end(&self.api, &self.view, cluster).await;
+                    self.measured.push(measured);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    async fn run_op(&mut self, op: &Op) -> Result<(), RunError> {
+        match op {
+            Op::CreateNodes(op) => self.create_nodes(op).await,
+            Op::CreateNamespaces(op) => self.create_namespaces(op).await,
+            Op::CreatePods(op) => self.create_pods(op).await,
+            Op::DeletePods(op) => self.delete_pods(op).await,
+            Op::Churn(op) => self.churn(op).await,
+            Op::Barrier(op) => self.barrier(op).await,
+            Op::Sleep(duration) => {
+                sleep(*duration).await;
+                Ok(())
+            }
+            Op::StartCollectingMetrics(_) | Op::StopCollectingMetrics => Ok(()),
+            Op::CreateAny(op) | Op::CreateResourceClaims(op) => self.create_any(op).await,
+            Op::UpdateAny(op) => self.update_any(op).await,
+            Op::CreateResourceDriver(op) => self.create_driver(op).await,
+            Op::AllocResourceClaims(namespace) => self.allocate_claims(namespace).await,
+        }
+    }
+
+    fn failed(&self, message: impl ToString) -> RunError {
+        failed(self.op, self.opcode, message)
+    }
+
+    /// The namespace of an operation that may have its own.
+    fn namespace_of(&self, given: Option<&String>) -> String {
+        given
+            .cloned()
+            .unwrap_or_else(|| format!("namespace-{}", self.op))
+    }
+
+    /// Waits until so many pods of a namespace are scheduled or attempted.
+    async fn wait(
+        &self,
+        namespace: &str,
+        labels: &LabelSet,
+        wanted: usize,
+        stage: Stage,
+    ) -> Result<(), RunError> {
+        let limit = self.options.wait_limit;
+        let deadline = Instant::now() + limit;
+        loop {
+            let counts = self.view.count(namespace, labels);
+            let reached = match stage {
+                Stage::Scheduled => counts.scheduled,
+                Stage::Attempted => counts.scheduled + counts.attempted,
+            };
+            if reached >= wanted {
+                return Ok(());
+            }
+            if let Some(reason) = self.view.why_lost() {
+                return Err(RunError::Watch(reason));
+            }
+            if Instant::now() >= deadline {
+                let detail = match counts.pending {
+                    None => "the other pods do not exist".to_owned(),
+                    Some((pod, None)) => format!("pod {pod} was not attempted"),
+                    Some((pod, Some(message))) => format!("pod {pod} is pending: {message}"),
+                };
+                return Err(RunError::Wait {
+                    op: self.op,
+                    opcode: self.opcode,
+                    stage: stage.as_str(),
+                    namespace: namespace.to_owned(),
+                    reached,
+                    wanted,
+                    limit_seconds: limit.as_secs(),
+                    detail,
+                });
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn barrier(&mut self, op: &Barrier) -> Result<(), RunError> {
+        let namespaces = if op.namespaces.is_empty() {
+            self.waiting.keys().cloned().collect()
+        } else {
+            op.namespaces.clone()
+        };
+        for namespace in &namespaces {
+            let Some(wanted) = self.waiting.get(namespace).copied() else {
+                return Err(self.failed(format!(
+                    "no operation before this one left pods in namespace {namespace:?}"
+                )));
+            };
+            self.wait(namespace, &op.labels, wanted, op.stage).await?;
+        }
+        if op.stage == Stage::Scheduled {
+            self.waiting.retain(|name, _| !namespaces.contains(name));
+        }
+        Ok(())
+    }
+
+    /// Deletes what the run created, as far as that is possible.
+    async fn clean_up(&self) {
+        let created =
+            std::mem::take(&mut *self.created.lock().unwrap_or_else(PoisonError::into_inner));
+        let at_once = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
+        for namespace in &self.namespaces {
+            for collection in [
+                "/api/v1/namespaces/NS/pods",
+                "/api/v1/namespaces/NS/persistentvolumeclaims",
+                "/apis/resource.k8s.io/v1/namespaces/NS/resourceclaims",
+            ] {
+                // What is left goes with the namespace.
+                let path = collection.replace("NS", namespace);
+                let _ = self.api.delete_collection(path, &at_once).await;
+            }
+            let path = format!("/api/v1/namespaces/{namespace}");
+            let _ = self.api.delete(path).await;
+        }
+        let api = Arc::clone(&self.api);
+        let paths = Arc::new(created);
+        let count = paths.len();
+        let _ = parallel(count, move |index| {
+            let (api, paths) = (Arc::clone(&api), Arc::clone(&paths));
+            async move { api.delete(paths[index].clone()).await }
+        })
+        .await;
+    }
+}
+
+/// Whether a measurement is before or after the operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Before,
+    After,
+}
+
+/// Does something `count` times, a limited number at once, in the order of the index. The first failure ends it.
+async fn parallel<F, R, E>(count: usize, work: F) -> Result<(), E>
+where
+    F: Fn(usize) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), E>> + Send,
+    E: Send + 'static,
+{
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let next = Arc::new(AtomicUsize::new(0));
+    let work = Arc::new(work);
+    let mut workers = JoinSet::new();
+    for _ in 0..count.min(WORKERS) {
+        let (next, work) = (Arc::clone(&next), Arc::clone(&work));
+        workers.spawn(async move {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= count {
+                    return Ok(());
+                }
+                work(index).await?;
+            }
+        });
+    }
+    while let Some(ended) = workers.join_next().await {
+        match ended {
+            Ok(result) => result?,
+            Err(panic) if panic.is_panic() => std::panic::resume_unwind(panic.into_panic()),
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}

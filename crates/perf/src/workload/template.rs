@@ -1,0 +1,286 @@
+//! The template language of workload files: the part of Go's text/template that they use.
+//!
+//! An action is `{{ .Index }}`, `{{ .Count }}`, a whole number, or a call of `Mod` or `DivideInt` with two operands, each
+//! of them one of these or a call in parentheses. Everything else is an error. Numbers are computed as upstream does it:
+//! as 64-bit floating point numbers that are truncated to integers.
+
+use std::fmt::Write as _;
+
+/// Calls are nested no deeper.
+const DEPTH_MAX: usize = 16;
+
+/// A template that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    Text(String),
+    Action(Operand),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Operand {
+    Index,
+    Count,
+    Number(i64),
+    Call(Function, Box<[Operand; 2]>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Function {
+    Mod,
+    DivideInt,
+}
+
+/// Why a template cannot be read or executed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// An action has no end.
+    #[error("line {line}: action without closing \"}}}}\"")]
+    Unclosed {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// An action that is not part of the language.
+    #[error(
+        "line {line}: unsupported action {action:?}: {reason}; use .Index, .Count, Mod and DivideInt"
+    )]
+    Unsupported {
+        /// The line, from 1.
+        line: usize,
+        /// The action as written.
+        action: String,
+        /// What about it.
+        reason: String,
+    },
+    /// `Mod` or `DivideInt` by zero.
+    #[error("{0} by zero with .Index {1} and .Count {2}")]
+    ByZero(&'static str, usize, usize),
+}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// Names the line and what is not part of the language.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("{{") {
+            let line = text[..text.len() - rest.len() + at].matches('\n').count() + 1;
+            if at > 0 {
+                parts.push(Part::Text(rest[..at].to_owned()));
+            }
+            let inner = &rest[at + 2..];
+            let end = inner.find("}}").ok_or(TemplateError::Unclosed { line })?;
+            let action = &inner[..end];
+            let operand = parse_action(action).map_err(|reason| TemplateError::Unsupported {
+                line,
+                action: action.trim().to_owned(),
+                reason,
+            })?;
+            parts.push(Part::Action(operand));
+            rest = &inner[end + 2..];
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Text(rest.to_owned()));
+        }
+        Ok(Self { parts })
+    }
+
+    /// Whether every object made from the template has the same text.
+    pub fn is_constant(&self) -> bool {
+        self.parts.iter().all(|part| match part {
+            Part::Text(_) => true,
+            Part::Action(operand) => operand.is_constant(),
+        })
+    }
+
+    /// The text of object `index` of `count`.
+    ///
+    /// # Errors
+    /// On a division by zero.
+    pub fn render(&self, index: usize, count: usize) -> Result<String, TemplateError> {
+        let mut out = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.push_str(text),
+                Part::Action(operand) => {
+                    let _ = write!(out, "{}", operand.value(index, count)?);
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl Operand {
+    fn is_constant(&self) -> bool {
+        match self {
+            Self::Index => false,
+            Self::Count | Self::Number(_) => true,
+            Self::Call(_, operands) => operands.iter().all(Self::is_constant),
+        }
+    }
+
+    fn value(&self, index: usize, count: usize) -> Result<i64, TemplateError> {
+        Ok(match self {
+            Self::Index => index as i64,
+            Self::Count => count as i64,
+            Self::Number(number) => *number,
+            Self::Call(function, operands) => {
+                let [a, b] = [
+                    operands[0].value(index, count)?,
+                    operands[1].value(index, count)?,
+                ];
+                if b == 0 {
+                    return Err(TemplateError::ByZero(function.name(), index, count));
+                }
+                match function {
+                    Function::Mod => a.wrapping_rem(b),
+                    Function::DivideInt => (a as f64 / b as f64) as i64,
+                }
+            }
+        })
+    }
+}
+
+impl Function {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mod => "Mod",
+            Self::DivideInt => "DivideInt",
+        }
+    }
+
+    fn by_name(name: &str) -> Option<Self> {
+        [Self::Mod, Self::DivideInt]
+            .into_iter()
+            .find(|function| function.name() == name)
+    }
+}
+
+fn parse_action(action: &str) -> Result<Operand, String> {
+    let spaced = action.replace('(', " ( ").replace(')', " ) ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut words = words.as_slice();
+    let operand = parse_pipeline(&mut words, 0)?;
+    match words.first() {
+        None => Ok(operand),
+        Some(word) => Err(format!("unexpected {word:?}")),
+    }
+}
+
+/// A call without parentheses, or an operand.
+fn parse_pipeline(words: &mut &[&str], depth: usize) -> Result<Operand, String> {
+    let Some((first, rest)) = words.split_first() else {
+        return Err("missing value".to_owned());
+    };
+    let Some(function) = Function::by_name(first) else {
+        return parse_operand(words, depth);
+    };
+    *words = rest;
+    let a = parse_operand(words, depth)?;
+    let b = parse_operand(words, depth)?;
+    Ok(Operand::Call(function, Box::new([a, b])))
+}
+
+fn parse_operand(words: &mut &[&str], depth: usize) -> Result<Operand, String> {
+    let Some((first, rest)) = words.split_first() else {
+        return Err("missing operand".to_owned());
+    };
+    *words = rest;
+    match *first {
+        ".Index" => Ok(Operand::Index),
+        ".Count" => Ok(Operand::Count),
+        "(" if depth >= DEPTH_MAX => Err(format!("nested deeper than {DEPTH_MAX}")),
+        "(" => {
+            let operand = parse_pipeline(words, depth + 1)?;
+            match words.split_first() {
+                Some((&")", rest)) => {
+                    *words = rest;
+                    Ok(operand)
+                }
+                _ => Err("missing \")\"".to_owned()),
+            }
+        }
+        word if word.starts_with(|c: char| c.is_ascii_digit() || c == '-') => word
+            .parse()
+            .map(Operand::Number)
+            .map_err(|_| format!("{word:?} is not a whole number")),
+        word if word.starts_with('.') => Err(format!("unknown value {word:?}")),
+        word => Err(format!("unknown function {word:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_render_as_upstream_renders_them() {
+        for (text, index, count, expect) in [
+            ("name: plain", 3, 10, "name: plain"),
+            ("pod-{{ .Index }}", 3, 10, "pod-3"),
+            ("{{.Index}} of {{ .Count }}", 3, 10, "3 of 10"),
+            ("8{{ Mod .Index 12 }}", 25, 100, "81"),
+            ("{{DivideInt .Index 5}}", 14, 100, "2"),
+            ("{{ DivideInt 30000 .Count }}Mi", 0, 1000, "30Mi"),
+            ("{{ DivideInt -7 2 }}", 0, 1, "-3"),
+            ("{{ Mod -7 5 }}", 0, 1, "-2"),
+            ("{{ Mod (DivideInt .Index 10) 3 }}", 57, 100, "2"),
+            ("{{ 7 }}", 0, 1, "7"),
+            ("{ not } an action", 0, 1, "{ not } an action"),
+        ] {
+            let template = Template::parse(text).unwrap();
+            assert_eq!(template.render(index, count).unwrap(), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_part_of_the_language_is_an_error_with_its_line() {
+        for (text, expect) in [
+            ("a\nb {{ .Index", "line 2: action without closing \"}}\""),
+            ("{{ .Name }}", "unknown value \".Name\""),
+            ("{{ printf .Index }}", "unknown function \"printf\""),
+            ("{{ if .Index }}", "unknown function \"if\""),
+            ("{{ .Index | Mod 3 }}", "unexpected \"|\""),
+            ("{{- .Index }}", "\"-\" is not a whole number"),
+            ("{{ Mod .Index }}", "missing operand"),
+            ("{{ Mod .Index 1.5 }}", "\"1.5\" is not a whole number"),
+            ("{{ Mod (.Index 2 }}", "missing \")\""),
+            ("{{ }}", "missing value"),
+        ] {
+            let error = Template::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expect), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_division_by_zero_is_an_error() {
+        let template = Template::parse("{{ Mod 5 .Index }}").unwrap();
+        assert_eq!(
+            template.render(0, 3),
+            Err(TemplateError::ByZero("Mod", 0, 3))
+        );
+        assert_eq!(template.render(3, 3).as_deref(), Ok("2"));
+    }
+
+    #[test]
+    fn only_the_index_makes_objects_differ() {
+        for (text, expect) in [
+            ("x", true),
+            ("{{ DivideInt 30000 .Count }}", true),
+            ("{{ Mod .Index 2 }}", false),
+        ] {
+            assert_eq!(
+                Template::parse(text).unwrap().is_constant(),
+                expect,
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The verifier: whether the bindings of a run are ones that a scheduler may make.
+//!
+//! It reads the log of the watches in the order of resourceVersions, which both etcd and the embedded store count for all
+//! kinds together, and knows nothing of the scheduler but what it wrote. It shares the types of `berth-api` with it, its
+//! quantities and selectors among them, and no scheduling logic.
+//!
+//! A scheduler sees changes a moment after they happened. So a rule about the node alone holds when any version of the node
+//! that existed since the pod was created satisfies it. Rules about other pods are exact where being late cannot break
+//! them: bindings are made by the scheduler itself, and pods that were deleted only make room. Spread constraints depend on
+//! the order of decisions, which the log does not have; they are checked on the final state where that is conclusive.
+
+mod near;
+mod node;
+mod spread;
+mod volumes;
+
+pub use volumes::Surroundings;
+
+use berth_api::{Node, Pod};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// A change of the log.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The resourceVersion as a number.
+    pub revision: u64,
+    /// What changed.
+    pub change: Change,
+}
+
+impl Entry {
+    /// A change at a resourceVersion; one that is no number sorts first.
+    pub fn new(version: &str, change: Change) -> Self {
+        Self {
+            revision: version.parse().unwrap_or(0),
+            change,
+        }
+    }
+}
+
+/// What changed.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// A pod is new, or its labels, spec or phase changed.
+    Pod(Arc<Pod>),
+    /// A pod has this node.
+    Bound {
+        /// The pod.
+        uid: Arc<str>,
+        /// The node.
+        node: Arc<str>,
+    },
+    /// A pod was deleted, by UID.
+    PodGone(Arc<str>),
+    /// A node is new or changed.
+    Node(Arc<Node>),
+    /// A node was deleted, by name.
+    NodeGone(Arc<str>),
+}
+
+/// What a scheduler must not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// `namespace/name` of the pod.
+    pub pod: String,
+    /// The node that the pod was bound to.
+    pub node: String,
+    /// Which rule was broken.
+    pub rule: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "pod {} bound to node {}: {}",
+            self.pod, self.node, self.rule
+        )
+    }
+}
+
+/// What the verifier found.
+#[derive(Debug, Clone, Default)]
+pub struct Verdict {
+    /// How many bindings were checked.
+    pub bindings: usize,
+    /// The rules that were broken, in the order of the log.
+    pub violations: Vec<Violation>,
+}
+
+/// Checks all bindings of a log.
+pub fn verify(mut log: Vec<Entry>, surroundings: &Surroundings) -> Verdict {
+    // The watches of pods and nodes are each in order; together they are sorted by revision.
+    log.sort_by_key(|entry| entry.revision);
+    let mut world = World::new(&log, surroundings);
+    let mut verdict = Verdict::default();
+    for entry in log {
+        world.apply(entry, &mut verdict);
+    }
+    verdict.violations.extend(spread::check(&world));
+    verdict.violations.extend(volumes::devices(surroundings));
+    verdict
+}
+
+/// A version of a node; none when it was deleted.
+#[derive(Debug, Clone)]
+struct NodeVersion {
+    from: u64,
+    node: Option<Arc<Node>>,
+}
+
+/// A pod of the log.
+#[derive(Debug, Clone)]
+struct Placed {
+    pod: Arc<Pod>,
+    /// Every set of labels that the pod had.
+    versions: Vec<Arc<Pod>>,
+    created: u64,
+    node: Option<Arc<str>>,
+    /// Whether the pod had its node when it was first seen.
+    by_creator: bool,
+    bound: u64,
+    gone: Option<u64>,
+}
+
+/// A node label with a value: a domain.
+type Domain = (String, String);
+
+/// The cluster at a point of the log.
+struct World<'a> {
+    surroundings: &'a Surroundings,
+    nodes: HashMap<Arc<str>, Vec<NodeVersion>>,
+    pods: HashMap<Arc<str>, Placed>,
+    /// The pods of each node, gone ones left out.
+    on_node: HashMap<Arc<str>, HashSet<Arc<str>>>,
+    /// Node labels that terms of pods refer to.
+    keys: HashSet<String>,
+    /// The pods of each domain, gone ones left out.
+    in_domain: HashMap<Domain, HashSet<Arc<str>>>,
+    /// Those of them with required anti-affinity to that label.
+    guarded: HashMap<Domain, HashSet<Arc<str>>>,
+    /// Every pod that was in a domain at any time of the log, with the revision at which it was bound.
+    ever: HashMap<Domain, Vec<(Arc<str>, u64)>>,
+    /// When each pod was deleted, over the whole log.
+    end: HashMap<Arc<str>, u64>,
+    /// Each pod as it was first seen, over the whole log.
+    first: HashMap<Arc<str>, Arc<Pod>>,
+    /// The last change of a node or deletion of a pod.
+    unsettled: u64,
+}
+
+impl<'a> World<'a> {
+    fn new(log: &[Entry], surroundings: &'a Surroundings) -> Self {
+        let mut world = Self {
+            surroundings,
+            nodes: HashMap::new(),
+            pods: HashMap::new(),
+            on_node: HashMap::new(),
+            keys: HashSet::new(),
+            in_domain: HashMap::new(),
+            guarded: HashMap::new(),
+            ever: HashMap::new(),
+            end: HashMap::new(),
+            first: HashMap::new(),
+            unsettled: 0,
+        };
+        world.read_ahead(log);
+        world
+    }
+
+    /// Notes what rules about affinity need to know of the future: bindings that were decided before another one may be
+    /// written after it.
+    fn read_ahead(&mut self, log: &[Entry]) {
+        let mut latest: HashMap<&str, &Arc<Node>> = HashMap::new();
+        let mut placements: Vec<(Arc<str>, Arc<str>, u64)> = Vec::new();
+        for entry in log {
+            match &entry.change {
+                Change::Pod(pod) => {
+                    near::topology_keys(pod, &mut self.keys);
+                    let uid: Arc<str> = pod.uid().as_str().into();
+                    if pod.is_assigned() && !self.first.contains_key(&uid) {
+                        let node = pod.spec.node_name.as_str().into();
+                        placements.push((Arc::clone(&uid), node, entry.revision));
+                    }
+                    self.first.entry(uid).or_insert_with(|| Arc::clone(pod));
+                }
+                Change::Bound { uid, node } => {
+                    placements.push((Arc::clone(uid), Arc::clone(node), entry.revision));
+                }
+                Change::PodGone(uid) => {
+                    self.end.insert(Arc::clone(uid), entry.revision);
+                }
+                Change::Node(node) => {
+                    latest.insert(node.name().as_str(), node);
+                }
+                Change::NodeGone(_) => {}
+            }
+        }
+        for (uid, node, revision) in placements {
+            let Some(node) = latest.get(&*node) else {
+                continue;
+            };
+            for key in &self.keys {
+                if let Some(value) = node.labels().get(key) {
+                    self.ever
+                        .entry((key.clone(), value.to_owned()))
+                        .or_default()
+                        .push((Arc::clone(&uid), revision));
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, entry: Entry, verdict: &mut Verdict) {
+        let revision = entry.revision;
+        match entry.change {
+            Change::Node(node) => {
+                let name: Arc<str> = node.name().as_str().into();
+                let versions = self.nodes.entry(name).or_default();
+                // Nodes are created one after the other; only changes of existing ones unsettle what was decided.
+                if !versions.is_empty() {
+                    self.unsettled = revision;
+                }
+                versions.push(NodeVersion {
+                    from: revision,
+                    node: Some(node),
+                });
+            }
+            Change::NodeGone(name) => {
+                self.unsettled = revision;
+                self.nodes.entry(name).or_default().push(NodeVersion {
+                    from: revision,
+                    node: None,
+                });
+            }
+            Change::PodGone(uid) => {
+                self.unsettled = revision;
+                self.remove(&uid);
+                if let Some(placed) = self.pods.get_mut(&uid) {
+                    placed.gone = Some(revision);
+                }
+            }
+            Change::Pod(pod) => self.see(pod, revision),
+            Change::Bound { uid, node } => self.bind(&uid, node, revision, verdict),
+        }
+    }
+
+    fn see(&mut self, pod: Arc<Pod>, revision: u64) {
+        let uid: Arc<str> = pod.uid().as_str().into();
+        if let Some(placed) = self.pods.get_mut(&uid) {
+            placed.versions.push(Arc::clone(&pod));
+            let ended = pod.is_terminal();
+            placed.pod = pod;
+            if ended {
+                self.remove(&uid);
+            }
+            return;
+        }
+        let node: Option<Arc<str>> = pod
+            .is_assigned()
+            .then(|| pod.spec.node_name.as_str().into());
+        let ended = pod.is_terminal();
+        self.pods.insert(
+            Arc::clone(&uid),
+            Placed {
+                versions: vec![Arc::clone(&pod)],
+                pod,
+                created: revision,
+                node: node.clone(),
+                by_creator: node.is_some(),
+                bound: revision,
+                gone: None,
+            },
+        );
+        if let Some(node) = node
+            && !ended
+        {
+            self.place(&uid, &node);
+        }
+    }
+
+    fn bind(&mut self, uid: &Arc<str>, node: Arc<str>, revision: u64, verdict: &mut Verdict) {
+        let Some(placed) = self.pods.get(uid).cloned() else {
+            return;
+        };
+        let violation = |rule: String| Violation {
+            pod: placed.pod.key(),
+            node: node.to_string(),
+            rule,
+        };
+        if let Some(before) = &placed.node {
+            if *before != node {
+                verdict
+                    .violations
+                    .push(violation(format!("it was bound to node {before} before")));
+            }
+            return;
+        }
+        verdict.bindings += 1;
+        let versions = self.versions_since(&node, placed.created, revision);
+        if let Some(rule) = self.broken_rule(&placed, &versions, &node) {
+            verdict.violations.push(violation(rule));
+        }
+        if let Some(placed) = self.pods.get_mut(uid) {
+            placed.node = Some(Arc::clone(&node));
+            placed.bound = revision;
+        }
+        self.place(uid, &node);
+    }
+
+    fn broken_rule(
+        &self,
+        placed: &Placed,
+        versions: &[Arc<Node>],
+        name: &Arc<str>,
+    ) -> Option<String> {
+        let Some(latest) = versions.last() else {
+            return Some("the node does not exist".to_owned());
+        };
+        let pod = &placed.pod;
+        if let Some(gate) = pod.spec.scheduling_gates.first() {
+            return Some(format!("the pod has scheduling gate {}", gate.name));
+        }
+        let neighbours: Vec<&Placed> = self.pods_on(name).collect();
+        node::broken_rule(pod, versions)
+            .or_else(|| node::lacking(pod, &neighbours, versions, self.surroundings))
+            .or_else(|| near::broken_rule(self, placed, latest))
+            .or_else(|| volumes::broken_rule(self, placed, &neighbours, latest))
+    }
+
+    /// The versions of a node that existed at some time between two revisions, in order.
+    fn versions_since(&self, name: &Arc<str>, from: u64, to: u64) -> Vec<Arc<Node>> {
+        let versions = self.nodes.get(name).map(Vec::as_slice).unwrap_or_default();
+        versions
+            .iter()
+            .enumerate()
+            .filter(|(index, version)| {
+                let until = versions.get(index + 1).map_or(u64::MAX, |next| next.from);
+                version.from <= to && until >= from
+            })
+            .filter_map(|(_, version)| version.node.clone())
+            .collect()
+    }
+
+    fn latest_node(&self, name: &str) -> Option<&Arc<Node>> {
+        self.nodes.get(name)?.last()?.node.as_ref()
+    }
+
+    fn pods_on(&self, node: &Arc<str>) -> impl Iterator<Item = &Placed> {
+        let uids = self.on_node.get(node).into_iter().flatten();
+        uids.filter_map(|uid| self.pods.get(uid))
+    }
+
+    fn domains_of(&self, node: &str) -> Vec<Domain> {
+        let Some(node) = self.latest_node(node) else {
+            return Vec::new();
+        };
+        let keys = self.keys.iter();
+        keys.filter_map(|key| Some((key.clone(), node.labels().get(key)?.to_owned())))
+            .collect()
+    }
+
+    fn place(&mut self, uid: &Arc<str>, node: &Arc<str>) {
+        self.on_node
+            .entry(Arc::clone(node))
+            .or_default()
+            .insert(Arc::clone(uid));
+        let guards = self
+            .pods
+            .get(uid)
+            .map(|placed| near::guarded_keys(&placed.pod))
+            .unwrap_or_default();
+        for domain in self.domains_of(node) {
+            if guards.contains(&domain.0) {
+                self.guarded
+                    .entry(domain.clone())
+                    .or_default()
+                    .insert(Arc::clone(uid));
+            }
+            self.in_domain
+                .entry(domain)
+                .or_default()
+                .insert(Arc::clone(uid));
+        }
+    }
+
+    fn remove(&mut self, uid: &Arc<str>) {
+        let Some(node) = self.pods.get(uid).and_then(|placed| placed.node.clone()) else {
+            return;
+        };
+        if let Some(pods) = self.on_node.get_mut(&node) {
+            pods.remove(uid);
+        }
+        for domain in self.domains_of(&node) {
+            for index in [&mut self.in_domain, &mut self.guarded] {
+                if let Some(pods) = index.get_mut(&domain) {
+                    pods.remove(uid);
+                }
+            }
+        }
+    }
+}
+
+/// The labels of namespaces by name.
+type Namespaces = BTreeMap<String, berth_api::Labels>;
+
+#[cfg(test)]
+mod tests;
