@@ -64,6 +64,15 @@ pub(super) fn lacking(
     versions: &[Arc<Node>],
     surroundings: &Surroundings,
 ) -> Option<String> {
+    exceeded(pod, neighbours, versions, surroundings).or_else(|| port_in_use(pod, neighbours))
+}
+
+fn exceeded(
+    pod: &Pod,
+    neighbours: &[&Placed],
+    versions: &[Arc<Node>],
+    surroundings: &Surroundings,
+) -> Option<String> {
     let mut used: BTreeMap<Str, i128> = BTreeMap::new();
     for other in neighbours.iter().filter(|other| !other.pod.is_terminal()) {
         for (resource, amount) in requested(&other.pod) {
@@ -77,10 +86,7 @@ pub(super) fn lacking(
         let broken = lacking_of(node, pods, &wanted, &used, surroundings)?;
         rule.get_or_insert(broken);
     }
-    if rule.is_some() {
-        return rule;
-    }
-    port_in_use(pod, neighbours)
+    rule
 }
 
 fn lacking_of(
