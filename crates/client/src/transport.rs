@@ -73,7 +73,7 @@ impl Transport {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await?;
-                let request = http::Request::from_parts(parts, Full::new(Bytes::from(body)));
+                let request = http::Request::from_parts(parts, Full::new(body));
                 Ok::<_, kube::Error>(answer(request).await)
             }
         });
