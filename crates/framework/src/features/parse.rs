@@ -179,8 +179,7 @@ fn read(entry: &str) -> Result<(&str, bool), GateError> {
 mod tests {
     use super::*;
 
-    /// Cases 261 and 262, P-2: pod groups (Q-28, Q-88, Q-89, C-3, P-26 to P-28, cases 73 and 249) are refused with
-    /// GenericWorkload, which every gate of theirs needs.
+    /// Cases 261 and 262, C-3, P-2: pod groups are refused with GenericWorkload, which every gate of theirs needs.
     #[test]
     fn gates_are_read_or_refused_with_a_reason() {
         for (text, refusal) in [
