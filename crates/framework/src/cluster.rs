@@ -241,19 +241,12 @@ impl Cluster {
                 let before = namespaced!(self.resource_claims, object);
                 let before = before.as_ref().and_then(|c| c.status.allocation.as_ref());
                 let after = object.status.allocation.as_ref().filter(|_| is_there);
-                for node in self.devices.set_allocation(before, after) {
-                    self.nodes.devices_changed(&node);
-                }
+                self.devices.set_allocation(before, after);
             }
-            Object::ResourceSlice(object) => {
-                let nodes = match is_there {
-                    true => self.devices.set_slice(object),
-                    false => self.devices.remove_slice(name),
-                };
-                for node in nodes {
-                    self.nodes.devices_changed(&node);
-                }
-            }
+            Object::ResourceSlice(object) => match is_there {
+                true => self.devices.set_slice(object),
+                false => self.devices.remove_slice(name),
+            },
             Object::Custom(object) => {
                 let kind = self.custom.entry(object.kind).or_default();
                 namespaced!(kind, object);

@@ -653,13 +653,6 @@ impl NodeTable {
         }
     }
 
-    /// The devices of a node changed, or which of them are allocated.
-    pub(crate) fn devices_changed(&mut self, node: &str) {
-        if let Some(slot) = self.slot(node) {
-            self.storage_changed(slot);
-        }
-    }
-
     fn storage_changed(&mut self, slot: Slot) {
         self.touch(slot);
         self.log.push(TableChange::Storage(slot));
