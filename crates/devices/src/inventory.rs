@@ -57,13 +57,14 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Adds a slice, or replaces the one of its name.
-    pub fn set_slice(&mut self, slice: &Arc<ResourceSlice>) {
+    /// Adds a slice, or replaces the one of its name. Returns the nodes with slices of their own whose pools changed.
+    pub fn set_slice(&mut self, slice: &Arc<ResourceSlice>) -> Vec<Str> {
         let id = PoolId::of(slice);
         let name = &slice.metadata.name;
-        if self.pool_of.get(name).is_some_and(|before| *before != id) {
-            self.remove_slice(name);
-        }
+        let mut nodes = match self.pool_of.get(name) {
+            Some(before) if *before != id => self.remove_slice(name),
+            Some(_) | None => self.nodes_of(&id),
+        };
         let prepared = Arc::new(PreparedSlice::new(slice.clone()));
         let pool = self.pools.entry(id.clone()).or_default();
         match pool.iter_mut().find(|known| known.name() == name) {
@@ -76,18 +77,21 @@ impl Inventory {
         }
         self.pool_of.insert(name.clone(), id.clone());
         self.list(&id);
+        nodes.extend(self.nodes_of(&id));
+        nodes
     }
 
-    /// Removes the slice of this name.
-    pub fn remove_slice(&mut self, name: &str) {
+    /// Removes the slice of this name. Returns the nodes with slices of their own whose pools changed.
+    pub fn remove_slice(&mut self, name: &str) -> Vec<Str> {
         let Some(id) = self.pool_of.remove(name) else {
-            return;
+            return Vec::new();
         };
+        let nodes = self.nodes_of(&id);
         let Some(pool) = self.pools.get_mut(&id) else {
-            return;
+            return nodes;
         };
         let Some(at) = pool.iter().position(|slice| **slice.name() == *name) else {
-            return;
+            return nodes;
         };
         let before = pool.remove(at);
         selectors::forget(before.id());
@@ -96,6 +100,19 @@ impl Inventory {
         }
         self.unlist(&id, &before);
         self.list(&id);
+        nodes
+    }
+
+    /// The nodes with slices of their own in a pool; a node may be listed more than once.
+    fn nodes_of(&self, id: &PoolId) -> Vec<Str> {
+        let slices = self.pools.get(id).into_iter().flatten();
+        let nodes = slices.filter_map(|slice| slice.node_name().cloned());
+        nodes.collect()
+    }
+
+    /// Whether what a node can allocate depends only on the pools in which it has slices of its own.
+    pub fn is_node_local(&self) -> bool {
+        self.of_any_node.is_empty() && self.broken_everywhere.is_empty()
     }
 
     /// Removes a pool from the lists that a former slice has put it in. [`Self::list`] adds it again where needed.
@@ -142,14 +159,14 @@ impl Inventory {
         }
     }
 
-    /// Follows the allocation of a claim.
+    /// Follows the allocation of a claim. Returns the nodes with slices of their own in the pools of its devices.
     pub fn set_allocation(
         &mut self,
         before: Option<&AllocationResult>,
         after: Option<&AllocationResult>,
-    ) {
+    ) -> Vec<Str> {
         if before == after {
-            return;
+            return Vec::new();
         }
         self.version += 1;
         if let Some(before) = before {
@@ -158,6 +175,14 @@ impl Inventory {
         if let Some(after) = after {
             self.allocated.add(after);
         }
+        let allocations = before.into_iter().chain(after);
+        let results = allocations.flat_map(|allocation| &allocation.devices.results);
+        let pools = results.map(|result| PoolId {
+            driver: result.driver.clone(),
+            name: result.pool.clone(),
+        });
+        let pools: BTreeSet<PoolId> = pools.collect();
+        pools.iter().flat_map(|id| self.nodes_of(id)).collect()
     }
 
     /// The allocated devices.

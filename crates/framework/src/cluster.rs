@@ -164,6 +164,15 @@ impl Cluster {
         self.store(object, false)
     }
 
+    /// The devices of these nodes changed, or which of them are allocated.
+    fn devices_changed(&mut self, nodes: &[Str]) {
+        for node in nodes {
+            if let Some(slot) = self.nodes.slot(node) {
+                self.nodes.storage_changed(slot);
+            }
+        }
+    }
+
     fn store(&mut self, object: &Object, is_there: bool) -> bool {
         let meta = object.metadata();
         let (namespace, name) = (&meta.namespace, &meta.name);
@@ -241,12 +250,16 @@ impl Cluster {
                 let before = namespaced!(self.resource_claims, object);
                 let before = before.as_ref().and_then(|c| c.status.allocation.as_ref());
                 let after = object.status.allocation.as_ref().filter(|_| is_there);
-                self.devices.set_allocation(before, after);
+                let nodes = self.devices.set_allocation(before, after);
+                self.devices_changed(&nodes);
             }
-            Object::ResourceSlice(object) => match is_there {
-                true => self.devices.set_slice(object),
-                false => self.devices.remove_slice(name),
-            },
+            Object::ResourceSlice(object) => {
+                let nodes = match is_there {
+                    true => self.devices.set_slice(object),
+                    false => self.devices.remove_slice(name),
+                };
+                self.devices_changed(&nodes);
+            }
             Object::Custom(object) => {
                 let kind = self.custom.entry(object.kind).or_default();
                 namespaced!(kind, object);

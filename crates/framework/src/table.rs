@@ -653,7 +653,8 @@ impl NodeTable {
         }
     }
 
-    fn storage_changed(&mut self, slot: Slot) {
+    /// The volumes of a node changed, its devices, or which of them are allocated.
+    pub(crate) fn storage_changed(&mut self, slot: Slot) {
         self.touch(slot);
         self.log.push(TableChange::Storage(slot));
     }

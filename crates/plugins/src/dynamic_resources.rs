@@ -205,14 +205,22 @@ impl Reserve for DynamicResources {
         node: &Str,
         _wake: Option<Wake<'_>>,
     ) -> Step {
-        match state.read_mut::<State>() {
-            Some(state) => Step::Done(bind::reserve(self, cx, state, node)),
-            // PreFilter has not run for this pod: pods without claims share the answers of one another.
-            None if pod.pod.spec.resource_claims.is_empty() => Step::success(),
-            None => Step::Done(Status::error(
-                "DynamicResources: Reserve ran without PreFilter",
-            )),
+        // PreFilter has not run for a pod that shares the answers of one like it.
+        if state.read::<State>().is_none() {
+            let context = Context {
+                now: cx.now,
+                cluster: cx.cluster,
+                features: cx.features,
+            };
+            match State::prepare(&context, &pod.pod) {
+                Ok(prepared) => state.write(prepared),
+                Err(status) => return Step::Done(status),
+            }
         }
+        Step::Done(match state.read_mut::<State>() {
+            Some(state) => bind::reserve(self, cx, state, node),
+            None => Status::success(),
+        })
     }
 
     fn unreserve(
@@ -268,12 +276,15 @@ impl PreBind for DynamicResources {
 }
 
 impl Keep for DynamicResources {
-    /// For pods without claims and devices, about which there is nothing to say.
-    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, _fragment: &mut Fragment) -> Kept {
-        if pod.pod.spec.resource_claims.is_empty() && !needs_classes(cx, &pod.pod) {
-            Kept::ByFragment
-        } else {
-            Kept::Never
+    /// Of claims without devices, the answers depend on the requests, and on the devices of the node. Reserve looks the
+    /// claims up again.
+    fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        if needs_classes(cx, &pod.pod) {
+            return Kept::Never;
+        }
+        match pod.pod.spec.resource_claims.is_empty() {
+            true => Kept::ByFragment,
+            false => State::fragment(cx, &pod.pod, fragment),
         }
     }
 }

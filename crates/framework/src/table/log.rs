@@ -17,7 +17,7 @@ pub enum TableChange {
     Came(Slot, Arc<PodInfo>),
     /// A pod was removed from a node, which may be unknown.
     Went(Slot, Arc<PodInfo>),
-    /// The volumes that are attached to a node changed, or its limits.
+    /// The volumes that are attached to a node changed, its limits, or its devices and their allocations.
     Storage(Slot),
 }
 

@@ -1,6 +1,7 @@
 //! PostFilter: frees the devices of a claim that keep the pod from all nodes.
 
 use super::NOTHING_TO_DEALLOCATE;
+use super::claims;
 use super::state::State;
 use super::writes;
 use berth_api::{Duration, Pod, ResourceClaim};
@@ -58,11 +59,18 @@ pub(super) fn post_filter(
         }
         return done(Status::error(why));
     }
-    let state = cx.dry_run.state().read::<State>();
-    let Some(state) = state.filter(|state| !state.claims.is_empty()) else {
-        return done(Status::unschedulable(NOTHING_TO_DEALLOCATE));
+    let has_claims =
+        claims::resolve(cx.dry_run.cluster(), pod).is_ok_and(|found| !found.is_empty());
+    let claim = match cx.dry_run.state().read::<State>() {
+        Some(state) if state.claims.is_empty() => {
+            return done(Status::unschedulable(NOTHING_TO_DEALLOCATE));
+        }
+        Some(state) => to_free(state, pod),
+        // The answers are those for a pod like this one: none of its claims has devices.
+        None if has_claims => None,
+        None => return done(Status::unschedulable(NOTHING_TO_DEALLOCATE)),
     };
-    let Some(claim) = to_free(state, pod) else {
+    let Some(claim) = claim else {
         return done(Status::unschedulable(STILL_NOT_SCHEDULABLE));
     };
     let call = cx.outbox.call(ApiCall::from(writes::deallocate(&claim)));

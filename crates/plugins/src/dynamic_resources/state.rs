@@ -6,6 +6,7 @@ use berth_api::devices::AllocationResult;
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, ResourceClaim};
 use berth_devices::{ALTERNATIVES_MAX, AllocatorFeatures, ClaimRequests};
+use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
 use berth_framework::{Feature, FeatureGates, Slot, Status};
 use rustc_hash::FxHashMap;
@@ -121,6 +122,38 @@ impl State {
             });
         }
         Ok(state)
+    }
+
+    /// Writes what the answers about a pod depend on, other than the nodes and their devices, and returns whether that is
+    /// possible: not if a claim has devices, has a list of alternatives, or cannot be allocated at all.
+    pub(super) fn fragment(cx: &Context<'_>, pod: &Pod, fragment: &mut Fragment) -> Kept {
+        let Ok(claims) = claims::resolve(cx.cluster, pod) else {
+            return Kept::Never;
+        };
+        if claims.is_empty() {
+            return Kept::ByFragment;
+        }
+        if !cx.cluster.devices.is_node_local() {
+            return Kept::Never;
+        }
+        fragment.put(&claims.len());
+        for claim in claims {
+            if claim.is_allocated() {
+                return Kept::Never;
+            }
+            fragment.put(&*claim.spec);
+            for request in &claim.spec.devices.requests {
+                let class = request.exactly.as_ref();
+                let class = class.map(|exactly| &exactly.device_class_name);
+                let class = class.and_then(|name| cx.cluster.device_classes.get(name));
+                let Some(class) = class.filter(|_| request.first_available.is_empty()) else {
+                    return Kept::Never;
+                };
+                let meta = &class.metadata;
+                fragment.put(&(&meta.name, &meta.uid, &meta.resource_version));
+            }
+        }
+        Kept::ByFragment
     }
 
     /// The requests as the allocator takes them.

@@ -303,3 +303,34 @@ fn devices_that_come_last_wake_the_pods() {
     assert_eq!(nodes.len(), 2, "{placed:?}");
     assert_ne!(nodes[0], nodes[1], "each has its own device");
 }
+
+/// Answers about a node are kept until its devices change, though neither the node nor its pods do.
+#[test]
+fn a_change_of_devices_changes_kept_answers() {
+    let mut w = world(&["n1"]);
+    w.object(Kind::ResourceClaim, claim("mine"));
+    w.object(Kind::ResourceClaim, claim("other"));
+    w.pod(using("p", &["mine"]));
+    w.attempt();
+    allocate(&mut w, "mine");
+    w.answer_all();
+    w.pod(using("q", &["other"]));
+    for (change, expected) in [
+        ((Kind::ResourceSlice, slice("n1")), "cannot allocate"),
+        (
+            (Kind::ResourceClaim, with_status("mine", json!({}))),
+            "q on n1",
+        ),
+    ] {
+        let tried = w.attempt();
+        assert!(tried.contains("cannot allocate"), "{tried}");
+        w.answer_all();
+        w.object(change.0, change.1);
+        w.advance(10);
+        if expected == "q on n1" {
+            assert_eq!(w.attempt(), expected);
+        }
+    }
+    let counts = w.core.answer_cache().counts();
+    assert!(counts.kept >= 3, "{counts:?}");
+}
