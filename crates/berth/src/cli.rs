@@ -392,6 +392,25 @@ pub(crate) struct PerfWorkloadArgs {
     /// Write the results as JSON, with the data items of scheduler_perf
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) target: PerfTargetArgs,
+    /// Set feature gates of the scheduler in all workloads, as Name=true,Other=false
+    #[arg(long, value_name = "GATES", value_delimiter = ',')]
+    pub(crate) feature_gates: Vec<String>,
+    /// Skip workloads that need what the scheduler does not have, instead of failing
+    #[arg(long)]
+    pub(crate) skip_unsupported: bool,
+    /// How long an operation waits for pods, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) wait_limit_seconds: u64,
+    /// Seed of generated names
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// What a workload runs on.
+#[derive(Debug, Args)]
+pub(crate) struct PerfTargetArgs {
     /// Run the scheduler and the control plane as processes of their own, over HTTPS (the default)
     #[arg(long, conflicts_with_all = ["in_process", "kubeconfig"])]
     pub(crate) embedded: bool,
@@ -410,18 +429,6 @@ pub(crate) struct PerfWorkloadArgs {
     /// Report CPU time and memory of this process too, for example of the API server; may be repeated
     #[arg(long, value_name = "NAME=PID", requires = "scheduler_command")]
     pub(crate) pid: Vec<String>,
-    /// Set feature gates of the scheduler in all workloads, as Name=true,Other=false
-    #[arg(long, value_name = "GATES", value_delimiter = ',')]
-    pub(crate) feature_gates: Vec<String>,
-    /// Skip workloads that need what the scheduler does not have, instead of failing
-    #[arg(long)]
-    pub(crate) skip_unsupported: bool,
-    /// How long an operation waits for pods, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    pub(crate) wait_limit_seconds: u64,
-    /// Seed of generated names
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
 }
 
 /// What to measure.

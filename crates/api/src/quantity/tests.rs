@@ -315,7 +315,10 @@ proptest! {
         let text = quantity.to_string();
         let again: Quantity = text.parse().unwrap();
         prop_assert_eq!(again, quantity, "{}", text);
-        prop_assert_eq!(again.to_string(), text);
+        // A binary quantity without a factor of 1024 has no suffix, so its text reads as a decimal one.
+        if quantity.format() != Format::BinarySI || text.ends_with('i') {
+            prop_assert_eq!(again.to_string(), text);
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(super) struct External {
 impl External {
     /// The way that the command line describes.
     pub(super) fn new(args: &PerfWorkloadArgs, kubeconfig: &Path) -> Result<Self, Failure> {
-        let command = args.scheduler_command.clone().unwrap_or_default();
+        let command = args.target.scheduler_command.clone().unwrap_or_default();
         for placeholder in ["{kubeconfig}", "{config}"] {
             if !command.contains(placeholder) && !command.contains("{config}") {
                 return Err(Failure::Usage(format!(
@@ -41,6 +41,7 @@ impl External {
             }
         }
         let processes = args
+            .target
             .pid
             .iter()
             .map(|named| {
@@ -58,7 +59,7 @@ impl External {
         Ok(Self {
             kubeconfig: kubeconfig.to_owned(),
             command,
-            metrics_url: args.scheduler_metrics.clone(),
+            metrics_url: args.target.scheduler_metrics.clone(),
             processes,
         })
     }

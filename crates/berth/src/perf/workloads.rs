@@ -49,9 +49,9 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
         .build()
         .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))?;
     let report = runtime.block_on(async {
-        if let Some(kubeconfig) = &args.kubeconfig {
+        if let Some(kubeconfig) = &args.target.kubeconfig {
             run_all(&External::new(args, kubeconfig)?, args, &workloads).await
-        } else if args.in_process {
+        } else if args.target.in_process {
             run_all(&InProcess::new(registry.clone()), args, &workloads).await
         } else {
             run_all(&Embedded, args, &workloads).await

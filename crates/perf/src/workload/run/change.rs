@@ -24,7 +24,11 @@ fn period(per_second: usize) -> Duration {
 impl Executor<'_> {
     pub(super) async fn delete_pods(&mut self, op: &DeletePods) -> Result<(), RunError> {
         let names = self.view.names(&op.namespace, &op.labels);
-        let (api, at, op) = (Arc::clone(&self.api), (self.op, self.opcode), op.clone());
+        let (api, at, op) = (
+            Arc::clone(&self.api),
+            (self.at.op, self.at.opcode),
+            op.clone(),
+        );
         let skip_wait = op.skip_wait;
         let deleting = async move {
             let pods = Resource::of("/api/v1", "pods", true);
@@ -108,7 +112,11 @@ impl Executor<'_> {
                 created: Arc::clone(&self.created),
             });
         }
-        let (api, at, op) = (Arc::clone(&self.api), (self.op, self.opcode), op.clone());
+        let (api, at, op) = (
+            Arc::clone(&self.api),
+            (self.at.op, self.at.opcode),
+            op.clone(),
+        );
         self.background.spawn(async move {
             let mut ticker = ticker(op.interval);
             for round in 0.. {

@@ -47,7 +47,7 @@ impl Executor<'_> {
                 Some(template) => template
                     .object(index, op.count)
                     .map_err(|e| self.failed(e))?,
-                None => default_node(&format!("node-{}-", self.op)),
+                None => default_node(&format!("node-{}-", self.at.op)),
             };
             let meta = &node["metadata"];
             let name = match meta["name"].as_str().filter(|name| !name.is_empty()) {

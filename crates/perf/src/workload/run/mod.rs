@@ -129,8 +129,7 @@ async fn run_on<C: Cluster>(
         background: JoinSet::new(),
         created: Arc::default(),
         random: fastrand::Rng::with_seed(options.seed),
-        op: 0,
-        opcode: "",
+        at: At::default(),
     };
     let begun = Instant::now();
     let ran = executor.run(cluster, progress).await;
@@ -208,6 +207,12 @@ struct Executor<'a> {
     /// The paths of objects without a namespace that were created.
     created: Arc<Mutex<Vec<String>>>,
     random: fastrand::Rng,
+    at: At,
+}
+
+/// The operation that runs.
+#[derive(Debug, Clone, Copy, Default)]
+struct At {
     op: usize,
     opcode: &'static str,
 }
@@ -221,8 +226,8 @@ impl Executor<'_> {
         let limit = self.options.workload_limit;
         let deadline = Instant::now() + limit;
         for (index, op) in self.workload.ops.iter().enumerate() {
-            (self.op, self.opcode) = (index, op.opcode());
-            let opcode = self.opcode;
+            (self.at.op, self.at.opcode) = (index, op.opcode());
+            let opcode = self.at.opcode;
             let ops = self.workload.ops.len();
             let view = Arc::clone(&self.view);
             let report = || {
@@ -331,14 +336,14 @@ impl Executor<'_> {
     }
 
     fn failed(&self, message: impl ToString) -> RunError {
-        failed(self.op, self.opcode, message)
+        failed(self.at.op, self.at.opcode, message)
     }
 
     /// The namespace of an operation that may have its own.
     fn namespace_of(&self, given: Option<&String>) -> String {
         given
             .cloned()
-            .unwrap_or_else(|| format!("namespace-{}", self.op))
+            .unwrap_or_else(|| format!("namespace-{}", self.at.op))
     }
 
     /// Waits until so many pods of a namespace are scheduled or attempted.
@@ -370,8 +375,8 @@ impl Executor<'_> {
                     Some((pod, Some(message))) => format!("pod {pod} is pending: {message}"),
                 };
                 return Err(RunError::Wait {
-                    op: self.op,
-                    opcode: self.opcode,
+                    op: self.at.op,
+                    opcode: self.at.opcode,
                     stage: stage.as_str(),
                     namespace: namespace.to_owned(),
                     reached,
