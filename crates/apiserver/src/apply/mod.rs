@@ -2,7 +2,7 @@
 //!
 //! Ownership is stored in `metadata.managedFields`. An update takes over the fields that it changes; an applied
 //! configuration owns the fields that it sets, conflicts with other owners of fields that it changes, and removes what
-//! its manager applied before and nobody else owns. See KEP-555.
+//! its manager applied before and no other manager owns. See KEP-555.
 
 mod fields;
 mod typed;
@@ -18,7 +18,7 @@ const UPDATE_MANAGERS_MAX: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 /// The manager of what was there before fields were tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// Fields that nobody owns.
+/// Fields without an owner.
 const UNOWNED: [&[&str]; 11] = [
     &["f:apiVersion"],
     &["f:kind"],
@@ -223,7 +223,7 @@ fn owned(mut set: FieldSet, author: &Author<'_>) -> FieldSet {
     for path in UNOWNED.iter().chain(author.reset) {
         set.without(path);
     }
-    // Metadata itself is nobody's.
+    // The metadata object itself has no owner.
     set.difference(&FieldSet::decode(&json!({"f:metadata": {}})))
 }
 

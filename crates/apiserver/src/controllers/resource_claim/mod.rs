@@ -1,4 +1,4 @@
-//! Makes the resource claims of pods from their templates, and lets go of claims that nobody uses any more, as the
+//! Makes the resource claims of pods from their templates, and releases claims that no pod uses any more, as the
 //! controller of the same name in kube-controller-manager does.
 //!
 //! ```text
