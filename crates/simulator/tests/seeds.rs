@@ -68,6 +68,14 @@ fn a_nomination_that_another_scheduler_clears_is_noticed() {
     play(seed..seed + 1, 500, Faults::ALL);
 }
 
+/// A report is written and cleared while the watch of pods still shows an older Unschedulable: the next attempt with the
+/// same message has to write it again.
+#[test]
+fn a_condition_that_only_the_watch_still_shows_is_written_again() {
+    let seed = 476_150_009_639;
+    play(seed..seed + 1, 500, Faults::ALL);
+}
+
 #[test]
 fn a_seed_replays_exactly() {
     let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));

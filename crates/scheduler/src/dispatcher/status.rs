@@ -411,4 +411,25 @@ mod tests {
         let newer = change(Some(ConditionChange::Set(newer)), None);
         assert!(newer.cut_to(&base).is_some(), "the generation is written");
     }
+
+    /// D-17, D-27: a report was written and cleared, and the stored object shows neither yet.
+    #[test]
+    fn clearing_a_report_of_ours_leaves_no_older_condition() {
+        let stored = pod_with(Some("Unschedulable"), "");
+        let mut writes = Writes::default();
+        for step in [set(NOT_READY_FOR_SCHEDULING), ConditionChange::Clear] {
+            let call = change(Some(step), None).into_call(PodRef::of(&stored));
+            writes.note(&call, berth_api::Time::EPOCH);
+        }
+        let mut effective = stored.clone();
+        writes.apply_to(&mut effective);
+        assert_eq!(effective.condition(POD_SCHEDULED), None);
+        let again = change(Some(set("Unschedulable")), None);
+        assert!(!again.has_no_effect(&Base::new(&stored, &writes)));
+        // Without a report of ours before, nothing but NotReadyForScheduling is cleared.
+        let mut writes = Writes::default();
+        let clear = change(Some(ConditionChange::Clear), None).into_call(PodRef::of(&stored));
+        writes.note(&clear, berth_api::Time::EPOCH);
+        assert!(again.has_no_effect(&Base::new(&stored, &writes)));
+    }
 }

@@ -14,6 +14,9 @@ use berth_framework::call::ConditionPatch;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writes {
     condition: Option<ConditionChange>,
+    /// Whether clearing the condition removes a report of ours that the stored object does not show: then an older
+    /// condition that it still shows is gone, too.
+    clears_unshown: bool,
     nominated_node: Option<Str>,
     deletion: Option<(ConditionPatch, Time)>,
 }
@@ -22,6 +25,7 @@ impl Writes {
     /// No writes.
     pub(super) const NONE: Self = Self {
         condition: None,
+        clears_unshown: false,
         nominated_node: None,
         deletion: None,
     };
@@ -39,8 +43,14 @@ impl Writes {
         let Some(change) = StatusChange::of(call) else {
             return;
         };
-        if change.condition.is_some() {
-            self.condition = change.condition;
+        if let Some(condition) = change.condition {
+            let was_report = match &self.condition {
+                Some(ConditionChange::Set(patch)) => patch.reason == NOT_READY_FOR_SCHEDULING,
+                Some(ConditionChange::Clear) => self.clears_unshown,
+                None => false,
+            };
+            self.clears_unshown = was_report && condition == ConditionChange::Clear;
+            self.condition = Some(condition);
         }
         if change.nominated_node.is_some() {
             self.nominated_node = change.nominated_node;
@@ -52,7 +62,7 @@ impl Writes {
         match &self.condition {
             None => {}
             Some(ConditionChange::Set(patch)) => set_condition(pod, patch),
-            Some(ConditionChange::Clear) if carries_not_ready(pod) => {
+            Some(ConditionChange::Clear) if self.clears_unshown || carries_not_ready(pod) => {
                 pod.status.conditions.retain(|c| c.kind != POD_SCHEDULED);
             }
             Some(ConditionChange::Clear) => {}
@@ -106,6 +116,7 @@ impl Written {
             condition,
             nominated_node,
             deletion,
+            ..
         } = &self.writes;
         (condition.is_none() || self.condition_in.is_some())
             && (nominated_node.is_none() || self.nominated_node_in.is_some())
@@ -151,6 +162,7 @@ impl Written {
         let bound = stored.is_assigned();
         let Writes {
             condition,
+            clears_unshown,
             nominated_node,
             deletion,
         } = &mut self.writes;
@@ -158,10 +170,14 @@ impl Written {
             let looks = bound
                 || match change {
                     ConditionChange::Set(patch) => shows(stored, patch),
+                    ConditionChange::Clear if *clears_unshown => {
+                        stored.condition(POD_SCHEDULED).is_none()
+                    }
                     ConditionChange::Clear => !carries_not_ready(stored),
                 };
             if has_come_to(self.condition_in).unwrap_or(by_looks && looks) {
                 *condition = None;
+                *clears_unshown = false;
             }
         }
         if let Some(node) = &nominated_node {
@@ -240,7 +256,8 @@ impl<'a> Base<'a> {
                 });
             }
             Some(ConditionChange::Clear)
-                if kind == POD_SCHEDULED && carries_not_ready(self.stored) =>
+                if kind == POD_SCHEDULED
+                    && (self.written.clears_unshown || carries_not_ready(self.stored)) =>
             {
                 return None;
             }
