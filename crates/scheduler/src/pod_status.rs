@@ -50,15 +50,21 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, due: Time) {
         return;
     }
     let call = match report {
+        // The pod goes on stating what its attempt found: what another plugin said of it meanwhile is withdrawn.
         PreEnqueueReport::Rejected {
             pod,
-            message,
-            follows_attempt,
+            follows_attempt: true,
             ..
-        } => {
-            if *follows_attempt && says_result_of_attempt(core, pod) {
+        } if says_result_of_attempt(core, pod) => {
+            if core.calls.dispatcher().report_of(uid).is_none() {
                 return;
             }
+            ApiCall::ClearPreEnqueueStatus {
+                pod: PodRef::of(pod),
+                nominated_node: None,
+            }
+        }
+        PreEnqueueReport::Rejected { pod, message, .. } => {
             let reason = report.reason().unwrap_or(NOT_READY_FOR_SCHEDULING);
             ApiCall::PatchPodStatus {
                 pod: PodRef::of(pod),
@@ -85,10 +91,6 @@ fn write_report(core: &mut Core, report: &PreEnqueueReport, due: Time) {
 /// waits for what that attempt has begun.
 fn says_result_of_attempt(core: &Core, pod: &Pod) -> bool {
     let uid = pod.uid();
-    let reports = core.calls.dispatcher().report_of(uid);
-    if matches!(reports, Some((ApiCall::PatchPodStatus { .. }, _))) {
-        return false;
-    }
     let effective = core.cache.effective(uid).map_or(pod, |pod| &**pod);
     match effective.condition(POD_SCHEDULED) {
         Some(condition) if *condition.reason == *NOT_READY_FOR_SCHEDULING => false,

@@ -2,7 +2,7 @@
 
 use super::lanes::Position;
 use super::pod_status::{Offer, Report};
-use super::status::StatusChange;
+use super::status::{ConditionChange, StatusChange};
 use super::writes::{Base, Version, Writes, Written};
 use berth_api::{Kind, Object as ApiObject, Pod, Str, Time};
 use berth_framework::call::{CallId, ObjectKey};
@@ -49,9 +49,10 @@ impl Entry {
         is_status_patch(&self.call)
     }
 
-    /// Whether a report of PreEnqueue has failed and is repeated.
-    pub(super) fn repeats_report(&self) -> bool {
-        self.attempts > 0 && StatusChange::of(&self.call).is_some_and(|change| change.is_report())
+    /// What PreEnqueue plugins say of the pod, if the call writes that.
+    pub(super) fn report(&self) -> Option<ConditionChange> {
+        let change = StatusChange::of(&self.call)?;
+        change.condition.filter(ConditionChange::is_report)
     }
 }
 

@@ -12,7 +12,7 @@
 
 use super::object::{Entry, Object, is_status_patch};
 use super::status::{ConditionChange, StatusChange};
-use super::{Backlog, Dispatcher, text};
+use super::{Backlog, Dispatcher, overwritten, text};
 use berth_api::{Duration, Kind, Time};
 use berth_framework::call::{CallErrorKind, PodRef};
 use berth_framework::write::POD_STATUS_PATCH;
@@ -30,6 +30,8 @@ pub(super) struct Report {
     change: ConditionChange,
     /// When it is written.
     pub(super) due: Time,
+    /// Whether it is a new rejection: after what is in flight was reported, the pod had been admitted.
+    is_new: bool,
 }
 
 /// A status that the API did not take.
@@ -47,6 +49,38 @@ impl Object {
         let last = last.and_then(|entry| StatusChange::of(&entry.call));
         last.and_then(|last| last.condition)
             .is_some_and(|last| last.says_the_same(change))
+    }
+}
+
+impl Entry {
+    /// Writes this instead of the condition that is in the call.
+    fn restate(&mut self, change: ConditionChange, pod: PodRef) {
+        let newer = StatusChange {
+            condition: Some(change),
+            nominated_node: None,
+        };
+        if let Some(earlier) = StatusChange::of(&self.call)
+            && let Ok(merged) = newer.after(earlier)
+        {
+            self.call = merged.into_call(pod);
+        }
+    }
+
+    /// Takes the condition out of the call. A nominated node is still written.
+    fn retract_report(&mut self) {
+        if let (Some(change), Some(pod)) = (StatusChange::of(&self.call), self.call.pod().cloned())
+        {
+            let rest = StatusChange {
+                condition: None,
+                ..change
+            };
+            self.call = rest.into_call(pod);
+        }
+    }
+
+    /// Whether the call is a status patch of which nothing is left.
+    pub(super) fn writes_nothing(&self) -> bool {
+        StatusChange::of(&self.call).is_some_and(|change| change == StatusChange::default())
     }
 }
 
@@ -88,41 +122,51 @@ impl Dispatcher {
         if object.gone || entries.any(|entry| !entry.is_status_patch()) {
             return;
         }
-        // A report that is repeated states what the plugins say by now (D-14).
-        let first = object.waiting.first_mut();
-        if let Some(first) = first.filter(|first| first.repeats_report()) {
-            let newer = StatusChange {
-                condition: Some(change),
-                nominated_node: None,
-            };
-            if let Some(earlier) = StatusChange::of(&first.call)
-                && let Ok(merged) = newer.after(earlier)
-            {
-                first.call = merged.into_call(pod);
+        // A report that has not been sent states what the plugins say by now (D-14).
+        if let Some((first, earlier)) = object
+            .waiting
+            .first_mut()
+            .and_then(|first| first.report().map(|earlier| (first, earlier)))
+        {
+            if !earlier.is_followed_by_new_rejection(&change) {
+                first.restate(change, pod);
+                self.drop_needless(at, text::NO_EFFECT, now);
+                return;
             }
-            self.drop_needless(at, text::NO_EFFECT, now);
-            return;
+            first.retract_report();
+            if first.writes_nothing()
+                && let Some(entry) = self.backlog.take_first(at)
+            {
+                self.end(entry, overwritten(text::SAME_TYPE), now);
+            }
         }
+        let Some(object) = self.backlog.objects.get_mut(at) else {
+            return;
+        };
         if object.writes_condition(&change) {
             self.backlog.drop_report(at);
             return;
         }
         let earlier = object.report.take();
-        let due = match earlier.as_deref() {
-            // It had passed, so this is a new rejection.
-            Some(earlier)
-                if earlier.change == ConditionChange::Clear && change != ConditionChange::Clear =>
-            {
-                due
+        let (due, is_new) = match earlier.as_deref() {
+            Some(earlier) if earlier.change.is_followed_by_new_rejection(&change) => (due, true),
+            Some(earlier) => (earlier.due, earlier.is_new),
+            None => {
+                let in_flight = object.in_flight.as_ref().and_then(|entry| entry.report());
+                let is_new = in_flight.is_some_and(|r| r.is_followed_by_new_rejection(&change));
+                (due, is_new)
             }
-            Some(earlier) => earlier.due,
-            None => due,
         };
         if earlier.is_none() {
             self.backlog.types.begins_to_wait(&POD_STATUS_PATCH);
             self.backlog.tracked += 1;
         }
-        object.report = Some(Box::new(Report { pod, change, due }));
+        object.report = Some(Box::new(Report {
+            pod,
+            change,
+            due,
+            is_new,
+        }));
         self.backlog.drop_offer(at);
         self.backlog.drop_needless_report(at);
         self.backlog.replace_report(at);
@@ -266,22 +310,21 @@ impl Backlog {
         Some(*report)
     }
 
-    /// A report failed and is repeated: it states what the plugins say by now (D-14).
+    /// A report failed and is repeated: it states what the plugins say by now (D-14). A new rejection waits for its own
+    /// time.
     pub(super) fn renew_report(&mut self, at: u32, entry: &mut Entry) {
-        if !entry.repeats_report() {
+        if entry.report().is_none() {
             return;
         }
-        let Some(report) = self.take_report(at) else {
-            return;
-        };
-        let newer = StatusChange {
-            condition: Some(report.change),
-            nominated_node: None,
-        };
-        if let Some(earlier) = StatusChange::of(&entry.call)
-            && let Ok(merged) = newer.after(earlier)
-        {
-            entry.call = merged.into_call(report.pod);
+        let object = self.objects.get(at);
+        match object.and_then(|object| object.report.as_deref()) {
+            None => {}
+            Some(report) if report.is_new => entry.retract_report(),
+            Some(_) => {
+                if let Some(report) = self.take_report(at) {
+                    entry.restate(report.change, report.pod);
+                }
+            }
         }
     }
 

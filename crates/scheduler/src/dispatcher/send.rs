@@ -141,6 +141,10 @@ impl Dispatcher {
             .is_some_and(|o| !o.waiting.is_empty());
         if !waits || !self.options.asynchronous {
             self.backlog.renew_report(at, &mut entry);
+            if entry.writes_nothing() {
+                self.end(entry, overwritten(text::SAME_TYPE), now);
+                return;
+            }
             self.backlog.set_first(at, entry);
             self.drop_needless(at, text::NO_EFFECT, now);
             return;

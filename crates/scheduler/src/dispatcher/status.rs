@@ -29,6 +29,19 @@ impl ConditionChange {
             _ => false,
         }
     }
+
+    /// Whether the change is a report of PreEnqueue.
+    pub(super) fn is_report(&self) -> bool {
+        match self {
+            Self::Clear => true,
+            Self::Set(condition) => is_report(&condition.reason),
+        }
+    }
+
+    /// Whether a pod of which this was reported is rejected anew by `newer`: it had been admitted meanwhile.
+    pub(super) fn is_followed_by_new_rejection(&self, newer: &Self) -> bool {
+        *self == Self::Clear && *newer != Self::Clear
+    }
 }
 
 /// What a status patch changes.
@@ -63,15 +76,6 @@ impl StatusChange {
         match &self.condition {
             Some(ConditionChange::Set(condition)) => condition.kind != POD_SCHEDULED,
             Some(ConditionChange::Clear) | None => false,
-        }
-    }
-
-    /// Whether the change is a report of PreEnqueue.
-    pub(super) fn is_report(&self) -> bool {
-        match &self.condition {
-            None => false,
-            Some(ConditionChange::Clear) => true,
-            Some(ConditionChange::Set(condition)) => is_report(&condition.reason),
         }
     }
 

@@ -95,10 +95,20 @@ pub(super) fn message_of(plugin: &str, message: &str) -> Str {
     Str::new(&message)
 }
 
-/// The reports that have not been taken yet, at most one for each pod: the latest.
+/// The latest report of a pod, not taken yet.
+#[derive(Debug)]
+struct Waiting {
+    place: u64,
+    report: PreEnqueueReport,
+    since: Time,
+    /// Whether the pod had been admitted before it was rejected, which is then reported first.
+    had_passed: bool,
+}
+
+/// The reports that have not been taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    by_uid: FxHashMap<Str, (u64, PreEnqueueReport, Time)>,
+    by_uid: FxHashMap<Str, Waiting>,
     /// The pods in the order in which they were first reported.
     line: BTreeMap<u64, Str>,
     next: u64,
@@ -108,23 +118,29 @@ impl Reports {
     fn put(&mut self, report: PreEnqueueReport, now: Time) {
         let uid = report.pod().uid().clone();
         match self.by_uid.get_mut(&uid) {
-            Some((_, waiting, since)) => {
-                // A pod that had passed is rejected anew.
-                let is_new = matches!(
-                    (&*waiting, &report),
+            Some(waiting) => {
+                let is_new_rejection = matches!(
+                    (&waiting.report, &report),
                     (
                         PreEnqueueReport::Passed { .. },
                         PreEnqueueReport::Rejected { .. }
                     )
                 );
-                if is_new {
-                    *since = now;
+                if is_new_rejection {
+                    waiting.since = now;
+                    waiting.had_passed = true;
                 }
-                *waiting = report;
+                waiting.report = report;
             }
             None => {
                 self.line.insert(self.next, uid.clone());
-                self.by_uid.insert(uid, (self.next, report, now));
+                let waiting = Waiting {
+                    place: self.next,
+                    report,
+                    since: now,
+                    had_passed: false,
+                };
+                self.by_uid.insert(uid, waiting);
                 self.next += 1;
             }
         }
@@ -161,8 +177,8 @@ impl Reports {
         }
     }
 
-    /// The status of a rejected pod has changed: the condition was removed, or another scheduler, which led before, has
-    /// written it. The rejection is reported again.
+    /// The status of a rejected pod has changed: the condition was removed, or states something else, for instance what
+    /// another scheduler wrote that led before. The rejection is reported again.
     pub(super) fn shown(&mut self, info: &QueuedPodInfo, new: &Arc<Pod>, now: Time) {
         let Some(gate) = info.gate.as_ref() else {
             return;
@@ -173,7 +189,7 @@ impl Reports {
         );
         let is_lost = match after {
             None => before.is_some(),
-            Some(condition) => is_report(&condition.reason) && !says(new, gate),
+            Some(_) => !says(new, gate),
         };
         if info.pod.uid() == new.uid() && before != after && is_lost {
             self.rejected(new, None, gate, now);
@@ -182,16 +198,23 @@ impl Reports {
 
     /// The pod was deleted.
     pub(super) fn forget(&mut self, uid: &str) {
-        if let Some((place, ..)) = self.by_uid.remove(uid) {
-            self.line.remove(&place);
+        if let Some(waiting) = self.by_uid.remove(uid) {
+            self.line.remove(&waiting.place);
         }
     }
 
     /// The report of the pod that has waited for longest, and since when the pod has been rejected or admitted.
     pub(super) fn take_next(&mut self) -> Option<(PreEnqueueReport, Time)> {
-        let (_, uid) = self.line.pop_first()?;
-        let (_, report, since) = self.by_uid.remove(&uid)?;
-        Some((report, since))
+        let first = self.line.first_entry()?;
+        let waiting = self.by_uid.get_mut(first.get())?;
+        if std::mem::take(&mut waiting.had_passed)
+            && let PreEnqueueReport::Rejected { pod, .. } = &waiting.report
+        {
+            let passed = PreEnqueueReport::Passed { pod: pod.clone() };
+            return Some((passed, waiting.since));
+        }
+        let waiting = self.by_uid.remove(&first.remove())?;
+        Some((waiting.report, waiting.since))
     }
 }
 
