@@ -133,6 +133,67 @@ fn a_rejection_after_a_pass_has_its_own_time() {
     assert_eq!(desk.send(), ["patch p SchedulingGated"]);
 }
 
+/// D-14: a report that is due and waits for its turn states what the plugins say by now.
+#[test]
+fn a_due_report_that_waits_for_its_turn_is_kept_up_to_date() {
+    for (situation, newer, sent) in [
+        (
+            "another plugin rejects it",
+            &[says("p", "SchedulingGated")][..],
+            &["patch p SchedulingGated"][..],
+        ),
+        ("it passes", &[clear("p")], &NONE),
+        (
+            "another plugin, and then it passes",
+            &[
+                says("p", "SchedulingGated"),
+                says("p", NOT_READY),
+                clear("p"),
+            ],
+            &NONE,
+        ),
+        (
+            "it passes and is rejected anew",
+            &[clear("p"), says("p", NOT_READY)],
+            &NONE,
+        ),
+    ] {
+        // One status patch at a time.
+        let mut desk = desk_with(DispatcherOptions::for_in_flight(4));
+        desk.call(says("other", "Unschedulable"));
+        assert_eq!(desk.send(), ["patch other Unschedulable"]);
+        desk.report(says("p", NOT_READY));
+        desk.shows(pod("p"));
+        desk.advance(5_000);
+        assert_eq!(desk.send(), NONE, "{situation}");
+        for report in newer {
+            desk.report(report.clone());
+        }
+        desk.answer_first(Ok(()));
+        let later = desk.send();
+        assert_eq!(later, sent, "{situation}");
+    }
+}
+
+/// a report fails while the pod passes and is rejected anew: the new rejection waits for its own 5 s.
+#[test]
+fn a_failed_report_does_not_write_a_new_rejection() {
+    for kind in [CallErrorKind::Conflict, CallErrorKind::Timeout] {
+        let mut desk = desk();
+        desk.shows(pod("p"));
+        desk.report(says("p", NOT_READY));
+        desk.advance(5_000);
+        desk.send();
+        desk.report(clear("p"));
+        desk.report(says("p", "SchedulingGated"));
+        desk.answer_first(error(kind));
+        desk.advance(4_999);
+        assert_eq!(desk.send(), NONE, "{kind:?}");
+        desk.advance(1);
+        assert_eq!(desk.send(), ["patch p SchedulingGated"], "{kind:?}");
+    }
+}
+
 /// D-27, Q-104, case 169: a rejection that was written is cleared after 5 s, unless something is written before.
 #[test]
 fn a_rejection_that_was_written_is_cleared() {

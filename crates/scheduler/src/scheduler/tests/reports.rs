@@ -609,7 +609,7 @@ fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_says_so() {
 }
 
 /// another scheduler, which led before, writes the status of a pod that is rejected here, or somebody removes the
-/// condition. What is true is written again; what a cycle wrote stays.
+/// condition. What is true is written again.
 #[test]
 fn a_status_that_others_write_is_corrected() {
     let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];
@@ -633,9 +633,9 @@ fn a_status_that_others_write_is_corrected() {
             &report,
         ),
         (
-            "the result of a cycle",
+            "the result of an attempt of the scheduler that led before",
             |p| p.condition("PodScheduled", "False", "Unschedulable", "no room"),
-            &[],
+            &report,
         ),
         (
             "the same message",
