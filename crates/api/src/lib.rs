@@ -30,7 +30,7 @@ pub mod volumes;
 pub mod workload;
 
 pub use custom::{CustomKind, CustomObject, NotAResource};
-pub use devices::{DeviceClass, ResourceClaim, ResourceSlice};
+pub use devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 pub use go_duration::{GoDuration, GoDurationError};
 pub use labels::Labels;
 pub use meta::{ObjectMeta, OwnerReference};

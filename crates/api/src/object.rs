@@ -1,7 +1,7 @@
 //! The kinds that the scheduler follows, and an object of any of them.
 
 use crate::custom::{CustomKind, CustomObject};
-use crate::devices::{DeviceClass, ResourceClaim, ResourceSlice};
+use crate::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use crate::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
@@ -120,6 +120,7 @@ kinds! {
     DeviceClass: "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", as_device_class, "A class of devices.";
     ResourceClaim: "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", as_resource_claim, "A claim on devices.";
     ResourceSlice: "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", as_resource_slice, "Devices of a driver.";
+    DeviceTaintRule: "resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule", as_device_taint_rule, "A rule that taints devices.";
 }
 
 impl Kind {

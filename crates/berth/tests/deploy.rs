@@ -135,7 +135,7 @@ fn needed() -> BTreeSet<Permission> {
             "PersistentVolumeClaim" => {
                 all.insert(permission("", "persistentvolumeclaims", "patch"))
             }
-            "ResourceClaim" => true,
+            "ResourceClaim" | "Pod" => true,
             other => panic!(
                 "plugins write {other}: add the permission to deploy/base/rbac.yaml and to this test"
             ),

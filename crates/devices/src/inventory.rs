@@ -6,7 +6,7 @@ use crate::selectors;
 use crate::slice::{PreparedSlice, Target};
 use crate::{AllocatorFeatures, TargetNode};
 use berth_api::Str;
-use berth_api::devices::{AllocationResult, ResourceSlice};
+use berth_api::devices::{AllocationResult, DeviceTaintRule, ResourceSlice};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -53,6 +53,8 @@ pub struct Inventory {
     /// Pools that are relevant to every node because they have shared counters, and that are not usable.
     broken_everywhere: BTreeSet<PoolId>,
     allocated: AllocatedDevices,
+    /// By name.
+    taint_rules: BTreeMap<Str, Arc<DeviceTaintRule>>,
     version: u64,
 }
 
@@ -65,7 +67,7 @@ impl Inventory {
             Some(before) if *before != id => self.remove_slice(name),
             Some(_) | None => self.nodes_of(&id),
         };
-        let prepared = Arc::new(PreparedSlice::new(slice.clone()));
+        let prepared = Arc::new(PreparedSlice::new(slice.clone(), self.taint_rules.values()));
         let pool = self.pools.entry(id.clone()).or_default();
         match pool.iter_mut().find(|known| known.name() == name) {
             Some(known) => {
@@ -100,6 +102,43 @@ impl Inventory {
         }
         self.unlist(&id, &before);
         self.list(&id);
+        nodes
+    }
+
+    /// Adds a rule that taints devices, or replaces the one of its name. Returns the nodes with slices of their own whose
+    /// devices may have other taints.
+    pub fn set_taint_rule(&mut self, rule: &Arc<DeviceTaintRule>) -> Vec<Str> {
+        let name = rule.metadata.name.clone();
+        let before = self.taint_rules.insert(name, rule.clone());
+        self.taint(before.iter().chain([rule]))
+    }
+
+    /// Removes the rule of this name. Returns the nodes with slices of their own whose devices may have other taints.
+    pub fn remove_taint_rule(&mut self, name: &str) -> Vec<Str> {
+        let before = self.taint_rules.remove(name);
+        self.taint(before.iter())
+    }
+
+    /// Applies the rules again to all slices that the changed ones concern.
+    fn taint<'r>(
+        &mut self,
+        changed: impl Iterator<Item = &'r Arc<DeviceTaintRule>> + Clone,
+    ) -> Vec<Str> {
+        let mut nodes = Vec::new();
+        for (id, slices) in &mut self.pools {
+            let mut changed = changed.clone();
+            if !changed.any(|rule| rule.concerns(&id.driver, &id.name)) {
+                continue;
+            }
+            self.version += 1;
+            for known in slices {
+                let slice = known.published().clone();
+                let prepared = PreparedSlice::new(slice, self.taint_rules.values());
+                selectors::forget(known.id());
+                *known = Arc::new(prepared);
+                nodes.extend(known.node_name().cloned());
+            }
+        }
         nodes
     }
 

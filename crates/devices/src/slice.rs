@@ -1,9 +1,10 @@
 //! A ResourceSlice with what is computed from it once.
 
-use berth_api::devices::{Device, ResourceSlice};
+use berth_api::devices::{Device, DeviceTaintRule, ResourceSlice};
 use berth_api::node_selector::{CompiledNodeSelector, NodeSelector};
 use berth_api::{Labels, Str};
 use berth_cel::{DeviceValue, Environment};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +26,9 @@ type Compiled = Result<CompiledNodeSelector, String>;
 /// A slice with what is computed from it once.
 #[derive(Debug)]
 pub struct PreparedSlice {
+    /// As its driver publishes it.
+    published: Arc<ResourceSlice>,
+    /// With the taints of DeviceTaintRules.
     slice: Arc<ResourceSlice>,
     id: SliceId,
     node_selector: Option<Compiled>,
@@ -69,8 +73,32 @@ fn selects(
     }
 }
 
+/// The slice with the taints of the rules that concern its devices.
+fn tainted<'r>(
+    slice: &Arc<ResourceSlice>,
+    rules: impl Iterator<Item = &'r Arc<DeviceTaintRule>>,
+) -> Arc<ResourceSlice> {
+    let mut tainted = Cow::Borrowed(slice);
+    let (driver, pool) = (&slice.spec.driver, &slice.spec.pool.name);
+    for rule in rules.filter(|rule| rule.concerns(driver, pool)) {
+        for (index, device) in slice.spec.devices.iter().enumerate() {
+            if rule.taints(driver, pool, &device.name) {
+                let tainted = Arc::make_mut(tainted.to_mut());
+                tainted.spec.devices[index]
+                    .taints
+                    .push(rule.spec.taint.clone());
+            }
+        }
+    }
+    tainted.into_owned()
+}
+
 impl PreparedSlice {
-    pub(crate) fn new(slice: Arc<ResourceSlice>) -> Self {
+    pub(crate) fn new<'r>(
+        published: Arc<ResourceSlice>,
+        rules: impl Iterator<Item = &'r Arc<DeviceTaintRule>>,
+    ) -> Self {
+        let slice = tainted(&published, rules);
         let spec = &slice.spec;
         let mut names = HashSet::new();
         let mut devices = spec.devices.iter();
@@ -94,11 +122,17 @@ impl PreparedSlice {
                 .devices
                 .iter()
                 .any(|device| !device.binding_conditions.is_empty()),
+            published,
             slice,
         }
     }
 
-    /// The slice.
+    /// The slice without the taints of DeviceTaintRules.
+    pub(crate) fn published(&self) -> &Arc<ResourceSlice> {
+        &self.published
+    }
+
+    /// The slice, with the taints of DeviceTaintRules.
     pub fn slice(&self) -> &Arc<ResourceSlice> {
         &self.slice
     }

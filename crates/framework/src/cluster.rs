@@ -1,9 +1,11 @@
 //! The cluster as the scheduler knows it.
 
+mod claims;
 mod pods;
 mod services;
 mod storage;
 
+pub use claims::ResourceClaims;
 pub use pods::{Pods, claim_names};
 pub use services::Services;
 pub use storage::PersistentVolumes;
@@ -12,7 +14,7 @@ use crate::table::NodeTable;
 use berth_api::{
     CsiDriver, CsiNode, CsiStorageCapacity, CustomKind, CustomObject, DeviceClass, Labels,
     Namespace, Object, PersistentVolumeClaim, PodDisruptionBudget, ReplicaSet,
-    ReplicationController, ResourceClaim, StatefulSet, StorageClass, Str, VolumeAttachment,
+    ReplicationController, StatefulSet, StorageClass, Str, VolumeAttachment,
 };
 use berth_devices::Inventory;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -113,7 +115,7 @@ pub struct Cluster {
     /// Classes of devices by name.
     pub device_classes: ByName<DeviceClass>,
     /// Claims for devices, with the scheduler's unconfirmed writes applied.
-    pub resource_claims: Namespaced<ResourceClaim>,
+    pub resource_claims: ResourceClaims,
     /// The devices that drivers publish and that are allocated. Follows the slices and claims.
     pub devices: Inventory,
     /// Objects of kinds that only plugins read.
@@ -257,6 +259,13 @@ impl Cluster {
                 let nodes = match is_there {
                     true => self.devices.set_slice(object),
                     false => self.devices.remove_slice(name),
+                };
+                self.devices_changed(&nodes);
+            }
+            Object::DeviceTaintRule(object) => {
+                let nodes = match is_there {
+                    true => self.devices.set_taint_rule(object),
+                    false => self.devices.remove_taint_rule(name),
                 };
                 self.devices_changed(&nodes);
             }

@@ -566,9 +566,9 @@ mod tests {
         assert_eq!(R::of_kind(Kind::Pod), R::Pod);
         for kind in Kind::ALL {
             let known = !matches!(R::of_kind(*kind), R::Other(_));
-            let (group, _, plural) = kind.resource();
+            let (group, version, plural) = kind.resource();
             let name = R::of_kind(*kind);
-            let named = known || name.as_str() == format!("{plural}.v1.{group}");
+            let named = known || name.as_str() == format!("{plural}.{version}.{group}");
             assert!(named, "{kind:?}: {name:?}");
         }
     }

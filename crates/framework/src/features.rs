@@ -116,7 +116,7 @@ features! {
     DRAExtendedResource: Beta, true, Switchable, "Extended resources that are backed by devices.";
     DRAConsumableCapacity: Beta, true, Switchable, "Devices that several claims share by capacity.";
     DRADeviceTaints: Beta, true, Switchable, "Taints on devices.";
-    DRADeviceTaintRules: Beta, false, Missing, "DeviceTaintRule objects.";
+    DRADeviceTaintRules: Beta, false, Switchable, "DeviceTaintRules add taints to devices.";
     DRADeviceBindingConditions: Beta, true, Switchable, "Devices that must report readiness before the pod is bound.";
     DRAPartitionableDevices: Beta, true, Switchable, "Devices that are partitioned on demand.";
     DRAResourceClaimDeviceStatus: Beta, true, Switchable, "Drivers report the status of each allocated device.";

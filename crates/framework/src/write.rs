@@ -182,6 +182,7 @@ pub struct Write {
     subresource: &'static str,
     action: Arc<Action>,
     effect: Option<Effect>,
+    created: Option<Object>,
 }
 
 impl Write {
@@ -200,6 +201,7 @@ impl Write {
             subresource: "",
             action: Arc::new(action),
             effect: None,
+            created: None,
         }
     }
 
@@ -237,6 +239,19 @@ impl Write {
     pub fn seen_as(mut self, effect: impl Fn(&Object) -> Object + Send + Sync + 'static) -> Self {
         self.effect = Some(Effect(Arc::new(effect)));
         self
+    }
+
+    /// States that the object need not exist yet, and how it looks when it is created. [`Self::seen_as`] applies to
+    /// that.
+    #[must_use]
+    pub fn creating(mut self, object: Object) -> Self {
+        self.created = Some(object);
+        self
+    }
+
+    /// The object as it looks when it is created, if it need not exist yet.
+    pub fn created(&self) -> Option<&Object> {
+        self.created.as_ref()
     }
 
     /// Its type.

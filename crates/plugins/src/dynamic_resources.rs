@@ -15,6 +15,7 @@ mod bind;
 mod claims;
 mod classes;
 mod conditions;
+mod extended;
 mod filter;
 mod hints;
 mod post_filter;
@@ -24,9 +25,7 @@ mod writes;
 pub use args::DynamicResourcesArgs;
 pub(crate) use writes::CALLS;
 
-use crate::extended_resources::{class_of, may_need_devices};
-use berth_api::requests::{Options, pod_resources};
-use berth_api::{Pod, Str};
+use berth_api::{Kind, Pod, Str};
 use berth_framework::event::{ActionType, EventRegistration, EventResource};
 use berth_framework::keep::{Fragment, Keep, Kept};
 use berth_framework::plugin::{
@@ -46,21 +45,10 @@ pub const NAME: &str = "DynamicResources";
 /// What PostFilter says of a pod without claims.
 pub const NOTHING_TO_DEALLOCATE: &str = "no new claims to deallocate";
 
-/// Why a node without the extended resource itself is rejected.
-pub const DEVICES_NOT_SUPPORTED: &str =
-    "devices for extended resources are not supported by this version of Berth";
-
 /// Allocates devices to resource claims.
 #[derive(Debug, Default)]
 pub struct DynamicResources {
     args: DynamicResourcesArgs,
-}
-
-/// Whether the pod requests something that a class of devices may stand for.
-fn needs_classes(cx: &Context<'_>, pod: &Pod) -> bool {
-    cx.features.enabled(Feature::DRAExtendedResource)
-        && !cx.cluster.device_classes.is_empty()
-        && may_need_devices(cx.cluster, &pod_resources(pod, Options::PENDING))
 }
 
 /// The plugin's entry in the registry.
@@ -114,9 +102,7 @@ impl PreFilter for DynamicResources {
         state.write(State::default());
         match State::prepare(cx, &pod.pod) {
             Err(status) => PreFilterResult::Reject(status),
-            Ok(prepared) if prepared.claims.is_empty() && !needs_classes(cx, &pod.pod) => {
-                PreFilterResult::Skip
-            }
+            Ok(prepared) if prepared.is_empty() => PreFilterResult::Skip,
             Ok(prepared) => {
                 state.write(prepared);
                 PreFilterResult::AllNodes
@@ -130,23 +116,12 @@ impl Filter for DynamicResources {
         &self,
         cx: &Context<'_>,
         state: &CycleState,
-        pod: &PodInfo,
+        _pod: &PodInfo,
         node: NodeView<'_>,
     ) -> Status {
         let Some(state) = state.read::<State>() else {
             return Status::error("DynamicResources: Filter ran without PreFilter");
         };
-        if needs_classes(cx, &pod.pod) {
-            let requests = pod_resources(&pod.pod, Options::PENDING);
-            let needs_devices = requests.scalars.iter().any(|(name, amount)| {
-                *amount > 0
-                    && node.allocatable_of(name) <= 0
-                    && class_of(cx.cluster, name).is_some()
-            });
-            if needs_devices {
-                return Status::unresolvable(DEVICES_NOT_SUPPORTED);
-            }
-        }
         filter::filter(&self.args, cx, state, node)
     }
 }
@@ -218,7 +193,7 @@ impl Reserve for DynamicResources {
             }
         }
         Step::Done(match state.read_mut::<State>() {
-            Some(state) => bind::reserve(self, cx, state, node),
+            Some(state) => bind::reserve(self, cx, state, &pod.pod, node),
             None => Status::success(),
         })
     }
@@ -279,22 +254,16 @@ impl Keep for DynamicResources {
     /// Of claims without devices, the answers depend on the requests, and on the devices of the node. Reserve looks the
     /// claims up again.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
-        if needs_classes(cx, &pod.pod) {
-            return Kept::Never;
-        }
-        match pod.pod.spec.resource_claims.is_empty() {
-            true => Kept::ByFragment,
-            false => State::fragment(cx, &pod.pod, fragment),
-        }
+        State::fragment(cx, &pod.pod, fragment)
     }
 }
 
 impl EnqueueExtensions for DynamicResources {
-    fn events(self: Arc<Self>, _features: &FeatureGates) -> Vec<EventRegistration> {
+    fn events(self: Arc<Self>, features: &FeatureGates) -> Vec<EventRegistration> {
         let node_actions =
             ActionType::ADD | ActionType::UPDATE_NODE_LABEL | ActionType::UPDATE_NODE_ALLOCATABLE;
         let add_or_update = ActionType::ADD | ActionType::UPDATE;
-        vec![
+        let mut events = vec![
             EventRegistration::always(EventResource::Node, node_actions),
             EventRegistration::with_hint(
                 EventResource::Pod,
@@ -312,7 +281,7 @@ impl EnqueueExtensions for DynamicResources {
                 hints::claim_change_tells_more(cluster, pod, &change)
             })
             .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
-            // A claim that goes helps nobody, but what is told of who waits for it changes.
+            // A claim that is deleted with its devices frees them. For pods that use any other, the message changes.
             EventRegistration::supplementary(
                 EventResource::ResourceClaim,
                 ActionType::DELETE,
@@ -321,7 +290,15 @@ impl EnqueueExtensions for DynamicResources {
             .narrowed_by(|cluster, change| hints::helped_by_claim_change(cluster, &change)),
             EventRegistration::always(EventResource::DeviceClass, add_or_update),
             EventRegistration::always(EventResource::ResourceSlice, add_or_update),
-        ]
+        ];
+        if features.enabled(Feature::DRADeviceTaintRules) {
+            // kube-scheduler reports such a change as one of the slices. A new rule makes no device available.
+            events.push(EventRegistration::always(
+                EventResource::of_kind(Kind::DeviceTaintRule),
+                ActionType::UPDATE | ActionType::DELETE,
+            ));
+        }
+        events
     }
 }
 
@@ -508,31 +485,6 @@ mod tests {
             let expected = vec![Some((Code::Error, vec![expected.to_owned()]))];
             assert_eq!(got, Ok(expected), "{claim}");
         }
-    }
-
-    /// An extended resource that only a class of devices stands for is not there.
-    #[test]
-    fn devices_do_not_stand_in_yet() {
-        let class: berth_api::DeviceClass = serde_json::from_value(json!({
-            "metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"},
-        }))
-        .expect("a class");
-        let world = World::new()
-            .node(
-                "some",
-                json!({"status": {"allocatable": {"example.com/gpu": 1}}}),
-            )
-            .node("none", json!({}))
-            .with(class);
-        let pod = pod_info(
-            "p",
-            json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": 1}}}]}),
-        );
-        let expected = vec![None, crate::testing::unresolvable(DEVICES_NOT_SUPPORTED)];
-        assert_eq!(
-            world.filter(&DynamicResources::default(), &pod),
-            Ok(expected)
-        );
     }
 
     /// Every scored pod has an entry of this plugin, with 0.

@@ -4,24 +4,22 @@
 //! `deviceclass.resource.kubernetes.io/<class>`. A node that does not offer such a resource itself leaves it to the
 //! allocation of devices.
 
-use berth_api::{DeviceClass, Resources};
+use berth_api::DeviceClass;
+use berth_api::names::DEVICE_CLASS_PREFIX;
 use berth_framework::Cluster;
 use std::sync::Arc;
 
-/// The domain of the extended resources that are named after device classes.
-const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
-
 /// The extended resource that is named after a class.
 pub(crate) fn implied_resource(class: &DeviceClass) -> String {
-    format!("{CLASS_PREFIX}{}", class.metadata.name)
+    format!("{DEVICE_CLASS_PREFIX}{}", class.metadata.name)
 }
 
 /// The class whose devices back a resource. Of several that name it the newest, then the first by name.
 pub(crate) fn class_of<'a>(cluster: &'a Cluster, resource: &str) -> Option<&'a Arc<DeviceClass>> {
-    if cluster.device_classes.is_empty() {
+    if cluster.device_classes.is_empty() || !resource.contains('/') {
         return None;
     }
-    if let Some(name) = resource.strip_prefix(CLASS_PREFIX) {
+    if let Some(name) = resource.strip_prefix(DEVICE_CLASS_PREFIX) {
         return cluster.device_classes.get(name);
     }
     cluster
@@ -36,12 +34,6 @@ pub(crate) fn class_of<'a>(cluster: &'a Cluster, resource: &str) -> Option<&'a A
             let age = a.creation_timestamp.cmp(&b.creation_timestamp);
             age.then_with(|| b.name.cmp(&a.name))
         })
-}
-
-/// Whether the pod requests a resource that is backed by devices on some nodes.
-pub(crate) fn may_need_devices(cluster: &Cluster, requests: &Resources) -> bool {
-    let mut scalars = requests.scalars.iter();
-    scalars.any(|(name, amount)| *amount > 0 && class_of(cluster, name).is_some())
 }
 
 #[cfg(test)]

@@ -297,7 +297,7 @@ pub struct DeviceTaintRule {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTaintRuleSpec {
-    /// The devices; absent for none.
+    /// The devices; absent for all, as kube-scheduler reads it.
     pub device_selector: Option<DeviceTaintSelector>,
     /// The taint.
     #[serde(deserialize_with = "null_default")]
@@ -316,12 +316,32 @@ pub struct DeviceTaintSelector {
     pub device: Option<Str>,
 }
 
+impl DeviceTaintRule {
+    /// Whether the rule can apply to devices of the pool.
+    pub fn concerns(&self, driver: &str, pool: &str) -> bool {
+        let selector = self.spec.device_selector.as_ref();
+        selector.is_none_or(|selector| selector.selects_pool(driver, pool))
+    }
+
+    /// Whether the device gets the taint.
+    pub fn taints(&self, driver: &str, pool: &str, device: &str) -> bool {
+        let selector = self.spec.device_selector.as_ref();
+        selector.is_none_or(|selector| selector.matches(driver, pool, device))
+    }
+}
+
 impl DeviceTaintSelector {
     /// Whether the device is one of those.
     pub fn matches(&self, driver: &str, pool: &str, device: &str) -> bool {
-        let equal = |wanted: &Option<Str>, name: &str| {
-            wanted.as_ref().is_none_or(|wanted| **wanted == *name)
-        };
-        equal(&self.driver, driver) && equal(&self.pool, pool) && equal(&self.device, device)
+        self.selects_pool(driver, pool) && is_equal(self.device.as_ref(), device)
     }
+
+    fn selects_pool(&self, driver: &str, pool: &str) -> bool {
+        is_equal(self.driver.as_ref(), driver) && is_equal(self.pool.as_ref(), pool)
+    }
+}
+
+/// Whether the name is the wanted one, or any will do.
+fn is_equal(wanted: Option<&Str>, name: &str) -> bool {
+    wanted.is_none_or(|wanted| **wanted == *name)
 }

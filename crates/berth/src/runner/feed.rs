@@ -6,6 +6,7 @@ use berth_client::Transport;
 use berth_client::extender::raw::{Raw, RawObjects};
 use berth_client::reflector::{Availability, Followed, Need, Update, follow};
 use berth_client::request::Resource;
+use berth_framework::Feature;
 use berth_scheduler::{ClusterChange, Scheduler};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +19,16 @@ const UPDATES_MAX: usize = 256;
 /// Pods that have run to their end hold nothing and are not followed.
 const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// What is watched: every kind that Berth knows, and the custom ones that plugins registered for.
+/// What is watched: every kind that Berth knows and whose feature is enabled, and the custom ones that plugins registered
+/// for.
 pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
     let custom = scheduler.queue().custom_kinds();
-    Kind::ALL.iter().copied().chain(custom).collect()
+    let has_taint_rules = scheduler.features().enabled(Feature::DRADeviceTaintRules);
+    let known = Kind::ALL.iter().copied();
+    known
+        .filter(|kind| *kind != Kind::DeviceTaintRule || has_taint_rules)
+        .chain(custom)
+        .collect()
 }
 
 /// How many kinds other than pods have not been listed yet. Pods are shown to the core when that is none: what is said of
@@ -86,9 +93,11 @@ fn followed(kind: Kind) -> Followed {
 /// resources. What else cannot be read is not taken for nothing: decisions would be wrong.
 fn need(kind: Kind) -> Need {
     match kind {
-        Kind::DeviceClass | Kind::ResourceClaim | Kind::ResourceSlice | Kind::Custom(_) => {
-            Need::Readable
-        }
+        Kind::DeviceClass
+        | Kind::ResourceClaim
+        | Kind::ResourceSlice
+        | Kind::DeviceTaintRule
+        | Kind::Custom(_) => Need::Readable,
         kind if Kind::ESSENTIAL.contains(&kind) => Need::Essential,
         _ => Need::Known,
     }
@@ -144,7 +153,7 @@ mod tests {
     use berth_framework::registry::Registry;
     use berth_framework::stage::Step;
     use berth_framework::testing::{fake, node};
-    use berth_framework::{ActionType, EventResource, Status};
+    use berth_framework::{ActionType, EventResource, FeatureGates, Status};
     use berth_scheduler::SchedulerOptions;
     use berth_scheduler::profile::ProfileSpec;
 
@@ -176,11 +185,17 @@ mod tests {
             made.unwrap();
         }
         let profile = |name, plugin| ProfileSpec::of_plugins(name, ["Sort", plugin, "Binder"]);
-        let options = SchedulerOptions {
-            profiles: vec![profile("one", "Foo"), profile("two", "Bar")],
-            ..SchedulerOptions::default()
+        let scheduler = |has_taint_rules| {
+            let options = SchedulerOptions {
+                profiles: vec![profile("one", "Foo"), profile("two", "Bar")],
+                features: FeatureGates::default()
+                    .with(Feature::DRADeviceTaintRules, has_taint_rules),
+                ..SchedulerOptions::default()
+            };
+            Scheduler::new(options, &registry, berth_api::Time::EPOCH).unwrap()
         };
-        let scheduler = Scheduler::new(options, &registry, berth_api::Time::EPOCH).unwrap();
+        assert!(!kinds(&scheduler(false)).contains(&Kind::DeviceTaintRule));
+        let scheduler = scheduler(true);
         let watched: Vec<Followed> = kinds(&scheduler).into_iter().map(followed).collect();
         let resources: Vec<String> = watched
             .iter()

@@ -11,6 +11,7 @@
 //! uses them or frees them in PostFilter.
 
 use super::conditions::{self, Readiness};
+use super::extended::{self, Mapping};
 use super::filter;
 use super::state::{State, allocator_features, has_binding_conditions};
 use super::{DynamicResources, writes};
@@ -18,6 +19,7 @@ use berth_api::devices::AllocationResult;
 use berth_api::{Duration, Kind, Pod, ResourceClaim, Str, Time};
 use berth_devices::{Allocator, TargetNode};
 use berth_framework::call::{CallError, CallErrorKind, EventKind, ObjectName, PodEvent, PodRef};
+use berth_framework::plugin::Context;
 use berth_framework::stage::{StageContext, Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::{Cluster, Status, Write};
 use rustc_hash::FxBuildHasher;
@@ -28,6 +30,8 @@ use std::sync::Arc;
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 /// How long PreBind waits for a newer version of a claim after a conflict.
 const CONFLICT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long PreBind waits until the watch shows a claim that was created, as in kube-scheduler.
+const CREATED_WAIT_MAX: Duration = Duration::from_secs(120);
 /// How often a write to one claim is made.
 const ATTEMPTS_MAX: u32 = 5;
 
@@ -54,6 +58,17 @@ struct ReservedClaim {
     attempts: u32,
     /// Whether a reservation was sent, whatever the answer.
     is_sent: bool,
+    /// Set for the claim that is created for the pod's extended resources.
+    created: Option<Created>,
+}
+
+/// The progress of a claim that is created for extended resources.
+struct Created {
+    mappings: Vec<Mapping>,
+    /// Whether its creation was sent, whatever the answer.
+    is_sent: bool,
+    /// Whether the pod's status names it.
+    is_published: bool,
 }
 
 /// What PreBind waits for.
@@ -61,12 +76,18 @@ struct ReservedClaim {
 enum Stage {
     /// Nothing yet.
     Start,
+    /// A claim is being created.
+    Creating,
+    /// The watch shows the claim that was created.
+    Appearing,
     /// The finalizer is being written.
     Protecting,
     /// The reservation is being written.
     Reserving,
     /// A newer version of the claim, after a conflict.
     Refreshing,
+    /// The claim for extended resources is being written to the pod's status.
+    Publishing,
     /// Binding conditions.
     Conditions,
 }
@@ -94,32 +115,58 @@ pub(super) fn reserve(
     plugin: &DynamicResources,
     cx: &mut StageContext<'_>,
     state: &mut State,
+    pod: &Pod,
     node: &Str,
 ) -> Status {
     let mut allocations = Vec::new();
-    if !state.requests.is_empty() {
-        let Some(view) = cx.cluster.nodes.node(node) else {
-            return Status::error(format!("node {node:?} not found", node = node.as_str()));
-        };
+    let Some(view) = cx.cluster.nodes.node(node) else {
+        return Status::error(format!("node {node:?} not found", node = node.as_str()));
+    };
+    let extended = match &state.extended {
+        Some(extended) => {
+            let context = Context {
+                now: cx.now,
+                cluster: cx.cluster,
+                features: cx.features,
+            };
+            match extended.on_node(&context, view) {
+                Ok(variant) => variant,
+                Err(status) => return status,
+            }
+        }
+        None => None,
+    };
+    let requests = state.requests(extended.as_ref().map(|variant| &variant.requests));
+    if !requests.is_empty() {
         let allocator = Allocator::new(&cx.cluster.devices, allocator_features(cx.features));
         let target = TargetNode {
             name: node,
             labels: view.labels(),
         };
         let budget = &mut filter::budget(&plugin.args, cx.features);
-        match allocator.allocate(target, &state.requests(), budget) {
+        match allocator.allocate(target, &requests, budget) {
             Ok(Some(found)) => allocations = found,
             Ok(None) => return Status::error("claim allocation not found for node"),
             Err(error) => return filter::failed(error, node),
         }
     }
     let mut allocations = allocations.into_iter();
-    let mut claims = Vec::with_capacity(state.claims.len());
-    for found in &state.claims {
-        let claim = found.claim.clone();
-        let mut allocation = match found.allocation() {
-            Some(_) => None,
-            None => allocations.next(),
+    let mut claims = Vec::with_capacity(state.claims.len() + 1);
+    let existing = state.claims.iter();
+    let existing = existing.map(|found| (found.claim.clone(), found.allocation().is_none(), None));
+    let new = extended.as_ref().map(|variant| {
+        let created = Created {
+            mappings: variant.mappings.clone(),
+            is_sent: false,
+            is_published: false,
+        };
+        let claim = Arc::new(extended::named(variant, pod, cx.now));
+        (claim, true, Some(created))
+    });
+    for (claim, needs_devices, created) in existing.chain(new) {
+        let mut allocation = match needs_devices {
+            true => allocations.next(),
+            false => None,
         };
         if let Some(allocation) = &mut allocation {
             for (index, result) in allocation.devices.results.iter_mut().enumerate() {
@@ -128,9 +175,10 @@ pub(super) fn reserve(
                 }
             }
         }
-        let assumed = allocation
-            .as_ref()
-            .map(|allocation| writes::assume(&claim, allocation));
+        let assumed = allocation.as_ref().map(|allocation| match created {
+            Some(_) => writes::assume_created(&claim, allocation),
+            None => writes::assume(&claim, allocation),
+        });
         if let Some(write) = &assumed {
             cx.outbox.assume(write.clone());
         }
@@ -141,6 +189,7 @@ pub(super) fn reserve(
             write: None,
             attempts: 0,
             is_sent: false,
+            created,
         });
     }
     state.reserved = Some(Reserved {
@@ -160,7 +209,13 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut State, pod: &Pod)
     };
     for reserved in reserved.claims {
         let claim = &reserved.claim;
-        if reserved.is_sent || is_reserved(look_up(cx.cluster, claim), pod) {
+        if let Some(created) = &reserved.created {
+            if created.is_sent {
+                for write in writes::delete_created(claim) {
+                    cx.outbox.call(write.into());
+                }
+            }
+        } else if reserved.is_sent || is_reserved(look_up(cx.cluster, claim), pod) {
             cx.outbox.call(writes::release(claim, pod).into());
         }
         if let Some(write) = reserved.assumed {
@@ -216,12 +271,31 @@ impl Reserved {
             (Some(WakeReason::Call(Ok(response))), Stage::Protecting) => {
                 self.write(cx, pod, response.resource_version)
             }
-            (Some(WakeReason::Call(Ok(_))), Stage::Reserving) => {
+            (Some(WakeReason::Call(Ok(_))), Stage::Reserving) => self.reserved(plugin, cx, pod),
+            (Some(WakeReason::Call(Ok(_))), Stage::Publishing) => {
                 self.written(cx);
                 self.next(plugin, cx, pod)
             }
-            (Some(WakeReason::Call(Err(error))), _) => self.refused(cx, &error),
-            (Some(WakeReason::Deadline), Stage::Protecting | Stage::Reserving) => {
+            (Some(WakeReason::Call(Err(error))), Stage::Creating)
+                if error.kind == CallErrorKind::Conflict =>
+            {
+                // An earlier attempt had no answer and created the claim.
+                self.appear(plugin, cx, pod)
+            }
+            (Some(WakeReason::Call(Ok(_))), Stage::Creating)
+            | (Some(WakeReason::Object), Stage::Appearing) => self.appear(plugin, cx, pod),
+            (Some(WakeReason::Call(Err(error))), _) => self.refused(cx, pod, &error),
+            (Some(WakeReason::Deadline), Stage::Appearing) => {
+                let key = self.claims[self.current].claim.key();
+                let seconds = CREATED_WAIT_MAX.as_secs();
+                Err(format!(
+                    "create claim for extended resources {key}: the watch does not show it after {seconds} s"
+                ))
+            }
+            (
+                Some(WakeReason::Deadline),
+                Stage::Creating | Stage::Protecting | Stage::Reserving | Stage::Publishing,
+            ) => {
                 let key = self.claims[self.current].claim.key();
                 let seconds = WRITE_WAIT_MAX.as_secs();
                 Err(format!(
@@ -240,7 +314,13 @@ impl Reserved {
         cx: &mut StageContext<'_>,
         pod: &Pod,
     ) -> Result<Step, String> {
-        while let Some(reserved) = self.claims.get(self.current) {
+        while let Some(reserved) = self.claims.get_mut(self.current) {
+            if let Some(created) = reserved.created.as_mut().filter(|created| !created.is_sent) {
+                created.is_sent = true;
+                let write = writes::create(&reserved.claim, extended::body(&reserved.claim, pod));
+                self.stage = Stage::Creating;
+                return Ok(cx.wait_for_call(WRITE_WAIT_MAX, write));
+            }
             let key = reserved.claim.key();
             let seen = look_up(cx.cluster, &reserved.claim);
             let seen = seen.filter(|seen| seen.metadata.deletion_timestamp.is_none());
@@ -249,6 +329,9 @@ impl Reserved {
             let is_stored = seen.is_allocated() && !seen.status.is_assumed;
             if is_stored && is_reserved {
                 // It was reserved before, or an earlier write had no answer and was made all the same.
+                if let Some(step) = self.publish(cx, pod) {
+                    return Ok(step);
+                }
                 self.written(cx);
                 continue;
             }
@@ -274,6 +357,68 @@ impl Reserved {
             return self.write(cx, pod, None);
         }
         self.conditions(plugin, cx, pod)
+    }
+
+    /// Waits until the watch shows the claim that was created; then it is allocated like any other.
+    fn appear(
+        &mut self,
+        plugin: &DynamicResources,
+        cx: &mut StageContext<'_>,
+        pod: &Pod,
+    ) -> Result<Step, String> {
+        let reserved = &mut self.claims[self.current];
+        let meta = &reserved.claim.metadata;
+        let seen = cx.cluster.resource_claims.get(&meta.namespace, &meta.name);
+        let seen = seen.filter(|seen| !seen.metadata.uid.is_empty());
+        let Some(seen) = seen else {
+            let on = WaitOn::Objects(vec![name_of(&reserved.claim)]);
+            let deadline = match self.stage {
+                Stage::Appearing => self.deadline,
+                _ => None,
+            };
+            let deadline = deadline.unwrap_or(cx.now + CREATED_WAIT_MAX);
+            self.deadline = Some(deadline);
+            self.stage = Stage::Appearing;
+            return Ok(Step::Wait(Wait { on, deadline }));
+        };
+        let owner = seen.metadata.controller();
+        if owner.is_none_or(|owner| owner.uid != *pod.uid()) {
+            let key = seen.key();
+            // Not to be deleted: it is the claim of another pod.
+            reserved.created = None;
+            return Err(format!(
+                "create claim for extended resources {key}: a claim of that name exists"
+            ));
+        }
+        reserved.claim = seen.clone();
+        self.deadline = None;
+        self.next(plugin, cx, pod)
+    }
+
+    /// The current claim is reserved: names it in the pod's status if it was created for the pod's extended resources.
+    fn reserved(
+        &mut self,
+        plugin: &DynamicResources,
+        cx: &mut StageContext<'_>,
+        pod: &Pod,
+    ) -> Result<Step, String> {
+        if let Some(step) = self.publish(cx, pod) {
+            return Ok(step);
+        }
+        self.written(cx);
+        self.next(plugin, cx, pod)
+    }
+
+    fn publish(&mut self, cx: &mut StageContext<'_>, pod: &Pod) -> Option<Step> {
+        let reserved = self.claims.get_mut(self.current)?;
+        let created = reserved.created.as_mut()?;
+        if created.is_published {
+            return None;
+        }
+        created.is_published = true;
+        let write = writes::publish(&reserved.claim, &created.mappings, pod);
+        self.stage = Stage::Publishing;
+        Some(cx.wait_for_call(WRITE_WAIT_MAX, write))
     }
 
     /// Writes the reservation of the current claim, for this version of it if it is known.
@@ -325,10 +470,21 @@ impl Reserved {
     }
 
     /// A write was refused. After a conflict it is made again for a newer version of the claim.
-    fn refused(&mut self, cx: &mut StageContext<'_>, error: &CallError) -> Result<Step, String> {
+    fn refused(
+        &mut self,
+        cx: &mut StageContext<'_>,
+        pod: &Pod,
+        error: &CallError,
+    ) -> Result<Step, String> {
         let reserved = &self.claims[self.current];
         let key = reserved.claim.key();
-        if is_outdated(error) && reserved.attempts < ATTEMPTS_MAX {
+        if self.stage == Stage::Publishing {
+            let pod = pod.key();
+            return Err(format!(
+                "update pod {pod} ExtendedResourceClaimStatus: {error}"
+            ));
+        }
+        if self.stage != Stage::Creating && is_outdated(error) && reserved.attempts < ATTEMPTS_MAX {
             self.stage = Stage::Refreshing;
             return Ok(Step::Wait(Wait {
                 on: WaitOn::Objects(vec![name_of(&reserved.claim)]),
@@ -336,6 +492,7 @@ impl Reserved {
             }));
         }
         let what = match (self.stage, &reserved.allocation) {
+            (Stage::Creating, _) => "create claim for extended resources",
             (Stage::Protecting, _) => "add finalizer to claim",
             (_, Some(_)) => "add allocation and reservation to claim",
             (_, None) => "add reservation to claim",

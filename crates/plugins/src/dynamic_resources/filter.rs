@@ -39,6 +39,13 @@ pub(super) fn filter(
     state: &State,
     node: NodeView<'_>,
 ) -> Status {
+    let extended = match &state.extended {
+        Some(extended) => match extended.on_node(cx, node) {
+            Ok(variant) => variant,
+            Err(status) => return status,
+        },
+        None => None,
+    };
     let mut is_unavailable = false;
     for (index, claim) in state.claims.iter().enumerate() {
         let Some(allocation) = claim.allocation() else {
@@ -61,14 +68,15 @@ pub(super) fn filter(
             is_unavailable = true;
         }
     }
-    if !state.requests.is_empty() {
+    let requests = state.requests(extended.as_ref().map(|variant| &variant.requests));
+    if !requests.is_empty() {
         let allocator = Allocator::new(&cx.cluster.devices, allocator_features(cx.features));
         let target = TargetNode {
             name: node.name(),
             labels: node.labels(),
         };
         let budget = &mut budget(args, cx.features);
-        match allocator.preference(target, &state.requests(), budget) {
+        match allocator.preference(target, &requests, budget) {
             Err(error) => return failed(error, node.name()),
             Ok(None) => return Status::unresolvable(CANNOT_ALLOCATE),
             Ok(Some(preference)) if state.has_lists => {

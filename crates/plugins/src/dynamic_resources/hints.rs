@@ -2,6 +2,7 @@
 
 use super::claims::resolve;
 
+use berth_api::devices::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
 use berth_api::{Pod, ResourceClaim};
 use berth_framework::Cluster;
 use berth_framework::cluster::claim_names;
@@ -21,6 +22,17 @@ fn claims<'a>(change: &Change<'a>) -> Result<(Claim<'a>, Claim<'a>), String> {
     }
     let other = change.new.or(change.old).map(|object| object.kind());
     Err(format!("expected a resource claim, got {other:?}"))
+}
+
+/// Whether the change frees devices. kube-scheduler expects that a claim is deallocated before it is deleted; the claim
+/// for extended resources of a pod is deleted with its devices.
+fn frees_devices(old: Claim<'_>, new: Claim<'_>) -> bool {
+    let is_allocated = |claim: Claim<'_>| claim.is_some_and(|claim| claim.is_allocated());
+    let is_extended = old.is_some_and(|old| {
+        let annotations = &old.metadata.annotations;
+        annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == Some("true")
+    });
+    is_allocated(old) && !is_allocated(new) || new.is_none() && is_extended
 }
 
 /// Whether the devices of the claim are free again.
@@ -69,6 +81,13 @@ pub(super) fn claim_change_tells_more(
         return Ok(Hint::Skip);
     };
     let meta = &claim.metadata;
+    if new.is_none() && frees_devices(old, new) {
+        let was_created_for = meta.controller().is_some_and(|o| o.uid == *pod.uid());
+        return Ok(match was_created_for || resolve(cluster, pod).is_ok() {
+            true => Hint::Queue,
+            false => Hint::Skip,
+        });
+    }
     let is_used =
         meta.namespace == *pod.namespace() && claim_names(pod).any(|claim| *claim == meta.name);
     let owner = |claim: &ResourceClaim| claim.metadata.controller().map(|owner| owner.uid.clone());
@@ -103,7 +122,7 @@ pub(super) fn helped_by_claim_change(
     let Some(claim) = new.or(old) else {
         return Ok(Narrowed::AllPods);
     };
-    if new.is_some_and(|new| is_deallocation(old, new)) {
+    if frees_devices(old, new) {
         return Ok(Narrowed::AllPods);
     }
     let meta = &claim.metadata;

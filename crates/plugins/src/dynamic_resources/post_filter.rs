@@ -2,10 +2,12 @@
 
 use super::NOTHING_TO_DEALLOCATE;
 use super::claims;
+use super::extended::Extended;
 use super::state::State;
 use super::writes;
 use berth_api::{Duration, Pod, ResourceClaim};
-use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
+use berth_framework::call::CallErrorKind;
+use berth_framework::plugin::{Context, Nominating, PostFilterContext, PostFilterStep};
 use berth_framework::stage::{Wait, WaitOn, Wake, WakeReason};
 use berth_framework::{ApiCall, Status};
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 /// How long PostFilter waits for the write. The dispatcher ends every call sooner.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(60);
 
+const DELETED: &str = "deletion of ResourceClaim completed";
 const DEALLOCATED: &str = "deallocation of ResourceClaim completed";
 const STILL_NOT_SCHEDULABLE: &str = "still not schedulable";
 
@@ -34,15 +37,30 @@ fn to_free(state: &State, pod: &Pod) -> Option<Arc<ResourceClaim>> {
     claims.next().cloned()
 }
 
+/// Whether a claim of an earlier attempt was deleted.
+fn has_leftover(cx: &mut PostFilterContext<'_>) -> bool {
+    let state = cx.dry_run.state().read::<State>();
+    let extended = state.and_then(|state| state.extended.as_ref());
+    extended.is_some_and(|extended| extended.leftover.is_some())
+}
+
 /// Frees one claim at a time; the change of the claim queues the pod again.
 pub(super) fn post_filter(
     cx: &mut PostFilterContext<'_>,
-    pod: &Pod,
+    pod: &Arc<Pod>,
     wake: Option<Wake<'_>>,
 ) -> PostFilterStep {
     if let Some(wake) = wake {
         let why = match wake.reason() {
+            WakeReason::Call(Ok(_)) if has_leftover(cx) => {
+                return done(Status::unschedulable(DELETED));
+            }
             WakeReason::Call(Ok(_)) => return done(Status::unschedulable(DEALLOCATED)),
+            WakeReason::Call(Err(error))
+                if error.kind == CallErrorKind::NotFound && has_leftover(cx) =>
+            {
+                return done(Status::unschedulable(DELETED));
+            }
             WakeReason::Call(Err(error)) => error.to_string(),
             _ => "deallocating a ResourceClaim: no answer from the API server".to_owned(),
         };
@@ -59,11 +77,32 @@ pub(super) fn post_filter(
         }
         return done(Status::error(why));
     }
-    let has_claims =
-        claims::resolve(cx.dry_run.cluster(), pod).is_ok_and(|found| !found.is_empty());
+    let context = Context {
+        now: cx.now,
+        cluster: cx.dry_run.cluster(),
+        features: cx.features,
+    };
+    let has_claims = claims::resolve(context.cluster, pod).is_ok_and(|found| !found.is_empty())
+        || Extended::of(&context, pod).is_some();
     let claim = match cx.dry_run.state().read::<State>() {
-        Some(state) if state.claims.is_empty() => {
+        Some(state) if state.is_empty() => {
             return done(Status::unschedulable(NOTHING_TO_DEALLOCATE));
+        }
+        Some(State {
+            extended:
+                Some(Extended {
+                    leftover: Some(claim),
+                    ..
+                }),
+            ..
+        }) => {
+            let [finalizer, deletion] = writes::delete_created(claim);
+            cx.outbox.call(ApiCall::from(finalizer));
+            let call = cx.outbox.call(ApiCall::from(deletion));
+            return PostFilterStep::Wait(Wait {
+                on: WaitOn::Call(call),
+                deadline: cx.now + WRITE_WAIT_MAX,
+            });
         }
         Some(state) => to_free(state, pod),
         // The answers are those for a pod like this one: none of its claims has devices.

@@ -1,8 +1,9 @@
 //! What the plugin knows of a pod's claims during one scheduling cycle.
 
 use super::bind::Reserved;
+use super::extended::{self, Extended};
 use super::{claims, classes};
-use berth_api::devices::AllocationResult;
+use berth_api::devices::{AllocationResult, CLAIM_CONSUMERS_MAX};
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, ResourceClaim};
 use berth_devices::{ALTERNATIVES_MAX, AllocatorFeatures, ClaimRequests};
@@ -21,6 +22,8 @@ pub(super) struct State {
     pub(super) claims: Vec<PodClaim>,
     /// The requests of the claims that have no devices, in the same order.
     pub(super) requests: Vec<ClaimRequests>,
+    /// The extended resources of the pod, if devices back some of them.
+    pub(super) extended: Option<Extended>,
     /// Whether the nodes differ in how much they are preferred.
     pub(super) has_lists: bool,
     /// The preference of the claims that have devices.
@@ -64,6 +67,13 @@ pub(super) fn has_binding_conditions(features: &FeatureGates) -> bool {
         && features.enabled(Feature::DRAResourceClaimDeviceStatus)
 }
 
+/// Whether the API server would refuse to add the pod to those that use the claim.
+fn is_full_for(claim: &ResourceClaim, pod: &Pod) -> bool {
+    let consumers = &claim.status.reserved_for;
+    consumers.len() >= CLAIM_CONSUMERS_MAX
+        && !consumers.iter().any(|consumer| consumer.uid == *pod.uid())
+}
+
 /// How much the chosen alternatives of a claim that has devices are preferred.
 fn preference(claim: &ResourceClaim, allocation: &AllocationResult) -> i64 {
     let requests = claim.spec.devices.requests.iter();
@@ -84,11 +94,14 @@ impl State {
     ///
     /// # Errors
     /// Why the pod cannot be scheduled on any node.
-    pub(super) fn prepare(cx: &Context<'_>, pod: &Pod) -> Result<Self, Status> {
+    pub(super) fn prepare(cx: &Context<'_>, pod: &Arc<Pod>) -> Result<Self, Status> {
         let found = claims::resolve(cx.cluster, pod);
         let found = found.map_err(|lack| Status::unresolvable(lack.to_string()))?;
         let features = allocator_features(cx.features);
-        let mut state = Self::default();
+        let mut state = Self {
+            extended: Extended::of(cx, pod),
+            ..Self::default()
+        };
         for claim in found {
             let mut node_selector = None;
             match &claim.status.allocation {
@@ -98,6 +111,9 @@ impl State {
                         claim.key()
                     );
                     return Err(Status::unresolvable(why));
+                }
+                Some(_) if is_full_for(claim, pod) => {
+                    return Err(Status::unresolvable("resourceclaim in use"));
                 }
                 Some(allocation) => {
                     if let Some(selector) = &allocation.node_selector {
@@ -130,11 +146,19 @@ impl State {
         let Ok(claims) = claims::resolve(cx.cluster, pod) else {
             return Kept::Never;
         };
-        if claims.is_empty() {
+        let length = fragment.as_bytes().len();
+        if extended::fragment(cx, pod, fragment) == Kept::Never {
+            return Kept::Never;
+        }
+        let has_extended = fragment.as_bytes().len() > length;
+        if claims.is_empty() && !has_extended {
             return Kept::ByFragment;
         }
         if !cx.cluster.devices.is_node_local() {
             return Kept::Never;
+        }
+        if !has_extended {
+            fragment.put(&false);
         }
         fragment.put(&claims.len());
         for claim in claims {
@@ -156,8 +180,16 @@ impl State {
         Kept::ByFragment
     }
 
-    /// The requests as the allocator takes them.
-    pub(super) fn requests(&self) -> Vec<&ClaimRequests> {
-        self.requests.iter().collect()
+    /// Whether the pod has no claims, and none is created for it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.extended.is_none()
+    }
+
+    /// The requests as the allocator takes them; those for extended resources are last.
+    pub(super) fn requests<'a>(
+        &'a self,
+        extended: Option<&'a ClaimRequests>,
+    ) -> Vec<&'a ClaimRequests> {
+        self.requests.iter().chain(extended).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! What DynamicResources writes: allocations, reservations, and their end.
 
+use super::extended::Mapping;
 use berth_api::devices::{
     AllocationResult, CLAIM_FINALIZER, ConsumerReference, DeviceAllocationConfiguration,
     DeviceRequestAllocationResult, DeviceTaintEffect, DeviceToleration, ResourceClaimStatus,
@@ -15,8 +16,13 @@ use std::sync::Arc;
 static CLAIM_UPDATE: CallType =
     CallType::new("resource_claim_update", Kind::ResourceClaim).merging(Merge::With(merge));
 
+/// The claim for extended resources in a pod's status. Such calls are known by the pod's name, all other calls about
+/// pods by the UID: they never meet, so the relevance has no effect.
+static POD_CLAIM_STATUS: CallType =
+    CallType::new("pod_extended_resource_claim_status", Kind::Pod).with_relevance(0);
+
 /// The types of calls that the plugin makes.
-pub(crate) const CALLS: &[&CallType] = &[&CLAIM_UPDATE];
+pub(crate) const CALLS: &[&CallType] = &[&CLAIM_UPDATE, &POD_CLAIM_STATUS];
 
 const STATUS: &str = "status";
 
@@ -109,6 +115,43 @@ pub(super) fn assume(claim: &ResourceClaim, allocation: &AllocationResult) -> Wr
     new(claim, Action::Patch(Value::Null))
         .of(&claim.metadata)
         .seen_as(move |object| allocated(object, &allocation))
+}
+
+/// The same for a claim that does not exist yet.
+pub(super) fn assume_created(claim: &Arc<ResourceClaim>, allocation: &AllocationResult) -> Write {
+    assume(claim, allocation).creating(Object::ResourceClaim(claim.clone()))
+}
+
+/// Creates a claim for the extended resources of a pod.
+pub(super) fn create(claim: &ResourceClaim, body: Value) -> Write {
+    new(claim, Action::Create(body))
+}
+
+/// Deletes a claim that was created for extended resources: its finalizer is removed, and it is deleted, in any order.
+/// The second write waits until the creation of the claim has been answered.
+pub(super) fn delete_created(claim: &ResourceClaim) -> [Write; 2] {
+    let meta = &claim.metadata;
+    let body = json!({"metadata": {
+        "$deleteFromPrimitiveList/finalizers": [CLAIM_FINALIZER],
+    }});
+    [
+        new(claim, Action::StrategicPatch(body)).of(meta),
+        new(claim, Action::Delete),
+    ]
+}
+
+/// Names the claim for extended resources in the pod's status.
+pub(super) fn publish(claim: &ResourceClaim, mappings: &[Mapping], pod: &Pod) -> Write {
+    let mappings: Vec<Value> = mappings.iter().map(Mapping::json).collect();
+    let body = json!({
+        "metadata": {"uid": pod.uid()},
+        "status": {"extendedResourceClaimStatus": {
+            "resourceClaimName": claim.metadata.name,
+            "requestMappings": mappings,
+        }},
+    });
+    let (namespace, name) = (pod.namespace(), pod.name());
+    Write::patch(&POD_CLAIM_STATUS, namespace, name, body).to_subresource(STATUS)
 }
 
 /// Allocates devices to a claim and reserves it for a pod. Holds for the version of the claim that `claim` has.

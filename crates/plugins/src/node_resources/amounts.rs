@@ -1,10 +1,12 @@
 //! What the resource scores read of a pod and of nodes.
 
 use super::args::ScoredResource;
+use super::devices::{self, DeviceAmounts};
 use super::strategy::Share;
 use berth_api::names::is_scalar_resource_name;
 use berth_api::requests::{Options, pod_requests};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+use berth_framework::plugin::Context;
 use berth_framework::table::{NodeTable, ResourceId};
 use berth_framework::{PodInfo, Slot};
 use smallvec::SmallVec;
@@ -31,6 +33,23 @@ pub enum Counted {
 
 /// An amount of each scored resource, in their order: CPU in milli-CPU, else whole units.
 pub type Amounts = SmallVec<[i64; 4]>;
+
+/// What the resource scores read of a pod.
+#[derive(Debug, Hash)]
+pub struct Scored {
+    pub(super) requested: Amounts,
+    pub(super) devices: DeviceAmounts,
+}
+
+impl Scored {
+    /// With the devices that provide some of the resources.
+    pub(super) fn new(cx: &Context<'_>, resources: &[ScoredResource], requested: Amounts) -> Self {
+        Self {
+            devices: DeviceAmounts::of(cx, resources, &requested),
+            requested,
+        }
+    }
+}
 
 /// Whether the status has no resources of containers, because the pod has not run yet.
 pub(super) fn is_fresh(pod: &PodInfo) -> bool {
@@ -82,6 +101,18 @@ struct ScoredColumn<'a> {
 #[derive(Debug, Clone)]
 pub struct ScoredColumns<'a> {
     columns: SmallVec<[ScoredColumn<'a>; 4]>,
+    /// The resources that devices provide on nodes that do not offer them.
+    of_devices: Vec<DeviceColumn<'a>>,
+}
+
+/// One scored resource that devices provide.
+#[derive(Debug, Clone, Copy)]
+struct DeviceColumn<'a> {
+    counts: &'a [(i64, i64)],
+    /// What nodes offer of the resource themselves, if some do.
+    allocatable: Option<&'a [i64]>,
+    own: i64,
+    weight: i64,
 }
 
 impl<'a> ScoredColumns<'a> {
@@ -90,20 +121,36 @@ impl<'a> ScoredColumns<'a> {
     pub fn new(
         table: &'a NodeTable,
         resources: &[ScoredResource],
-        pod: &[i64],
+        pod: &'a Scored,
         counted: Counted,
     ) -> Self {
-        let columns = resources.iter().zip(pod).filter_map(|(resource, own)| {
-            let (allocatable, held) = of_table(table, &resource.name, *own, counted)?;
-            Some(ScoredColumn {
-                allocatable,
-                held,
+        let requested = &pod.requested;
+        let of_devices = resources.iter().zip(requested).enumerate();
+        let of_devices = of_devices.filter_map(|(index, (resource, own))| {
+            let allocatable = of_table(table, &resource.name, *own, counted);
+            Some(DeviceColumn {
+                counts: pod.devices.column(index)?,
+                allocatable: allocatable.map(|(allocatable, _)| allocatable),
                 own: *own,
                 weight: resource.weight,
             })
         });
+        let of_devices = of_devices.collect();
+        let columns = resources
+            .iter()
+            .zip(requested)
+            .filter_map(|(resource, own)| {
+                let (allocatable, held) = of_table(table, &resource.name, *own, counted)?;
+                Some(ScoredColumn {
+                    allocatable,
+                    held,
+                    own: *own,
+                    weight: resource.weight,
+                })
+            });
         Self {
             columns: columns.collect(),
+            of_devices,
         }
     }
 
@@ -111,7 +158,17 @@ impl<'a> ScoredColumns<'a> {
     #[inline]
     pub fn of(&self, node: Slot) -> impl Iterator<Item = Share> + Clone {
         let at = node.index();
-        self.columns.iter().filter_map(move |column| {
+        let of_devices = self.of_devices.iter().filter_map(move |column| {
+            let is_offered = column.allocatable.is_some_and(|offered| offered[at] != 0);
+            let (all, allocated) = devices::at(column.counts, node);
+            (!is_offered && all != 0).then(|| Share {
+                requested: allocated.saturating_add(column.own),
+                own: column.own,
+                allocatable: all,
+                weight: column.weight,
+            })
+        });
+        let of_nodes = self.columns.iter().filter_map(move |column| {
             let allocatable = column.allocatable[at];
             (allocatable != 0).then(|| Share {
                 requested: column.held[at].saturating_add(column.own),
@@ -119,7 +176,8 @@ impl<'a> ScoredColumns<'a> {
                 allocatable,
                 weight: column.weight,
             })
-        })
+        });
+        of_nodes.chain(of_devices)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A node is balanced if the same share of each resource is requested. The score compares the balance with the pod and
 //! without it, from 50 to 100: 75 if the pod does not change it, more if it improves it.
 
-use super::amounts::{Amounts, Counted, FOR_BALANCE, ScoredColumns, requested};
+use super::amounts::{Counted, FOR_BALANCE, Scored, ScoredColumns, requested};
 use super::args::{BalancedAllocationArgs, ScoredResource, complete_resources};
 use super::strategy::Share;
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, Plugin};
@@ -91,18 +91,18 @@ impl Plugin for NodeResourcesBalancedAllocation {
 }
 
 impl NodeScore for NodeResourcesBalancedAllocation {
-    type Preference = Amounts;
+    type Preference = Scored;
 
     /// None for pods that request none of the resources: no node should attract them all.
-    fn preference(&self, _cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Amounts>, Status> {
+    fn preference(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Scored>, Status> {
         let requested = requested(pod, &self.resources, FOR_BALANCE);
         let is_some = requested.iter().any(|amount| *amount != 0);
-        Ok(is_some.then_some(requested))
+        Ok(is_some.then(|| Scored::new(cx, &self.resources, requested)))
     }
 
     fn rate<'a>(
         &'a self,
-        requested: &'a Amounts,
+        requested: &'a Scored,
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a {
         let resources = &self.resources;

@@ -8,7 +8,7 @@
 //! The filter names every shortage. Requests are those of the pod's spec, with pod-level resources and overhead;
 //! scores count containers without requests as if they had some.
 
-use super::amounts::{Amounts, Counted, FOR_FIT, ScoredColumns, is_fresh, requested};
+use super::amounts::{Counted, FOR_FIT, Scored, ScoredColumns, is_fresh, requested};
 use super::args::{FitArgs, complete_fit};
 use super::room::Room;
 use super::{hints, keys};
@@ -234,15 +234,17 @@ impl NodeFilter for NodeResourcesFit {
 
 impl NodeScore for NodeResourcesFit {
     /// The sums rather than the spec: pods that request the same share their scores.
-    type Preference = Amounts;
+    type Preference = Scored;
 
-    fn preference(&self, _cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Amounts>, Status> {
-        Ok(Some(requested(pod, &self.args.resources, FOR_FIT)))
+    fn preference(&self, cx: &Context<'_>, pod: &PodInfo) -> Result<Option<Scored>, Status> {
+        let resources = &self.args.resources;
+        let requested = requested(pod, resources, FOR_FIT);
+        Ok(Some(Scored::new(cx, resources, requested)))
     }
 
     fn rate<'a>(
         &'a self,
-        requested: &'a Amounts,
+        requested: &'a Scored,
         nodes: &'a NodeTable,
     ) -> impl Fn(Slot) -> i64 + 'a {
         let resources = &self.args.resources;

@@ -551,3 +551,48 @@ fn devices_stand_in_for_extended_resources() {
         assert_eq!(got, Ok(expected), "{name}");
     }
 }
+
+/// PL-177: scores count the devices of nodes that do not offer the resource themselves. Worked by hand: `busy` has four
+/// devices of the class, two of them allocated, and one of another class; `own` offers the resource itself.
+#[test]
+fn scores_count_devices() {
+    let slice = |node: &str, devices: usize| -> berth_api::ResourceSlice {
+        let named = (0..devices)
+            .map(|i| json!({"name": format!("d{i}"), "attributes": {"kind": {"string": "gpu"}}}));
+        let mut all: Vec<Value> = named.collect();
+        all.push(json!({"name": "other", "attributes": {"kind": {"string": "nic"}}}));
+        let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
+        let spec = json!({"driver": "d", "pool": pool, "nodeName": node, "devices": all});
+        serde_json::from_value(json!({"metadata": {"name": node}, "spec": spec})).expect("a slice")
+    };
+    let result =
+        |device: &str| json!({"request": "r", "driver": "d", "pool": "busy", "device": device});
+    let taken: berth_api::ResourceClaim = serde_json::from_value(json!({
+        "metadata": {"name": "taken", "namespace": "default"},
+        "status": {"allocation": {"devices": {"results": [result("d0"), result("d3"), result("other")]}}},
+    }))
+    .expect("a claim");
+    let mut class = class("gpu", Some("example.com/gpu"));
+    let selector = json!([{"cel": {"expression": "device.attributes['d'].kind == 'gpu'"}}]);
+    class.spec.selectors = serde_json::from_value(selector).expect("selectors");
+    let world = World::new()
+        .node("busy", offering(json!({})))
+        .node("free", offering(json!({})))
+        .node("own", offering(json!({"example.com/gpu": 2})))
+        .node("none", offering(json!({})))
+        .with(class)
+        .with(slice("busy", 4))
+        .with(slice("free", 4))
+        .with(slice("own", 4))
+        .with(taken);
+    let spec = || requesting(json!({"example.com/gpu": 1}));
+    for (kind, expected) in [
+        ("MostAllocated", vec![75, 25, 50, 0]),
+        ("LeastAllocated", vec![25, 75, 50, 0]),
+    ] {
+        let args = json!({"scoringStrategy": {"type": kind, "resources":
+            [{"name": "example.com/gpu", "weight": 1}]}});
+        let scores = world.raw_scores(&plugin(args), &pod_info("p", spec()));
+        assert_eq!(scores, expected, "{kind}");
+    }
+}

@@ -3,12 +3,14 @@
 //! - [`fit`]: `NodeResourcesFit`, the filter and the score by one of three strategies;
 //! - [`balanced_allocation`]: `NodeResourcesBalancedAllocation`, the score that keeps resources evenly used;
 //! - [`amounts`]: what both read of a pod and a node;
+//! - `devices`: resources that devices provide;
 //! - `room`: the filter for many nodes at once;
 //! - [`strategy`] and [`shape`]: the formulas.
 
 pub mod amounts;
 mod args;
 pub mod balanced_allocation;
+mod devices;
 pub mod fit;
 mod hints;
 mod keys;

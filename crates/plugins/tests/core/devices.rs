@@ -2,10 +2,10 @@
 
 use crate::world::World;
 use berth_api::Kind;
-use berth_framework::ApiCall;
 use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_framework::write::Action;
+use berth_framework::{ApiCall, Feature, FeatureGates};
 use berth_scheduler::queue::QueuedIn;
 use serde_json::{Value, json};
 
@@ -41,7 +41,11 @@ fn with_status(name: &str, status: Value) -> Value {
 
 /// A world with these nodes, each with one device.
 fn world(nodes: &[&str]) -> World {
-    let mut w = World::new();
+    world_with(FeatureGates::default(), nodes)
+}
+
+fn world_with(features: FeatureGates, nodes: &[&str]) -> World {
+    let mut w = World::with(features);
     w.object(Kind::DeviceClass, json!({"metadata": {"name": "gpu"}}));
     for name in nodes {
         w.node(node(name).capacity("8", "8Gi", "20"));
@@ -333,4 +337,201 @@ fn a_change_of_devices_changes_kept_answers() {
     }
     let counts = w.core.answer_cache().counts();
     assert!(counts.kept >= 3, "{counts:?}");
+}
+
+/// PL-175: a DeviceTaintRule makes the devices that it selects unavailable to claims that do not tolerate its taint; a
+/// change of the rule wakes the pods that wait for devices.
+#[test]
+fn rules_taint_devices() {
+    let rule = |effect: &str, pool: &str| {
+        json!({
+            "metadata": {"name": "drain"},
+            "spec": {
+                "deviceSelector": {"driver": "gpu.example.com", "pool": pool},
+                "taint": {"key": "example.com/drain", "effect": effect},
+            },
+        })
+    };
+    let tolerating = || {
+        let mut claim = claim("mine");
+        claim["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] =
+            json!([{"key": "example.com/drain", "operator": "Exists"}]);
+        claim
+    };
+    for (situation, rule_before, claim, change, placed) in [
+        (
+            "tolerated",
+            rule("NoSchedule", "n1"),
+            tolerating(),
+            None,
+            true,
+        ),
+        (
+            "of another pool",
+            rule("NoSchedule", "n2"),
+            claim("mine"),
+            None,
+            true,
+        ),
+        (
+            "it only informs",
+            rule("None", "n1"),
+            claim("mine"),
+            None,
+            true,
+        ),
+        (
+            "not tolerated",
+            rule("NoExecute", "n1"),
+            claim("mine"),
+            None,
+            false,
+        ),
+        (
+            "changed",
+            rule("NoSchedule", "n1"),
+            claim("mine"),
+            Some(Some(rule("NoSchedule", "n2"))),
+            true,
+        ),
+        (
+            "deleted",
+            rule("NoSchedule", "n1"),
+            claim("mine"),
+            Some(None),
+            true,
+        ),
+    ] {
+        let features = FeatureGates::default().with(Feature::DRADeviceTaintRules, true);
+        let mut w = world_with(features, &["n1"]);
+        w.object(Kind::DeviceTaintRule, rule_before.clone());
+        w.object(Kind::ResourceClaim, claim);
+        w.pod(using("p", &["mine"]));
+        let mut tried = w.attempt();
+        if let Some(change) = change {
+            assert!(tried.contains("cannot allocate"), "{situation}: {tried}");
+            w.answer_all();
+            match change {
+                Some(rule) => {
+                    w.object(Kind::DeviceTaintRule, rule);
+                }
+                None => w.object_gone(Kind::DeviceTaintRule, &rule_before),
+            }
+            w.advance(10);
+            tried = w.attempt();
+        }
+        assert_eq!(tried == "p on n1", placed, "{situation}: {tried}");
+    }
+}
+
+/// PL-176: the API server takes 256 consumers of a claim. One more is not tried; it is when one of them ends.
+#[test]
+fn a_claim_has_so_many_consumers() {
+    let consumers = |count: usize| {
+        let all = (0..count)
+            .map(|i| json!({"resource": "pods", "name": format!("c{i}"), "uid": format!("c{i}")}));
+        let result =
+            json!({"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"});
+        let allocation = json!({"devices": {"results": [result]}});
+        let reserved: Vec<Value> = all.collect();
+        with_status(
+            "shared",
+            json!({"allocation": allocation, "reservedFor": reserved}),
+        )
+    };
+    let mut w = world(&["n1"]);
+    w.object(Kind::ResourceClaim, consumers(256));
+    w.pod(using("p", &["shared"]));
+    let tried = w.attempt();
+    assert!(tried.contains("resourceclaim in use"), "{tried}");
+    w.answer_all();
+    w.object(Kind::ResourceClaim, consumers(255));
+    w.advance(10);
+    assert_eq!(w.attempt(), "p on n1");
+    // A pod that is one of the 256 is not affected.
+    let mut w = world(&["n1"]);
+    w.object(Kind::ResourceClaim, consumers(256));
+    w.pod(using("c7", &["shared"]).with(|pod| pod.metadata.uid = "c7".into()));
+    assert_eq!(w.attempt(), "c7 on n1");
+}
+
+/// A slice whose device has to report that it is attached before the pod is bound.
+fn slice_with_conditions(node: &str) -> Value {
+    let mut slice = slice(node);
+    let device = &mut slice["spec"]["devices"][0];
+    device["bindingConditions"] = json!(["Attached"]);
+    device["bindingFailureConditions"] = json!(["Broken"]);
+    slice
+}
+
+/// The allocated claim with this condition of its device.
+fn reporting(mut claim: Value, condition: &str) -> Value {
+    let condition = json!({"type": condition, "status": "True", "reason": "R", "message": "m"});
+    claim["status"]["devices"] = json!([{
+        "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "conditions": [condition]}]);
+    claim
+}
+
+/// PL-164: PreBind waits until the device reports its conditions. A failure or the time-out fails the attempt; the next
+/// one frees the devices.
+#[test]
+fn a_binding_waits_for_its_devices() {
+    for (situation, reported, seconds, expected) in [
+        ("ready at once", Some("Attached"), 0, Ok(())),
+        ("ready late", Some("Attached"), 599, Ok(())),
+        ("another condition", Some("Other"), 1, Err("")),
+        (
+            "broken",
+            Some("Broken"),
+            1,
+            Err("device binding failed: claim=mine, reason=R, message=\"m\""),
+        ),
+        (
+            "nothing in time",
+            None,
+            601,
+            Err("device binding timeout: claim=mine"),
+        ),
+    ] {
+        let mut w = World::new();
+        w.object(Kind::DeviceClass, json!({"metadata": {"name": "gpu"}}));
+        w.node(node("n1").capacity("8", "8Gi", "20"));
+        w.object(Kind::ResourceSlice, slice_with_conditions("n1"));
+        w.object(Kind::ResourceClaim, claim("mine"));
+        w.pod(using("p", &["mine"]));
+        assert_eq!(w.attempt(), "p on n1", "{situation}");
+        let status = allocate(&mut w, "mine");
+        answer_statuses(&mut w);
+        let allocated = with_status("mine", status);
+        assert!(allocated["status"]["allocation"]["allocationTimestamp"].is_string());
+        assert_eq!(bindings(&w), [""; 0], "{situation}");
+        let waits = "BindingConditionsPending waiting for binding conditions for device on node n1";
+        assert!(w.events.iter().any(|e| e == waits), "{:?}", w.events);
+        w.advance(seconds);
+        if let Some(condition) = reported {
+            w.object(Kind::ResourceClaim, reporting(allocated, condition));
+        }
+        let (is_bound, why) = match expected {
+            Ok(()) => (true, ""),
+            Err(why) => (false, why),
+        };
+        answer_statuses(&mut w);
+        assert_eq!(bindings(&w).len() == 1, is_bound, "{situation}");
+        if is_bound || why.is_empty() {
+            continue;
+        }
+        assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff), "{situation}");
+        assert!(
+            w.events.iter().any(|event| event.contains(why)),
+            "{situation}: {:?}",
+            w.events
+        );
+        w.answer_all();
+        w.advance(10);
+        // The devices are of no use any more: they are freed.
+        assert_eq!(w.attempt(), "parked", "{situation}");
+        let body = answer_write(&mut w, None);
+        let freed = json!({"status": {"allocation": null, "reservedFor": null, "devices": null}});
+        assert_eq!(body, freed, "{situation}");
+    }
 }

@@ -6,6 +6,7 @@ mod claims;
 mod defaults;
 mod devices;
 mod devices_random;
+mod extended_resources;
 mod extenders;
 mod gates;
 mod preemption;

@@ -19,7 +19,7 @@ impl Cache {
     pub(crate) fn assume_write(&mut self, write: Write) {
         let name = write.object();
         let key = (name.kind, name.namespace.clone(), name.name.clone());
-        let Some(stored) = self.others.get(&key) else {
+        let Some(stored) = self.others.get(&key).or(write.created()) else {
             return;
         };
         if write.comes_after(stored.metadata()) {
@@ -37,7 +37,12 @@ impl Cache {
             return None;
         }
         self.assumed_writes.remove(&key);
-        let stored = self.others.get(&key)?;
+        let Some(stored) = self.others.get(&key) else {
+            let created = write.created()?;
+            let looked = write.applied_to(created);
+            self.cluster.unset(&looked);
+            return Some((looked, created.clone()));
+        };
         self.cluster.set(stored);
         Some((write.applied_to(stored), stored.clone()))
     }
@@ -63,10 +68,10 @@ impl Cache {
         self.assumed_writes.len()
     }
 
-    /// Checks that something is assumed only of objects that are there.
+    /// Checks that something is assumed only of objects that exist, or that the write creates.
     pub(super) fn check_writes(&self) -> Result<(), String> {
         for (key, write) in &self.assumed_writes {
-            let stored = self.others.get(key);
+            let stored = self.others.get(key).or(write.created());
             if !stored.is_some_and(|stored| write.comes_after(stored.metadata())) {
                 return Err(format!(
                     "a write to {} is assumed, which is gone or has changed since",

@@ -1,0 +1,53 @@
+//! How many devices of a class a node has, for scores.
+
+use crate::AllocatorFeatures;
+use crate::budget::Budget;
+use crate::inventory::Inventory;
+use crate::search::TargetNode;
+use crate::selectors::{self, Compiled};
+use crate::slice::Target;
+use berth_api::DeviceClass;
+
+/// How many devices of a class a node can use, and how many of them are allocated. Devices that cannot be evaluated do
+/// not count, and neither do those of pools that are incomplete or invalid.
+pub fn count_devices(
+    inventory: &Inventory,
+    node: TargetNode<'_>,
+    class: &DeviceClass,
+    budget: &mut Budget,
+) -> (i64, i64) {
+    let selectors = class.spec.selectors.iter();
+    let selectors = selectors.filter_map(|selector| selector.cel.as_ref());
+    let selectors: Vec<Compiled> = selectors
+        .map(|cel| selectors::compile(&cel.expression))
+        .collect();
+    let target = Target {
+        name: node.name,
+        labels: node.labels,
+    };
+    let Ok(pools) = inventory.pools_for(node, AllocatorFeatures::default()) else {
+        return (0, 0);
+    };
+    let (mut all, mut allocated) = (0, 0);
+    for pool in &pools {
+        for slice in pool.slices() {
+            for (index, device) in slice.devices().iter().enumerate() {
+                let mut selectors = selectors.iter();
+                let is_selected = slice.selects_for_device(index, target) == Ok(true)
+                    && selectors.all(|selector| match selector {
+                        Ok(selector) => matches!(selector.matches(slice, index, budget), Ok(true)),
+                        Err(_) => false,
+                    });
+                if !is_selected {
+                    continue;
+                }
+                all += 1;
+                let is_allocated = pool.allocated.is_some_and(|allocated| {
+                    allocated.is_exclusive(&device.name) || allocated.is_shared(&device.name)
+                });
+                allocated += i64::from(is_allocated);
+            }
+        }
+    }
+    (all, allocated)
+}

@@ -1,0 +1,594 @@
+//! Extended resources that are backed by devices (KEP-5004): the claim that the scheduler creates for a pod.
+//!
+//! ```text
+//! PreFilter   the pod requests a resource that a DeviceClass backs
+//! Filter      the node does not offer the resource itself: the node's variant of the claim is allocated there
+//! Reserve     the variant gets a name; its devices are assumed to be allocated
+//! PreBind     the claim is created, allocated and named in the pod's status
+//! PostFilter  a claim of an earlier attempt is deleted
+//! ```
+//!
+//! Nodes differ in the resources that they offer themselves, so the claim differs from node to node.
+
+use super::state::allocator_features;
+use crate::extended_resources::class_of;
+use berth_api::devices::{
+    AllocationMode, DeviceClaim, DeviceRequest, EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+    RequestedDevices, ResourceClaimSpec,
+};
+use berth_api::names::{DEVICE_CLASS_PREFIX, is_extended_resource_name};
+use berth_api::pod::Container;
+use berth_api::requests::{Options, pod_resources};
+use berth_api::{DeviceClass, ObjectMeta, OwnerReference, Pod, ResourceClaim, Shared, Str, Time};
+use berth_devices::ClaimRequests;
+use berth_framework::keep::{Fragment, Kept};
+use berth_framework::plugin::Context;
+use berth_framework::{Feature, NodeView, Status};
+use rustc_hash::FxBuildHasher;
+use serde_json::{Value, json};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// The name of the claim in errors until it has one. It is not a valid name, so no claim of a user has it.
+const UNNAMED: &str = "<extended-resources>";
+/// The reason on all nodes while a claim of an earlier attempt exists.
+const LEFTOVER: &str = "cannot schedule extended resource claim";
+/// The reason on a node that does not offer a resource that no class backs.
+const CANNOT_FIT: &str = "cannot fit resource";
+/// How long a generated name is at most without its random end, as in the API server.
+const NAME_BASE_MAX: usize = 58;
+/// The characters of the random end of generated names, as in the API server.
+const NAME_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+const NAME_SUFFIX_LEN: usize = 5;
+
+/// The extended resources of a pod that requests one which devices may back.
+pub(super) struct Extended {
+    pod: Arc<Pod>,
+    /// A claim that was created in an earlier attempt.
+    pub(super) leftover: Option<Arc<ResourceClaim>>,
+    /// By name.
+    resources: Vec<ExtendedResource>,
+    /// The variants of the claim, by the resources that devices provide.
+    variants: RefCell<Vec<(Backed, Arc<Variant>)>>,
+}
+
+/// Which of the resources devices provide on a node.
+type Backed = SmallVec<[bool; 4]>;
+
+/// An extended resource that the pod requests.
+struct ExtendedResource {
+    name: Str,
+    class: Option<Arc<DeviceClass>>,
+}
+
+/// The claim as it is for some nodes.
+#[derive(Debug)]
+pub(super) struct Variant {
+    pub(super) requests: ClaimRequests,
+    /// What the pod's status says of it.
+    pub(super) mappings: Vec<Mapping>,
+}
+
+/// The request of the claim that serves a resource of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mapping {
+    container: Str,
+    resource: Str,
+    request: Str,
+}
+
+impl Mapping {
+    /// As the pod's status has it.
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "containerName": self.container,
+            "resourceName": self.resource,
+            "requestName": self.request,
+        })
+    }
+}
+
+/// The extended resources that the pod requests, by name; none if no class backs any of them.
+fn requested(cx: &Context<'_>, pod: &Pod) -> Vec<ExtendedResource> {
+    if !cx.features.enabled(Feature::DRAExtendedResource) || cx.cluster.device_classes.is_empty() {
+        return Vec::new();
+    }
+    let requests = pod_resources(pod, Options::PENDING).scalars;
+    let is_extended =
+        |name: &str| is_extended_resource_name(name) || name.starts_with(DEVICE_CLASS_PREFIX);
+    let resources = requests
+        .into_iter()
+        .filter(|(name, amount)| *amount != 0 && is_extended(name));
+    let resources: Vec<ExtendedResource> = resources
+        .map(|(name, _)| ExtendedResource {
+            class: class_of(cx.cluster, &name).cloned(),
+            name,
+        })
+        .collect();
+    match resources.iter().any(|resource| resource.class.is_some()) {
+        true => resources,
+        false => Vec::new(),
+    }
+}
+
+/// Writes what answers about the pod's extended resources depend on, other than the nodes and their devices. They are
+/// not kept while a claim of an earlier attempt exists.
+pub(super) fn fragment(cx: &Context<'_>, pod: &Pod, fragment: &mut Fragment) -> Kept {
+    let resources = requested(cx, pod);
+    if resources.is_empty() {
+        return Kept::ByFragment;
+    }
+    if cx.cluster.resource_claims.extended_of(pod).is_some() {
+        return Kept::Never;
+    }
+    fragment.put(&true);
+    let containers = |containers: &[Container], fragment: &mut Fragment| {
+        fragment.put(&containers.len());
+        for container in containers {
+            fragment.put(&(&container.resources.requests, container.is_sidecar()));
+        }
+    };
+    containers(&pod.spec.init_containers, fragment);
+    containers(&pod.spec.containers, fragment);
+    fragment.put(&resources.len());
+    for resource in &resources {
+        let class = resource.class.as_ref().map(|class| &class.metadata);
+        let class = class.map(|meta| (&meta.name, &meta.uid, &meta.resource_version));
+        fragment.put(&(&resource.name, class));
+    }
+    Kept::ByFragment
+}
+
+impl Extended {
+    /// The extended resources of the pod; `None` if no class backs any of them.
+    pub(super) fn of(cx: &Context<'_>, pod: &Arc<Pod>) -> Option<Self> {
+        let resources = requested(cx, pod);
+        (!resources.is_empty()).then(|| Self {
+            pod: pod.clone(),
+            leftover: cx.cluster.resource_claims.extended_of(pod).cloned(),
+            resources,
+            variants: RefCell::default(),
+        })
+    }
+
+    /// The claim for a node; `None` if the node offers all resources itself.
+    ///
+    /// # Errors
+    /// Why the pod cannot run on the node.
+    pub(super) fn on_node(
+        &self,
+        cx: &Context<'_>,
+        node: NodeView<'_>,
+    ) -> Result<Option<Arc<Variant>>, Status> {
+        if self.leftover.is_some() {
+            return Err(Status::unresolvable(LEFTOVER));
+        }
+        let mut backed = Backed::new();
+        for resource in &self.resources {
+            let is_backed = resource.class.is_some() && node.allocatable_of(&resource.name) == 0;
+            if !is_backed && !node.allocatable_scalars().contains(&resource.name) {
+                return Err(Status::unresolvable(CANNOT_FIT));
+            }
+            backed.push(is_backed);
+        }
+        if !backed.contains(&true) {
+            return Ok(None);
+        }
+        let mut variants = self.variants.borrow_mut();
+        if let Some((_, known)) = variants.iter().find(|(known, _)| *known == backed) {
+            return Ok(Some(known.clone()));
+        }
+        let variant = Arc::new(self.variant(cx, &backed));
+        variants.push((backed, variant.clone()));
+        Ok(Some(variant))
+    }
+
+    fn variant(&self, cx: &Context<'_>, backed: &Backed) -> Variant {
+        let mut requests = Vec::new();
+        let mut mappings = Vec::new();
+        for (resource, _) in self.resources.iter().zip(backed).filter(|(_, is)| **is) {
+            if let Some(class) = &resource.class {
+                let class = &class.metadata.name;
+                add_requests(
+                    &self.pod,
+                    &resource.name,
+                    class,
+                    &mut requests,
+                    &mut mappings,
+                );
+            }
+        }
+        requests.sort_by(|a, b| a.name.cmp(&b.name));
+        let spec = ResourceClaimSpec {
+            devices: DeviceClaim {
+                requests,
+                ..DeviceClaim::default()
+            },
+        };
+        let claim = Arc::new(ResourceClaim {
+            metadata: metadata(&self.pod, UNNAMED.into()),
+            spec: Shared::from(spec),
+            ..ResourceClaim::default()
+        });
+        let class = |name: &str| cx.cluster.device_classes.get(name).cloned();
+        Variant {
+            requests: ClaimRequests::new(&claim, allocator_features(cx.features), class),
+            mappings,
+        }
+    }
+}
+
+/// The metadata of the pod's claim. Its identity is unknown until the API server creates it.
+fn metadata(pod: &Pod, name: Str) -> ObjectMeta {
+    let owner = OwnerReference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        name: pod.name().clone(),
+        uid: pod.uid().clone(),
+        controller: Some(true),
+    };
+    let annotations = berth_api::Labels::default().with(EXTENDED_RESOURCE_CLAIM_ANNOTATION, "true");
+    ObjectMeta {
+        name,
+        namespace: pod.namespace().clone(),
+        owner_references: Shared::from(vec![owner]),
+        annotations,
+        ..ObjectMeta::default()
+    }
+}
+
+/// The part of the name of the pod's claim before its random end.
+fn name_base(pod: &Pod) -> String {
+    format!("{}-extended-resources-", pod.name())
+}
+
+/// The claim that is created, under a name of its own. The time makes the name differ from that of an earlier attempt.
+pub(super) fn named(variant: &Variant, pod: &Pod, now: Time) -> ResourceClaim {
+    let mut hash = FxBuildHasher.hash_one((pod.uid(), now));
+    let mut name = name_base(pod);
+    let end = (0..=NAME_BASE_MAX.min(name.len()))
+        .rev()
+        .find(|end| name.is_char_boundary(*end));
+    name.truncate(end.unwrap_or(0));
+    for _ in 0..NAME_SUFFIX_LEN {
+        let characters = NAME_CHARACTERS.len() as u64;
+        name.push(char::from(NAME_CHARACTERS[(hash % characters) as usize]));
+        hash /= characters;
+    }
+    ResourceClaim {
+        metadata: metadata(pod, name.into()),
+        ..ResourceClaim::clone(variant.requests.claim())
+    }
+}
+
+/// The claim as it is sent to the API server.
+pub(super) fn body(claim: &ResourceClaim, pod: &Pod) -> Value {
+    let meta = &claim.metadata;
+    let requests = claim.spec.devices.requests.iter().map(|request| {
+        let exactly = request.exactly.as_ref().map(|exactly| {
+            json!({
+                "deviceClassName": exactly.device_class_name,
+                "allocationMode": "ExactCount",
+                "count": exactly.count,
+            })
+        });
+        json!({"name": request.name, "exactly": exactly})
+    });
+    json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": meta.name,
+            "generateName": name_base(pod),
+            "namespace": meta.namespace,
+            "annotations": {EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
+            "ownerReferences": [{
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": pod.name(),
+                "uid": pod.uid(),
+                "controller": true,
+            }],
+        },
+        "spec": {"devices": {"requests": requests.collect::<Vec<_>>()}},
+    })
+}
+
+/// Adds the requests for a resource, and which containers use them. Ordinary init containers end before the others
+/// start, so they use the devices of those, and what they need beyond that is one request for all of them.
+fn add_requests(
+    pod: &Pod,
+    resource: &Str,
+    class: &Str,
+    requests: &mut Vec<DeviceRequest>,
+    mappings: &mut Vec<Mapping>,
+) {
+    let spec = &pod.spec;
+    let init = spec.init_containers.iter().map(|c| (c, !c.is_sidecar()));
+    let regular = spec.containers.iter().map(|c| (c, false));
+    let containers: Vec<(&Container, bool)> = init.chain(regular).collect();
+    let mapping = |container: &Container, request: &Str| Mapping {
+        container: container.name.clone(),
+        resource: resource.clone(),
+        request: request.clone(),
+    };
+    let mut long_lived: Vec<Option<DeviceRequest>> = Vec::with_capacity(containers.len());
+    for (index, (container, is_short_lived)) in containers.iter().enumerate() {
+        let amount = match is_short_lived {
+            true => 0,
+            false => amount_of(container, resource),
+        };
+        let request = (amount > 0).then(|| request(index, container, resource, class, amount));
+        mappings.extend(request.iter().map(|r| mapping(container, &r.name)));
+        long_lived.push(request);
+    }
+    let count = |request: &DeviceRequest| request.exactly.as_ref().map_or(0, |e| e.count);
+    let mut largest: Option<DeviceRequest> = None;
+    let mut reused = Vec::new();
+    for (index, (container, is_short_lived)) in containers.iter().enumerate() {
+        let mut missing = match is_short_lived {
+            true => amount_of(container, resource),
+            false => 0,
+        };
+        for available in long_lived[index..].iter().flatten() {
+            if missing <= 0 {
+                break;
+            }
+            missing -= count(available);
+            reused.push((*container, Some(available.name.clone())));
+        }
+        if missing > 0 {
+            let own = request(index, container, resource, class, missing);
+            reused.push((*container, None));
+            if largest.as_ref().is_none_or(|known| count(known) < missing) {
+                largest = Some(own);
+            }
+        }
+    }
+    let largest_name = largest.as_ref().map(|request| request.name.clone());
+    for (container, name) in reused {
+        mappings.extend(
+            name.or(largest_name.clone())
+                .map(|name| mapping(container, &name)),
+        );
+    }
+    requests.extend(largest);
+    requests.extend(long_lived.into_iter().flatten());
+}
+
+/// How much of a resource a container requests.
+fn amount_of(container: &Container, resource: &str) -> i64 {
+    let requests = &container.resources.requests;
+    requests.get(resource).map_or(0, |amount| amount.value())
+}
+
+/// A request for devices of a class, named after the positions of the container and of the resource in it.
+fn request(
+    container_index: usize,
+    container: &Container,
+    resource: &str,
+    class: &Str,
+    count: i64,
+) -> DeviceRequest {
+    let mut names: Vec<&str> = container
+        .resources
+        .requests
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    names.sort_unstable();
+    let index = names.iter().position(|name| *name == resource).unwrap_or(0);
+    DeviceRequest {
+        name: format!("container-{container_index}-request-{index}").into(),
+        exactly: Some(RequestedDevices {
+            device_class_name: class.clone(),
+            allocation_mode: AllocationMode::ExactCount,
+            count,
+            ..RequestedDevices::default()
+        }),
+        first_available: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, namespaced, pod};
+
+    fn class(name: &str, resource: &str) -> DeviceClass {
+        namespaced(name, json!({"spec": {"extendedResourceName": resource}}))
+    }
+
+    fn container(name: &str, requests: Value) -> Value {
+        json!({"name": name, "resources": {"requests": requests}})
+    }
+
+    fn sidecar(name: &str, requests: Value) -> Value {
+        let mut sidecar = container(name, requests);
+        sidecar["restartPolicy"] = json!("Always");
+        sidecar
+    }
+
+    /// The claim for a node without any of the resources: requests as `name count class`, and mappings as
+    /// `container resource request`.
+    fn claim_of(init: Value, containers: Value) -> (Vec<String>, Vec<String>) {
+        let world = World::new()
+            .node("n", json!({}))
+            .with(class("gpu-class", "example.com/gpu"))
+            .with(class("nic-class", "example.com/nic"));
+        let spec = json!({"initContainers": init, "containers": containers});
+        let pod = Arc::new(pod("p", spec));
+        let cx = world.context();
+        let extended = Extended::of(&cx, &pod).expect("a class backs a resource");
+        let node = world.cluster.nodes.node("n").expect("the node");
+        let variant = extended.on_node(&cx, node).expect("it can run there");
+        let variant = variant.expect("devices are needed");
+        let requests = variant.requests.claim().spec.devices.requests.iter();
+        let requests = requests.map(|request| {
+            let exactly = request.exactly.as_ref().expect("a count");
+            format!(
+                "{} {} {}",
+                request.name, exactly.count, exactly.device_class_name
+            )
+        });
+        let mappings = variant.mappings.iter();
+        let mappings = mappings.map(|m| format!("{} {} {}", m.container, m.resource, m.request));
+        (requests.collect(), mappings.collect())
+    }
+
+    /// PL-171: containers are counted with the init containers first, resources by name among all requests.
+    #[test]
+    fn each_container_has_requests_of_its_own() {
+        let gpu = |count: i64| json!({"cpu": 1, "example.com/gpu": count});
+        for (situation, init, containers, requests, mappings) in [
+            (
+                "one container",
+                json!([]),
+                json!([container("a", gpu(2))]),
+                vec!["container-0-request-1 2 gpu-class"],
+                vec!["a example.com/gpu container-0-request-1"],
+            ),
+            (
+                "two resources, one by the name of its class",
+                json!([]),
+                json!([container(
+                    "a",
+                    json!({"example.com/nic": 1, "deviceclass.resource.kubernetes.io/gpu-class": 3})
+                )]),
+                vec![
+                    "container-0-request-0 3 gpu-class",
+                    "container-0-request-1 1 nic-class",
+                ],
+                vec![
+                    "a deviceclass.resource.kubernetes.io/gpu-class container-0-request-0",
+                    "a example.com/nic container-0-request-1",
+                ],
+            ),
+            (
+                "an init container uses the devices of later containers",
+                json!([container("i", gpu(2))]),
+                json!([container("a", gpu(1)), container("b", gpu(2))]),
+                vec![
+                    "container-1-request-1 1 gpu-class",
+                    "container-2-request-1 2 gpu-class",
+                ],
+                vec![
+                    "a example.com/gpu container-1-request-1",
+                    "b example.com/gpu container-2-request-1",
+                    "i example.com/gpu container-1-request-1",
+                    "i example.com/gpu container-2-request-1",
+                ],
+            ),
+            (
+                "what init containers need beyond that is requested once, for the one that needs most",
+                json!([container("i", gpu(2)), container("j", gpu(4))]),
+                json!([container("a", gpu(1))]),
+                vec![
+                    "container-1-request-1 3 gpu-class",
+                    "container-2-request-1 1 gpu-class",
+                ],
+                vec![
+                    "a example.com/gpu container-2-request-1",
+                    "i example.com/gpu container-2-request-1",
+                    "i example.com/gpu container-1-request-1",
+                    "j example.com/gpu container-2-request-1",
+                    "j example.com/gpu container-1-request-1",
+                ],
+            ),
+            (
+                "a sidecar keeps its devices; one that has started before is of no use",
+                json!([sidecar("s", gpu(1)), container("i", gpu(1))]),
+                json!([container("a", json!({"cpu": 1}))]),
+                vec![
+                    "container-0-request-1 1 gpu-class",
+                    "container-1-request-1 1 gpu-class",
+                ],
+                vec![
+                    "s example.com/gpu container-0-request-1",
+                    "i example.com/gpu container-1-request-1",
+                ],
+            ),
+        ] {
+            let got = claim_of(init, containers);
+            let expected = (
+                requests.into_iter().map(str::to_owned).collect(),
+                mappings.into_iter().map(str::to_owned).collect(),
+            );
+            assert_eq!(got, expected, "{situation}");
+        }
+    }
+
+    /// PL-170: what a node offers itself is left to NodeResourcesFit.
+    #[test]
+    fn the_claim_has_what_a_node_does_not_offer() {
+        let offering = |allocatable: Value| json!({"status": {"allocatable": allocatable}});
+        let world = World::new()
+            .node(
+                "all",
+                offering(json!({"example.com/gpu": 4, "example.com/fpga": 4})),
+            )
+            .node("fpga", offering(json!({"example.com/fpga": 4})))
+            .node(
+                "zero",
+                offering(json!({"example.com/gpu": 0, "example.com/fpga": 0})),
+            )
+            .node("none", json!({}))
+            .with(class("gpu-class", "example.com/gpu"));
+        let requests = json!({"example.com/gpu": 1, "example.com/fpga": 1});
+        let pod = Arc::new(pod("p", json!({"containers": [container("a", requests)]})));
+        let cx = world.context();
+        let extended = Extended::of(&cx, &pod).expect("a class backs a resource");
+        for (node, expected) in [
+            ("all", Ok(0)),
+            ("fpga", Ok(1)),
+            ("zero", Ok(1)),
+            ("none", Err(Status::unresolvable(CANNOT_FIT))),
+        ] {
+            let view = world.cluster.nodes.node(node).expect("a node");
+            let variant = extended.on_node(&cx, view);
+            let count = variant.map(|variant| {
+                variant.map_or(0, |v| v.requests.claim().spec.devices.requests.len())
+            });
+            assert_eq!(count, expected, "{node}");
+        }
+        let off = World::new().with(class("gpu-class", "example.com/gpu"));
+        let features = off.features.with(Feature::DRAExtendedResource, false);
+        let cx = Context {
+            features: &features,
+            ..off.context()
+        };
+        assert!(Extended::of(&cx, &pod).is_none(), "the gate is off");
+    }
+
+    /// The name fits into a label of the API whatever the pod is called, and differs from attempt to attempt.
+    #[test]
+    fn names_of_claims_are_short_and_differ() {
+        for (name, start) in [
+            ("web-0".to_owned(), "web-0-extended-resources-".to_owned()),
+            ("p".repeat(200), "p".repeat(NAME_BASE_MAX)),
+        ] {
+            let world = World::new()
+                .with(class("c", "example.com/gpu"))
+                .node("n", json!({}));
+            let requests = json!({"example.com/gpu": 1});
+            let pod = Arc::new(pod(
+                &name,
+                json!({"containers": [container("a", requests)]}),
+            ));
+            let cx = world.context();
+            let extended = Extended::of(&cx, &pod).expect("a class backs it");
+            let view = world.cluster.nodes.node("n").expect("a node");
+            let variant = extended.on_node(&cx, view).ok().flatten().expect("a claim");
+            let at = |second| {
+                let claim = named(&variant, &pod, Time::from_secs(second));
+                claim.metadata.name.to_string()
+            };
+            let first = at(1);
+            let end = first.strip_prefix(&start).expect("the start");
+            assert_eq!(end.len(), NAME_SUFFIX_LEN);
+            assert_ne!(first, at(2));
+        }
+    }
+}

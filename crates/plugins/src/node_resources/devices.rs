@@ -1,0 +1,93 @@
+//! Extended resources that devices provide, as the resource scores count them (KEP-5004).
+//!
+//! A node that does not offer a scored resource itself provides as many of it as it has devices of the class that backs
+//! the resource. Only for a pod that requests such a resource are the devices counted, on all nodes.
+
+use super::args::ScoredResource;
+use crate::extended_resources::class_of;
+use berth_api::Str;
+use berth_devices::{Budget, TargetNode, count_devices};
+use berth_framework::plugin::Context;
+use berth_framework::{Feature, Slot};
+use std::hash::{Hash, Hasher};
+
+/// The devices of all nodes that provide scored resources. Equal versions of the classes and of the devices mean equal
+/// numbers.
+#[derive(Debug, Default)]
+pub(super) struct DeviceAmounts {
+    resources: Vec<DeviceResource>,
+    version: u64,
+}
+
+/// A scored resource that devices provide.
+#[derive(Debug)]
+struct DeviceResource {
+    /// Its position among the scored resources.
+    index: usize,
+    class: Str,
+    class_version: Str,
+    /// How many devices a node has, and how many of them are allocated, by slot.
+    counts: Vec<(i64, i64)>,
+}
+
+impl Hash for DeviceAmounts {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.resources.len().hash(state);
+        for resource in &self.resources {
+            (resource.index, &resource.class, &resource.class_version).hash(state);
+        }
+        if !self.resources.is_empty() {
+            self.version.hash(state);
+        }
+    }
+}
+
+impl DeviceAmounts {
+    /// Counts the devices of the scored resources of which a pod requests these amounts.
+    pub(super) fn of(cx: &Context<'_>, scored: &[ScoredResource], requested: &[i64]) -> Self {
+        let cluster = cx.cluster;
+        if cluster.device_classes.is_empty() || !cx.features.enabled(Feature::DRAExtendedResource) {
+            return Self::default();
+        }
+        let wanted = scored.iter().zip(requested).enumerate();
+        let wanted = wanted.filter(|(_, (_, amount))| **amount != 0);
+        let resources = wanted.filter_map(|(index, (resource, _))| {
+            let class = class_of(cluster, &resource.name)?;
+            let mut counts = vec![(0, 0); cluster.nodes.slots()];
+            for node in cluster.nodes.iter() {
+                let target = TargetNode {
+                    name: node.name(),
+                    labels: node.labels(),
+                };
+                // Without a limit: a selector has one of its own.
+                let budget = &mut Budget::unlimited();
+                counts[node.slot().index()] =
+                    count_devices(&cluster.devices, target, class, budget);
+            }
+            let meta = &class.metadata;
+            Some(DeviceResource {
+                index,
+                class: meta.uid.clone(),
+                class_version: meta.resource_version.clone(),
+                counts,
+            })
+        });
+        Self {
+            resources: resources.collect(),
+            version: cluster.devices.version(),
+        }
+    }
+
+    /// How many devices of the scored resource at `index` a node has, and how many of them are allocated; `None` if
+    /// devices do not provide the resource.
+    pub(super) fn column(&self, index: usize) -> Option<&[(i64, i64)]> {
+        let mut resources = self.resources.iter();
+        let resource = resources.find(|resource| resource.index == index)?;
+        Some(&resource.counts)
+    }
+}
+
+/// The count of a slot; nothing for one that was added later.
+pub(super) fn at(counts: &[(i64, i64)], slot: Slot) -> (i64, i64) {
+    counts.get(slot.index()).copied().unwrap_or_default()
+}
