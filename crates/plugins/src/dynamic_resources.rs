@@ -156,7 +156,28 @@ impl Score for DynamicResources {
         node: NodeView<'_>,
     ) -> Result<i64, Status> {
         let state = state.read::<State>();
-        Ok(state.map_or(0, |state| filter::score(state, node)))
+        Ok(state.map_or(0, |state| state.score(node.slot())))
+    }
+
+    fn score_many(
+        &self,
+        _cx: &Context<'_>,
+        state: &CycleState,
+        _pod: &PodInfo,
+        nodes: &[Slot],
+        scores: &mut Vec<i64>,
+    ) -> Result<(), Status> {
+        match state.read::<State>() {
+            Some(state) if state.has_lists => {
+                scores.extend(nodes.iter().map(|slot| state.score(*slot)));
+            }
+            // All nodes score the same.
+            state => {
+                let score = state.map_or(0, |state| state.preference);
+                scores.resize(scores.len() + nodes.len(), score);
+            }
+        }
+        Ok(())
     }
 
     fn normalize(

@@ -68,9 +68,7 @@ impl HistogramValue {
 
     /// Adds one observation.
     pub fn observe(&mut self, buckets: Buckets, observed: f64) {
-        let bounds = buckets.bounds();
-        let at = bounds.take_while(|bound| observed > *bound).count();
-        self.counts[at] += 1;
+        self.counts[buckets.of(observed)] += 1;
         self.sum += observed;
     }
 

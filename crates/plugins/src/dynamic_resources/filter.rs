@@ -91,9 +91,3 @@ pub(super) fn filter(
         false => Status::success(),
     }
 }
-
-/// The raw score of a node: how much the alternatives are preferred that the claims have or get there.
-pub(super) fn score(state: &State, node: NodeView<'_>) -> i64 {
-    let preferences = state.preferences.borrow();
-    state.preference + preferences.get(&node.slot()).copied().unwrap_or(0)
-}

@@ -180,6 +180,12 @@ impl State {
         Kept::ByFragment
     }
 
+    /// The raw score of a node: how much the alternatives are preferred that the claims have or get there.
+    pub(super) fn score(&self, node: Slot) -> i64 {
+        let preferences = self.preferences.borrow();
+        self.preference + preferences.get(&node).copied().unwrap_or(0)
+    }
+
     /// Whether the pod has no claims, and none is created for it.
     pub(super) fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.extended.is_none()

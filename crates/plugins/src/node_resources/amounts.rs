@@ -168,16 +168,34 @@ impl<'a> ScoredColumns<'a> {
                 weight: column.weight,
             })
         });
-        let of_nodes = self.columns.iter().filter_map(move |column| {
-            let allocatable = column.allocatable[at];
-            (allocatable != 0).then(|| Share {
-                requested: column.held[at].saturating_add(column.own),
-                own: column.own,
-                allocatable,
-                weight: column.weight,
-            })
-        });
+        let of_nodes = self.columns.iter().map(move |column| column.of(node));
+        let of_nodes = of_nodes.filter(|share| share.allocatable != 0);
         of_nodes.chain(of_devices)
+    }
+
+    /// The shares of one node if two resources are scored, as by default, and the node offers both.
+    #[inline]
+    pub fn pair_of(&self, node: Slot) -> Option<[Share; 2]> {
+        let [a, b] = &self.columns[..] else {
+            return None;
+        };
+        if !self.of_devices.is_empty() {
+            return None;
+        }
+        let pair = [a.of(node), b.of(node)];
+        (pair[0].allocatable != 0 && pair[1].allocatable != 0).then_some(pair)
+    }
+}
+
+impl ScoredColumn<'_> {
+    #[inline]
+    fn of(&self, node: Slot) -> Share {
+        Share {
+            requested: self.held[node.index()].saturating_add(self.own),
+            own: self.own,
+            allocatable: self.allocatable[node.index()],
+            weight: self.weight,
+        }
     }
 }
 

@@ -38,14 +38,13 @@ fn score(columns: &ScoredColumns<'_>, node: Slot) -> i64 {
         let without = share.requested.saturating_sub(share.own);
         (fraction(share.requested), fraction(without))
     };
-    let mut shares = columns.of(node);
-    // Two resources, as by default, need no list.
-    let (with, without) = match (shares.next(), shares.next(), shares.next()) {
-        (Some(a), Some(b), None) => {
+    let (with, without) = match columns.pair_of(node) {
+        // Two resources need no list.
+        Some([a, b]) => {
             let (a, b) = (fractions(a), fractions(b));
             (balance(&[a.0, b.0]), balance(&[a.1, b.1]))
         }
-        _ => {
+        None => {
             let all = columns.of(node).map(fractions);
             let (with, without): (SmallVec<[f64; 4]>, SmallVec<[f64; 4]>) = all.unzip();
             (balance(&with), balance(&without))

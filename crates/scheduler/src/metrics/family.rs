@@ -43,6 +43,25 @@ impl Buckets {
             .chain(listed.iter().copied())
     }
 
+    /// The bucket of an observation: the first whose bound is not below it.
+    pub fn of(self, observed: f64) -> usize {
+        match self {
+            Self::Exponential {
+                start,
+                factor,
+                count,
+            } => {
+                let (mut at, mut bound) = (0, start);
+                while at < count && observed > bound {
+                    at += 1;
+                    bound *= factor;
+                }
+                at
+            }
+            Self::Listed(bounds) => bounds.partition_point(|bound| observed > *bound),
+        }
+    }
+
     /// How many bounds there are.
     pub fn count(self) -> usize {
         match self {
@@ -79,7 +98,7 @@ impl Stability {
 pub struct Family {
     /// The full name.
     pub name: &'static str,
-    /// What it tells.
+    /// Its meaning.
     pub help: &'static str,
     /// What kind of numbers.
     pub kind: MetricKind,
@@ -236,6 +255,27 @@ mod tests {
                 "0.00003375000000000001"
             ]
         );
+    }
+
+    #[test]
+    fn an_observation_is_in_the_first_bucket_whose_bound_is_not_below_it() {
+        let exponential = Buckets::Exponential {
+            start: 0.001,
+            factor: 2.0,
+            count: 4,
+        };
+        for buckets in [exponential, Buckets::Listed(&[0.001, 0.002, 0.004, 0.008])] {
+            for (observed, bucket) in [
+                (0.0, 0),
+                (0.001, 0),
+                (0.0011, 1),
+                (0.004, 2),
+                (0.008, 3),
+                (1.0, 4),
+            ] {
+                assert_eq!(buckets.of(observed), bucket, "{observed} in {buckets:?}");
+            }
+        }
     }
 
     #[test]

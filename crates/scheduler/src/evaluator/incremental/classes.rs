@@ -8,6 +8,7 @@ use berth_framework::Slot;
 use berth_framework::keep::Class;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 
 /// A class among those of its shape.
 pub(super) type ClassId = u16;
@@ -24,7 +25,7 @@ pub(super) type Answer = u16;
 /// The answer of a node that no filter rejected.
 pub(super) const FEASIBLE: Answer = 0;
 
-/// Stands where there is no node.
+/// There is no node.
 pub(super) const NO_NODE: Answer = Answer::MAX;
 
 const BLOCK: usize = u64::BITS as usize;
@@ -54,6 +55,45 @@ pub(super) struct ClassSet {
     best: Vec<u64>,
     /// Unknown after the last node with the best score has left.
     summit: Option<Best>,
+}
+
+/// Feasible nodes of one class and one block, to be added together.
+#[derive(Debug, Default)]
+pub(super) struct FeasibleBlock {
+    class: ClassId,
+    block: u32,
+    members: u64,
+    /// The greatest score among the members, and those that have it.
+    greatest: Sum,
+    best: u64,
+}
+
+impl FeasibleBlock {
+    /// Adds a node; false if it belongs to another block or class.
+    #[inline]
+    pub(super) fn add(&mut self, class: ClassId, slot: Slot, score: Sum) -> bool {
+        let (block, bit) = split(slot);
+        if self.members == 0 {
+            *self = Self {
+                class,
+                block,
+                members: bit,
+                greatest: score,
+                best: bit,
+            };
+            return true;
+        }
+        if self.block != block || self.class != class {
+            return false;
+        }
+        self.members |= bit;
+        match score.cmp(&self.greatest) {
+            Ordering::Greater => (self.greatest, self.best) = (score, bit),
+            Ordering::Equal => self.best |= bit,
+            Ordering::Less => {}
+        }
+        true
+    }
 }
 
 fn split(slot: Slot) -> (u32, u64) {
@@ -87,18 +127,38 @@ impl ClassSet {
             }
             return;
         }
-        self.feasible += 1;
+        let (block, bit) = split(slot);
+        self.add_feasible(&FeasibleBlock {
+            class: 0,
+            block,
+            members: bit,
+            greatest: score,
+            best: bit,
+        });
+    }
+
+    /// Adds feasible nodes of one block.
+    #[inline]
+    fn add_feasible(&mut self, added: &FeasibleBlock) {
+        let FeasibleBlock {
+            block,
+            members,
+            greatest: score,
+            best,
+            ..
+        } = *added;
+        let nodes = best.count_ones() as usize;
         self.summit = match self.summit {
-            // The first member is the best one; otherwise what is unknown stays so.
-            None if self.feasible == 1 => Some(Best { score, nodes: 1 }),
-            Some(best) if score > best.score => Some(Best { score, nodes: 1 }),
+            // The best of the first members is the best of all; otherwise what is unknown stays so.
+            None if self.feasible == 0 => Some(Best { score, nodes }),
+            Some(best) if score > best.score => Some(Best { score, nodes }),
             Some(best) if score == best.score => Some(Best {
                 score,
-                nodes: best.nodes + 1,
+                nodes: best.nodes + nodes,
             }),
             other => other,
         };
-        let (block, bit) = split(slot);
+        self.feasible += members.count_ones() as usize;
         // Nodes mostly come in slot order when there are many.
         let place = match self.blocks.last() {
             Some(last) if *last == block => Ok(self.blocks.len() - 1),
@@ -107,18 +167,18 @@ impl ClassSet {
         };
         match place {
             Ok(at) => {
-                self.members[at] |= bit;
+                self.members[at] |= members;
                 if score > self.greatest[at] {
-                    (self.greatest[at], self.best[at]) = (score, bit);
+                    (self.greatest[at], self.best[at]) = (score, best);
                 } else if score == self.greatest[at] {
-                    self.best[at] |= bit;
+                    self.best[at] |= best;
                 }
             }
             Err(at) => {
                 self.blocks.insert(at, block);
-                self.members.insert(at, bit);
+                self.members.insert(at, members);
                 self.greatest.insert(at, score);
-                self.best.insert(at, bit);
+                self.best.insert(at, best);
             }
         }
     }
@@ -267,6 +327,13 @@ impl NodeClasses {
     #[inline]
     pub(super) fn add(&mut self, id: ClassId, slot: Slot, answer: Answer, score: Sum) {
         self.sets[id as usize].add(slot, answer, score);
+    }
+
+    /// Puts feasible nodes into their class.
+    pub(super) fn add_block(&mut self, block: FeasibleBlock) {
+        if block.members != 0 {
+            self.sets[block.class as usize].add_feasible(&block);
+        }
     }
 
     /// Takes a node out of its class; see [`ClassSet::remove`]. A class without nodes is given up.

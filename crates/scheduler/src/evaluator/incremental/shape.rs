@@ -1,7 +1,7 @@
 //! What is kept for all pods of one shape: every node's answer and score, taken from the node answers that the shape shares
 //! with others, and its class, with the domain counts.
 
-use super::classes::{Answer, ClassId, FEASIBLE, NO_NODE, NodeClasses, Sum};
+use super::classes::{Answer, ClassId, FEASIBLE, FeasibleBlock, NO_NODE, NodeClasses, Sum};
 use super::node_answers::{Cell, Grade, Known, NodeAnswers, neutral};
 use super::plan::Plan;
 use super::scratch::{Note, Scratch};
@@ -152,7 +152,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Puts all nodes of a new shape where they belong when nothing but their grades tells them apart: the same as
+    /// Puts all nodes of a new shape into their classes if the nodes differ in nothing but their grades: the same as
     /// [`Shape::take_in`], with as little as possible per node.
     fn fill(
         &mut self,
@@ -163,6 +163,7 @@ impl Shape {
         let mut shared = std::mem::take(&mut self.columns);
         let columns = Arc::make_mut(&mut shared);
         let mut latest: Option<([Grade; GRADES], ClassId)> = None;
+        let mut block = FeasibleBlock::default();
         let [a, b] = group_answers.both().map(NodeAnswers::cells);
         for (at, (a, b)) in a.iter().zip(b).enumerate() {
             if a.answer == NO_NODE || b.answer == NO_NODE {
@@ -187,10 +188,16 @@ impl Shape {
                 }
             };
             self.scores[at] = score;
-            self.classes.add(id, slot, answer, score);
             columns.answers[at] = answer;
             columns.class_of[at] = id;
+            if answer != FEASIBLE {
+                self.classes.add(id, slot, answer, score);
+            } else if !block.add(id, slot, score) {
+                self.classes.add_block(std::mem::take(&mut block));
+                block.add(id, slot, score);
+            }
         }
+        self.classes.add_block(block);
         self.columns = shared;
         self.nodes = evaluator.cluster.nodes.len();
         Ok(())
@@ -304,11 +311,13 @@ impl Shape {
     #[inline]
     fn joined(&self, cells: [Cell; GRADES]) -> Result<(Answer, Sum), Unkeepable> {
         let [first, second] = cells;
+        let score = first.score.checked_add(second.score);
+        if first.answer == FEASIBLE && second.answer == FEASIBLE {
+            return Ok((FEASIBLE, score.ok_or(Unkeepable)?));
+        }
         let a = self.answers_of[0][usize::from(first.answer)];
         let b = self.answers_of[1][usize::from(second.answer)];
-        let score = first.score.checked_add(second.score);
         let answer = match (a, b) {
-            (FEASIBLE, FEASIBLE) => return Ok((FEASIBLE, score.ok_or(Unkeepable)?)),
             (FEASIBLE, b) => b,
             (a, FEASIBLE) => a,
             (a, b) => {
@@ -480,7 +489,7 @@ impl Shape {
 }
 
 impl DomainCounts {
-    /// Tells the ledger what has changed since `seen`, and notes the nodes whose class may be another now. The nodes
+    /// Passes the changes since `seen` to the ledger, and notes the nodes whose class may have changed. The nodes
     /// that have changed themselves are noted already: each is counted anew, as it is by now.
     fn follow(
         &mut self,
