@@ -41,11 +41,10 @@ mod walk;
 pub use config::QueueConfig;
 pub use entry::{PluginSet, QueuedIn, QueuedPodInfo};
 pub use events::Moved;
-pub use hints::{HintOutcome, NarrowingResult};
 pub use hooks::{EXTENDER, PluginEvents, ProfileHooks, default_registrations};
 pub use inflight::InFlight;
 pub use lookup::QueueCounts;
-pub use metrics::{POD_POPPED, QueueMetrics};
+pub use metrics::POD_POPPED;
 pub use nominator::Nominator;
 pub use notice::Notice;
 pub use place::Places;
@@ -53,7 +52,7 @@ pub use pod_events::{PodEvents, pod_update_events};
 pub use report::{NOT_READY_FOR_SCHEDULING, PreEnqueueReport, SCHEDULING_GATED};
 
 use crate::evaluator::{NoStopwatch, Stopwatch};
-use crate::metrics::Sampler;
+use crate::metrics::{Metrics, Sampler};
 use berth_api::{Kind, Object, Pod, Time};
 use berth_framework::event::Change;
 use berth_framework::plugin::Context;
@@ -62,6 +61,7 @@ use entry::EntryId;
 use flushes::Flushes;
 use hints::{Question, Strategy, Tally};
 use hooks::Profiles;
+use metrics::QueueMetrics;
 use notice::Notices;
 use report::{Gate, Reports};
 pub(crate) use report::{POD_SCHEDULED, is_report};
@@ -168,9 +168,9 @@ impl SchedulingQueue {
         self
     }
 
-    /// Forgets the durations that were observed (M-3).
-    pub fn reset_durations(&mut self) {
-        self.metrics.durations_mut().reset();
+    /// Forgets what was counted and observed; the gauges stay (M-3).
+    pub fn reset_metrics(&mut self) {
+        self.metrics.reset();
     }
 
     /// A new pod without a node. A pod that is queued or in flight already is treated as updated, or as
@@ -234,7 +234,8 @@ impl SchedulingQueue {
         }
         let (before, after) = (&entry.info.pod.spec, &new.spec);
         if before.scheduler_name != after.scheduler_name {
-            for (profile, change) in [(&before.scheduler_name, -1), (&after.scheduler_name, 1)] {
+            for (profile, change) in [(&before.scheduler_name, -1.0), (&after.scheduler_name, 1.0)]
+            {
                 for plugin in entry.info.rejectors() {
                     self.metrics.unschedulable(plugin, profile, change);
                 }
@@ -314,7 +315,7 @@ impl SchedulingQueue {
             .is_some_and(|entry| entry.info.pod.uid() == pod.uid())
             && let Some(info) = self.places.leave(id)
         {
-            self.metrics.count_rejectors(&info, -1);
+            self.metrics.count_rejectors(&info, -1.0);
         }
     }
 
@@ -340,7 +341,7 @@ impl SchedulingQueue {
         let mut info = self.places.leave(id)?;
         info.attempts = info.attempts.saturating_add(1);
         info.initial_attempt_timestamp.get_or_insert(now);
-        self.metrics.count_rejectors(&info, -1);
+        self.metrics.count_rejectors(&info, -1.0);
         if self.in_flight.contains(info.pod.uid()) {
             self.notices.push(|| Notice::DiscardedPod {
                 pod: info.pod.key(),
@@ -388,7 +389,7 @@ impl SchedulingQueue {
         } else {
             info.consecutive_errors_count = info.consecutive_errors_count.saturating_add(1);
         }
-        self.metrics.count_rejectors(&info, 1);
+        self.metrics.count_rejectors(&info, 1.0);
         let strategy = self.strategy_after_flight(cx, &info);
         let id = self.places.enter(info, &self.profiles);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
@@ -454,9 +455,9 @@ impl SchedulingQueue {
         self.notices.take()
     }
 
-    /// The counters.
-    pub fn metrics(&self) -> &QueueMetrics {
-        &self.metrics
+    /// The metrics of the queue.
+    pub fn metrics(&self) -> &Metrics {
+        self.metrics.all()
     }
 
     /// The scheduler stops: every flight and the periodic flushes end. Pods that are left can still be popped.

@@ -148,13 +148,13 @@ impl QueuedPodInfo {
 pub enum QueuedIn {
     /// Ready to be popped.
     Active,
-    /// Turned down by plugins, waiting for its backoff.
+    /// Rejected by plugins, waiting for its backoff.
     Backoff,
     /// Failed with an error, waiting for its backoff; never popped early.
     ErrorBackoff,
-    /// Turned down, waiting for an event.
+    /// Rejected, waiting for an event.
     Unschedulable,
-    /// Kept out by a PreEnqueue plugin, waiting for one of that plugin's events.
+    /// Rejected by a PreEnqueue plugin, waiting for one of that plugin's events.
     Gated,
 }
 

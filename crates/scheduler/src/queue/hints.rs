@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// What a hint answered, as the `hint` label of its metric has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HintOutcome {
+pub(super) enum HintOutcome {
     /// The pod is worth another try.
     Queue,
     /// It is not.
@@ -28,8 +28,6 @@ pub enum HintOutcome {
 }
 
 impl HintOutcome {
-    pub(super) const ALL: [Self; 4] = [Self::Queue, Self::Skip, Self::Error, Self::Supplemented];
-
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Queue => "Queue",
@@ -40,12 +38,9 @@ impl HintOutcome {
     }
 }
 
-/// How often hints answered what.
-pub(super) type HintCounts = [u64; HintOutcome::ALL.len()];
-
 /// What a PreQueueingHint answered, as the `result` label of its metric has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NarrowingResult {
+pub(super) enum NarrowingResult {
     /// Every pod may be helped.
     AllPods,
     /// Only the listed ones.
@@ -53,8 +48,6 @@ pub enum NarrowingResult {
 }
 
 impl NarrowingResult {
-    pub(super) const ALL: [Self; 2] = [Self::AllPods, Self::Narrowed];
-
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::AllPods => "all_pods",
@@ -77,9 +70,7 @@ pub(super) enum Strategy {
 /// How often each plugin's hints answered what for one event, and how long that took.
 pub(super) struct Tally {
     stopwatch: Arc<dyn Stopwatch>,
-    counts: SmallVec<[(Str, HintCounts); 4]>,
-    /// By the place among `counts`.
-    took: Vec<(usize, HintOutcome, HistogramValue)>,
+    took: SmallVec<[(Str, HintOutcome, HistogramValue); 4]>,
     /// When the last call ended.
     last: u64,
 }
@@ -89,22 +80,13 @@ impl Tally {
         Self {
             last: stopwatch.nanos(),
             stopwatch,
-            counts: SmallVec::new(),
-            took: Vec::new(),
+            took: SmallVec::new(),
         }
     }
 
     /// A hint was asked. What lay between it and the one before counts as its time: reading the time twice a call
     /// would cost as much as most hints.
     fn count(&mut self, plugin: &Str, outcome: HintOutcome) {
-        let at = match self.counts.iter().position(|(name, _)| name == plugin) {
-            Some(at) => at,
-            None => {
-                self.counts.push((plugin.clone(), HintCounts::default()));
-                self.counts.len() - 1
-            }
-        };
-        self.counts[at].1[outcome as usize] += 1;
         let now = self.stopwatch.nanos();
         let seconds = now.saturating_sub(self.last) as f64 / 1e9;
         self.last = now;
@@ -113,34 +95,30 @@ impl Tally {
             return;
         };
         let mut took = self.took.iter_mut();
-        match took.find(|(plugin, hint, _)| (*plugin, *hint) == (at, outcome)) {
+        match took.find(|(of, hint, _)| (of, *hint) == (plugin, outcome)) {
             Some((_, _, histogram)) => histogram.observe(buckets, seconds),
             None => {
                 let mut histogram = HistogramValue::new(buckets);
                 histogram.observe(buckets, seconds);
-                self.took.push((at, outcome, histogram));
+                self.took.push((plugin.clone(), outcome, histogram));
             }
         }
     }
 
     /// How many hints were asked.
     pub(super) fn total(&self) -> u64 {
-        self.counts.iter().flat_map(|(_, counts)| counts).sum()
+        self.took.iter().map(|(_, _, took)| took.count()).sum()
     }
 
     /// Adds the counts to the metrics.
     pub(super) fn record(self, event: &Str, metrics: &mut QueueMetrics) {
-        for (at, hint, took) in &self.took {
-            let plugin = &self.counts[*at].0;
+        for (plugin, hint, took) in &self.took {
             metrics.hints_took([plugin, event, hint.label()], took);
-        }
-        for (plugin, counts) in self.counts {
-            metrics.hints(&plugin, event, counts);
         }
     }
 }
 
-/// Whom one registration asks when an event comes.
+/// The pods that one registration asks when an event occurs.
 #[derive(Debug)]
 pub(super) enum Asked {
     /// Every pod that its plugin rejected.
@@ -161,7 +139,7 @@ pub(super) struct Question<'a> {
     /// The pods' profile, and which of its registrations match the event.
     pub(super) profile: Option<&'a Profile>,
     pub(super) matching: &'a [usize],
-    /// Per entry of `matching`, whom to ask.
+    /// Per entry of `matching`, the pods to ask.
     pub(super) narrowed: &'a [Asked],
 }
 

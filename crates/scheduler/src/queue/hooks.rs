@@ -102,7 +102,7 @@ impl fmt::Debug for ProfileHooks {
     }
 }
 
-/// What stands in for the registrations of a plugin that has none of its own: everything that may happen to the
+/// The registrations of a plugin that has none of its own: everything that may happen to the
 /// kinds below.
 pub fn default_registrations() -> Vec<EventRegistration> {
     [
@@ -175,7 +175,7 @@ pub(super) struct Matched {
 }
 
 impl Matched {
-    /// Whether anybody wants to match the event.
+    /// Whether a plugin registered for the event.
     pub(super) fn is_interesting(&self) -> bool {
         self.is_wildcard || !self.plugins.is_empty()
     }

@@ -101,7 +101,7 @@ impl InFlight {
         );
         debug_assert!(before.is_none(), "a pod is in flight once");
         *self.starts.entry(since).or_default() += 1;
-        metrics.inflight(POD_POPPED, 1);
+        metrics.inflight(POD_POPPED, 1.0);
     }
 
     /// Something happened. Kept only while pods are in flight.
@@ -120,13 +120,13 @@ impl InFlight {
             notices.push(|| Notice::EventLogCollapsed {
                 events: self.events.len(),
             });
-            metrics.event_log_collapses_total += 1;
+            metrics.event_log_collapsed();
             self.first = self.next();
             for event in self.events.drain(..) {
-                metrics.inflight(&event.matched.label, -1);
+                metrics.inflight(&event.matched.label, -1.0);
             }
             let matched = anything();
-            metrics.inflight(&matched.label, 1);
+            metrics.inflight(&matched.label, 1.0);
             self.events.push_back(Logged {
                 matched,
                 old: None,
@@ -134,7 +134,7 @@ impl InFlight {
             });
             return;
         }
-        metrics.inflight(&matched.label, 1);
+        metrics.inflight(&matched.label, 1.0);
         self.events.push_back(Logged {
             matched: matched.clone(),
             old: change.old.cloned(),
@@ -155,7 +155,7 @@ impl InFlight {
         let Some(flight) = self.pods.remove(uid) else {
             return;
         };
-        metrics.inflight(POD_POPPED, -1);
+        metrics.inflight(POD_POPPED, -1.0);
         if let Some(count) = self.starts.get_mut(&flight.since) {
             *count -= 1;
             if *count == 0 {
@@ -169,7 +169,7 @@ impl InFlight {
         while self.first < keep_from
             && let Some(event) = self.events.pop_front()
         {
-            metrics.inflight(&event.matched.label, -1);
+            metrics.inflight(&event.matched.label, -1.0);
             self.first += 1;
         }
     }

@@ -15,7 +15,7 @@ pub struct QueueCounts {
     pub backoff: usize,
     /// Waiting for an event.
     pub unschedulable: usize,
-    /// Kept out by a PreEnqueue plugin.
+    /// Rejected by a PreEnqueue plugin.
     pub gated: usize,
 }
 

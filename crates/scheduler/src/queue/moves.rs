@@ -2,7 +2,6 @@
 
 use super::entry::{EntryId, QueuedIn, QueuedPodInfo};
 use super::hints::Strategy;
-use super::metrics::PRE_ENQUEUE;
 use super::notice::Notice;
 use super::report::{Gate, message_of};
 use super::{SchedulingQueue, label};
@@ -136,8 +135,8 @@ impl SchedulingQueue {
             let status = plugin.pre_enqueue(cx, &info.pod);
             if is_sampled {
                 let nanos = stopwatch.nanos().saturating_sub(called);
-                let durations = self.metrics.durations_mut();
-                durations.observe_plugin(plugin.name(), PRE_ENQUEUE, status.code(), nanos);
+                self.metrics
+                    .pre_enqueue_plugin(plugin.name(), status.code(), nanos);
             }
             if status.is_success() {
                 continue;
@@ -155,7 +154,7 @@ impl SchedulingQueue {
             }
             if !info.is_rejected_by(&name) {
                 self.metrics
-                    .unschedulable(&name, &info.pod.spec.scheduler_name, 1);
+                    .unschedulable(&name, &info.pod.spec.scheduler_name, 1.0);
             }
             info.unschedulable_plugins.insert(&name);
             let message = match reports_wanted {

@@ -20,4 +20,4 @@ mod script;
 mod updates;
 mod wait_index;
 
-pub(super) use script::{Bench, Setup, fields, profile, setup};
+pub(super) use script::{Bench, Setup, fields, numbers, profile, setup};

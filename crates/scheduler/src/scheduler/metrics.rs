@@ -18,28 +18,14 @@ impl Scheduler {
         ] {
             metrics.set(Metric::PendingPods, &[queue], pods as f64);
         }
-        let queue = core.queue.metrics();
-        for ((place, event), pods) in queue.queue_incoming_pods_total() {
-            metrics.set(Metric::QueueIncomingPods, &[place, event], pods as f64);
-        }
-        for ((plugin, profile), pods) in queue.unschedulable_pods() {
-            metrics.set(Metric::UnschedulablePods, &[plugin, profile], pods as f64);
-        }
-        for (event, entries) in queue.inflight_events() {
-            metrics.set(Metric::InflightEvents, &[event], entries as f64);
-        }
-        metrics.absorb(queue.durations());
-        for ((plugin, result), calls) in queue.pre_queueing_hint_evaluations_total() {
-            let labels = [plugin, result];
-            metrics.set(Metric::PreQueueingHintEvaluations, &labels, calls as f64);
-        }
+        metrics.absorb(core.queue.metrics());
+        // Present from the start.
+        metrics.add(Metric::EventLogCollapses, &[], 0.0);
         for feature in Feature::ALL {
             let stage = feature.stage().as_str();
             let is_on = f64::from(u8::from(core.settings.is_on(*feature)));
             metrics.set(Metric::FeatureEnabled, &[feature.name(), stage], is_on);
         }
-        let collapses = queue.event_log_collapses_total as f64;
-        metrics.set(Metric::EventLogCollapses, &[], collapses);
         for (kind, objects) in [
             ("nodes", core.cache.cluster().nodes.len()),
             ("pods", core.cache.counted_pods()),
@@ -62,6 +48,6 @@ impl Scheduler {
     /// Forgets what was counted and observed; gauges show the present state as before (M-3).
     pub fn reset_metrics(&mut self) {
         self.core.metrics.reset();
-        self.core.queue.reset_durations();
+        self.core.queue.reset_metrics();
     }
 }

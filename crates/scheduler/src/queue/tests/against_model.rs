@@ -2,7 +2,8 @@
 
 use super::model::{Known, Model, ModelProfile, Place};
 use super::script::{PLUGINS, event_of, profile};
-use super::{Bench, fields, setup};
+use super::{Bench, fields, numbers, setup};
+use crate::metrics::Metric;
 use crate::queue::{QueuedIn, QueuedPodInfo};
 use berth_api::{Duration, Pod, Str, Time, Toleration};
 use berth_framework::event::Change;
@@ -367,37 +368,41 @@ impl Both {
         in_flight.sort_unstable();
         let expected: Vec<Str> = self.model.in_flight.keys().cloned().collect();
         assert_eq!(in_flight, expected, "in flight");
-        let metrics = queue.metrics();
-        let incoming = metrics.queue_incoming_pods_total();
-        let incoming: BTreeMap<_, _> = incoming
-            .into_iter()
-            .map(|((queue, event), n)| ((queue, event.to_owned()), n))
+        let incoming: BTreeMap<_, _> = self
+            .model
+            .incoming
+            .iter()
+            .map(|((queue, event), n)| (vec![(*queue).to_owned(), event.clone()], *n as i64))
             .collect();
-        assert_eq!(incoming, self.model.incoming, "incoming pods");
-        let gauge: BTreeMap<_, _> = metrics
-            .unschedulable_pods()
+        let counted = numbers(queue, Metric::QueueIncomingPods);
+        assert_eq!(counted, incoming, "incoming pods");
+        let gauge: BTreeMap<_, _> = numbers(queue, Metric::UnschedulablePods)
             .into_iter()
             .filter(|(_, count)| *count != 0)
-            .map(|((plugin, profile), n)| ((plugin.to_owned(), profile.to_owned()), n))
+            .map(|(labels, n)| ((labels[0].clone(), labels[1].clone()), n))
             .collect();
         assert_eq!(
             gauge,
             self.model.unschedulable_gauge(),
             "unschedulable pods"
         );
-        let gauge: BTreeMap<_, _> = metrics
-            .inflight_events()
+        let gauge: BTreeMap<_, _> = numbers(queue, Metric::InflightEvents)
             .into_iter()
             .filter(|(_, count)| *count != 0)
-            .map(|(event, n)| (event.to_owned(), n))
+            .map(|(labels, n)| (labels[0].clone(), n))
             .collect();
         assert_eq!(gauge, self.model.in_flight_gauge(), "events in flight");
-        let hints: BTreeMap<_, _> = metrics
-            .queueing_hint_executions()
-            .into_iter()
-            .map(|((plugin, event, hint), n)| ((plugin.to_owned(), event.to_owned(), hint), n))
+        let hints: BTreeMap<_, _> = self
+            .model
+            .hints
+            .iter()
+            .map(|((plugin, event, hint), n)| {
+                let labels = vec![plugin.clone(), event.clone(), (*hint).to_owned()];
+                (labels, *n as i64)
+            })
             .collect();
-        assert_eq!(hints, self.model.hints, "hints");
+        let counted = numbers(queue, Metric::QueueingHintExecutionDuration);
+        assert_eq!(counted, hints, "hints");
         let nominator = queue.nominator();
         let mut nominated = BTreeMap::new();
         for node in nominator.nodes() {

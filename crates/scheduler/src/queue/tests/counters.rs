@@ -2,6 +2,7 @@
 //! wrong on its own: it is the length of the heaps.
 
 use super::setup;
+use crate::metrics::Metric;
 use crate::queue::POD_POPPED;
 
 /// Q-1, case 141: through every kind of move; pods in backoff after a rejection and after an error are counted together.
@@ -170,14 +171,17 @@ fn logged_events_are_counted_until_they_are_dropped() {
         ",
     );
     let counted = |bench: &super::Bench| {
-        let all = bench.queue.metrics().inflight_events();
-        [POD_POPPED, "NodeAdd", "ForceActivate"].map(|label| all.get(label).copied().unwrap_or(0))
+        let number = |label| {
+            let metrics = bench.queue.metrics();
+            metrics.number(Metric::InflightEvents, &[label])
+        };
+        [POD_POPPED, "NodeAdd", "ForceActivate"].map(number)
     };
-    assert_eq!(counted(&bench), [2, 2, 1]);
+    assert_eq!(counted(&bench), [2.0, 2.0, 1.0]);
     bench.run("done a");
-    assert_eq!(counted(&bench), [1, 1, 1]);
+    assert_eq!(counted(&bench), [1.0, 1.0, 1.0]);
     bench.run("done b");
-    assert_eq!(counted(&bench), [0, 0, 0]);
+    assert_eq!(counted(&bench), [0.0, 0.0, 0.0]);
 }
 
 /// Q-45, Q-55, case 76: hints are counted under the plugin, the label of the event and the answer.
@@ -194,19 +198,18 @@ fn hints_are_counted_by_plugin_event_and_answer() {
         fail a A
         ",
     );
-    let counts: Vec<_> = bench
-        .queue
-        .metrics()
-        .queueing_hint_executions()
-        .into_iter()
+    let counts = super::numbers(&bench.queue, Metric::QueueingHintExecutionDuration);
+    let counts: Vec<_> = counts
+        .iter()
+        .map(|(labels, count)| (labels.join(" "), *count))
         .collect();
     assert_eq!(
         counts,
         [
-            (("A", "NodeAdd", "QueueSkip"), 1),
-            (("A", "NodeUpdateNodeLabel", "Queue"), 1),
-            (("B", "AssignedPodDelete", "Error"), 1),
-            (("B", "NodeAdd", "QueueSkip"), 1),
+            ("A NodeAdd QueueSkip".to_owned(), 1),
+            ("A NodeUpdateNodeLabel Queue".to_owned(), 1),
+            ("B AssignedPodDelete Error".to_owned(), 1),
+            ("B NodeAdd QueueSkip".to_owned(), 1),
         ]
     );
 }

@@ -2,6 +2,7 @@
 
 use super::script::event_of;
 use super::{Setup, setup};
+use crate::metrics::Metric;
 use crate::queue::{Notice, PluginEvents};
 use berth_api::Str;
 use berth_framework::event::{EventRegistration, Narrowed};
@@ -51,6 +52,12 @@ fn waiting(count: usize, rejected_by: &str) -> String {
     script + "+3000\n"
 }
 
+/// How often the PreQueueingHint of N gave this result.
+fn evaluations(bench: &super::Bench, result: &str) -> f64 {
+    let metric = Metric::PreQueueingHintEvaluations;
+    bench.queue.metrics().number(metric, &["N", result])
+}
+
 /// case 174.
 #[test]
 fn only_the_named_pods_are_asked() {
@@ -58,12 +65,7 @@ fn only_the_named_pods_are_asked() {
     let moved = bench.event("Node/Add", "p3+p500");
     assert_eq!((moved.examined, moved.hints, moved.active), (2, 2, 2));
     assert_eq!(bench.queue.places().counts().unschedulable, 998);
-    let evaluations = bench.queue.metrics().pre_queueing_hint_evaluations_total();
-    assert_eq!(
-        evaluations.get(&("N", "narrowed")),
-        Some(&1),
-        "once an event"
-    );
+    assert_eq!(evaluations(&bench, "narrowed"), 1.0, "once an event");
 }
 
 /// who looks closely is told of each narrowing; nobody else has the lines made.
@@ -122,8 +124,7 @@ fn narrowing_is_per_plugin() {
             bench.places()
         );
         assert_eq!(bench.hints(), hints, "{helps}");
-        let evaluations = bench.queue.metrics().pre_queueing_hint_evaluations_total();
-        assert_eq!(evaluations.get(&("N", evaluated)), Some(&1), "{helps}");
+        assert_eq!(evaluations(&bench, evaluated), 1.0, "{helps}");
         let errors = bench.notices();
         assert_eq!(errors.len(), usize::from(helps == "error"), "{errors:?}");
     }
@@ -201,8 +202,8 @@ fn narrowing_opens_no_gate() {
 
     let mut bench =
         narrowed_setup().run("add a\npop\nfail a N\n+400000\nflush-leftover => active: a");
-    let evaluations = bench.queue.metrics().pre_queueing_hint_evaluations_total();
-    assert!(evaluations.is_empty(), "the flush asks nobody");
+    let evaluations = super::numbers(&bench.queue, Metric::PreQueueingHintEvaluations);
+    assert!(evaluations.is_empty(), "the flush asks no plugin");
     bench.run("pop -> a");
     assert!(bench.popped["a"].was_flushed_from_unschedulable);
 }
@@ -214,13 +215,8 @@ fn with_the_gate_off_all_pods_are_asked() {
     let mut bench = setup.run(&waiting(10, "N"));
     let moved = bench.event("Node/Add", "nobody");
     assert_eq!((moved.examined, moved.active), (10, 10));
-    assert!(
-        bench
-            .queue
-            .metrics()
-            .pre_queueing_hint_evaluations_total()
-            .is_empty()
-    );
+    let evaluations = super::numbers(&bench.queue, Metric::PreQueueingHintEvaluations);
+    assert!(evaluations.is_empty(), "{evaluations:?}");
 }
 
 /// KEP-6132's safety net: a wrong PreQueueingHint loses a pod, the flush rescues it, and the pod says so.

@@ -1,6 +1,7 @@
 //! What is popped when (Q-1 to; edge cases 25 to 44).
 
 use super::{profile, setup};
+use crate::metrics::Metric;
 use crate::queue::{POD_POPPED, PluginSet, QueueConfig, QueuedIn, QueuedPodInfo, SchedulingQueue};
 use berth_api::Time;
 use berth_framework::Feature;
@@ -89,7 +90,7 @@ fn a_closed_queue_hands_out_what_is_left() {
     assert!(!queue.run_due(&cx), "the flushes have ended");
     assert_eq!(bench.places(), "error: broken; in flight: b");
     bench.queue.close();
-    let inflight = bench.queue.metrics().inflight_events();
+    let inflight = super::numbers(&bench.queue, Metric::InflightEvents);
     assert!(inflight.values().all(|count| *count == 0), "{inflight:?}");
     bench.run("done a\ndone b => error: broken");
 }
@@ -318,7 +319,7 @@ fn a_pod_in_flight_is_not_popped_again() {
     assert_eq!(bench.queue.in_flight().events_len(), 1);
     bench.run("done a => nothing");
     assert_eq!(bench.queue.in_flight().events_len(), 0);
-    let inflight = bench.queue.metrics().inflight_events();
+    let inflight = super::numbers(&bench.queue, Metric::InflightEvents);
     assert!(inflight.values().all(|count| *count == 0), "{inflight:?}");
     assert_eq!(bench.unschedulable_gauge(), "");
 }
@@ -525,8 +526,8 @@ fn a_pod_can_be_taken_out_of_turn() {
     );
     let info = &bench.popped["ready"];
     assert_eq!(info.attempts, 4);
-    let inflight = bench.queue.metrics().inflight_events();
-    assert_eq!(inflight.get(POD_POPPED), Some(&1));
+    let inflight = super::numbers(&bench.queue, Metric::InflightEvents);
+    assert_eq!(inflight[&[POD_POPPED.to_owned()][..]], 1);
     assert_eq!(
         bench.unschedulable_gauge(),
         "SchedulingGates=1",

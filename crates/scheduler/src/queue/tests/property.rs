@@ -1,6 +1,7 @@
 //! Random operations: whatever happens, every pod is in exactly one place, none is lost, and no gated pod is popped.
 
 use super::{Bench, setup};
+use crate::metrics::Metric;
 use crate::queue::QueuedIn;
 use berth_framework::Feature;
 use std::collections::BTreeSet;
@@ -178,7 +179,7 @@ fn finish(bench: &mut Bench, seed: u64) {
     assert_eq!(popped, expected, "seed {seed}");
     assert_eq!(bench.places(), "nothing", "seed {seed}");
     assert_eq!(bench.unschedulable_gauge(), "", "seed {seed}");
-    let inflight = bench.queue.metrics().inflight_events();
+    let inflight = super::numbers(&bench.queue, Metric::InflightEvents);
     assert!(
         inflight.values().all(|n| *n == 0),
         "seed {seed}: {inflight:?}"

@@ -19,6 +19,7 @@
 //! `=>` at the end of a line says where the pods are: `active: a b; gated: c`, or `=> nothing`. Active pods and those in
 //! backoff are in the order of popping, the others in that of their names.
 
+use crate::metrics::{Families as _, Metric, Value};
 use crate::queue::{
     PluginEvents, ProfileHooks, QueueConfig, QueuedIn, QueuedPodInfo, SchedulingQueue,
 };
@@ -479,35 +480,56 @@ impl Bench {
 
     /// `unschedulable_pods` that are not zero, as `plugin=count` of all profiles.
     pub(in crate::queue) fn unschedulable_gauge(&self) -> String {
-        let gauge = self.queue.metrics().unschedulable_pods();
+        let gauge = numbers(&self.queue, Metric::UnschedulablePods);
         let texts: Vec<String> = gauge
             .into_iter()
             .filter(|(_, count)| *count != 0)
-            .map(|((plugin, _), count)| format!("{plugin}={count}"))
+            .map(|(labels, count)| format!("{}={count}", labels[0]))
             .collect();
         texts.join(" ")
     }
 
     /// `queue_incoming_pods_total`, as `queue/event=count`.
     pub(in crate::queue) fn incoming(&self) -> String {
-        let counters = self.queue.metrics().queue_incoming_pods_total();
+        let counters = numbers(&self.queue, Metric::QueueIncomingPods);
         let texts: Vec<String> = counters
             .into_iter()
-            .map(|((queue, event), count)| format!("{queue}/{event}={count}"))
+            .map(|(labels, count)| format!("{}={count}", labels.join("/")))
             .collect();
         texts.join(" ")
     }
 
     /// How often hints were asked, as `plugin:hint=count`.
     pub(in crate::queue) fn hints(&self) -> String {
-        let mut sums: BTreeMap<(String, &str), u64> = BTreeMap::new();
-        for ((plugin, _, hint), count) in self.queue.metrics().queueing_hint_executions() {
-            *sums.entry((plugin.to_owned(), hint)).or_default() += count;
+        let mut sums: BTreeMap<[String; 2], i64> = BTreeMap::new();
+        for (labels, count) in numbers(&self.queue, Metric::QueueingHintExecutionDuration) {
+            let key = [labels[0].clone(), labels[2].clone()];
+            *sums.entry(key).or_default() += count;
         }
         let texts: Vec<String> = sums
             .into_iter()
-            .map(|((plugin, hint), count)| format!("{plugin}:{hint}={count}"))
+            .map(|([plugin, hint], count)| format!("{plugin}:{hint}={count}"))
             .collect();
         texts.join(" ")
     }
+}
+
+/// The series of a metric of the queue, by label values: the number, or how many observations there were.
+pub(in crate::queue) fn numbers(
+    queue: &SchedulingQueue,
+    metric: Metric,
+) -> BTreeMap<Vec<String>, i64> {
+    let snapshot = queue.metrics().snapshot();
+    let mut families = snapshot.families.iter();
+    let family = families.find(|family| family.family.name == metric.family().name);
+    let series = family.into_iter().flat_map(|family| &family.series);
+    series
+        .map(|(labels, value)| {
+            let number = match value {
+                Value::Number(number) => *number as i64,
+                Value::Histogram(histogram) => histogram.count() as i64,
+            };
+            (labels.iter().map(ToString::to_string).collect(), number)
+        })
+        .collect()
 }

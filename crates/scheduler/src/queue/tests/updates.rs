@@ -1,6 +1,7 @@
 //! Updates in every place, nominations and Activate (Q-61 to; edge cases 127 to 139).
 
 use super::{fields, setup};
+use crate::metrics::Metric;
 use crate::queue::pod_update_events;
 use berth_api::pod::{ContainerStatus, ExtendedResourceClaimStatus, PodResourceClaimStatus};
 use berth_api::{Pod, Str, Toleration};
@@ -475,7 +476,10 @@ fn a_recreated_pod_is_reported_anew() {
     assert_eq!(reported(&mut bench), ["1"]);
     bench.run("update a uid=2 G1=shut scheduler=other\nactivate a => gated: a");
     assert_eq!(reported(&mut bench), ["2"]);
-    let gauge = bench.queue.metrics().unschedulable_pods();
-    assert_eq!(gauge.get(&("G1", "default-scheduler")), Some(&0));
-    assert_eq!(gauge.get(&("G1", "other")), Some(&1));
+    let gauge = |profile| {
+        let metrics = bench.queue.metrics();
+        metrics.number(Metric::UnschedulablePods, &["G1", profile])
+    };
+    assert_eq!(gauge("default-scheduler"), 0.0);
+    assert_eq!(gauge("other"), 1.0);
 }
