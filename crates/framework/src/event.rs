@@ -313,11 +313,6 @@ impl<'a> Change<'a> {
         Some(self.new?.as_namespace()?)
     }
 
-    /// The node before the change, if the object is a node.
-    pub fn old_node(&self) -> Option<&'a berth_api::Node> {
-        Some(self.old?.as_node()?)
-    }
-
     /// The node after the change, if the object is a node.
     pub fn new_node(&self) -> Option<&'a berth_api::Node> {
         Some(self.new?.as_node()?)

@@ -4,7 +4,6 @@
 //! `kubernetes_feature_enabled` and the list in `docs/flags.md`. `crates/berth/tests/pretense.rs` fails when a gate
 //! that can be switched has no reader.
 
-mod elsewhere;
 mod parse;
 
 pub use parse::{GateError, GateWarning, NO_EFFECT};

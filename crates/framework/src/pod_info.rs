@@ -4,7 +4,7 @@ mod memo;
 
 use crate::event::{WaitKey, Wanted};
 use berth_api::pod::PodAffinityTerm;
-use berth_api::requests::{self, DEFAULT_MEMORY, DEFAULT_MILLI_CPU};
+use berth_api::requests;
 use berth_api::{Labels, Pod, Resources, Selector, Str};
 use smallvec::SmallVec;
 use std::ops::Deref;
@@ -283,17 +283,7 @@ impl Computed {
     pub fn has_affinity(&self) -> bool {
         self.affinity.is_some()
     }
-
-    /// Whether the pod has a required anti-affinity term.
-    pub fn has_required_anti_affinity(&self) -> bool {
-        self.affinity
-            .as_ref()
-            .is_some_and(|terms| !terms.required_anti_affinity.is_empty())
-    }
 }
-
-/// The smallest amounts that a pod without requests counts for in scores.
-pub const NON_ZERO_DEFAULTS: (i64, i64) = (DEFAULT_MILLI_CPU, DEFAULT_MEMORY);
 
 /// The host ports of the regular containers and the sidecars; ordinary init containers take none.
 pub fn host_ports(pod: &Pod) -> SmallVec<[HostPort; 1]> {

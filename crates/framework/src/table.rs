@@ -141,7 +141,6 @@ pub struct NodeTable {
     census: Census,
     images: FxHashMap<Str, ImageSummary>,
     with_affinity: usize,
-    with_required_anti_affinity: usize,
     /// How many pods have each priority.
     priorities: BTreeMap<i32, usize>,
     /// How often each label is mentioned by the selectors of pods' affinity and anti-affinity terms.
@@ -173,7 +172,6 @@ impl Default for NodeTable {
             census: Census::default(),
             images: FxHashMap::default(),
             with_affinity: 0,
-            with_required_anti_affinity: 0,
             priorities: BTreeMap::new(),
             affinity_labels: BTreeMap::new(),
             order: ZoneOrder::default(),
@@ -361,7 +359,7 @@ impl NodeTable {
         self.rows.len()
     }
 
-    /// Tells the nodes apart that have held a slot one after another.
+    /// Distinguishes the nodes that have held a slot one after another.
     pub fn epoch(&self, slot: Slot) -> u32 {
         self.row(slot).map_or(0, |row| row.epoch)
     }
@@ -548,11 +546,6 @@ impl NodeTable {
         self.with_affinity
     }
 
-    /// How many pods have a required anti-affinity term.
-    pub fn pods_with_required_anti_affinity(&self) -> usize {
-        self.with_required_anti_affinity
-    }
-
     /// The labels of pods that the affinity and anti-affinity terms of pods look at, sorted.
     pub fn affinity_labels(&self) -> impl Iterator<Item = &Str> {
         self.affinity_labels.keys()
@@ -591,20 +584,8 @@ impl NodeTable {
         if !pod.pod.spec.volumes.is_empty() {
             self.volumes.count_pod(slot, &pod.pod, sign as i32);
         }
-        for (count, counts) in [
-            (&mut self.with_affinity, pod.has_affinity()),
-            (
-                &mut self.with_required_anti_affinity,
-                pod.has_required_anti_affinity(),
-            ),
-        ] {
-            if counts {
-                *count = if sign > 0 {
-                    *count + 1
-                } else {
-                    count.saturating_sub(1)
-                };
-            }
+        if pod.has_affinity() {
+            self.with_affinity = self.with_affinity.saturating_add_signed(sign as isize);
         }
         self.for_each_resource(&pod.requests, |column, amount| {
             column.requested[at] = column.requested[at].saturating_add(sign * amount);
@@ -617,11 +598,6 @@ impl NodeTable {
     }
 
     // --- volumes -------------------------------------------------------------------------------------------
-
-    /// Whether some pod on a node uses the CSI volume.
-    pub fn is_volume_used(&self, volume: &CsiVolume) -> bool {
-        self.volumes.is_used(volume)
-    }
 
     /// Whether some pod on a node uses the claim.
     pub fn is_claim_used(&self, namespace: &Str, name: &Str) -> bool {

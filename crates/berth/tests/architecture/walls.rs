@@ -14,7 +14,7 @@ const EXCEPTIONS: [(&str, &str, usize, usize); 6] = [
     ("api", "PodTemplate", 17, 40),
     ("apiserver", "Watcher", 13, 40),
     ("framework", "Cluster", 23, 40),
-    ("framework", "NodeTable", 24, 54),
+    ("framework", "NodeTable", 23, 52),
     ("scheduler", "Profile", 15, 40),
     ("simulator", "World", 12, 48),
 ];

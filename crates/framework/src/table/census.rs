@@ -125,7 +125,7 @@ impl Crowds {
     }
 }
 
-/// Pods that selectors cannot tell apart.
+/// Pods that selectors cannot distinguish.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Look {
     namespace: Str,
@@ -133,7 +133,7 @@ struct Look {
     is_terminating: bool,
 }
 
-/// Pods that selectors cannot tell apart, and where they are.
+/// Pods that selectors cannot distinguish, and their nodes.
 #[derive(Debug, Clone, Copy)]
 pub struct Alike<'a> {
     /// Their namespace.

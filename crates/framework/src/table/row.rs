@@ -12,8 +12,6 @@ pub(super) struct Row {
     pub(super) pods: Vec<Arc<PodInfo>>,
     /// How many of `pods` have affinity or anti-affinity to pods.
     pub(super) with_affinity: usize,
-    /// How many of `pods` have a required anti-affinity term.
-    pub(super) with_required_anti_affinity: usize,
     /// Every host port in use, once per pod that holds it.
     pub(super) used_ports: Vec<HostPort>,
     /// The scalar resources that the node offers, a zero amount included.
@@ -25,7 +23,6 @@ pub(super) struct Row {
 impl Row {
     pub(super) fn push_pod(&mut self, pod: Arc<PodInfo>) {
         self.with_affinity += usize::from(pod.has_affinity());
-        self.with_required_anti_affinity += usize::from(pod.has_required_anti_affinity());
         self.used_ports.extend(pod.host_ports.iter().cloned());
         self.pods.push(pod);
     }
@@ -57,7 +54,6 @@ impl Row {
         let at = self.position(uid)?;
         let pod = self.pods.swap_remove(at);
         self.with_affinity -= usize::from(pod.has_affinity());
-        self.with_required_anti_affinity -= usize::from(pod.has_required_anti_affinity());
         for port in &pod.host_ports {
             if let Some(at) = self.used_ports.iter().position(|used| used == port) {
                 self.used_ports.swap_remove(at);

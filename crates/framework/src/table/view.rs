@@ -110,16 +110,6 @@ impl<'a> NodeView<'a> {
         pods.iter().filter(|p| p.has_affinity())
     }
 
-    /// Those of them with a required anti-affinity term.
-    pub fn pods_with_required_anti_affinity(&self) -> impl Iterator<Item = &'a Arc<PodInfo>> {
-        let pods: &[_] = if self.row.with_required_anti_affinity == 0 {
-            &[]
-        } else {
-            &self.row.pods
-        };
-        pods.iter().filter(|p| p.has_required_anti_affinity())
-    }
-
     /// Whether a host port conflicts with one that a pod of the node holds.
     pub fn port_conflicts(&self, wanted: &HostPort) -> bool {
         wanted.port > 0

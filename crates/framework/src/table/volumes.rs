@@ -65,8 +65,6 @@ struct Claim {
 pub(crate) struct NodeVolumes {
     by_slot: Vec<Vec<OnNode>>,
     claims: FxHashMap<ClaimKey, Claim>,
-    /// How often pods on nodes use a volume.
-    uses: FxHashMap<CsiVolume, u32>,
     /// By the name of the node, known or not.
     attachments: FxHashMap<Str, Vec<Known>>,
     /// The drivers with a limit, by the name of the node, known or not.
@@ -121,14 +119,6 @@ impl NodeVolumes {
     }
 
     fn count(&mut self, slot: Slot, volume: &Known, (uses, attachments): (i32, i32)) {
-        if uses != 0 {
-            let name = CsiVolume::clone(&volume.volume);
-            let total = self.uses.entry(name).or_default();
-            *total = total.saturating_add_signed(uses);
-            if *total == 0 {
-                self.uses.remove(&*volume.volume);
-            }
-        }
         if self.by_slot.len() <= slot.index() {
             self.by_slot.resize_with(slot.index() + 1, Vec::new);
         }
@@ -239,11 +229,6 @@ impl NodeVolumes {
         let hash = FxBuildHasher.hash_one(volume);
         let mut volumes = self.on_node(slot).iter();
         volumes.any(|known| known.uses > 0 && known.volume.is(hash, volume))
-    }
-
-    /// Whether some pod on a node uses the volume.
-    pub(super) fn is_used(&self, volume: &CsiVolume) -> bool {
-        self.uses.contains_key(volume)
     }
 
     /// The nodes, known or not, with pods that use the claim.

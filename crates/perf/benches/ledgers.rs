@@ -1,4 +1,4 @@
-//! `cargo bench -p berth-plugins --bench ledgers`: how long it takes to open the ledgers of topology spread and of
+//! `cargo bench -p berth-perf --bench ledgers`: how long it takes to open the ledgers of topology spread and of
 //! affinity to pods, on 5,000 nodes with two pods each; once with one kind of pods, once with no two alike.
 
 // Benches measure by the clock.
