@@ -133,7 +133,7 @@ impl CallType {
     }
 }
 
-/// Types are told apart by name.
+/// Types are distinguished by name.
 impl PartialEq for CallType {
     fn eq(&self, other: &Self) -> bool {
         ptr::eq(self, other) || self.name == other.name
@@ -361,7 +361,7 @@ impl Write {
                 let both = move |object: &Object| (second.0)(&(first.0)(object));
                 Some(Effect(Arc::new(both)))
             }
-            // Of one of them nobody knows how it looks.
+            // The state of one of them is unknown.
             _ => None,
         };
         Ok(Self {

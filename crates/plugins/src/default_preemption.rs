@@ -45,13 +45,13 @@ const PREFIX: &str = "preemption: ";
 pub const REASON_NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 /// The reason on a node without pods of lower priority.
 pub const REASON_NO_VICTIMS: &str = "No preemption victims found for incoming pod";
-/// Why a pod is kept out while its victims are told to go.
+/// Why a pod is rejected while its victims are evicted.
 pub const REASON_PREEMPTING: &str = "waiting for the preemption for this pod to be finished";
 /// The same for the pod's status (KEP-5501 asks for messages that users understand).
 pub const MESSAGE_IN_STATUS: &str =
     "Waiting until the pods of lower priority that make room for this pod have been told to stop";
 
-/// The type of the condition that tells a victim why it goes.
+/// The type of the condition that gives the reason of the eviction to a victim.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The reason in that condition.
 const PREEMPTION_BY_SCHEDULER: &str = "PreemptionByScheduler";
@@ -179,7 +179,7 @@ fn not_eligible(dry_run: &dyn DryRun, pod: &Pod, statuses: &NodeStatuses) -> Opt
 }
 
 impl PreEnqueue for DefaultPreemption {
-    /// A preemptor waits until its victims have been told, or the last of them is seen going.
+    /// A preemptor waits until its victims are evicted, or the watch shows that the last of them terminates.
     fn pre_enqueue(&self, cx: &Context<'_>, pod: &Pod) -> Status {
         if cx.features.enabled(Feature::SchedulerAsyncPreemption)
             && cx.cluster.preempting.contains(pod.uid())
@@ -234,7 +234,7 @@ impl EnqueueExtensions for DefaultPreemption {
             EventRegistration::with_hint(EventResource::Pod, ActionType::DELETE, |_, _, _| {
                 Ok(Hint::Skip)
             })
-            .touching(|_, _| Touched::nobody()),
+            .touching(|_, _| Touched::no_pod()),
         ]
     }
 }

@@ -94,11 +94,11 @@ fn touched_by_node(change: &Change<'_>) -> Touched {
             .collect()
     };
     let Some(left) = new.map(forbidding) else {
-        return Touched::nobody();
+        return Touched::no_pod();
     };
     if old.is_some_and(|old| forbidding(old).iter().all(|taint| left.contains(taint))) {
         // The taints that rejected a pod are still there.
-        return Touched::nobody();
+        return Touched::no_pod();
     }
     // Taints of Kubernetes itself are tolerated by many.
     let own = |taint: &&Taint| !taint.key.starts_with("node.kubernetes.io/");

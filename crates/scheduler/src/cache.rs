@@ -5,7 +5,7 @@
 //! forgotten because binding failed. Of a pod, everybody in the core sees the **effective** one: the stored object
 //! with our unconfirmed writes applied.
 //!
-//! **Architecture invariant:** the cache *is* the snapshot. Nobody copies it; one thread changes it, between
+//! **Architecture invariant:** the cache *is* the snapshot. It is not copied; one thread changes it, between
 //! decisions.
 
 mod assumed;

@@ -53,7 +53,7 @@ pub trait NominatedPods {
     fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool;
 }
 
-/// Nobody is nominated.
+/// No pod is nominated.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoNominations;
 

@@ -224,7 +224,7 @@ impl<'a, T: Fn(Progress<'_>) + Sync> Playing<'a, T> {
         let (campaign, subject) = (self.campaign, self.subject);
         let (sender, ended) = mpsc::sync_channel(1);
         let play = move || {
-            // Nobody waits any more when the whole campaign is being torn down.
+            // No receiver is left when the whole campaign ends.
             let _ = sender.send(run(subject, &campaign.script(seed)));
         };
         let thread = Builder::new().name(format!("seed {seed}"));

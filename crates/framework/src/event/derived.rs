@@ -69,7 +69,7 @@ impl EventRegistration {
             hint(&change).map(queue_if)
         })
         .touching(move |_, change| match helps(&change) {
-            Ok(false) => Touched::nobody(),
+            Ok(false) => Touched::no_pod(),
             Ok(true) | Err(_) => Touched::everything(),
         })
     }
@@ -91,8 +91,8 @@ impl EventRegistration {
     #[must_use]
     pub fn touching_itself(self) -> Self {
         self.touching(|_, change| match change.pods() {
-            Ok((_, Some(new))) => Touched::nobody().and_pod(new),
-            Ok((_, None)) => Touched::nobody(),
+            Ok((_, Some(new))) => Touched::no_pod().and_pod(new),
+            Ok((_, None)) => Touched::no_pod(),
             Err(_) => Touched::everything(),
         })
     }
@@ -119,7 +119,7 @@ impl EventRegistration {
             move |pod| Waits::from_iter(wanted(pod).iter().map(Wanted::key)),
             move |_, change| match provided(&change) {
                 Err(_) => Touched::everything(),
-                Ok(provided) if provided.is_empty() => Touched::nobody(),
+                Ok(provided) if provided.is_empty() => Touched::no_pod(),
                 Ok(provided) => Touched::from_iter(provided.iter().map(Wanted::key)),
             },
         )

@@ -114,7 +114,7 @@ impl Touched {
     }
 
     /// No pod is found, not even one that waits for anything: the hint would queue none.
-    pub fn nobody() -> Self {
+    pub fn no_pod() -> Self {
         Self::default()
     }
 
@@ -261,9 +261,9 @@ mod tests {
                 true,
             ),
             (
-                "anything, nobody",
+                "anything, no pod",
                 Waits::for_anything(),
-                Touched::nobody(),
+                Touched::no_pod(),
                 false,
             ),
             ("nothing", Waits::for_nothing(), up_to(2), false),
@@ -276,13 +276,13 @@ mod tests {
             (
                 "itself",
                 Waits::for_nothing(),
-                Touched::nobody().and_pod(&pod("p")),
+                Touched::no_pod().and_pod(&pod("p")),
                 true,
             ),
             (
                 "another pod",
                 Waits::for_anything(),
-                Touched::nobody().and_pod(&pod("q")),
+                Touched::no_pod().and_pod(&pod("q")),
                 false,
             ),
         ] {

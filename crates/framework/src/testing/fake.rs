@@ -100,9 +100,9 @@ setters! {
     less: (QueuedPod<'_>, QueuedPod<'_>) -> bool;
     /// Takes part in PreFilter.
     pre_filter: (&Context<'_>, &mut CycleState, &PodInfo) -> PreFilterResult;
-    /// Hears of supposed pods; needs `pre_filter` too.
+    /// Is notified of supposed pods; needs `pre_filter` too.
     add_pod: (&mut CycleState, &PodInfo, NodeView<'_>) -> Status;
-    /// Hears of pods supposed to be gone; needs `pre_filter` too.
+    /// Is notified of pods supposed to be removed; needs `pre_filter` too.
     remove_pod: (&mut CycleState, &PodInfo, NodeView<'_>) -> Status;
     /// Takes part in Filter.
     filter: (&CycleState, &PodInfo, NodeView<'_>) -> Status;

@@ -1,4 +1,4 @@
-//! A small world to ask a plugin in: some nodes and pods, a time, and somebody who remembers what it wants done.
+//! A small world to ask a plugin in: some nodes and pods, a time, and a record of what it requests.
 
 use super::{NodeBuilder, PodBuilder};
 use crate::call::{ApiCall, CallId, PodEvent};
@@ -177,9 +177,9 @@ pub struct Recorder {
     pub assumed: Vec<Write>,
     /// The writes that will not be made.
     pub taken_back: Vec<Write>,
-    /// The preemptions that were begun; nobody is told to go.
+    /// The preemptions that were begun; no pod is evicted.
     pub preemptions: Vec<Preemption>,
-    /// What the metrics are to tell.
+    /// The observations for metrics.
     pub observations: Vec<Observation>,
     /// Whether every pod can be stopped in memory.
     pub in_memory: bool,

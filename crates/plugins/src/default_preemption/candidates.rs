@@ -57,7 +57,7 @@ pub(super) fn find(
     if lowest >= pod.pod.priority() {
         return Ok(Found {
             candidates: Vec::new(),
-            statuses: nobody_to_evict(statuses),
+            statuses: no_victims(statuses),
         });
     }
     let nodes = table.iter().map(|node| node.slot());
@@ -117,7 +117,7 @@ pub(super) fn find(
 }
 
 /// The status of every node if no pod has a lower priority.
-fn nobody_to_evict(statuses: &NodeStatuses) -> NodeStatuses {
+fn no_victims(statuses: &NodeStatuses) -> NodeStatuses {
     let no_victims = Status::unresolvable(REASON_NO_VICTIMS);
     let not_helpful = Status::unresolvable(REASON_NOT_HELPFUL);
     let mut totals = Totals(Vec::new());

@@ -30,13 +30,13 @@ pub(super) struct Lack<'p> {
 enum What<'p> {
     /// The pod refers to nothing.
     NotNamed,
-    /// Nobody has made it from its template.
+    /// It was not made from its template yet.
     NotMade,
     /// There is none of that name.
     NotThere(&'p Str),
     /// It goes.
     Going(&'p Str),
-    /// It was made for somebody else.
+    /// It was made for another pod.
     NotOwned(&'p Str),
 }
 

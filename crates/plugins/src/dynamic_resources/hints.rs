@@ -1,4 +1,4 @@
-//! Which changes help a pod that waits for its claims, and whom a change of a claim can help at all.
+//! Which changes help a pod that waits for its claims, and which pods a change of a claim can help at all.
 
 use super::claims::resolve;
 

@@ -42,7 +42,7 @@ fn is_meant_by_itself(terms: &AffinityTerms, cluster: &Cluster, pod: &Pod) -> bo
 
 /// Writes the fragment: the pod's own terms and whether they mean it itself; then, if the terms of any other pod may
 /// mean it, its namespace and the labels that such terms look at. Labels that no term looks at, such as the hash of a
-/// template, do not tell pods apart.
+/// template, do not distinguish pods.
 pub(super) fn write(cluster: &Cluster, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
     let own = pod.affinity.as_deref();
     if own.is_some_and(|terms| terms.error.is_some()) {
@@ -163,7 +163,7 @@ impl Incoming {
         all.iter().chain(others.into_iter().flatten())
     }
 
-    /// Tells what another pod counts for, and by which topology keys.
+    /// Visits what another pod counts for, and by which topology keys.
     pub(super) fn effects(&self, other: &PodInfo, mut each: impl FnMut(&Str, Effect)) {
         if self.has_terms() {
             self.effects_by_look((&other.pod).into(), &mut each);
@@ -200,7 +200,7 @@ impl Incoming {
             });
     }
 
-    /// Tells what the pods on all nodes count for: each effect by which topology key, and of how many pods where.
+    /// Visits what the pods on all nodes count for: each effect by which topology key, and of how many pods where.
     pub(super) fn all_effects(
         &self,
         nodes: &NodeTable,

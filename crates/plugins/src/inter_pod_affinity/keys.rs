@@ -1,4 +1,4 @@
-//! How events find the pods that they may help, those included whom only the supplements queue.
+//! How events find the pods that they may help, including those that only the supplements queue.
 //!
 //! A pod waits under one label that each of its terms requires, with the namespaces of the term, and under its own
 //! labels, for the terms of others. Of nodes it waits for the topology keys of its terms.
@@ -72,7 +72,7 @@ fn of_pod(wanted: Wanted, pod: &Pod) -> impl Iterator<Item = WaitKey> {
         })
 }
 
-/// What a pod that was turned down waits for of pods.
+/// The pods that a rejected pod waits for.
 pub(super) fn waits_for_pods(pod: &Pod) -> Waits {
     let Ok(terms) = parsed(pod) else {
         return Waits::for_anything();
@@ -99,7 +99,7 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     }
     if let Some(old) = old.filter(|pod| is_assigned_or_nominated(pod)) {
         of_pod(Wanted::Far, old).for_each(|key| touched.add(key));
-        // Whoever wanted it near may be the first of its kind now.
+        // A pod with affinity to it may be the first of its kind now.
         of_pod(Wanted::Near, old).for_each(|key| touched.add(key));
         if new.is_none() && !frees_others(old, &mut touched) {
             return Touched::everything();
@@ -111,7 +111,7 @@ pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     }
 }
 
-/// Whom the anti-affinity of a pod kept away that is gone; false when that may be anybody.
+/// The pods that the anti-affinity of a deleted pod rejected; false if it may be any pod.
 fn frees_others(gone: &Pod, touched: &mut Touched) -> bool {
     let Ok(terms) = parsed(gone) else {
         return false;
@@ -129,7 +129,7 @@ fn frees_others(gone: &Pod, touched: &mut Touched) -> bool {
     true
 }
 
-/// What a pod that was turned down waits for of nodes. Where terms want something near, a node has to be in a domain;
+/// The nodes that a rejected pod waits for. For affinity terms, a node has to be in a domain;
 /// otherwise any new node may do.
 pub(super) fn waits_for_nodes(pod: &Pod) -> Waits {
     let Ok(terms) = parsed(pod) else {
@@ -147,7 +147,7 @@ pub(super) fn touched_by_node(cluster: &Cluster, change: &Change<'_>) -> Touched
         return Touched::everything();
     };
     let Some(new) = new else {
-        return Touched::nobody();
+        return Touched::no_pod();
     };
     let Some(old) = old else {
         let labels = new.labels().iter();
@@ -168,7 +168,7 @@ pub(super) fn moves_others(cluster: &Cluster, old: &Labels, new: &Labels) -> boo
     changed_labels(old, new).any(|(label, _)| cluster.pods.is_anti_affinity_topology(label))
 }
 
-/// What a pod that was turned down waits for of namespaces.
+/// The namespaces that a rejected pod waits for.
 pub(super) fn waits_for_namespaces(pod: &Pod) -> Waits {
     let Ok(terms) = parsed(pod) else {
         return Waits::for_anything();
@@ -190,7 +190,7 @@ pub(super) fn touched_by_namespace(change: &Change<'_>) -> Touched {
         return Touched::everything();
     };
     if old == new {
-        return Touched::nobody();
+        return Touched::no_pod();
     }
     [in_namespace(name), looks_up_namespaces()]
         .into_iter()

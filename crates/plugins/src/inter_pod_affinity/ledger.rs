@@ -39,7 +39,7 @@ const MARKS: usize = 0;
 const POINTS: usize = 1;
 /// Where the columns begin.
 const COLUMNS: usize = 2;
-/// Stands in a column where a node is in no domain.
+/// The value of a column for a node in no domain.
 const NOWHERE: i64 = -1;
 
 /// How many idle books are kept open.
@@ -156,7 +156,7 @@ impl AffinityLedger {
         }
     }
 
-    /// Closes books in which nothing stands, when there are many.
+    /// Closes empty books if there are many.
     fn close_idle_books(&mut self) {
         let is_idle = |book: &Book| !book.is_own && book.column.is_none() && book.is_idle();
         if self.books.iter().filter(|book| is_idle(book)).count() > IDLE_BOOKS_MAX {
@@ -164,7 +164,7 @@ impl AffinityLedger {
         }
     }
 
-    /// The books with a column, and what stands in them for the domain that a node of the class is in.
+    /// The books with a column, and their entries for the domain that a node of the class is in.
     fn columns_of<'a>(&'a self, class: &'a [i64]) -> impl Iterator<Item = (&'a Book, Sums)> {
         self.books.iter().filter_map(|book| {
             let domain = class[COLUMNS + book.column?];
@@ -259,7 +259,7 @@ impl Ledger for AffinityLedger {
             }
             points = points.saturating_add(sums.points);
         }
-        // Nodes that are turned down in any case need not be told apart further.
+        // Nodes that are rejected in any case are not distinguished further.
         if marks & LACKS_KEY != 0 {
             marks = LACKS_KEY;
             own[COLUMNS..].fill(NOWHERE);
@@ -307,13 +307,13 @@ impl Ledger for AffinityLedger {
         self.incoming.may_count(pod)
     }
 
-    /// Nobody has to be near, and nothing stands in any book: pods that go cannot change that.
+    /// The pod has no affinity, and all books are empty: removed pods cannot change that.
     fn is_indifferent(&self) -> bool {
         let mut books = self.books.iter();
         books.all(|book| !book.is_wanted_near && book.is_idle())
     }
 
-    /// Without books, no domain tells nodes apart.
+    /// Without books, no domain distinguishes nodes.
     fn is_uniform(&self) -> bool {
         self.books.is_empty()
     }

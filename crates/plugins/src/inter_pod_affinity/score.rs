@@ -73,7 +73,7 @@ impl Preferences {
         self.own.iter().filter_map(|own| own.term.mark())
     }
 
-    /// Tells the topology key and the points of each own term that means another pod.
+    /// Visits the topology key and the points of each own term that matches another pod.
     pub(super) fn count_own<'a>(
         &self,
         other: impl Into<Look<'a>>,
@@ -104,7 +104,7 @@ impl Preferences {
         })
     }
 
-    /// Tells the topology key and the points of each term by which a pod that runs already means the new one.
+    /// Visits the topology key and the points of each term of a placed pod that matches the new one.
     /// `namespace` has the labels of the new pod's namespace.
     pub(super) fn count_others(
         &self,

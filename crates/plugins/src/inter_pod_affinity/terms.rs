@@ -9,7 +9,7 @@ use berth_framework::{Cluster, Status};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// What selectors can tell of a pod.
+/// What selectors read of a pod.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look<'a> {
     pub(super) namespace: &'a Str,
@@ -127,7 +127,7 @@ impl Required {
         near.chain(&self.anti_affinity).filter_map(Term::mark)
     }
 
-    /// Tells each topology key by which another pod counts.
+    /// Visits each topology key by which another pod counts.
     pub(super) fn count<'a>(&self, other: impl Into<Look<'a>>, mut each: impl FnMut(&Str, Meant)) {
         let other = other.into();
         if self.affinity_means(other) {

@@ -159,7 +159,7 @@ impl NodeAffinity {
             return Touched::everything();
         };
         let Some(node) = node.filter(|node| self.is_allowed(node)) else {
-            return Touched::nobody();
+            return Touched::no_pod();
         };
         let mut touched = Touched::no_key();
         if let Some(old) = old {

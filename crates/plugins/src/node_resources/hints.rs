@@ -28,8 +28,8 @@ pub(super) fn after_pod_change(pod: &Pod, change: &Change<'_>) -> Result<Hint, S
 /// preemption may free the rest.
 pub(super) fn touched_by_pod(change: &Change<'_>) -> Touched {
     match change.pods() {
-        Ok((Some(deleted), None)) if !is_assigned_or_nominated(deleted) => Touched::nobody(),
-        Ok((_, Some(new))) if !new.is_assigned() => Touched::nobody().and_pod(new),
+        Ok((Some(deleted), None)) if !is_assigned_or_nominated(deleted) => Touched::no_pod(),
+        Ok((_, Some(new))) if !new.is_assigned() => Touched::no_pod().and_pod(new),
         _ => Touched::everything(),
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn touched_by_node(
         return Touched::everything();
     };
     let Some(offered) = new.map(allocatable).filter(|offered| offered.pods > 0) else {
-        return Touched::nobody();
+        return Touched::no_pod();
     };
     // Where the node offers none of them, they are left to devices.
     let by_devices: Vec<Cow<'_, str>> = match has_devices {
@@ -138,7 +138,7 @@ pub(super) fn waits_for_classes(pod: &Pod) -> Waits {
 /// What a change of a device class touches.
 pub(super) fn touched_by_class(change: &Change<'_>) -> Touched {
     let Some(new) = change.new else {
-        return Touched::nobody();
+        return Touched::no_pod();
     };
     let Some(new) = new.as_device_class() else {
         return Touched::everything();

@@ -159,7 +159,7 @@ pub(super) fn touched_by_node(change: &Change<'_>) -> Touched {
         (Some(old), Some(new)) => changed_labels(old.labels(), new.labels())
             .map(|(label, _)| topology(label))
             .collect(),
-        (old, new) => new.or(old).map_or_else(Touched::nobody, |node| {
+        (old, new) => new.or(old).map_or_else(Touched::no_pod, |node| {
             all_labels(node.labels(), &Labels::default())
         }),
     }
@@ -181,7 +181,7 @@ pub(super) fn waits_for_selectors(pod: &Pod) -> Waits {
 /// What a service or controller touches that changes.
 pub(super) fn touched_by_selector(change: &Change<'_>) -> Touched {
     let object = change.new.or(change.old);
-    object.map_or_else(Touched::nobody, |object| {
+    object.map_or_else(Touched::no_pod, |object| {
         Touched::from_iter([by_default(&object.metadata().namespace)])
     })
 }

@@ -6,7 +6,7 @@ use crate::profile::{Point, ProfileError, ProfileSpec, Profiles};
 use berth_framework::FeatureGates;
 use berth_framework::registry::{ArgsError, FactoryContext, Registry};
 
-/// Makes every plugin once to hear what is wrong. What is known already is not said again.
+/// Makes every plugin once, to find errors. Errors that are known already are not reported again.
 pub(super) fn check(
     profiles: &[ProfileConfig],
     registry: &Registry,

@@ -111,7 +111,7 @@ impl Problems {
         self.add(path, "Required value");
     }
 
-    /// The value at `path` stands somewhere else already.
+    /// The value at `path` occurs elsewhere already.
     pub(super) fn duplicate(&mut self, path: impl Into<String>, value: &str) {
         let value = show(&value.into());
         self.add(path, format!("Duplicate value: {value}"));

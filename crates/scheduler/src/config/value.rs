@@ -17,7 +17,7 @@ const VALUES_MAX: usize = 50_000;
 /// Of an unknown field, so many characters are compared with the known ones.
 const COMPARED_CHARS_MAX: usize = 64;
 
-/// Parses one YAML document; JSON is YAML too. A field that stands twice is refused.
+/// Parses one YAML document; JSON is YAML too. A field that occurs twice is refused.
 pub(super) fn parse_text(text: &str) -> Result<Value, ConfigError> {
     let failed = |message: String, hint: Option<&str>| ConfigError {
         path: String::new(),
@@ -199,7 +199,7 @@ impl<'a> Object<'a> {
         Some(Object::open(value, self.path(field), problems))
     }
 
-    /// Complains of every field that nobody asked for.
+    /// Reports every field that was not read.
     pub(super) fn close(self, problems: &mut Problems) {
         for field in self.fields.into_iter().flat_map(Map::keys) {
             if self.known.contains(&field.as_str()) {

@@ -186,7 +186,7 @@ impl Written {
                 *nominated_node = None;
             }
         }
-        // Nobody takes a deletion back: until the object shows it, it is on its way out.
+        // A deletion cannot be taken back: until the watch shows it, the object counts as terminating.
         if stored.is_terminating() {
             *deletion = None;
         }

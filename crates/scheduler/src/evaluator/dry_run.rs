@@ -34,7 +34,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Tells the plugins that a pod has come to a node or gone from it.
+    /// Notifies the plugins that a pod was added to a node or removed from it.
     fn tell_plugins(&mut self, node: Slot, other: &PodInfo, direction: Direction) -> Status {
         let cx = Context {
             now: self.now,

@@ -410,8 +410,8 @@ fn decide(
     placed(evaluator, node, shape.nodes, live.nodes)
 }
 
-/// A nomination of the pod itself does not stand in its own way, unlike in that of others of its shape: its node
-/// answers anew. Returns the node that its status names when it is feasible (C-16).
+/// The nomination of the pod itself does not count for the pod, but for others of its shape: its node is examined
+/// again. Returns the node that its status names when it is feasible (C-16).
 fn own_nomination(
     evaluator: &mut Evaluator<'_>,
     plan: &Plan,

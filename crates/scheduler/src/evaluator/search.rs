@@ -123,7 +123,7 @@ impl Evaluator<'_> {
         pods
     }
 
-    /// Asks all filters about one node as it stands; the first that rejects decides (F-9).
+    /// Asks all filters about one node as it is; the first that rejects it decides (F-9).
     fn run_filters(&mut self, node: Slot) -> Status {
         let cx = Context {
             now: self.now,

@@ -65,7 +65,7 @@ pub enum ProfileError {
         /// How many there are.
         got: usize,
     },
-    /// Nobody binds.
+    /// No plugin binds.
     #[error(
         "plugins.bind: at least one bind plugin is needed for profile with scheduler name {scheduler_name:?}"
     )]

@@ -32,7 +32,7 @@ enum Binding {
     Unsent,
     /// It was sent and has not been answered.
     UnderWay,
-    /// The scheduler has received that it stands.
+    /// The scheduler has received that it is in effect.
     Stands,
 }
 

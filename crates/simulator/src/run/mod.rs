@@ -82,7 +82,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Hears what happens in a run, line by line.
+/// Receives what happens in a run, line by line.
 pub type Listener<'a> = &'a mut dyn FnMut(&str);
 
 /// Runs a script.
@@ -93,7 +93,7 @@ pub fn run(subject: &Subject, script: &Script) -> Result<Tally, Failure> {
     run_with(subject, script, None)
 }
 
-/// Runs a script and tells what happens: steps, what the scheduler receives, what it chooses and calls.
+/// Runs a script and reports what happens: steps, what the scheduler receives, what it chooses and calls.
 ///
 /// # Errors
 /// The first violation.

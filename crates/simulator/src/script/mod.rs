@@ -39,7 +39,7 @@ pub enum Step {
     CreatePod(usize, PodShape),
     /// A user replaces a pod by another one of the same name.
     ReplacePod(usize, PodShape),
-    /// Somebody else puts a pod on a node.
+    /// Another client puts a pod on a node.
     PlacePod(usize, PodShape, usize),
     /// A gate of a pod is removed.
     RemoveGate(usize, usize),

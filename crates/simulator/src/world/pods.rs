@@ -20,7 +20,7 @@ impl World {
         pod.metadata.generation = Some(1);
         pod.status.phase = "Pending".into();
         if pod.is_assigned() {
-            // Somebody else placed it: its kubelet says so.
+            // Another client placed it: its kubelet reports it.
             pod.status.phase = "Running".into();
             set_condition(&mut pod, "PodScheduled", "True", "", "");
         }

@@ -1,4 +1,4 @@
-//! What stands in the domains of one topology key.
+//! The counts in the domains of one topology key.
 
 use crate::inter_pod_affinity::incoming::Effect;
 use berth_api::Str;
@@ -43,7 +43,7 @@ impl Sums {
         *self == Self::default()
     }
 
-    /// What nodes are told apart by when these are the sums of their domain.
+    /// The number that distinguishes nodes when these are the sums of their domain.
     fn aspect(&self) -> (bool, bool, bool, i64) {
         (
             self.existing_anti_affinity > 0,
@@ -123,12 +123,12 @@ impl Book {
         }
     }
 
-    /// Whether nothing stands in it.
+    /// Whether it is empty.
     pub(super) fn is_idle(&self) -> bool {
         self.counted.is_empty()
     }
 
-    /// What stands for a domain.
+    /// The counts of a domain.
     pub(super) fn sums(&self, domain: u32) -> Sums {
         self.sums.get(&domain).copied().unwrap_or_default()
     }
@@ -160,7 +160,7 @@ impl Book {
         Some((domain, self.post(domain, amount)))
     }
 
-    /// Adds what pods count for, and tells how much that is of those in a domain.
+    /// Adds what pods count for, and returns the part in domains.
     pub(super) fn add(&mut self, effect: Effect, crowd: &Crowd) -> Sums {
         self.counted.reserve(crowd.len());
         let domains = self.topology.domains().min(crowd.len());

@@ -8,7 +8,7 @@ use super::members::Members;
 use super::places::{Entry, Number, Places};
 use berth_framework::{Slot, Status};
 
-/// Domains of up to so many nodes are told apart by how many pods they have; larger ones by their number. A pod that
+/// Domains of up to so many nodes are distinguished by how many pods they have; larger ones by their number. A pod that
 /// comes changes the class of so many nodes at most.
 const FEW_NODES: u32 = 16;
 
@@ -21,7 +21,7 @@ pub(super) struct Hard {
     /// One when the pod counts for its own constraint.
     own: i64,
     places: Places,
-    /// The nodes of each domain; put together when somebody first asks, as for hosts nobody does.
+    /// The nodes of each domain; built at the first use; for hosts there is none.
     members: Option<Members>,
     levels: Levels,
 }
@@ -49,7 +49,7 @@ impl Hard {
         }
     }
 
-    /// What the nodes of a domain are told apart by: the number of its pods, or itself, below [`MISSING`].
+    /// What distinguishes the nodes of a domain: the number of its pods, or itself, below [`MISSING`].
     fn face(&self, number: Number) -> i64 {
         let domain = self.places.domain(number);
         if domain.nodes > FEW_NODES {

@@ -1,6 +1,6 @@
 //! The least of many sums that move one step at a time.
 
-/// Sums below this are told apart by a counter each; domains with more pods are few.
+/// Sums below this have a counter each; domains with more pods are few.
 const LEVELS: usize = 1024;
 
 /// How many sums there are of each size, and the least one.

@@ -3,7 +3,7 @@
 use super::places::{Number, Places};
 use berth_framework::Slot;
 
-const NOBODY: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 /// A node's neighbours in its domain.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub(super) struct Members {
 }
 
 fn at(slot: Slot) -> u32 {
-    u32::try_from(slot.index()).unwrap_or(NOBODY)
+    u32::try_from(slot.index()).unwrap_or(NO_SLOT)
 }
 
 impl Members {
@@ -40,8 +40,8 @@ impl Members {
     pub(super) fn grow(&mut self, slots: usize) {
         if self.links.len() < slots {
             let alone = Links {
-                before: NOBODY,
-                after: NOBODY,
+                before: NO_SLOT,
+                after: NO_SLOT,
             };
             self.links.resize(slots, alone);
         }
@@ -50,14 +50,14 @@ impl Members {
     pub(super) fn insert(&mut self, domain: Number, slot: Slot) {
         let domain = domain as usize;
         if self.first.len() <= domain {
-            self.first.resize(domain + 1, NOBODY);
+            self.first.resize(domain + 1, NO_SLOT);
         }
         let after = std::mem::replace(&mut self.first[domain], at(slot));
-        if after != NOBODY {
+        if after != NO_SLOT {
             self.links[after as usize].before = at(slot);
         }
         self.links[slot.index()] = Links {
-            before: NOBODY,
+            before: NO_SLOT,
             after,
         };
     }
@@ -65,17 +65,17 @@ impl Members {
     pub(super) fn remove(&mut self, domain: Number, slot: Slot) {
         let Links { before, after } = self.links[slot.index()];
         match before {
-            NOBODY => self.first[domain as usize] = after,
+            NO_SLOT => self.first[domain as usize] = after,
             before => self.links[before as usize].after = after,
         }
-        if after != NOBODY {
+        if after != NO_SLOT {
             self.links[after as usize].before = before;
         }
     }
 
     /// The nodes of a domain, in no particular order.
     pub(super) fn of(&self, domain: Number) -> impl Iterator<Item = Slot> {
-        let known = |at: u32| (at != NOBODY).then_some(at);
+        let known = |at: u32| (at != NO_SLOT).then_some(at);
         let first = self.first.get(domain as usize).copied().and_then(known);
         std::iter::successors(first, move |at| known(self.links[*at as usize].after))
             .map(Slot::from_index)

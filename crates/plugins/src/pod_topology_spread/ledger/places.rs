@@ -156,7 +156,7 @@ impl Places {
         there.map(|domain| domain.sum)
     }
 
-    /// Adds pods on a node, or takes them off; tells the domain, where they count.
+    /// Adds pods on a node, or removes them; returns the domain, if they count.
     pub(super) fn add(&mut self, slot: Slot, pods: i64) -> Option<Number> {
         let place = self.of(slot);
         let number = place.domain().filter(|_| place.counts())?;

@@ -48,7 +48,7 @@ impl Soft {
         }
     }
 
-    /// What nodes are told apart by: the number of their domain, or, of hosts, that of their own pods.
+    /// What distinguishes nodes: the number of their domain, or, of hosts, that of their own pods.
     pub(super) fn class(&self, slot: Slot, count: i64) -> i64 {
         match &self.places {
             Some(places) => {
@@ -83,7 +83,7 @@ impl Soft {
         distinct.count()
     }
 
-    /// A pod that counts has come to a node or gone from it; tells whether the node's class is another now.
+    /// A pod that counts was added to a node or removed from it; returns whether the node's class has changed.
     pub(super) fn pod_moved(&mut self, slot: Slot, pods: i64) -> bool {
         match &mut self.places {
             Some(places) => {

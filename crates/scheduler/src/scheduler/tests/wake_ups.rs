@@ -53,7 +53,7 @@ fn a_pod_that_an_event_should_have_named_is_rescued_and_counted() {
         ),
         (
             "not touched",
-            on_new_nodes().touching(|_, _| Touched::nobody()),
+            on_new_nodes().touching(|_, _| Touched::no_pod()),
             0.0,
             1.0,
         ),
