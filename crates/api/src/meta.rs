@@ -3,10 +3,10 @@
 use crate::shared::shareable;
 use crate::string::null_default;
 use crate::{Labels, Shared, Str, Time};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The metadata that scheduling reads.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMeta {
     /// The name, unique in its namespace and kind.
@@ -61,7 +61,7 @@ impl ObjectMeta {
 shareable!(Vec<OwnerReference>, Vec<Str>);
 
 /// A reference to an owner.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerReference {
     /// Group and version of the owner, such as `apps/v1`.

@@ -1,10 +1,10 @@
 //! Namespaces: their labels select pods for affinity terms.
 
 use crate::ObjectMeta;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Namespace {
     /// Name and labels.

@@ -3,10 +3,10 @@
 use crate::shared::shareable;
 use crate::string::null_default;
 use crate::{Labels, ObjectMeta, ResourceList, Shared, Str, Taint};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A node.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Node {
     /// Name and labels.
@@ -18,7 +18,7 @@ pub struct Node {
 }
 
 /// What is wanted of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {
     /// Whether the node is cordoned.
@@ -29,7 +29,7 @@ pub struct NodeSpec {
 }
 
 /// What a node offers.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
     /// What pods may request in all.
@@ -46,7 +46,7 @@ pub struct NodeStatus {
 }
 
 /// A condition of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeCondition {
     /// The type, such as `Ready`.
@@ -57,7 +57,7 @@ pub struct NodeCondition {
 }
 
 /// An image on a node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerImage {
     /// All names of the image.

@@ -10,13 +10,13 @@
 use crate::selector::{Operator, Requirement, Selector, SelectorError};
 use crate::string::null_default;
 use crate::{Labels, Str, field_error};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The one field of a node that terms can match.
 pub const NAME_FIELD: &str = "metadata.name";
 
 /// Alternatives of requirements on a node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeSelector {
     /// The alternatives.
@@ -25,7 +25,7 @@ pub struct NodeSelector {
 }
 
 /// Requirements on a node's labels and fields, all of which must be met.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeSelectorTerm {
     /// Requirements on labels.
@@ -37,7 +37,7 @@ pub struct NodeSelectorTerm {
 }
 
 /// A requirement on a label or field, not yet checked.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeSelectorRequirement {
     /// The key of the label, or the path of the field.
@@ -52,7 +52,7 @@ pub struct NodeSelectorRequirement {
 }
 
 /// A term that is worth something.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PreferredSchedulingTerm {
     /// What a node that matches is worth, 1 to 100.

@@ -10,6 +10,7 @@ use crate::workload::{
     PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet,
 };
 use crate::{Namespace, Node, ObjectMeta, Pod};
+use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
 macro_rules! kinds {
@@ -61,6 +62,17 @@ macro_rules! kinds {
             $(#[doc = $doc] $variant(Arc<$variant>),)*
             /// An object of a kind that only a plugin knows.
             Custom(Arc<CustomObject>),
+        }
+
+        /// The fields that scheduling reads, in the API's JSON: for recordings, which [`Kind::decode`] reads. Never for
+        /// the API, because the other fields are missing.
+        impl Serialize for Object {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$variant(object) => object.serialize(serializer),)*
+                    Self::Custom(object) => object.value.serialize(serializer),
+                }
+            }
         }
 
         impl Object {

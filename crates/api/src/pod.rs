@@ -7,11 +7,11 @@ use crate::node_selector::{NodeSelector, PreferredSchedulingTerm};
 use crate::shared::shareable;
 use crate::string::null_default;
 use crate::{LabelSelector, Labels, ObjectMeta, ResourceList, Shared, Str, Time, Toleration};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ops::{Deref, DerefMut};
 
 /// A pod.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {
     /// Name, identity and labels.
@@ -131,12 +131,37 @@ impl<'de> Deserialize<'de> for PodSpec {
     }
 }
 
+impl Serialize for PodSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Encoded<'a> {
+            #[serde(rename = "nodeName")]
+            node_name: &'a Str,
+            #[serde(flatten)]
+            template: &'a PodTemplate,
+        }
+        let Self {
+            node_name,
+            template,
+        } = self;
+        Encoded {
+            node_name,
+            template,
+        }
+        .serialize(serializer)
+    }
+}
+
 /// What is wanted of a pod, without its node: the pods of a template agree in this.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodTemplate {
     /// On its way into [`PodSpec`]; empty as soon as the spec is decoded.
-    #[serde(rename = "nodeName", deserialize_with = "null_default")]
+    #[serde(
+        rename = "nodeName",
+        deserialize_with = "null_default",
+        skip_serializing
+    )]
     decoded_node_name: Str,
     /// The scheduler of the pod.
     #[serde(deserialize_with = "null_default")]
@@ -181,7 +206,7 @@ pub struct PodTemplate {
 }
 
 /// A scheduling gate.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingGate {
     /// The name, unique in its pod.
@@ -189,7 +214,7 @@ pub struct SchedulingGate {
 }
 
 /// A container.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
     /// The name, unique in its pod.
@@ -218,7 +243,7 @@ impl Container {
 }
 
 /// What a container does when it exits in a certain way.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerRestartRule {
     /// Such as `Restart` or `RestartAllContainers`.
@@ -226,7 +251,7 @@ pub struct ContainerRestartRule {
 }
 
 /// Requested and largest amounts.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
     /// What must be free.
@@ -236,7 +261,7 @@ pub struct ResourceRequirements {
 }
 
 /// A port of a container.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerPort {
     /// The port of the node; 0 for none.
@@ -250,7 +275,7 @@ pub struct ContainerPort {
 }
 
 /// Affinity to nodes and pods.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
     /// To nodes.
@@ -262,7 +287,7 @@ pub struct Affinity {
 }
 
 /// Affinity to nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
     /// What a node must match.
@@ -277,7 +302,7 @@ pub struct NodeAffinity {
 }
 
 /// Affinity or anti-affinity to pods.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinity {
     /// What must hold.
@@ -295,7 +320,7 @@ pub struct PodAffinity {
 }
 
 /// A set of pods and the domain in which they count.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinityTerm {
     /// Which pods; absent matches none.
@@ -311,7 +336,7 @@ pub struct PodAffinityTerm {
 }
 
 /// A term with a weight.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WeightedPodAffinityTerm {
     /// From 1 to 100.
@@ -321,7 +346,7 @@ pub struct WeightedPodAffinityTerm {
 }
 
 /// How a pod wants to be spread over the domains of a node label.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologySpreadConstraint {
     /// How uneven the spread may be.
@@ -346,7 +371,7 @@ pub struct TopologySpreadConstraint {
 }
 
 /// A volume; only the sources that scheduling reads.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
     /// The name, unique in its pod.
@@ -418,7 +443,7 @@ fn volumes_with_a_source<'de, D: Deserializer<'de>>(
 }
 
 /// A claim as a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeClaimSource {
     /// The claim's name, in the pod's namespace.
@@ -426,12 +451,12 @@ pub struct PersistentVolumeClaimSource {
 }
 
 /// A claim made for one pod.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EphemeralSource {}
 
 /// A GCE disk.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GcePersistentDisk {
     /// The disk.
@@ -441,7 +466,7 @@ pub struct GcePersistentDisk {
 }
 
 /// An EBS volume.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AwsElasticBlockStore {
     /// The volume.
@@ -450,7 +475,7 @@ pub struct AwsElasticBlockStore {
 }
 
 /// An iSCSI target.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Iscsi {
     /// The target's qualified name.
@@ -460,7 +485,7 @@ pub struct Iscsi {
 }
 
 /// A Ceph image.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rbd {
     /// The monitors.
@@ -475,7 +500,7 @@ pub struct Rbd {
 }
 
 /// An Azure disk.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AzureDisk {
     /// Where the disk is.
@@ -484,7 +509,7 @@ pub struct AzureDisk {
 }
 
 /// A Cinder volume.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cinder {
     /// The volume.
@@ -493,7 +518,7 @@ pub struct Cinder {
 }
 
 /// A Portworx volume.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortworxVolume {
     /// The volume.
@@ -502,7 +527,7 @@ pub struct PortworxVolume {
 }
 
 /// A CSI volume written into the pod.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiInline {
     /// The driver.
@@ -510,7 +535,7 @@ pub struct CsiInline {
 }
 
 /// An image mounted as a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageVolume {
     /// The image.
@@ -519,7 +544,7 @@ pub struct ImageVolume {
 }
 
 /// A resource claim of a pod: one that exists, or a template to make one from.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodResourceClaim {
     /// The name inside the pod.
@@ -565,14 +590,42 @@ impl<'de> Deserialize<'de> for PodStatus {
     }
 }
 
+impl Serialize for PodStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Encoded<'a> {
+            nominated_node_name: &'a Str,
+            start_time: Option<Time>,
+            #[serde(flatten)]
+            shared: &'a SharedStatus,
+        }
+        let Self {
+            nominated_node_name,
+            start_time,
+            shared,
+        } = self;
+        Encoded {
+            nominated_node_name,
+            start_time: *start_time,
+            shared,
+        }
+        .serialize(serializer)
+    }
+}
+
 /// The part of the status that many pods share. Times are left out: they are not read, and differ between pods.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SharedStatus {
     /// On its way into [`PodStatus`], as the next.
-    #[serde(rename = "nominatedNodeName", deserialize_with = "null_default")]
+    #[serde(
+        rename = "nominatedNodeName",
+        deserialize_with = "null_default",
+        skip_serializing
+    )]
     decoded_nominated_node_name: Str,
-    #[serde(rename = "startTime")]
+    #[serde(rename = "startTime", skip_serializing)]
     decoded_start_time: Option<Time>,
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
     #[serde(deserialize_with = "null_default")]
@@ -598,7 +651,7 @@ pub struct SharedStatus {
 }
 
 /// A condition of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
     /// The type, such as `PodScheduled`.
@@ -618,7 +671,7 @@ pub struct PodCondition {
 }
 
 /// What a container really has.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
     /// The container.
@@ -630,7 +683,7 @@ pub struct ContainerStatus {
 }
 
 /// The claim made from a template.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodResourceClaimStatus {
     /// The entry of the pod's spec.
@@ -640,7 +693,7 @@ pub struct PodResourceClaimStatus {
 }
 
 /// The claim made for extended resources.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExtendedResourceClaimStatus {
     /// The claim.

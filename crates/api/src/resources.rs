@@ -2,7 +2,7 @@
 
 use crate::{Quantity, Str};
 use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -84,6 +84,12 @@ impl fmt::Debug for ResourceList {
         f.debug_map()
             .entries(self.iter().map(|(n, q)| (n, q.to_string())))
             .finish()
+    }
+}
+
+impl Serialize for ResourceList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
     }
 }
 

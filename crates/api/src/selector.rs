@@ -10,7 +10,7 @@ pub use field::{FieldSelector, FieldTerm};
 
 use crate::string::null_default;
 use crate::{Labels, Str, field_error, names};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct SelectorError(pub(crate) String);
 
 /// A label selector as objects hold it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LabelSelector {
     /// Labels that must be there with these values.
@@ -31,7 +31,7 @@ pub struct LabelSelector {
 }
 
 /// A requirement of a label selector, not yet checked.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LabelSelectorRequirement {
     /// The label's key.

@@ -7,7 +7,7 @@ use crate::pod::{
 };
 use crate::string::null_default;
 use crate::{LabelSelector, ObjectMeta, Quantity, ResourceList, Str};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The annotation that names the class of a claim or volume; it goes before the field.
 pub const BETA_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -29,7 +29,7 @@ fn class<'a>(metadata: &'a ObjectMeta, field: Option<&'a Str>) -> &'a str {
 }
 
 /// A volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolume {
     /// Name, labels and annotations.
@@ -53,7 +53,7 @@ impl PersistentVolume {
 }
 
 /// What a volume is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeSpec {
     /// The size, under `storage`.
@@ -86,7 +86,7 @@ pub struct PersistentVolumeSpec {
 }
 
 /// A reference to the claim of a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimRef {
     /// The claim's namespace.
@@ -101,7 +101,7 @@ pub struct ClaimRef {
 }
 
 /// From which nodes a volume can be reached.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeNodeAffinity {
     /// The nodes; absent for all.
@@ -109,7 +109,7 @@ pub struct VolumeNodeAffinity {
 }
 
 /// A volume of a CSI driver.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiVolume {
     /// The driver.
@@ -121,7 +121,7 @@ pub struct CsiVolume {
 }
 
 /// The phase of a volume or claim.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumePhase {
     /// Of volumes `Available`, `Bound`, `Released`, `Failed`; of claims `Pending`, `Bound`, `Lost`.
@@ -130,7 +130,7 @@ pub struct VolumePhase {
 }
 
 /// A claim.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeClaim {
     /// Name, namespace and annotations.
@@ -163,7 +163,7 @@ impl PersistentVolumeClaim {
 }
 
 /// What is wanted of a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeClaimSpec {
     /// How the volume is to be mounted.
@@ -186,7 +186,7 @@ pub struct PersistentVolumeClaimSpec {
 }
 
 /// How volumes of one kind come into being.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageClass {
     /// The name.
@@ -202,7 +202,7 @@ pub struct StorageClass {
 }
 
 /// Nodes by their labels: every expression must match.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologySelectorTerm {
     /// The expressions.
@@ -211,7 +211,7 @@ pub struct TopologySelectorTerm {
 }
 
 /// A label with one of some values.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologySelectorExpression {
     /// The label.
@@ -223,7 +223,7 @@ pub struct TopologySelectorExpression {
 }
 
 /// The CSI drivers of a node. It has the node's name.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiNode {
     /// Name and annotations.
@@ -234,7 +234,7 @@ pub struct CsiNode {
 }
 
 /// The CSI drivers of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiNodeSpec {
     /// The drivers.
@@ -243,7 +243,7 @@ pub struct CsiNodeSpec {
 }
 
 /// A CSI driver on a node.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiNodeDriver {
     /// The driver.
@@ -254,7 +254,7 @@ pub struct CsiNodeDriver {
 }
 
 /// A limit of a driver on a node.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeNodeResources {
     /// How many volumes; absent for no limit.
@@ -262,7 +262,7 @@ pub struct VolumeNodeResources {
 }
 
 /// What a CSI driver can do.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiDriver {
     /// The name of the driver.
@@ -273,7 +273,7 @@ pub struct CsiDriver {
 }
 
 /// What a CSI driver can do.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiDriverSpec {
     /// Whether it reports its storage capacity.
@@ -281,7 +281,7 @@ pub struct CsiDriverSpec {
 }
 
 /// How much space a CSI driver has for a class in a part of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiStorageCapacity {
     /// Name and namespace.
@@ -305,7 +305,7 @@ impl CsiStorageCapacity {
 }
 
 /// A volume that is attached to a node, or on its way.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachment {
     /// The name.
@@ -315,7 +315,7 @@ pub struct VolumeAttachment {
 }
 
 /// What is attached where.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachmentSpec {
     /// The CSI driver.
@@ -329,7 +329,7 @@ pub struct VolumeAttachmentSpec {
 }
 
 /// The volume of an attachment.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachmentSource {
     /// Its name; absent for a volume that is written into a pod.

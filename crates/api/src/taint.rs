@@ -7,7 +7,7 @@
 use crate::names::is_decimal_integer;
 use crate::string::null_default;
 use crate::{Str, Time};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -57,7 +57,7 @@ impl From<&str> for TaintEffect {
 }
 
 /// A taint: pods that do not tolerate it are kept from the node, or avoid it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Taint {
     /// What it is about.
@@ -128,7 +128,7 @@ impl From<&str> for TolerationOperator {
 }
 
 /// A toleration of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
     /// The key of the taints that it is about; empty for every key.
@@ -220,6 +220,29 @@ pub fn count_intolerable_prefer_no_schedule(
         .filter(|taint| taint.effect == TaintEffect::PreferNoSchedule)
         .filter(untolerated)
         .count()
+}
+
+/// As the API writes it; an effect that this version does not know stays one.
+impl Serialize for TaintEffect {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Self::Unknown => "Unknown",
+            known => known.as_str(),
+        })
+    }
+}
+
+/// As the API writes it; an operator that this version does not know stays one.
+impl Serialize for TolerationOperator {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Self::Equal => "Equal",
+            Self::Exists => "Exists",
+            Self::Lt => "Lt",
+            Self::Gt => "Gt",
+            Self::Unknown => "Unknown",
+        })
+    }
 }
 
 impl<'de> Deserialize<'de> for TaintEffect {

@@ -118,7 +118,11 @@ impl<'de> Deserialize<'de> for Time {
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.rfc3339())
+        // Without a fraction when there is none, as the API writes it; otherwise exactly.
+        match jiff::Timestamp::from_nanosecond(i128::from(self.0)) {
+            Ok(timestamp) => serializer.collect_str(&timestamp),
+            Err(_) => serializer.serialize_str(&self.rfc3339()),
+        }
     }
 }
 

@@ -3,11 +3,11 @@
 
 use crate::string::null_default;
 use crate::{LabelSelector, Labels, ObjectMeta, Str, Time};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A service.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Service {
     /// Name and namespace.
@@ -18,7 +18,7 @@ pub struct Service {
 }
 
 /// A replication controller.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReplicationController {
     /// Name and namespace.
@@ -29,7 +29,7 @@ pub struct ReplicationController {
 }
 
 /// Pods by their labels: all of them must be equal.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MapSelected {
     /// The labels; absent and empty differ.
@@ -37,7 +37,7 @@ pub struct MapSelected {
 }
 
 /// A replica set.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReplicaSet {
     /// Name and namespace.
@@ -48,7 +48,7 @@ pub struct ReplicaSet {
 }
 
 /// A stateful set.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatefulSet {
     /// Name and namespace.
@@ -59,7 +59,7 @@ pub struct StatefulSet {
 }
 
 /// Pods by a label selector.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Selected {
     /// The selector; absent matches none.
@@ -67,7 +67,7 @@ pub struct Selected {
 }
 
 /// How many pods of an application may be down at a time.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDisruptionBudget {
     /// Name and namespace.
@@ -81,7 +81,7 @@ pub struct PodDisruptionBudget {
 }
 
 /// The status of a disruption budget.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDisruptionBudgetStatus {
     /// How many pods may be evicted.

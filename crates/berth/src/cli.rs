@@ -2,6 +2,7 @@
 
 use crate::flags::{self, FlagValue, Flags, Level};
 use crate::logs::LogOptions;
+use berth_api::{Duration, Time};
 use berth_apiserver::controllers::Selection;
 use berth_perf::core::Row;
 use berth_scheduler::evaluator::EvaluatorKind;
@@ -13,6 +14,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// A Kubernetes scheduler, with a control plane of its own.
 #[derive(Debug, Parser)]
@@ -149,6 +151,12 @@ pub(crate) enum Command {
         after_help = "Example: berth simulate --seeds 2000 --steps 500\n         berth simulate --seed 42 --faults calls,failovers --tell"
     )]
     Simulate(SimulateArgs),
+    /// Run the core over a recording of its inputs, and compare its decisions and calls with the recorded ones
+    #[command(
+        after_help = "Example: berth scheduler --record /var/lib/berth/recordings\n         \
+                      berth replay /var/lib/berth/recordings --break-at default/web-0"
+    )]
+    Replay(ReplayArgs),
     /// Measure
     #[command(
         after_help = "Example: berth perf --filter SchedulingBasic/500 performance-config.yaml\n         \
@@ -269,6 +277,9 @@ pub(crate) struct CoreArgs {
     /// How nodes are found: node by node (plain), or the same faster (incremental)
     #[arg(long, value_name = "KIND", value_enum, default_value_t = EvaluatorArg::Incremental)]
     pub(crate) evaluator: EvaluatorArg,
+    /// Record the inputs of the scheduler in this directory, 1 GiB at most, for berth replay
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record: Option<PathBuf>,
 }
 
 /// The evaluator that decides.
@@ -352,6 +363,62 @@ pub(crate) struct SimulateArgs {
     /// How to print the outcome
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
+}
+
+/// `berth replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The directory of the recording
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Replay this run of the directory instead of the last one
+    #[arg(long, value_name = "ID")]
+    pub(crate) run: Option<u64>,
+    /// Stop before the first input after this time: RFC 3339, or seconds since the beginning of the recording
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<Moment>,
+    /// Stop after the first decision about this pod, and print it: NAME or NAMESPACE/NAME
+    #[arg(long, value_name = "POD")]
+    pub(crate) break_at: Option<String>,
+    /// Print every difference, not the first 10 only
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// A time of a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Moment {
+    /// This time.
+    At(Time),
+    /// So long after the beginning.
+    After(Duration),
+}
+
+impl Moment {
+    /// The time in a recording that begins then.
+    pub(crate) fn time(self, beginning: Time) -> Time {
+        match self {
+            Self::At(time) => time,
+            Self::After(span) => beginning + span,
+        }
+    }
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(time) = text.parse() {
+            return Ok(Self::At(time));
+        }
+        let seconds: Option<f64> = text.parse().ok();
+        let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        span.map(Self::After)
+            .ok_or_else(|| "must be like 2026-01-31T12:00:00Z, or seconds like 12.5".to_owned())
+    }
 }
 
 /// `berth perf`.

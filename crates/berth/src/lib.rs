@@ -20,6 +20,8 @@ mod manifest;
 mod metrics;
 mod perf;
 mod print;
+mod record;
+mod replay;
 mod runner;
 mod scheduler;
 mod serve;
@@ -85,6 +87,7 @@ impl Berth {
             Command::Conformance(args) => conformance::run(&args),
             Command::Perf(args) => perf::run(&args, &self.registry),
             Command::Simulate(args) => simulate::run(&args),
+            Command::Replay(args) => replay::run(&args, &self.registry),
         };
         let code = match result {
             Ok(()) => ExitCode::SUCCESS,

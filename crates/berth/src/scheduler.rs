@@ -5,6 +5,7 @@ use crate::exit::Failure;
 use crate::flags::{Flags, VersionFlag};
 use crate::metrics::{EdgeMetrics, Filter};
 use crate::print::{self, say};
+use crate::record::{BYTES_MAX, RecordOptions};
 use crate::runner::{Clients, RunOptions, Runner, Webhooks, hostname};
 use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, KUBERNETES_VERSION, Settings};
@@ -176,6 +177,10 @@ async fn options(
         evaluator: flags.berth.evaluator.value.into(),
         registry,
         webhooks,
+        record: flags.berth.record.value.clone().map(|dir| RecordOptions {
+            dir,
+            bytes_max: flags.berth.record_max_bytes.value.0 as u64,
+        }),
     })
 }
 
@@ -216,6 +221,10 @@ pub(crate) async fn options_of_up(
         evaluator: args.evaluator.into(),
         registry,
         webhooks,
+        record: args.record.clone().map(|dir| RecordOptions {
+            dir,
+            bytes_max: BYTES_MAX,
+        }),
     })
 }
 

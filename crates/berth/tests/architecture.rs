@@ -47,7 +47,7 @@ const FORBIDDEN_IN_CORE: [&str; 16] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 14] = [
+const DIRECTIONS: [(&str, &[&str]); 15] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -57,6 +57,10 @@ const DIRECTIONS: [(&str, &[&str]); 14] = [
         &["berth-api", "berth-devices", "berth-framework"],
     ),
     ("berth-scheduler", &["berth-api", "berth-framework"]),
+    (
+        "berth-recording",
+        &["berth-api", "berth-framework", "berth-scheduler"],
+    ),
     ("berth-client", &["berth-api"]),
     ("berth-apiserver", &["berth-api", "berth-cel"]),
     (
@@ -97,6 +101,7 @@ const DIRECTIONS: [(&str, &[&str]); 14] = [
             "berth-framework",
             "berth-plugins",
             "berth-scheduler",
+            "berth-recording",
             "berth-client",
             "berth-apiserver",
             "berth-simulator",

@@ -395,6 +395,19 @@ impl Cache {
         self.others.get(&(kind, namespace.clone(), name.clone()))
     }
 
+    /// Every object as the API shows it, in no particular order, pods last.
+    pub fn stored_objects(&self) -> Vec<Object> {
+        let nodes = self.cluster.nodes.iter();
+        let nodes = nodes.filter_map(|node| self.node(node.name()).cloned());
+        let others = self.others.values().cloned();
+        let pods = self.stored_pods().cloned();
+        nodes
+            .map(Object::Node)
+            .chain(others)
+            .chain(pods.map(Object::Pod))
+            .collect()
+    }
+
     /// Namespace and name of all stored objects of a kind, sorted.
     pub fn names(&self, kind: Kind) -> Vec<(Str, Str)> {
         let mut names: Vec<(Str, Str)> = match kind {

@@ -87,6 +87,19 @@ pub(crate) enum CycleStep {
     Parked(Wait),
 }
 
+impl CycleStep {
+    /// How the cycle has ended, if it has.
+    pub(crate) fn result(&self) -> Option<CycleResult> {
+        match self {
+            Self::Placed(permitted) => Some(CycleResult::Placed {
+                node: permitted.placed.node.clone(),
+            }),
+            Self::Over(result) => Some(result.clone()),
+            Self::Parked(_) => None,
+        }
+    }
+}
+
 /// A cycle that waits.
 struct Parked {
     attempt: Attempt,
@@ -128,6 +141,11 @@ impl Cycle {
     /// What the parked cycle waits for, if there is one.
     pub(crate) fn waits_for(&self) -> Option<&Wait> {
         self.parked.as_ref().map(|parked| &parked.wait)
+    }
+
+    /// The pod whose cycle is parked, if there is one.
+    pub(crate) fn parked_pod(&self) -> Option<PodRef> {
+        self.parked.as_ref().map(|parked| parked.attempt.pod_ref())
     }
 
     /// Whether the cycle of the pod is parked.

@@ -9,10 +9,12 @@
 
 mod changes;
 mod metrics;
+mod observe;
 #[cfg(test)]
 mod tests;
 
 pub use changes::ClusterChange;
+pub use observe::{Input, Observer};
 
 use crate::binding::Bindings;
 use crate::cache::Cache;
@@ -26,7 +28,7 @@ use crate::pod_status::{offer_statuses, show_writes, take_pre_enqueue_reports};
 use crate::profile::{Profile, ProfileError, ProfileErrors, ProfileSpec, Profiles};
 use crate::queue::{Notice, ProfileHooks, QueueConfig, SchedulingQueue};
 use berth_api::{Duration, Time};
-use berth_framework::call::{CallError, CallId, PodRef, Response};
+use berth_framework::call::{CallError, CallId, CallResult, PodRef, Response};
 use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
 use berth_framework::stage::{JobId, JobResult, Wait, WakeReason};
@@ -115,6 +117,7 @@ pub struct Scheduler {
     bindings: Bindings,
     /// The label of the event that was counted last, kept for its memory.
     event_label: String,
+    observer: Option<Box<dyn Observer>>,
 }
 
 impl Scheduler {
@@ -161,13 +164,20 @@ impl Scheduler {
             cycle: Cycle::new(options.seed),
             bindings: Bindings::new(options.dispatcher.in_flight_max),
             event_label: String::new(),
+            observer: None,
         })
+    }
+
+    /// From now on, `observer` receives every input, decision and output.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     // --- inputs --------------------------------------------------------------------------------------------
 
     /// Takes in a change of the cluster.
     pub fn apply(&mut self, change: ClusterChange, now: Time) {
+        self.observed(now, Input::Apply(&change));
         self.core.clock.begin_step(now);
         let intake = &mut Intake {
             core: &mut self.core,
@@ -187,6 +197,8 @@ impl Scheduler {
         result: Result<impl Into<Response>, CallError>,
         now: Time,
     ) {
+        let result: CallResult = result.map(Into::into);
+        self.observed(now, Input::Complete(call, &result));
         self.core.clock.begin_step(now);
         self.core.calls.dispatcher_mut().complete(call, result, now);
         self.settle();
@@ -194,6 +206,7 @@ impl Scheduler {
 
     /// A job of [`Outputs::jobs`] has ended. Unknown ids are ignored.
     pub fn job_done(&mut self, job: JobId, result: JobResult, now: Time) {
+        self.observed(now, Input::JobDone(job, &result));
         self.core.clock.begin_step(now);
         self.core.waits.job_ended(job, result);
         self.settle();
@@ -201,6 +214,11 @@ impl Scheduler {
 
     /// Time has passed: deadlines, backoffs and flushes that are due.
     pub fn tick(&mut self, now: Time) {
+        self.observed(now, Input::Tick);
+        self.tick_unobserved(now);
+    }
+
+    fn tick_unobserved(&mut self, now: Time) {
         self.core.clock.begin_step(now);
         self.time_passed();
         self.settle();
@@ -209,8 +227,12 @@ impl Scheduler {
     /// Tries to place the pod whose turn it is. Never waits: a cycle that has to is parked, and goes on by itself when
     /// its wait ends.
     pub fn schedule_one(&mut self, now: Time) -> Outcome {
-        self.tick(now);
+        self.observed(now, Input::ScheduleOne);
+        self.tick_unobserved(now);
         let outcome = self.run_cycle();
+        if let (Some(observer), Outcome::Done { pod, result }) = (&mut self.observer, &outcome) {
+            observer.decided(pod, result);
+        }
         self.settle();
         outcome
     }
@@ -218,6 +240,7 @@ impl Scheduler {
     /// The scheduler stops: events are not kept for pods any more, and no call is made. Calls in flight may still be
     /// answered.
     pub fn close(&mut self, now: Time) {
+        self.observed(now, Input::Close);
         self.core.queue.close();
         let dispatcher = self.core.calls.dispatcher_mut();
         dispatcher.close(now);
@@ -229,12 +252,16 @@ impl Scheduler {
 
     /// What is to be done outside, since the last time.
     pub fn take_outputs(&mut self, now: Time) -> Outputs {
+        self.observed(now, Input::TakeOutputs);
         self.core.clock.set(now);
         let mut outputs = self.core.take_outputs();
         // Calls that turned out to be needless have ended without being sent: what follows goes out as well.
         while self.core.calls.dispatcher().has_finished() {
             self.settle();
             outputs.append(self.core.take_outputs());
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.outputs(&outputs);
         }
         outputs
     }
@@ -332,6 +359,12 @@ impl Scheduler {
 
     // --- inside --------------------------------------------------------------------------------------------
 
+    fn observed(&mut self, now: Time, input: Input<'_>) {
+        if let Some(observer) = &mut self.observer {
+            observer.input(now, input, &self.core.cache);
+        }
+    }
+
     fn time_passed(&mut self) {
         let now = self.core.now();
         loop {
@@ -390,8 +423,10 @@ impl Scheduler {
             core,
             cycle,
             bindings,
+            observer,
             ..
         } = self;
+        let pod = observer.is_some().then(|| cycle.parked_pod()).flatten();
         let step = match waiter {
             Waiter::Cycle => cycle.resume(core, reason),
             Waiter::Prioritizer(at) => cycle.resume_prioritizer(core, at, reason),
@@ -404,6 +439,11 @@ impl Scheduler {
             }
             Waiter::Bind(binding) => return bindings.resume_bind(core, binding, reason),
         };
+        if let (Some(observer), Some(pod), Some(step)) = (observer, pod, &step)
+            && let Some(result) = step.result()
+        {
+            observer.decided(&pod, &result);
+        }
         if let Some(CycleStep::Placed(permitted)) = step {
             bindings.start(core, *permitted);
         }

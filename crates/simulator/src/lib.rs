@@ -22,6 +22,6 @@ pub mod world;
 pub use api::{Api, FaithfulApi};
 pub use campaign::{Campaign, Found, Progress};
 pub use checker::Violation;
-pub use run::{Failure, Listener, Subject, Tally, run, tell};
+pub use run::{Failure, Listener, Observe, Subject, Tally, run, tell};
 pub use script::{Answer, Faults, Script, Step, UnknownFault};
 pub use shrink::{Shrunk, shrink};

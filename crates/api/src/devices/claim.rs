@@ -5,7 +5,7 @@ use crate::node_selector::NodeSelector;
 use crate::shared::shareable;
 use crate::string::null_default;
 use crate::{ObjectMeta, Quantity, Shared, Str, Time};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -22,7 +22,7 @@ pub const CLAIM_FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 pub const CLAIM_CONSUMERS_MAX: usize = 256;
 
 /// A claim on devices.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaim {
     /// Name, namespace and owners.
@@ -50,7 +50,7 @@ impl ResourceClaim {
 shareable!(ResourceClaimSpec);
 
 /// What is wanted of devices.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimSpec {
     /// The requests and what applies to them together.
@@ -59,7 +59,7 @@ pub struct ResourceClaimSpec {
 }
 
 /// The requests of a claim.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceClaim {
     /// The requests.
@@ -74,7 +74,7 @@ pub struct DeviceClaim {
 }
 
 /// A request: exactly these devices, or the first available of several alternatives.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceRequest {
     /// The name, unique in its claim.
@@ -99,6 +99,16 @@ pub enum AllocationMode {
     Unknown(Str),
 }
 
+impl Serialize for AllocationMode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Self::ExactCount => "ExactCount",
+            Self::All => "All",
+            Self::Unknown(text) => text,
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for AllocationMode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Str::deserialize(deserializer)?;
@@ -111,7 +121,7 @@ impl<'de> Deserialize<'de> for AllocationMode {
 }
 
 /// Which devices.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestedDevices {
     /// The name of an alternative; empty otherwise.
@@ -139,7 +149,7 @@ pub struct RequestedDevices {
 }
 
 /// Amounts of capacity by qualified name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityRequirements {
     /// The amounts.
@@ -148,7 +158,7 @@ pub struct CapacityRequirements {
 }
 
 /// A condition on a device.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceSelector {
     /// The condition as a CEL expression.
@@ -156,7 +166,7 @@ pub struct DeviceSelector {
 }
 
 /// A condition on a device as a CEL expression.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CelDeviceSelector {
     /// The expression, over the variable `device`.
@@ -165,7 +175,7 @@ pub struct CelDeviceSelector {
 }
 
 /// A condition on the devices of several requests.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceConstraint {
     /// The requests; none means all of the claim. `request/alternative` means an alternative alone.
@@ -178,7 +188,7 @@ pub struct DeviceConstraint {
 }
 
 /// Taints of devices that are tolerated.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceToleration {
     /// The key of the taint; empty for all.
@@ -215,7 +225,7 @@ impl DeviceToleration {
 }
 
 /// Configuration for requests of a claim.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceClaimConfiguration {
     /// The requests; none means all of the claim. `request/alternative` means an alternative alone.
@@ -226,7 +236,7 @@ pub struct DeviceClaimConfiguration {
 }
 
 /// Configuration for a driver.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceConfiguration {
     /// The configuration as the driver defines it.
@@ -234,7 +244,7 @@ pub struct DeviceConfiguration {
 }
 
 /// Configuration as a driver defines it: copied as it is, and never read.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, Serialize)]
 pub struct OpaqueConfiguration(Arc<Value>);
 
 impl OpaqueConfiguration {
@@ -266,7 +276,7 @@ impl Hash for OpaqueConfiguration {
 
 /// What was allocated to a claim. Equal statuses are equal in every field. Of fields that scheduling does not read only
 /// a digest is kept, so that different ones compare as equal only if their digests collide.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimStatus {
     /// The devices that were allocated.
@@ -283,7 +293,7 @@ pub struct ResourceClaimStatus {
 }
 
 /// The devices of a claim, and the nodes that can use them.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllocationResult {
     /// The devices.
@@ -296,7 +306,7 @@ pub struct AllocationResult {
 }
 
 /// The devices of a claim.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceAllocationResult {
     /// The devices, in the order of the requests.
@@ -308,7 +318,7 @@ pub struct DeviceAllocationResult {
 }
 
 /// A device that was allocated to a request.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceRequestAllocationResult {
     /// The request, or `request/alternative`.
@@ -343,7 +353,7 @@ pub struct DeviceRequestAllocationResult {
 }
 
 /// Where a configuration comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub enum AllocationConfigSource {
     /// The class of the request.
     FromClass,
@@ -367,7 +377,7 @@ impl AllocationConfigSource {
 }
 
 /// Configuration of allocated devices.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceAllocationConfiguration {
     /// Where it comes from.
@@ -381,7 +391,7 @@ pub struct DeviceAllocationConfiguration {
 }
 
 /// A pod, or another object, that may use a claim.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsumerReference {
     /// The API group; empty for pods.
@@ -399,7 +409,7 @@ pub struct ConsumerReference {
 }
 
 /// What a driver reports of an allocated device.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllocatedDeviceStatus {
     /// The driver.
@@ -424,7 +434,7 @@ pub struct AllocatedDeviceStatus {
 }
 
 /// A condition of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceCondition {
     /// The type, unique in its list.

@@ -3,10 +3,10 @@
 use super::claim::{DeviceConfiguration, DeviceSelector};
 use crate::string::null_default;
 use crate::{ObjectMeta, Str};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A class of devices.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceClass {
     /// The name.
@@ -17,7 +17,7 @@ pub struct DeviceClass {
 }
 
 /// The devices of a class.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceClassSpec {
     /// Conditions on a device, all of which must hold.

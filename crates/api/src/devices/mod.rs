@@ -9,7 +9,7 @@ pub use claim::*;
 pub use class::{DeviceClass, DeviceClassSpec};
 pub use slice::*;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::hash::{BuildHasher, Hash};
 
@@ -48,9 +48,26 @@ fn hash(of: impl Hash) -> u64 {
     rustc_hash::FxBuildHasher.hash_one(of).max(1)
 }
 
+/// The field that contains a digest instead of what it is the digest of.
+const DIGEST_FIELD: &str = "berth.digest";
+
+/// What it is the digest of is not kept: `null` for what is absent, else an object with the digest alone, which decodes
+/// as the same digest.
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self(0) => serializer.serialize_unit(),
+            Self(digest) => serializer.collect_map([(DIGEST_FIELD, digest)]),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Value::deserialize(deserializer).map(|value| Self::of(&value))
+        let value = Value::deserialize(deserializer)?;
+        let encoded = value.as_object().filter(|fields| fields.len() == 1);
+        let encoded = encoded.and_then(|fields| fields.get(DIGEST_FIELD)?.as_u64());
+        Ok(encoded.map_or_else(|| Self::of(&value), Self))
     }
 }
 

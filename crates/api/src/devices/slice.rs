@@ -3,11 +3,11 @@
 use crate::node_selector::NodeSelector;
 use crate::string::null_default;
 use crate::{ObjectMeta, Quantity, Str, Time};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// Devices of a driver: a part of a pool.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceSlice {
     /// The name.
@@ -19,7 +19,7 @@ pub struct ResourceSlice {
 
 /// The devices of a slice and the nodes that can use them. Exactly one of `node_name`, `node_selector`, `all_nodes` and
 /// `per_device_node_selection` is set in a valid slice.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceSliceSpec {
     /// The driver.
@@ -48,7 +48,7 @@ pub struct ResourceSliceSpec {
 }
 
 /// The pool of a slice.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourcePool {
     /// The name, unique among the pools of the driver.
@@ -63,7 +63,7 @@ pub struct ResourcePool {
 }
 
 /// Counters that several devices consume.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CounterSet {
     /// The name, unique in the pool.
@@ -75,7 +75,7 @@ pub struct CounterSet {
 }
 
 /// An amount of a counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counter {
     /// The amount.
@@ -83,7 +83,7 @@ pub struct Counter {
 }
 
 /// The counters of one set that a device consumes.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceCounterConsumption {
     /// The set.
@@ -95,7 +95,7 @@ pub struct DeviceCounterConsumption {
 }
 
 /// A device.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Device {
     /// The name, unique in its pool.
@@ -158,6 +158,22 @@ pub enum DeviceAttribute {
     Unknown,
 }
 
+impl Serialize for DeviceAttribute {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Int(value) => serializer.collect_map([("int", value)]),
+            Self::Bool(value) => serializer.collect_map([("bool", value)]),
+            Self::String(value) => serializer.collect_map([("string", value)]),
+            Self::Version(value) => serializer.collect_map([("version", value)]),
+            Self::Ints(values) => serializer.collect_map([("ints", values)]),
+            Self::Bools(values) => serializer.collect_map([("bools", values)]),
+            Self::Strings(values) => serializer.collect_map([("strings", values)]),
+            Self::Versions(values) => serializer.collect_map([("versions", values)]),
+            Self::Unknown => serializer.collect_map([] as [(&str, ()); 0]),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for DeviceAttribute {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Default, Deserialize)]
@@ -186,7 +202,7 @@ impl<'de> Deserialize<'de> for DeviceAttribute {
 }
 
 /// An amount of something that a device has.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceCapacity {
     /// The amount.
@@ -196,7 +212,7 @@ pub struct DeviceCapacity {
 }
 
 /// How requests consume a capacity.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityRequestPolicy {
     /// What a request consumes that names no amount.
@@ -209,7 +225,7 @@ pub struct CapacityRequestPolicy {
 }
 
 /// A range of amounts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityRequestPolicyRange {
     /// The least amount. A smaller request is rounded up to it.
@@ -234,6 +250,16 @@ pub enum DeviceTaintEffect {
     NoExecute,
     /// An effect that this version does not know; it has no consequence.
     Unknown,
+}
+
+/// As the API writes it; an effect that this version does not know stays one.
+impl Serialize for DeviceTaintEffect {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Self::Unknown => "Unknown",
+            known => known.as_str(),
+        })
+    }
 }
 
 impl<'de> Deserialize<'de> for DeviceTaintEffect {
@@ -266,7 +292,7 @@ impl DeviceTaintEffect {
 }
 
 /// A mark on a device that keeps it from requests that do not tolerate it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTaint {
     /// The key.
@@ -283,7 +309,7 @@ pub struct DeviceTaint {
 }
 
 /// Adds a taint to devices (`resource.k8s.io/v1beta2`, gate DRADeviceTaintRules).
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTaintRule {
     /// The name.
@@ -294,7 +320,7 @@ pub struct DeviceTaintRule {
 }
 
 /// The devices of a rule and their taint.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTaintRuleSpec {
     /// The devices; absent for all, as kube-scheduler reads it.
@@ -305,7 +331,7 @@ pub struct DeviceTaintRuleSpec {
 }
 
 /// Devices: every field that is set must be equal.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTaintSelector {
     /// The driver.

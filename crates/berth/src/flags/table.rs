@@ -85,6 +85,10 @@ flags! {
             "Check the flags and the configuration file, print every problem and exit. Nothing is contacted.";
         evaluator: EvaluatorArg = "incremental", Works,
             "How nodes are evaluated: node by node in kube-scheduler's order (plain), or the same decisions from kept answers (incremental).";
+        record: Option<PathBuf> = "", Works,
+            "Record the inputs of the scheduler in this directory, for berth replay. The files name every pod and node of the cluster.";
+        record_max_bytes: Bytes = "1073741824", Works,
+            "The maximum size of the recordings in the directory of --record, in bytes or as a quantity such as 512Mi. The oldest files are removed.";
         seed: Option<u64> = "", Works,
             "The seed of every random choice of the scheduler. A new one is drawn at each start when it is not set.";
     }

@@ -64,6 +64,7 @@ impl Target for InProcess {
             feature_gates,
             seed: None,
             evaluator: EvaluatorArg::Incremental,
+            record: None,
         };
         let mut options = scheduler::options_of_up(&args, self.registry.clone())
             .await

@@ -61,6 +61,21 @@ impl Webhooks {
     }
 }
 
+/// Extenders of a configuration for a replay: the core knows them, and nothing is ever sent.
+pub(crate) fn described_extenders(configured: &[config::Extender]) -> Extenders {
+    struct Described(ExtenderSpec);
+    impl Extender for Described {
+        fn spec(&self) -> &ExtenderSpec {
+            &self.0
+        }
+    }
+    let extenders = configured.iter().map(|extender| {
+        let described: Arc<dyn Extender> = Arc::new(Described(spec(extender)));
+        described
+    });
+    Extenders::new(extenders)
+}
+
 /// What its questions hold whole.
 fn wanted(extender: &config::Extender) -> Wanted {
     let asks = |verb: &str| !verb.is_empty();

@@ -8,14 +8,16 @@ mod evictions_tests;
 mod extenders;
 mod feed;
 
-pub(crate) use extenders::Webhooks;
+pub(crate) use extenders::{Webhooks, described_extenders};
 
 use crate::exit::Failure;
+use crate::record::{self, RecordOptions, Recording};
 use berth_api::{Kind, Pod};
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher, Publishing};
 use berth_client::extender::raw::RawObjects;
 use berth_client::reflector::Availability;
+use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
 use berth_framework::{call::CallId, call::CallResult, stage::JobId, stage::JobResult};
 use berth_scheduler::config::Config;
@@ -38,6 +40,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end waits for API calls in flight.
 const CALLS_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the end waits for the recording.
+const RECORDING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What comes into the core.
 enum Input {
@@ -74,6 +79,28 @@ pub(crate) struct RunOptions {
     pub(crate) registry: Registry,
     /// The extenders.
     pub(crate) webhooks: Webhooks,
+    /// Where the inputs of the core are recorded, if they are.
+    pub(crate) record: Option<RecordOptions>,
+}
+
+/// The options of a core.
+pub(crate) fn core_options(
+    config: &Config,
+    seed: u64,
+    evaluator: EvaluatorKind,
+    pod_max_in_unschedulable_pods_duration: Duration,
+    extenders: Extenders,
+) -> SchedulerOptions {
+    let mut core = SchedulerOptions {
+        seed,
+        evaluator,
+        extenders,
+        stopwatch: Box::new(SinceStart(Instant::now())),
+        ..SchedulerOptions::default()
+    };
+    config.set_options(&mut core);
+    core.pod_max_in_unschedulable_pods_duration = pod_max_in_unschedulable_pods_duration;
+    core
 }
 
 /// The connections of a scheduler: to the same server, each with its own limit on requests.
@@ -99,6 +126,7 @@ pub(crate) struct Runner {
     ended: oneshot::Receiver<()>,
     /// Ends with the last call in flight.
     calls: mpsc::Receiver<Infallible>,
+    recording: Option<Recording>,
 }
 
 impl Runner {
@@ -107,18 +135,19 @@ impl Runner {
     /// # Errors
     /// When the profiles are wrong or no thread can be had.
     pub(crate) fn start(clients: Clients, options: &RunOptions) -> Result<Self, Failure> {
-        let mut core = SchedulerOptions {
-            seed: options.seed,
-            evaluator: options.evaluator,
-            extenders: options.webhooks.extenders.clone(),
-            stopwatch: Box::new(SinceStart(Instant::now())),
-            ..SchedulerOptions::default()
+        let core = core_options(
+            &options.config,
+            options.seed,
+            options.evaluator,
+            options.pod_max_in_unschedulable_pods_duration,
+            options.webhooks.extenders.clone(),
+        );
+        let now = events::now();
+        let mut scheduler = Scheduler::new(core, &options.registry, now).map_err(Failure::usage)?;
+        let recording = match &options.record {
+            Some(record) => Some(record::start(record, options, &mut scheduler, now)?),
+            None => None,
         };
-        options.config.set_options(&mut core);
-        core.pod_max_in_unschedulable_pods_duration =
-            options.pod_max_in_unschedulable_pods_duration;
-        let scheduler =
-            Scheduler::new(core, &options.registry, events::now()).map_err(Failure::usage)?;
         let kinds = feed::kinds(&scheduler);
         let (inputs, queue) = mpsc::channel(INPUTS_MAX);
         let ready = Arc::new(AtomicBool::new(false));
@@ -155,6 +184,7 @@ impl Runner {
             publishing,
             ended,
             calls,
+            recording,
         })
     }
 
@@ -198,10 +228,30 @@ impl Runner {
         }
         let _ = self.inputs.send(Input::Stop).await;
         let _ = self.ended.await;
+        if let Some((status, thread)) = self.recording {
+            end_recording(&status, thread).await;
+        }
         let _ = tokio::time::timeout(CALLS_PATIENCE, self.calls.recv()).await;
         drop(self.publisher);
         self.publishing.finish(EVENTS_PATIENCE).await;
     }
+}
+
+/// Waits until the recording is on the disk.
+async fn end_recording(status: &berth_recording::Status, thread: std::thread::JoinHandle<()>) {
+    let written = tokio::task::spawn_blocking(move || thread.join());
+    if tokio::time::timeout(RECORDING_PATIENCE, written)
+        .await
+        .is_err()
+    {
+        tracing::warn!("the end of the recording is not written yet and may be missing");
+    }
+    tracing::info!(
+        entries = status.entries(),
+        bytes = status.bytes(),
+        dropped = status.dropped(),
+        "the recording has ended"
+    );
 }
 
 /// Asks the core.

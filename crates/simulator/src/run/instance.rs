@@ -61,8 +61,13 @@ impl Instance {
             ..SchedulerOptions::default()
         };
         setup.started += 1;
-        let scheduler = Scheduler::new(options, &setup.subject.registry, now)
+        let observe = setup.subject.observe.as_ref();
+        let observer = observe.and_then(|observe| observe(&options, now));
+        let mut scheduler = Scheduler::new(options, &setup.subject.registry, now)
             .map_err(|errors| Violation::Books(format!("the profile is wrong: {errors}")))?;
+        if let Some(observer) = observer {
+            scheduler.observe(observer);
+        }
         Ok(Self {
             number: setup.started,
             role,

@@ -18,6 +18,7 @@ use berth_api::Time;
 use berth_framework::call::ApiCall;
 use berth_framework::registry::{AlreadyRegistered, Registry};
 use berth_scheduler::profile::{EnabledPlugin, PluginConfig, Point, ProfileSpec};
+use berth_scheduler::{Observer, SchedulerOptions};
 use instance::{Instance, Role, Setup};
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +34,12 @@ pub struct Subject {
     pub profiles: Vec<ProfileSpec>,
     /// The API.
     pub api: Arc<dyn Api>,
+    /// Observes the schedulers; none for most runs.
+    pub observe: Option<Observe>,
 }
+
+/// Makes the observer of a scheduler from its options and its start, or none.
+pub type Observe = Arc<dyn Fn(&SchedulerOptions, Time) -> Option<Box<dyn Observer>> + Send + Sync>;
 
 impl Subject {
     /// The in-tree plugins in their default profile, with those of the simulator, and a faithful API. A second profile
@@ -63,6 +69,7 @@ impl Subject {
             registry,
             profiles: vec![profile(SCHEDULERS[0]), second],
             api: Arc::new(FaithfulApi),
+            observe: None,
         })
     }
 }

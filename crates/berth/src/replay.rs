@@ -1,0 +1,254 @@
+//! `berth replay`: the core over a recording of its inputs.
+
+use crate::cli::{Output, ReplayArgs};
+use crate::exit::Failure;
+use crate::print::{self, say};
+use crate::record::recorded_options;
+use berth_api::Time;
+use berth_framework::registry::Registry;
+use berth_recording::{Entries, Entry, Replayed, Run, Start, Stop, Until, replay, runs};
+use berth_scheduler::Scheduler;
+use berth_scheduler::queue::QueuedIn;
+use serde_json::{Value, json};
+
+/// How many differences are printed without `--diff`.
+const DIFFERENCES_SHOWN: usize = 10;
+
+/// Replays a recording.
+///
+/// # Errors
+/// When there is no recording, it is damaged, or the core decides differently.
+pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure> {
+    let all = runs(&args.dir).map_err(Failure::usage)?;
+    let run = chosen(&all, args.run)?;
+    let mut entries = Entries::of(run);
+    let start = match entries.next() {
+        Some(Ok(first)) => match first.entry {
+            Entry::Start(start) => *start,
+            _ => {
+                return Err(Failure::usage(
+                    "the recording does not begin with the options of a scheduler",
+                ));
+            }
+        },
+        Some(Err(damage)) => return Err(Failure::usage(damage)),
+        None => return Err(Failure::usage("the recording is empty")),
+    };
+    if run.files[0].0 > 0 {
+        return Err(Failure::Usage(format!(
+            "the beginning of run {} was removed because the recording reached its limit of bytes: a replay needs the \
+             first file; record with a larger --record-max-bytes",
+            run.id
+        )));
+    }
+    let now = Time::from_nanos(start.at_nanos);
+    let options = recorded_options(&start, None, registry)?;
+    let mut scheduler = Scheduler::new(options, registry, now).map_err(Failure::usage)?;
+    let until = Until {
+        time: args.until.map(|until| until.time(now)),
+        entry: None,
+        pod: args.break_at.clone(),
+    };
+    let mut differences: Vec<String> = Vec::new();
+    let shown_max = if args.diff {
+        usize::MAX
+    } else {
+        DIFFERENCES_SHOWN
+    };
+    let replayed = replay(entries, &mut scheduler, &until, &mut |difference| {
+        if differences.len() < shown_max {
+            differences.push(difference.to_string());
+        }
+    });
+    let asked = Asked {
+        run,
+        start: &start,
+        differences: &differences,
+        pod: args.break_at.as_deref(),
+    };
+    match args.output {
+        Output::Text => print_text(&asked, &replayed, &scheduler)?,
+        Output::Json => say!("{}", in_json(&asked, &replayed, &scheduler))?,
+    }
+    match (&replayed.stop, replayed.differences) {
+        (Stop::End | Stop::Killed | Stop::Until | Stop::Pod(_), 0) => Ok(()),
+        _ => Err(Failure::Check),
+    }
+}
+
+fn chosen(all: &[Run], wanted: Option<u64>) -> Result<&Run, Failure> {
+    let ids = || {
+        let ids = all.iter().map(|run| run.id.to_string());
+        ids.collect::<Vec<_>>().join(", ")
+    };
+    match wanted {
+        Some(id) => all
+            .iter()
+            .find(|run| run.id == id)
+            .ok_or_else(|| Failure::Usage(format!("there is no run {id}; the runs are {}", ids()))),
+        None => {
+            if all.len() > 1 {
+                print::remark(format_args!(
+                    "runs {}; replaying the last one, choose another with --run",
+                    ids()
+                ));
+            }
+            all.last()
+                .ok_or_else(|| Failure::usage("there is no recording"))
+        }
+    }
+}
+
+/// What a report is about.
+struct Asked<'a> {
+    run: &'a Run,
+    start: &'a Start,
+    differences: &'a [String],
+    pod: Option<&'a str>,
+}
+
+fn stop_text(stop: &Stop, pod: Option<&str>) -> String {
+    match stop {
+        Stop::End | Stop::Killed if pod.is_some() => {
+            format!(
+                "at the end of the recording: no decision about {}",
+                pod.unwrap_or_default()
+            )
+        }
+        Stop::End => "at the end of the recording".to_owned(),
+        Stop::Killed => "at the last complete block: the recorded process was killed, and up to a second of inputs is \
+                         missing"
+            .to_owned(),
+        Stop::Until => "as requested with --until".to_owned(),
+        Stop::Pod(pod) => format!("at the first decision about {pod}"),
+        Stop::Damage(damage) => format!("at a damage: {damage}"),
+        Stop::Gap(dropped) => format!(
+            "at a gap: the recorder could not keep up and dropped {dropped} inputs; later entries cannot be replayed"
+        ),
+        Stop::OpaqueJob(entry) => format!(
+            "at entry {entry}: a plugin's job returned a value of the plugin's own type, which a recording cannot contain"
+        ),
+    }
+}
+
+fn print_text(
+    asked: &Asked<'_>,
+    replayed: &Replayed,
+    scheduler: &Scheduler,
+) -> Result<(), Failure> {
+    for difference in asked.differences {
+        say!("{difference}")?;
+    }
+    let hidden = replayed.differences - asked.differences.len() as u64;
+    if hidden > 0 {
+        say!("… and {hidden} further differences; --diff prints all")?;
+    }
+    let Replayed {
+        entries,
+        inputs,
+        decisions,
+        placed,
+        unschedulable,
+        calls,
+        differences,
+        times,
+        stop,
+    } = replayed;
+    say!(
+        "recording   run {}, Berth {}, seed {}, evaluator {}",
+        asked.run.id,
+        asked.start.version,
+        asked.start.seed,
+        asked.start.evaluator
+    )?;
+    if let Some((first, last)) = times {
+        let span = last.since(*first).as_secs_f64();
+        say!(
+            "time        {} to {} ({span:.3} s)",
+            first.rfc3339_micros(),
+            last.rfc3339_micros()
+        )?;
+    }
+    say!("entries     {entries}, of which {inputs} are inputs")?;
+    say!("decisions   {decisions}: {placed} placed, {unschedulable} unschedulable")?;
+    say!("calls       {calls}")?;
+    match differences {
+        0 => say!("comparison  every decision and call is the recorded one")?,
+        n => say!("comparison  {n} decisions and calls differ from the recorded ones")?,
+    }
+    say!("stopped     {}", stop_text(stop, asked.pod))?;
+    let places = waiting(scheduler);
+    say!(
+        "pods then   {} active, {} in backoff, {} unschedulable, {} gated, {} being bound",
+        places[0],
+        places[1],
+        places[2],
+        places[3],
+        scheduler.bindings_in_flight()
+    )?;
+    if let Stop::Pod(pod) = stop {
+        say!()?;
+        say!("{pod}")?;
+        match scheduler.cache().assumed_on(&pod.uid) {
+            Some(node) => say!("  placed on {node}")?,
+            None => say!("  has no node")?,
+        }
+        if let Some(explanation) = scheduler.explanation(&pod.uid) {
+            say!(
+                "  attempt {}: {}",
+                explanation.attempts,
+                explanation.message
+            )?;
+            for reason in &explanation.reasons {
+                let examples: Vec<&str> = reason.examples.iter().map(|n| n.as_str()).collect();
+                say!(
+                    "  {:>6} nodes  {} ({}), such as {}",
+                    reason.nodes,
+                    reason.text,
+                    reason.plugin,
+                    examples.join(", ")
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of pods that are active, in backoff, unschedulable and gated.
+fn waiting(scheduler: &Scheduler) -> [usize; 4] {
+    let mut counts = [0; 4];
+    for (place, _) in scheduler.queue().places().pods() {
+        let at = match place {
+            QueuedIn::Active => 0,
+            QueuedIn::Backoff | QueuedIn::ErrorBackoff => 1,
+            QueuedIn::Unschedulable => 2,
+            QueuedIn::Gated => 3,
+        };
+        counts[at] += 1;
+    }
+    counts
+}
+
+fn in_json(asked: &Asked<'_>, replayed: &Replayed, scheduler: &Scheduler) -> Value {
+    let [active, backoff, unschedulable, gated] = waiting(scheduler);
+    let time = |time: Time| time.rfc3339_micros();
+    json!({
+        "run": asked.run.id,
+        "version": asked.start.version,
+        "seed": asked.start.seed,
+        "evaluator": asked.start.evaluator,
+        "from": replayed.times.map(|(first, _)| time(first)),
+        "to": replayed.times.map(|(_, last)| time(last)),
+        "entries": replayed.entries,
+        "inputs": replayed.inputs,
+        "decisions": replayed.decisions,
+        "placed": replayed.placed,
+        "unschedulable": replayed.unschedulable,
+        "calls": replayed.calls,
+        "differences": replayed.differences,
+        "differencesShown": asked.differences,
+        "complete": replayed.stop == Stop::End,
+        "stopped": stop_text(&replayed.stop, asked.pod),
+        "queue": {"active": active, "backoff": backoff, "unschedulable": unschedulable, "gated": gated},
+    })
+}

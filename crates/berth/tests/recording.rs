@@ -1,0 +1,205 @@
+//! Records schedulers that talk to an API server over HTTPS, and replays the recordings.
+
+// A test starts processes and waits for them; it is no part of the core.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod e2e;
+
+use berth_client::request::{self, PODS, Resource};
+use e2e::{Api, Cluster, eventually, scheduled};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The command under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_berth");
+
+const PRIORITY_CLASSES: Resource = Resource {
+    group: "scheduling.k8s.io",
+    version: "v1",
+    plural: "priorityclasses",
+};
+
+fn replay(dir: &Path, args: &[&str]) -> Output {
+    Command::new(BINARY)
+        .arg("replay")
+        .arg(dir)
+        .args(args)
+        .output()
+        .expect("berth runs")
+}
+
+fn text(output: &Output) -> String {
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
+    format!("{out}{err}")
+}
+
+fn report(dir: &Path) -> Value {
+    let output = replay(dir, &["--output", "json"]);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output)))
+}
+
+fn pod(name: &str, cpu: &str, more: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {"containers": [{
+            "name": "c",
+            "image": "registry.example/c:1",
+            "resources": {"requests": {"cpu": cpu}},
+        }]},
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        pod["spec"][field] = value.clone();
+    }
+    pod
+}
+
+/// Bindings, a gate, a pod that does not fit and one that preempts.
+fn traffic(api: &Api) {
+    let create = |pod: &Value| api.send(&request::create(PODS, "default", pod));
+    for at in 0..30 {
+        create(&pod(&format!("web-{at}"), "100m", &Value::Null));
+    }
+    let gates = json!({"schedulingGates": [{"name": "example.com/gate"}]});
+    create(&pod("gated", "100m", &gates));
+    create(&pod("huge", "1k", &Value::Null));
+    eventually("all but the gated and the huge pod are bound", || {
+        let pods = api.pods();
+        let bound = pods.iter().filter(|pod| !pod["spec"]["nodeName"].is_null());
+        (bound.count() == 30).then_some(())
+    });
+    eventually("the huge pod has a reason", || {
+        let condition = scheduled(&api.pod("huge"));
+        (condition["reason"] == "Unschedulable").then_some(())
+    });
+    let open = json!({"spec": {"schedulingGates": null}});
+    api.send(&request::merge_patch(PODS, "default", "gated", &open));
+    api.bound("gated");
+}
+
+fn preemption(api: &Api, cpu: &str) {
+    let class = json!({
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "high"},
+        "value": 1000,
+    });
+    api.send(&request::create(PRIORITY_CLASSES, "", &class));
+    let high = pod("high", cpu, &json!({"priorityClassName": "high"}));
+    api.send(&request::create(PODS, "default", &high));
+    api.bound("high");
+}
+
+fn is_the_same(dir: &Path, decisions_min: u64) {
+    let report = report(dir);
+    assert_eq!(report["differences"], 0, "{report:#}");
+    assert_eq!(report["complete"], true, "{report:#}");
+    assert!(
+        report["decisions"].as_u64() >= Some(decisions_min),
+        "{report:#}"
+    );
+    assert!(
+        report["calls"].as_u64() >= Some(decisions_min),
+        "{report:#}"
+    );
+}
+
+#[test]
+fn a_run_over_https_replays_to_the_same_decisions_and_calls() {
+    let cluster = Cluster::apiserver("record-https", &["--nodes", "4"]);
+    let api = Api::of(&cluster);
+    let dir = cluster.scratch.path("recording");
+    let shown = dir.display().to_string();
+    let scheduler = cluster.scheduler(&["--record", &shown]);
+    traffic(&api);
+    // Every node has 4 CPUs: this pod fits only without the others on its node.
+    preemption(&api, "3950m");
+    assert_eq!(scheduler.stop("-TERM"), Some(0));
+    is_the_same(&dir, 32);
+
+    let output = replay(&dir, &["--break-at", "default/huge"]);
+    let printed = text(&output);
+    assert!(output.status.success(), "{printed}");
+    for line in [
+        "stopped     at the first decision about default/huge",
+        "Insufficient cpu",
+        "every decision and call is the recorded one",
+    ] {
+        assert!(printed.contains(line), "{line:?} is missing in\n{printed}");
+    }
+
+    let output = replay(&dir, &["--until", "0.001"]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(
+        text(&output).contains("as requested with --until"),
+        "{}",
+        text(&output)
+    );
+
+    // What is cut off is named, and the rest is replayed.
+    let file = std::fs::read_dir(&dir).expect("a directory").next();
+    let file = file.expect("a file").expect("a file").path();
+    let bytes = std::fs::read(&file).expect("a file");
+    std::fs::write(&file, &bytes[..bytes.len() - 3]).expect("a file");
+    let output = replay(&dir, &[]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains("the file ends in a block, after"),
+        "{printed}"
+    );
+    assert!(printed.contains("and later ones are lost"), "{printed}");
+}
+
+#[test]
+fn berth_up_records_each_start_as_a_run() {
+    let cluster = Cluster::up("record-up", &["--nodes", "3", "--record", "recording"]);
+    let api = Api::of(&cluster);
+    traffic(&api);
+    let dir = cluster.scratch.path("recording");
+    let kept = std::env::temp_dir().join(format!("berth-record-kept-{}", std::process::id()));
+    std::fs::create_dir_all(&kept).expect("a directory");
+    // A run whose process is killed is replayed up to its last complete block.
+    eventually("a block is written", || {
+        let report = report(&dir);
+        (report["decisions"].as_u64() >= Some(32)).then(|| {
+            assert_eq!(report["differences"], 0, "{report:#}");
+            assert_eq!(report["complete"], false, "{report:#}");
+        })
+    });
+    for file in std::fs::read_dir(&dir).expect("a directory") {
+        let path = file.expect("a file").path();
+        std::fs::copy(&path, kept.join(path.file_name().expect("a name"))).expect("a file");
+    }
+    assert_eq!(cluster.stop("-INT"), Some(0));
+    let report = report(&kept);
+    let _ = std::fs::remove_dir_all(&kept);
+    assert_eq!(report["differences"], 0, "{report:#}");
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused() {
+    let scratch = e2e::Scratch::new("record-refused");
+    let empty = scratch.path("empty");
+    std::fs::create_dir_all(&empty).expect("a directory");
+    for (dir, args, expected) in [
+        (scratch.path("none"), &[][..], "failed to read"),
+        (
+            empty.clone(),
+            &[][..],
+            "contains no recording: files of one are named like 0000000000000-000000.rec",
+        ),
+        (
+            empty,
+            &["--until", "noon"][..],
+            "must be like 2026-01-31T12:00:00Z, or seconds like 12.5",
+        ),
+    ] {
+        let output = replay(&dir, args);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains(expected), "{}", text(&output));
+    }
+}

@@ -1,0 +1,397 @@
+//! Observes a core and hands what it sees to the thread that writes it.
+//!
+//! The core's thread only clones references and puts batches into a bounded queue. If the queue is full, inputs are
+//! dropped and counted; the recording continues in a new file that begins with the objects of the cluster.
+
+use crate::call::describe;
+use crate::entry::{Entry, JobValue, Start};
+use crate::writer::{Limits, Writer};
+use berth_api::{Object, Time};
+use berth_framework::call::PodRef;
+use berth_scheduler::cache::Cache;
+use berth_scheduler::{ClusterChange, CycleResult, Input, Observer, Outputs};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{io, mem};
+
+/// How many batches may wait to be written.
+const BATCHES_MAX: usize = 1024;
+/// How many entries may wait to be written.
+const ENTRIES_MAX: usize = 64 * 1024;
+/// A batch of this many entries is handed over.
+const BATCH_LEN: usize = 128;
+/// A smaller batch is handed over when it is this old.
+const BATCH_AGE: berth_api::Duration = berth_api::Duration::from_millis(10);
+/// After inputs were dropped, this is how often the recorder tries to continue.
+const RETRY_AFTER: berth_api::Duration = berth_api::Duration::from_secs(1);
+/// A block is written at least this often.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+
+/// Where a recording is written, and how much of it.
+#[derive(Debug, Clone)]
+pub struct RecorderOptions {
+    /// The directory; it is created when it does not exist.
+    pub dir: PathBuf,
+    /// How much is written.
+    pub limits: Limits,
+    /// The run: when it begins, in milliseconds since 1970. Later runs have larger numbers.
+    pub run: u64,
+}
+
+enum Message {
+    Batch(Vec<(i64, Entry)>),
+    /// So many inputs are missing; these are the objects now.
+    Gap {
+        nanos: i64,
+        dropped: u64,
+        objects: Vec<Object>,
+    },
+}
+
+/// What is known of a recording while it is written.
+#[derive(Debug, Default)]
+pub struct Status {
+    waiting: AtomicUsize,
+    dropped: AtomicU64,
+    bytes: AtomicU64,
+    entries: AtomicU64,
+    failed: AtomicBool,
+    error: Mutex<Option<String>>,
+}
+
+impl Status {
+    /// How many inputs were dropped because the queue was full.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes were written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many entries were written.
+    pub fn entries(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Why the recording ended early, if it did.
+    pub fn error(&self) -> Option<String> {
+        self.error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn fail(&self, error: &io::Error) {
+        tracing::error!(%error, "failed to write the recording; the scheduler continues without it");
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        self.failed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Records a core: give it to [`Scheduler::observe`](berth_scheduler::Scheduler::observe). The recording ends when it is
+/// dropped.
+pub struct Recorder {
+    sender: SyncSender<Message>,
+    status: Arc<Status>,
+    batch: Vec<(i64, Entry)>,
+    now: Time,
+    sent: Time,
+    /// How many inputs are missing since the queue was full, and when that was noticed last.
+    gap: Option<(u64, Time)>,
+}
+
+impl Recorder {
+    /// Begins a recording: creates the directory and the first file, and starts the thread that writes. The thread ends
+    /// after the recorder is dropped.
+    ///
+    /// # Errors
+    /// When the directory or the file cannot be created.
+    pub fn start(
+        options: &RecorderOptions,
+        start: Start,
+    ) -> io::Result<(Self, Arc<Status>, JoinHandle<()>)> {
+        let began = Time::from_nanos(start.at_nanos);
+        let mut writer = Writer::new(&options.dir, options.run, start, options.limits)?;
+        writer.flush()?;
+        let (sender, receiver) = sync_channel(BATCHES_MAX);
+        let status = Arc::new(Status::default());
+        let shared = Arc::clone(&status);
+        let thread = std::thread::Builder::new()
+            .name("berth-record".to_owned())
+            .spawn(move || write_all(&receiver, writer, &shared))?;
+        let recorder = Self {
+            sender,
+            status: Arc::clone(&status),
+            batch: Vec::with_capacity(BATCH_LEN),
+            now: began,
+            sent: began,
+            gap: None,
+        };
+        Ok((recorder, status, thread))
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.batch.push((self.now.as_nanos(), entry));
+    }
+
+    fn send(&mut self) {
+        let batch = mem::replace(&mut self.batch, Vec::with_capacity(BATCH_LEN));
+        self.sent = self.now;
+        let len = batch.len();
+        let waiting = self.status.waiting.load(Ordering::Relaxed);
+        // A list of all objects of a kind is one input, however long it is.
+        if waiting == 0 || waiting + len <= ENTRIES_MAX {
+            self.status.waiting.fetch_add(len, Ordering::Relaxed);
+            match self.sender.try_send(Message::Batch(batch)) {
+                Ok(()) => return,
+                // The thread has ended after an error that was logged.
+                Err(TrySendError::Disconnected(_)) => return,
+                Err(TrySendError::Full(_)) => {}
+            }
+            self.status.waiting.fetch_sub(len, Ordering::Relaxed);
+        }
+        tracing::warn!("inputs of the core are not recorded: the recorder cannot keep up");
+        self.gap = Some((0, self.now));
+        self.drop_inputs(len as u64);
+    }
+
+    fn drop_inputs(&mut self, count: u64) {
+        if let Some((dropped, _)) = &mut self.gap {
+            *dropped += count;
+        }
+        self.status.dropped.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// After a gap: continues with the objects of the cluster when the queue has room again.
+    fn continue_after_gap(&mut self, cache: &Cache) {
+        let Some((dropped, noticed)) = self.gap else {
+            return;
+        };
+        let is_drained = self.status.waiting.load(Ordering::Relaxed) < ENTRIES_MAX / 2;
+        if !is_drained || self.now.since(noticed) < RETRY_AFTER {
+            return;
+        }
+        let message = Message::Gap {
+            nanos: self.now.as_nanos(),
+            dropped,
+            objects: cache.stored_objects(),
+        };
+        self.gap = match self.sender.try_send(message) {
+            Ok(()) => None,
+            Err(_) => Some((dropped, self.now)),
+        };
+    }
+}
+
+impl Observer for Recorder {
+    fn input(&mut self, now: Time, input: Input<'_>, cache: &Cache) {
+        self.now = now;
+        if self.status.failed.load(Ordering::Relaxed) {
+            return;
+        }
+        self.continue_after_gap(cache);
+        if self.gap.is_some() {
+            self.drop_inputs(1);
+            return;
+        }
+        let is_old = now.since(self.sent) >= BATCH_AGE;
+        if self.batch.len() >= BATCH_LEN || (is_old && !self.batch.is_empty()) {
+            self.send();
+        }
+        if self.gap.is_some() {
+            self.drop_inputs(1);
+            return;
+        }
+        match input {
+            Input::Apply(ClusterChange::Applied(object)) => self.push(Entry::Apply(object.clone())),
+            Input::Apply(ClusterChange::Deleted(object)) => {
+                self.push(Entry::Delete(object.clone()));
+            }
+            Input::Apply(ClusterChange::Replaced(kind, objects)) => {
+                self.push(Entry::List(*kind, objects.len()));
+                for object in objects {
+                    self.push(Entry::Item(object.clone()));
+                }
+            }
+            Input::Complete(id, result) => self.push(Entry::Complete(id, result.clone())),
+            Input::JobDone(id, result) => self.push(Entry::JobDone(id, JobValue::of(result))),
+            Input::Tick => self.push(Entry::Tick),
+            Input::ScheduleOne => self.push(Entry::ScheduleOne),
+            Input::TakeOutputs => self.push(Entry::TakeOutputs),
+            Input::Close => self.push(Entry::Close),
+        }
+    }
+
+    fn decided(&mut self, pod: &PodRef, result: &CycleResult) {
+        if self.gap.is_none() {
+            self.push(Entry::Decided(pod.clone(), result.clone()));
+        }
+    }
+
+    fn outputs(&mut self, outputs: &Outputs) {
+        if self.gap.is_some() {
+            return;
+        }
+        for (id, call) in &outputs.calls {
+            self.push(Entry::Called(*id, describe(call)));
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if self.gap.is_none() && !self.status.failed.load(Ordering::Relaxed) {
+            self.push(Entry::End);
+            // The queue is drained without the core by now, so this waits for the disk at most.
+            let batch = mem::take(&mut self.batch);
+            self.status
+                .waiting
+                .fetch_add(batch.len(), Ordering::Relaxed);
+            let _ = self.sender.send(Message::Batch(batch));
+        }
+    }
+}
+
+fn write_all(messages: &Receiver<Message>, mut writer: Writer, status: &Status) {
+    let mut flushed = Instant::now();
+    loop {
+        let written = match messages.recv_timeout(FLUSH_EVERY) {
+            Ok(Message::Batch(batch)) => {
+                let written = write_batch(&mut writer, &batch);
+                status.waiting.fetch_sub(batch.len(), Ordering::Relaxed);
+                status
+                    .entries
+                    .fetch_add(batch.len() as u64, Ordering::Relaxed);
+                written
+            }
+            Ok(Message::Gap {
+                nanos,
+                dropped,
+                objects,
+            }) => {
+                tracing::warn!(dropped, "the recording continues after a gap");
+                writer.objects = Default::default();
+                objects.iter().for_each(|object| writer.objects.set(object));
+                writer.next_file(nanos, dropped)
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => {
+                if let Err(error) = writer.flush() {
+                    status.fail(&error);
+                }
+                status.bytes.store(writer.bytes_total, Ordering::Relaxed);
+                return;
+            }
+        };
+        let written = match written {
+            Ok(()) if flushed.elapsed() >= FLUSH_EVERY => {
+                flushed = Instant::now();
+                writer.flush()
+            }
+            other => other,
+        };
+        status.bytes.store(writer.bytes_total, Ordering::Relaxed);
+        if let Err(error) = written {
+            return status.fail(&error);
+        }
+    }
+}
+
+fn write_batch(writer: &mut Writer, batch: &[(i64, Entry)]) -> io::Result<()> {
+    for (nanos, entry) in batch {
+        // A file begins between two inputs, and never within a list.
+        let is_input = !matches!(
+            entry,
+            Entry::Item(_) | Entry::Decided(..) | Entry::Called(..) | Entry::End
+        );
+        if is_input && writer.is_full() {
+            writer.next_file(*nanos, 0)?;
+        }
+        match entry {
+            Entry::Apply(object) | Entry::Item(object) => writer.objects.set(object),
+            Entry::Delete(object) => writer.objects.unset(object),
+            Entry::List(kind, _) => writer.objects.clear(*kind),
+            _ => {}
+        }
+        writer.push(*nanos, entry)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_framework::testing::node;
+
+    /// A recorder whose queue takes one batch.
+    fn recorder() -> (Recorder, Receiver<Message>) {
+        let (sender, receiver) = sync_channel(1);
+        let recorder = Recorder {
+            sender,
+            status: Arc::default(),
+            batch: Vec::new(),
+            now: Time::EPOCH,
+            sent: Time::EPOCH,
+            gap: None,
+        };
+        (recorder, receiver)
+    }
+
+    #[test]
+    fn a_full_queue_drops_inputs_counts_them_and_continues_with_the_objects() {
+        let (mut recorder, messages) = recorder();
+        let mut cache = Cache::default();
+        let node = node("n").object();
+        cache.set_node(node.as_node().expect("a node").clone());
+        let tick = |recorder: &mut Recorder, millis: i64| {
+            recorder.input(Time::from_millis(millis), Input::Tick, &cache);
+        };
+        // The first batch is sent at 10 ms, the second one finds the queue full at 20 ms.
+        for millis in [0, 10, 20, 30] {
+            tick(&mut recorder, millis);
+        }
+        assert_eq!(recorder.status.dropped(), 3);
+        let Ok(Message::Batch(batch)) = messages.try_recv() else {
+            panic!("no batch");
+        };
+        assert_eq!(batch, [(0, Entry::Tick)]);
+        recorder.status.waiting.store(0, Ordering::Relaxed);
+        tick(&mut recorder, 40);
+        assert_eq!(recorder.status.dropped(), 4, "it is too early to continue");
+        tick(&mut recorder, 1020);
+        assert_eq!(recorder.status.dropped(), 4);
+        let Ok(Message::Gap {
+            dropped,
+            objects,
+            nanos,
+        }) = messages.try_recv()
+        else {
+            panic!("no gap");
+        };
+        assert_eq!((dropped, nanos), (4, 1_020_000_000));
+        assert_eq!(objects, [node]);
+        assert_eq!(recorder.batch, [(1_020_000_000, Entry::Tick)]);
+    }
+
+    /// A list of more objects than may wait is one input.
+    #[test]
+    fn a_long_list_is_recorded() {
+        let (mut recorder, messages) = recorder();
+        let cache = Cache::default();
+        let nodes: Vec<Object> = vec![node("n").object(); ENTRIES_MAX + 1];
+        let list = ClusterChange::Replaced(berth_api::Kind::Node, nodes);
+        recorder.input(Time::EPOCH, Input::Apply(&list), &cache);
+        recorder.input(Time::EPOCH, Input::Tick, &cache);
+        let Ok(Message::Batch(batch)) = messages.try_recv() else {
+            panic!("no batch");
+        };
+        assert_eq!(batch.len(), ENTRIES_MAX + 2);
+        assert_eq!(recorder.status.dropped(), 0);
+    }
+}

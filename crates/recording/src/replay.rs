@@ -1,0 +1,352 @@
+//! Runs a core over a recording and compares what it makes of each input with what the recorded core made of it.
+
+use crate::call::describe;
+use crate::entry::Entry;
+use crate::reader::{Damage, Found};
+use berth_api::{Kind, Object, Time};
+use berth_framework::call::{CallId, PodRef};
+use berth_scheduler::cache::Cache;
+use berth_scheduler::{ClusterChange, CycleResult, Input, Observer, Outputs, Scheduler};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a core makes of an input.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Made {
+    /// A scheduling cycle has ended.
+    Decided(PodRef, CycleResult),
+    /// A call was handed out.
+    Called(CallId, String),
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decided(pod, CycleResult::Placed { node }) => write!(f, "{pod} on {node}"),
+            Self::Decided(pod, CycleResult::Unschedulable { message }) => {
+                write!(f, "{pod} unschedulable: {message}")
+            }
+            Self::Decided(pod, CycleResult::Error { message }) => {
+                write!(f, "{pod} failed: {message}")
+            }
+            Self::Decided(pod, CycleResult::Skipped) => write!(f, "{pod} skipped"),
+            Self::Called(id, text) => write!(f, "call {}: {text}", id.0),
+        }
+    }
+}
+
+/// The replayed core made something else of an input than the recorded one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// The number of the input.
+    pub number: u64,
+    /// The time of the input.
+    pub at: Time,
+    /// What the recorded core made of it.
+    pub recorded: Option<Made>,
+    /// What the replayed core made of it.
+    pub replayed: Option<Made>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |made: &Option<Made>| made.as_ref().map_or("nothing".into(), Made::to_string);
+        write!(
+            f,
+            "entry {}, {}: recorded {}; replayed {}",
+            self.number,
+            self.at,
+            shown(&self.recorded),
+            shown(&self.replayed)
+        )
+    }
+}
+
+/// Where a replay stops before the end of the recording.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Until {
+    /// Before the first input after this time.
+    pub time: Option<Time>,
+    /// After this entry.
+    pub entry: Option<u64>,
+    /// After the first decision about this pod: its name, or `namespace/name`.
+    pub pod: Option<String>,
+}
+
+impl Until {
+    fn is_pod(&self, pod: &PodRef) -> bool {
+        let wanted = self.pod.as_deref();
+        wanted.is_some_and(|wanted| *pod.name == *wanted || pod.to_string() == wanted)
+    }
+}
+
+/// Why a replay has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// At the end of the recording.
+    End,
+    /// At the end of the last complete block: the recorded process did not stop in order.
+    Killed,
+    /// As requested.
+    Until,
+    /// At a decision about the requested pod.
+    Pod(PodRef),
+    /// At a damage.
+    Damage(Damage),
+    /// At a gap: so many inputs are missing.
+    Gap(u64),
+    /// At the result of a job that a recording cannot contain.
+    OpaqueJob(u64),
+}
+
+/// The outcome of a replay.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replayed {
+    /// The number of entries that were read.
+    pub entries: u64,
+    /// The number of inputs that the core received.
+    pub inputs: u64,
+    /// The number of scheduling cycles that ended.
+    pub decisions: u64,
+    /// Those that placed their pod.
+    pub placed: u64,
+    /// Those that found no node.
+    pub unschedulable: u64,
+    /// The number of calls.
+    pub calls: u64,
+    /// The number of differences.
+    pub differences: u64,
+    /// The time of the first input and of the last one.
+    pub times: Option<(Time, Time)>,
+    /// Why it has ended.
+    pub stop: Stop,
+}
+
+/// Collects what a core makes of its inputs.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<VecDeque<Made>>>);
+
+impl Collector {
+    fn push(&self, made: Made) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push_back(made);
+    }
+
+    fn pop(&self) -> Option<Made> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.pop_front()
+    }
+}
+
+impl Observer for Collector {
+    fn input(&mut self, _: Time, _: Input<'_>, _: &Cache) {}
+
+    fn decided(&mut self, pod: &PodRef, result: &CycleResult) {
+        self.push(Made::Decided(pod.clone(), result.clone()));
+    }
+
+    fn outputs(&mut self, outputs: &Outputs) {
+        for (id, call) in &outputs.calls {
+            self.push(Made::Called(*id, describe(call)));
+        }
+    }
+}
+
+/// A list of which not all items have been read.
+struct List {
+    kind: Kind,
+    left: usize,
+    objects: Vec<Object>,
+}
+
+struct Replay<'a, 'd> {
+    scheduler: &'a mut Scheduler,
+    made: Collector,
+    report: &'d mut dyn FnMut(&Difference),
+    replayed: Replayed,
+    /// The input that was given last.
+    last: (u64, Time),
+    reached: Option<PodRef>,
+}
+
+/// Gives the inputs of a recording to `scheduler`, which was made with the recorded options at the recorded time and has
+/// received nothing yet. Each difference is reported as soon as it is found.
+pub fn replay(
+    entries: impl IntoIterator<Item = Result<Found, Damage>>,
+    scheduler: &mut Scheduler,
+    until: &Until,
+    report: &mut dyn FnMut(&Difference),
+) -> Replayed {
+    let made = Collector::default();
+    scheduler.observe(Box::new(made.clone()));
+    let mut replay = Replay {
+        scheduler,
+        made,
+        report,
+        replayed: Replayed {
+            entries: 0,
+            inputs: 0,
+            decisions: 0,
+            placed: 0,
+            unschedulable: 0,
+            calls: 0,
+            differences: 0,
+            times: None,
+            stop: Stop::Killed,
+        },
+        last: (0, Time::EPOCH),
+        reached: None,
+    };
+    replay.replayed.stop = replay.run(entries, until);
+    replay.settle();
+    replay.replayed
+}
+
+impl Replay<'_, '_> {
+    fn run(
+        &mut self,
+        entries: impl IntoIterator<Item = Result<Found, Damage>>,
+        until: &Until,
+    ) -> Stop {
+        let mut list: Option<List> = None;
+        let mut skipped = 0;
+        for found in entries {
+            let Found { number, at, entry } = match found {
+                Ok(found) => found,
+                Err(damage) => return Stop::Damage(damage),
+            };
+            let is_made = matches!(entry, Entry::Decided(..) | Entry::Called(..));
+            if let (Some(pod), false) = (&self.reached, is_made) {
+                return Stop::Pod(pod.clone());
+            }
+            let is_after = until.time.is_some_and(|time| at > time)
+                || until.entry.is_some_and(|last| number > last);
+            if is_after && !is_made && list.is_none() {
+                return Stop::Until;
+            }
+            self.replayed.entries += 1;
+            match entry {
+                Entry::Start(_) => {}
+                Entry::Checkpoint { dropped, .. } if dropped > 0 => return Stop::Gap(dropped),
+                // The core has received these objects already.
+                Entry::Checkpoint { objects, .. } => skipped = objects,
+                Entry::Item(_) if skipped > 0 => skipped -= 1,
+                Entry::List(kind, 0) => {
+                    self.give(number, at, until, |core| {
+                        core.apply(ClusterChange::Replaced(kind, Vec::new()), at);
+                    });
+                }
+                Entry::List(kind, left) => {
+                    list = Some(List {
+                        kind,
+                        left,
+                        objects: Vec::new(),
+                    });
+                }
+                Entry::Item(object) => {
+                    if let Some(open) = &mut list {
+                        open.objects.push(object);
+                        open.left -= 1;
+                    }
+                    if let Some(full) = list.take_if(|open| open.left == 0) {
+                        self.give(number, at, until, |core| {
+                            core.apply(ClusterChange::Replaced(full.kind, full.objects), at);
+                        });
+                    }
+                }
+                Entry::Apply(object) => self.give(number, at, until, |core| {
+                    core.apply(ClusterChange::Applied(object), at);
+                }),
+                Entry::Delete(object) => self.give(number, at, until, |core| {
+                    core.apply(ClusterChange::Deleted(object), at);
+                }),
+                Entry::Complete(id, result) => {
+                    self.give(number, at, until, |core| core.complete(id, result, at));
+                }
+                Entry::JobDone(id, value) => match value.result() {
+                    Some(result) => {
+                        self.give(number, at, until, |core| core.job_done(id, result, at));
+                    }
+                    None => return Stop::OpaqueJob(number),
+                },
+                Entry::Tick => self.give(number, at, until, |core| core.tick(at)),
+                Entry::ScheduleOne => self.give(number, at, until, |core| {
+                    core.schedule_one(at);
+                }),
+                Entry::TakeOutputs => self.give(number, at, until, |core| {
+                    core.take_outputs(at);
+                }),
+                Entry::Close => self.give(number, at, until, |core| core.close(at)),
+                Entry::Decided(pod, result) => self.compare(Made::Decided(pod, result)),
+                Entry::Called(id, text) => self.compare(Made::Called(id, text)),
+                Entry::End => return Stop::End,
+            }
+        }
+        match &self.reached {
+            Some(pod) => Stop::Pod(pod.clone()),
+            None => Stop::Killed,
+        }
+    }
+
+    /// Gives an input to the core. What it made of the input before has been compared by then.
+    fn give(&mut self, number: u64, at: Time, until: &Until, input: impl FnOnce(&mut Scheduler)) {
+        self.settle();
+        self.last = (number, at);
+        self.replayed.inputs += 1;
+        let first = self.replayed.times.map_or(at, |(first, _)| first);
+        self.replayed.times = Some((first, at));
+        input(self.scheduler);
+        if until.pod.is_some() && self.reached.is_none() {
+            let made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
+            self.reached = made.iter().find_map(|made| match made {
+                Made::Decided(pod, _) if until.is_pod(pod) => Some(pod.clone()),
+                _ => None,
+            });
+        }
+    }
+
+    /// What the core made of the last input and the recording does not contain.
+    fn settle(&mut self) {
+        while let Some(made) = self.made.pop() {
+            self.count(&made);
+            self.differ(None, Some(made));
+        }
+    }
+
+    fn compare(&mut self, recorded: Made) {
+        let replayed = self.made.pop();
+        if let Some(made) = &replayed {
+            self.count(made);
+        }
+        if replayed.as_ref() != Some(&recorded) {
+            self.differ(Some(recorded), replayed);
+        }
+    }
+
+    fn count(&mut self, made: &Made) {
+        let counts = &mut self.replayed;
+        match made {
+            Made::Called(..) => counts.calls += 1,
+            Made::Decided(_, result) => {
+                counts.decisions += 1;
+                match result {
+                    CycleResult::Placed { .. } => counts.placed += 1,
+                    CycleResult::Unschedulable { .. } => counts.unschedulable += 1,
+                    CycleResult::Error { .. } | CycleResult::Skipped => {}
+                }
+            }
+        }
+    }
+
+    fn differ(&mut self, recorded: Option<Made>, replayed: Option<Made>) {
+        self.replayed.differences += 1;
+        let (number, at) = self.last;
+        (self.report)(&Difference {
+            number,
+            at,
+            recorded,
+            replayed,
+        });
+    }
+}

@@ -1,0 +1,333 @@
+//! Recordings of runs of the simulator, with all faults, replay to the same decisions and calls; damaged ones name the
+//! byte and replay up to it.
+
+// A test writes files.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use berth_framework::FeatureGates;
+use berth_recording::{
+    Entries, Entry, FILE_HEADER_LEN, Limits, Recorder, RecorderOptions, Replayed, Start, Stop,
+    Until, replay, runs,
+};
+use berth_scheduler::evaluator::EvaluatorKind;
+use berth_scheduler::profile::ProfileSpec;
+use berth_scheduler::{Scheduler, SchedulerOptions};
+use berth_simulator::{Faults, Script, Subject, run};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Nothing is removed, and there is one file.
+const NO_LIMITS: Limits = Limits {
+    bytes: u64::MAX,
+    file_bytes: u64::MAX,
+};
+/// Faults without which one scheduler runs from the beginning to the end.
+const ONE_SCHEDULER: &str = "calls,watches";
+
+/// The options that a recording of the simulator does not contain.
+#[derive(Clone)]
+struct Setup {
+    profiles: Vec<ProfileSpec>,
+    features: FeatureGates,
+    evaluator: EvaluatorKind,
+    seed: u64,
+    flush: berth_api::Duration,
+}
+
+impl Setup {
+    fn scheduler(&self, subject: &Subject, start: &Start) -> Scheduler {
+        let options = SchedulerOptions {
+            profiles: self.profiles.clone(),
+            features: self.features,
+            evaluator: self.evaluator,
+            seed: self.seed,
+            pod_max_in_unschedulable_pods_duration: self.flush,
+            ..SchedulerOptions::default()
+        };
+        let now = berth_api::Time::from_nanos(start.at_nanos);
+        Scheduler::new(options, &subject.registry, now).expect("the options of the run")
+    }
+}
+
+/// An empty directory of the test's own.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("berth-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn one_scheduler() -> Faults {
+    ONE_SCHEDULER.parse().expect("faults")
+}
+
+/// Plays a seed; each of its schedulers is recorded as a run of its own.
+fn record(
+    seed: u64,
+    steps: usize,
+    faults: Faults,
+    limits: Limits,
+    dir: &Path,
+) -> (Subject, Vec<Setup>) {
+    let mut subject = Subject::in_tree().expect("plugins");
+    let setups = Arc::new(Mutex::new(Vec::new()));
+    let threads: Arc<Mutex<Vec<JoinHandle<()>>>> = Arc::default();
+    let (all, joined, path) = (setups.clone(), threads.clone(), dir.to_owned());
+    subject.observe = Some(Arc::new(move |options: &SchedulerOptions, now| {
+        let mut setups = all.lock().expect("no panic");
+        setups.push(Setup {
+            profiles: options.profiles.clone(),
+            features: options.features,
+            evaluator: options.evaluator,
+            seed: options.seed,
+            flush: options.pod_max_in_unschedulable_pods_duration,
+        });
+        let start = Start {
+            version: "test".into(),
+            at_nanos: now.as_nanos(),
+            seed: options.seed,
+            evaluator: options.evaluator.to_string(),
+            pod_max_in_unschedulable_pods_nanos: 0,
+            feature_gates: String::new(),
+            configuration: String::new(),
+        };
+        let options = RecorderOptions {
+            dir: path.clone(),
+            limits,
+            run: setups.len() as u64 - 1,
+        };
+        let (recorder, _, thread) = Recorder::start(&options, start).expect("files");
+        joined.lock().expect("no panic").push(thread);
+        Some(Box::new(recorder))
+    }));
+    let script = Script::draw(seed, steps, faults);
+    // What the checker finds is the subject of other tests: the recording ends where the run ends.
+    let _ = run(&subject, &script);
+    for thread in threads.lock().expect("no panic").drain(..) {
+        thread.join().expect("the recorder has written everything");
+    }
+    let setups = setups.lock().expect("no panic").clone();
+    (subject, setups)
+}
+
+fn replayed(
+    dir: &Path,
+    at: usize,
+    subject: &Subject,
+    setup: &Setup,
+    until: &Until,
+) -> (Replayed, Vec<String>) {
+    let run = &runs(dir).expect("a recording")[at];
+    let mut entries = Entries::of(run);
+    let Some(Ok(first)) = entries.next() else {
+        panic!("no first entry");
+    };
+    let Entry::Start(start) = first.entry else {
+        panic!("{first:?}");
+    };
+    let mut scheduler = setup.scheduler(subject, &start);
+    let mut differences = Vec::new();
+    let result = replay(entries, &mut scheduler, until, &mut |difference| {
+        differences.push(difference.to_string());
+    });
+    (result, differences)
+}
+
+#[test]
+fn every_scheduler_of_a_run_replays_to_the_same_decisions_and_calls() {
+    let mut decisions = 0;
+    for seed in 0..25 {
+        let dir = Dir::new(&format!("same-{seed}"));
+        let (subject, setups) = record(seed, 300, Faults::ALL, NO_LIMITS, &dir.0);
+        for (at, setup) in setups.iter().enumerate() {
+            let (result, differences) = replayed(&dir.0, at, &subject, setup, &Until::default());
+            assert_eq!(differences, [""; 0], "seed {seed}, scheduler {at}");
+            assert_eq!(result.stop, Stop::End, "seed {seed}, scheduler {at}");
+            decisions += result.decisions;
+        }
+    }
+    assert!(decisions > 500, "{decisions}");
+}
+
+/// Another core is noticed: the comparison can fail.
+#[test]
+fn a_core_with_another_seed_or_profile_differs() {
+    let dir = Dir::new("other");
+    let (subject, setups) = record(3, 500, one_scheduler(), NO_LIMITS, &dir.0);
+    let mut other = setups[0].clone();
+    other.profiles.reverse();
+    for profile in &mut other.profiles {
+        let disabled = &mut profile.plugins.multi_point.disabled;
+        disabled.push("NodeResourcesFit".to_owned());
+    }
+    let (result, differences) = replayed(&dir.0, 0, &subject, &other, &Until::default());
+    assert!(result.differences > 0);
+    assert_eq!(result.differences, differences.len() as u64);
+}
+
+#[test]
+fn a_replay_stops_where_it_is_asked_to() {
+    let dir = Dir::new("until");
+    let (subject, setups) = record(5, 300, one_scheduler(), NO_LIMITS, &dir.0);
+    let (whole, _) = replayed(&dir.0, 0, &subject, &setups[0], &Until::default());
+    let until = Until {
+        entry: Some(whole.entries / 2),
+        ..Until::default()
+    };
+    let (half, _) = replayed(&dir.0, 0, &subject, &setups[0], &until);
+    assert_eq!(half.stop, Stop::Until);
+    assert!(half.entries <= whole.entries / 2 + 8 && half.inputs > 0);
+
+    let run = &runs(&dir.0).expect("a recording")[0];
+    let decided = Entries::of(run).find_map(|found| match found.expect("no damage").entry {
+        Entry::Decided(pod, _) => Some(pod),
+        _ => None,
+    });
+    let pod = decided.expect("a decision");
+    let until = Until {
+        pod: Some(pod.to_string()),
+        ..Until::default()
+    };
+    let (broken, _) = replayed(&dir.0, 0, &subject, &setups[0], &until);
+    assert_eq!(broken.stop, Stop::Pod(pod));
+    assert!(broken.entries < whole.entries);
+}
+
+/// New files are begun and the oldest removed; while none is missing, the replay is the same.
+#[test]
+fn a_recording_of_several_files_replays_and_is_bounded() {
+    let len = |path: &PathBuf| std::fs::metadata(path).expect("a file").len();
+    // Every block is followed by a new file.
+    let limits = |bytes| Limits {
+        bytes,
+        file_bytes: 1,
+    };
+    let dir = Dir::new("files");
+    let (subject, setups) = record(7, 4000, one_scheduler(), limits(u64::MAX), &dir.0);
+    let (whole, differences) = replayed(&dir.0, 0, &subject, &setups[0], &Until::default());
+    assert_eq!(whole.stop, Stop::End);
+    assert_eq!(differences, [""; 0]);
+    let files = runs(&dir.0).expect("a recording")[0].files.clone();
+    assert!(files.len() > 3, "{files:?}");
+    let total: u64 = files.iter().map(|(_, path)| len(path)).sum();
+    let largest = files
+        .iter()
+        .map(|(_, path)| len(path))
+        .max()
+        .expect("files");
+
+    // A file that is missing in the middle is a damage.
+    std::fs::remove_file(&files[1].1).expect("a file");
+    let (broken, differences) = replayed(&dir.0, 0, &subject, &setups[0], &Until::default());
+    let Stop::Damage(damage) = &broken.stop else {
+        panic!("{:?}", broken.stop);
+    };
+    assert!(
+        damage.what.contains("file 1 of the run is missing"),
+        "{damage}"
+    );
+    assert_eq!(differences, [""; 0]);
+
+    let dir = Dir::new("bounded");
+    let bytes = total / 2;
+    record(7, 4000, one_scheduler(), limits(bytes), &dir.0);
+    let left = runs(&dir.0).expect("a recording")[0].files.clone();
+    assert!(left[0].0 > 0, "the first file is removed: {left:?}");
+    let left: u64 = left.iter().map(|(_, path)| len(path)).sum();
+    // The limit is held when a file begins; this file comes on top.
+    assert!(left <= bytes + 2 * largest, "{left} of {bytes}");
+}
+
+#[test]
+fn a_damaged_recording_names_the_byte_and_replays_up_to_it() {
+    let dir = Dir::new("damaged");
+    let (subject, setups) = record(9, 4000, one_scheduler(), NO_LIMITS, &dir.0);
+    let whole = replayed(&dir.0, 0, &subject, &setups[0], &Until::default()).0;
+    let path = runs(&dir.0).expect("a recording")[0].files[0].1.clone();
+    let bytes = std::fs::read(&path).expect("a file");
+    // The second block begins where the first one ends.
+    let stored = u32::from_le_bytes(
+        bytes[FILE_HEADER_LEN + 8..FILE_HEADER_LEN + 12]
+            .try_into()
+            .expect("4 bytes"),
+    );
+    let first = FILE_HEADER_LEN + 36 + stored as usize;
+    let second_len = u32::from_le_bytes(bytes[first + 8..first + 12].try_into().expect("4 bytes"));
+    let second = first + 36 + second_len as usize;
+    assert!(second < bytes.len(), "the recording has too few blocks");
+    let flipped = |at: usize| {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0x10;
+        bytes
+    };
+    for (name, damaged, byte, what) in [
+        (
+            "truncated in a block",
+            bytes[..second + 50].to_vec(),
+            second,
+            "ends in a block",
+        ),
+        (
+            "truncated in a header",
+            bytes[..second + 7].to_vec(),
+            second,
+            "after 7 of 36 bytes",
+        ),
+        (
+            "a bit of the lines",
+            flipped(second + 60),
+            second,
+            "checksum",
+        ),
+        (
+            "a bit of the time",
+            flipped(second + 30),
+            second,
+            "checksum",
+        ),
+        (
+            "a bit of the mark",
+            flipped(second),
+            second,
+            "no block begins",
+        ),
+        ("another file", flipped(0), 0, "not a recording"),
+        ("nothing", Vec::new(), 0, "header is incomplete"),
+    ] {
+        std::fs::write(&path, &damaged).expect("a file");
+        if byte == 0 {
+            let run = &runs(&dir.0).expect("a recording")[0];
+            let damage = Entries::of(run).next().expect("a result").expect_err(name);
+            assert_eq!(damage.byte, 0, "{name}");
+            assert!(damage.what.contains(what), "{name}: {damage}");
+            continue;
+        }
+        let (result, differences) = replayed(&dir.0, 0, &subject, &setups[0], &Until::default());
+        let Stop::Damage(damage) = &result.stop else {
+            panic!("{name}: {:?}", result.stop);
+        };
+        assert_eq!(damage.byte, byte as u64, "{name}");
+        assert_eq!(damage.bytes_lost, (damaged.len() - byte) as u64, "{name}");
+        assert!(damage.what.contains(what), "{name}: {damage}");
+        assert_eq!(
+            damage.first_lost,
+            result.entries + 1,
+            "{name}: the start comes first"
+        );
+        assert_eq!(differences, [""; 0], "{name}");
+        assert!(
+            result.inputs > 0 && result.entries < whole.entries,
+            "{name}"
+        );
+    }
+}
