@@ -92,6 +92,15 @@ fn check(case: &Case, registry: &Registry, evaluators: Evaluators) -> Result<Out
     let profile = Profile::build(&spec, registry, &features)
         .map_err(|errors| format!("the profile is refused: {errors:?}"))?;
     let pod = Arc::new(PodInfo::new(pod));
+    if let Some(observed) = &case.expect.outcome {
+        let mut run = Run {
+            profile: &profile,
+            features: &features,
+            cluster: &mut cluster,
+            pod: &pod,
+        };
+        return run.compare_outcome(observed).map(|()| Outcome::Passed);
+    }
     let mut plain = || {
         let mut run = Run {
             profile: &profile,
@@ -227,6 +236,55 @@ impl Run<'_> {
             self.post_filter(&mut evaluation, &statuses)
         });
         Ok(())
+    }
+
+    /// Compares a decision of which only the outcome is known.
+    fn compare_outcome(&mut self, observed: &recorded::Outcome) -> Result<(), String> {
+        let mut evaluation = Evaluation::default();
+        match observed {
+            recorded::Outcome::Bound(node) => {
+                let slot = self.cluster.nodes.slot(node);
+                let slot = slot.ok_or_else(|| format!("there is no node {node}"))?;
+                let mut evaluator = self.evaluator(&mut evaluation);
+                let pre_filtered = evaluator.pre_filter();
+                let left = pre_filtered
+                    .map_err(|(status, _)| format!("PreFilter: {}", status.message()))?
+                    .nodes;
+                if left.is_some_and(|names| !names.iter().any(|name| *name == *node.as_str())) {
+                    return Err(format!("PreFilter leaves {node} out"));
+                }
+                let status = evaluator.filter_node(slot);
+                match status.is_success() {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "bound to {node}, which is not feasible: {:?}",
+                        compare::rejection(&status)
+                    )),
+                }
+            }
+            recorded::Outcome::Unschedulable(message) => {
+                let mut rng = fastrand::Rng::with_seed(1);
+                let found = self.evaluator(&mut evaluation).find(None, &mut 0, &mut rng);
+                let ours = match found {
+                    Found::Placed(placement) => {
+                        return Err(format!(
+                            "reported as unschedulable, and {} nodes are feasible, such as {}",
+                            placement.feasible, placement.name
+                        ));
+                    }
+                    Found::Unfit(error) => error.to_string(),
+                    Found::NoNodes(status) | Found::Failed(status) => status.message(),
+                };
+                let filters = |text: &str| {
+                    let end = text.find(" preemption:").unwrap_or(text.len());
+                    text[..end].trim_end().to_owned()
+                };
+                match filters(message) == filters(&ours) {
+                    true => Ok(()),
+                    false => Err(format!("message: recorded {message:?}, got {ours:?}")),
+                }
+            }
+        }
     }
 
     /// Runs the PostFilter plugins as a cycle does, and notes whom they evict.

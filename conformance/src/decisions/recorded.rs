@@ -31,6 +31,20 @@ pub(super) struct Expectation {
     #[serde(default)]
     pub(super) unschedulable_plugins: Vec<String>,
     pub(super) post_filter: Option<PostFiltered>,
+    /// The outcome alone, where nothing else is known of the decision, as of one that was observed on a cluster. The
+    /// other expectations are not compared then.
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// The outcome of a decision that was observed from outside.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Outcome {
+    /// The pod was bound to this node: it must be feasible.
+    Bound(String),
+    /// The pod was reported as unschedulable with this message: no node may be feasible, for the same reasons. What the
+    /// message adds about preemption is not compared.
+    Unschedulable(String),
 }
 
 /// A plugin's no.

@@ -157,6 +157,11 @@ pub(crate) enum Command {
                       berth replay /var/lib/berth/recordings --break-at default/web-0"
     )]
     Replay(ReplayArgs),
+    /// Print how far Berth agrees with the scheduler beside which it runs with --shadow
+    #[command(
+        after_help = "Example: curl -sk https://127.0.0.1:10259/shadow | berth shadow report -"
+    )]
+    Shadow(ShadowArgs),
     /// Measure
     #[command(
         after_help = "Example: berth perf --filter SchedulingBasic/500 performance-config.yaml\n         \
@@ -383,6 +388,32 @@ pub(crate) struct ReplayArgs {
     /// Print every difference, not the first 10 only
     #[arg(long)]
     pub(crate) diff: bool,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// `berth shadow`.
+#[derive(Debug, Args)]
+pub(crate) struct ShadowArgs {
+    /// What to print.
+    #[command(subcommand)]
+    pub(crate) what: ShadowCommand,
+}
+
+/// What to print of shadow mode.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShadowCommand {
+    /// The agreement so far
+    Report(ShadowReportArgs),
+}
+
+/// `berth shadow report`.
+#[derive(Debug, Args)]
+pub(crate) struct ShadowReportArgs {
+    /// The JSON that the scheduler serves at /shadow: a file, or - for standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,

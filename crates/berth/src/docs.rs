@@ -4,6 +4,7 @@
 
 use crate::flags::{Effect, FLAGS, Flag, Section};
 use crate::metrics::{EdgeMetric, HealthMetric};
+use crate::shadow::SHADOW_FAMILIES;
 use berth_framework::Feature;
 use berth_framework::features::Support;
 use berth_scheduler::config::FIELDS;
@@ -128,6 +129,7 @@ fn metrics_page() -> String {
         ("/metrics: scheduling", Metric::FAMILIES),
         ("/metrics: the process", EdgeMetric::FAMILIES),
         ("/metrics/slis", HealthMetric::FAMILIES),
+        ("/metrics: shadow mode", SHADOW_FAMILIES),
     ];
     for (title, families) in tables {
         let _ = write!(

@@ -27,6 +27,7 @@ mod scheduler;
 mod serve;
 mod serving;
 mod settings;
+mod shadow;
 mod signal;
 mod simulate;
 mod up;
@@ -88,6 +89,7 @@ impl Berth {
             Command::Perf(args) => perf::run(&args, &self.registry),
             Command::Simulate(args) => simulate::run(&args),
             Command::Replay(args) => replay::run(&args, &self.registry),
+            Command::Shadow(args) => shadow::run(&args),
         };
         let code = match result {
             Ok(()) => ExitCode::SUCCESS,

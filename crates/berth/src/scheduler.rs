@@ -6,9 +6,10 @@ use crate::flags::{Flags, VersionFlag};
 use crate::metrics::{EdgeMetrics, Filter};
 use crate::print::{self, say};
 use crate::record::{BYTES_MAX, RecordOptions};
-use crate::runner::{Clients, RunOptions, Runner, Webhooks, hostname};
+use crate::runner::{Clients, RunOptions, Runner, ShadowOptions, Webhooks, hostname};
 use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, KUBERNETES_VERSION, Settings};
+use crate::shadow::Shared;
 use crate::signal;
 use berth_client::election::{self, Election, ElectionOptions, Leadership, LeaseLock};
 use berth_client::events::{Event, Regarding, now};
@@ -85,7 +86,8 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
                 Arc::clone(&is_stopping),
                 probe.ready(),
             );
-            let shown = shown(&flags, &options.config, version, started, election);
+            let mut shown = shown(&flags, &options.config, version, started, election);
+            shown.shadow = options.shadow.as_ref().map(|shadow| shadow.shared.clone());
             Some(port.serve(health, shown, probe, metrics, filter))
         }
     };
@@ -132,6 +134,7 @@ fn shown(
         has_profiling: config.enable_profiling,
         has_flagz: features.enabled(Feature::ComponentFlagz),
         has_statusz: features.enabled(Feature::ComponentStatusz),
+        shadow: None,
     }
 }
 
@@ -165,10 +168,21 @@ async fn options(
     registry: Registry,
 ) -> Result<RunOptions, Failure> {
     let Settings {
-        config,
+        mut config,
         pod_max_in_unschedulable_pods_duration,
         ..
     } = settings;
+    if flags.berth.shadow.value {
+        // It never writes, so it need not be the only one.
+        config.leader_election.leader_elect = false;
+        if !config.extenders.is_empty() {
+            return Err(Failure::usage(
+                "--shadow does not call extenders, so its decisions would differ: remove extenders from the configuration",
+            ));
+        }
+    } else if flags.berth.shadow_cases.is_set {
+        return Err(Failure::usage("--shadow-cases needs --shadow"));
+    }
     let webhooks = Webhooks::new(&config.extenders, &user_agent()).await?;
     Ok(RunOptions {
         config,
@@ -180,6 +194,10 @@ async fn options(
         record: flags.berth.record.value.clone().map(|dir| RecordOptions {
             dir,
             bytes_max: flags.berth.record_max_bytes.value.0 as u64,
+        }),
+        shadow: flags.berth.shadow.value.then(|| ShadowOptions {
+            shared: Shared::since(now()),
+            cases: flags.berth.shadow_cases.value.clone(),
         }),
     })
 }
@@ -225,6 +243,7 @@ pub(crate) async fn options_of_up(
             dir,
             bytes_max: BYTES_MAX,
         }),
+        shadow: None,
     })
 }
 
@@ -280,6 +299,11 @@ impl Scheduling {
     /// # Errors
     /// When the profiles are wrong or no thread can be had.
     pub(crate) async fn over(transport: Transport, options: &RunOptions) -> Result<Self, Failure> {
+        let is_shadow = options.shadow.is_some();
+        let transport = match is_shadow {
+            true => transport.read_only(),
+            false => transport,
+        };
         let config = &options.config;
         let connection = &config.client_connection;
         let limit = || RateLimit::new(connection.qps, connection.burst);
@@ -299,6 +323,7 @@ impl Scheduling {
         };
         let mut runner = Runner::start(clients, options)?;
         match &election {
+            None if is_shadow => runner.watch(),
             None => {
                 runner.watch();
                 runner.lead().await;

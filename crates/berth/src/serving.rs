@@ -77,8 +77,10 @@ impl SecurePort {
             tracing::warn!("{warning}");
         }
         let listener = listen::bind(serving)?;
+        // A review is a write request, and shadow mode sends none.
+        let delegates = !flags.berth.shadow.value;
         let kubeconfig = &flags.authentication.authentication_kubeconfig.value;
-        let client = delegate(kubeconfig.clone(), user_agent).await?;
+        let client = delegate(kubeconfig.clone(), user_agent, delegates).await?;
         if client.is_none() {
             tracing::warn!(
                 "no authentication-kubeconfig is given and this is not a pod: bearer tokens are not accepted, and client \
@@ -87,7 +89,7 @@ impl SecurePort {
         }
         let authenticator = Authenticator::new(&flags.authentication, client).await?;
         let kubeconfig = &flags.authorization.authorization_kubeconfig.value;
-        let client = delegate(kubeconfig.clone(), user_agent).await?;
+        let client = delegate(kubeconfig.clone(), user_agent, delegates).await?;
         if client.is_none() {
             tracing::warn!(
                 "no authorization-kubeconfig is given and this is not a pod: only the paths of \
@@ -178,7 +180,11 @@ impl Serving {
 async fn delegate(
     kubeconfig: Option<PathBuf>,
     user_agent: &str,
+    delegates: bool,
 ) -> Result<Option<Transport>, Failure> {
+    if !delegates {
+        return Ok(None);
+    }
     if kubeconfig.is_none() {
         return connect_in_cluster(user_agent)
             .await

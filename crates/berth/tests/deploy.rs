@@ -176,6 +176,51 @@ fn the_role_allows_what_the_code_does_and_nothing_else() {
     );
 }
 
+/// Shadow mode reads every kind and writes nothing: its role has no other verb than list and watch, in any document.
+#[test]
+fn the_role_of_shadow_mode_only_reads() {
+    let mut read = BTreeSet::new();
+    for kind in Kind::ALL {
+        let (group, _, plural) = kind.resource();
+        read.extend(["list", "watch"].map(|verb| permission(group, plural, verb)));
+    }
+    let role = document("shadow/rbac.yaml", "ClusterRole");
+    assert_eq!(allowed(&role), read);
+    let kinds = ["rbac.yaml", "config.yaml", "deployment.yaml"]
+        .into_iter()
+        .flat_map(|name| documents(&format!("shadow/{name}")));
+    let roles = kinds.filter(|document| {
+        let kind = document["kind"].as_str().unwrap_or_default();
+        kind == "Role" || kind == "ClusterRole" || kind == "RoleBinding"
+    });
+    assert_eq!(
+        roles.count(),
+        1,
+        "there is one role, and nothing else binds one"
+    );
+    let binding = document("shadow/rbac.yaml", "ClusterRoleBinding");
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    let account = document("shadow/rbac.yaml", "ServiceAccount");
+    let deployment = document("shadow/deployment.yaml", "Deployment");
+    let template = &deployment["spec"]["template"];
+    assert_eq!(
+        template["spec"]["serviceAccountName"],
+        account["metadata"]["name"]
+    );
+    let scratch = Scratch::new("deploy-shadow");
+    let config = document("shadow/config.yaml", "ConfigMap");
+    let config = config["data"]["config.yaml"].as_str().expect("a file");
+    let file = scratch.file("config.yaml", config).display().to_string();
+    let container = &template["spec"]["containers"][0];
+    let arguments: Vec<String> = texts(&container["args"])
+        .iter()
+        .map(|argument| argument.replace("/etc/berth/config.yaml", &file))
+        .collect();
+    assert!(arguments.contains(&"--shadow".to_owned()));
+    let text = check(&scratch, "berth-scheduler", &arguments);
+    assert!(!text.contains("has no effect"), "{text}");
+}
+
 /// The Lease is restricted by name, and the configuration names the same one.
 #[test]
 fn each_variant_has_one_lease_and_one_profile() {
@@ -291,6 +336,9 @@ fn the_api_accepts_the_manifests() {
         let count = applied.lines().count();
         assert_eq!(count, 11, "{variant}: {applied}");
     }
+    let directory_of_shadow = directory().join("shadow").display().to_string();
+    let applied = kubectl.ok(&["apply", "-k", &directory_of_shadow]);
+    assert_eq!(applied.lines().count(), 5, "{applied}");
     let pod = directory().join("kubeadm/kube-scheduler.yaml");
     kubectl.apply(&pod);
 }

@@ -58,6 +58,12 @@ pub enum ApiError {
     /// It was not sent: this process does not lead any more, or has not renewed its lease in time.
     #[error("not sent: the leader lease of this process is not renewed")]
     NotLeading,
+    /// It was not sent: the connection only reads.
+    #[error("not sent: {request} writes, and this connection only reads")]
+    ReadOnly {
+        /// Method and path.
+        request: String,
+    },
     /// The answer could not be understood.
     #[error("failed to decode the answer to {request}: {reason}")]
     Decode {
@@ -108,7 +114,7 @@ impl ApiError {
         match self {
             Self::Status { code, .. } => *code == 401,
             Self::Timeout { .. } | Self::Transport(_) => true,
-            Self::NotLeading | Self::Decode { .. } => false,
+            Self::NotLeading | Self::ReadOnly { .. } | Self::Decode { .. } => false,
         }
     }
 
@@ -117,7 +123,7 @@ impl ApiError {
         match self {
             Self::Status { code, .. } => matches!(code, 429 | 500 | 502 | 503 | 504),
             Self::Timeout { .. } | Self::Transport(_) | Self::NotLeading => true,
-            Self::Decode { .. } => false,
+            Self::ReadOnly { .. } | Self::Decode { .. } => false,
         }
     }
 }

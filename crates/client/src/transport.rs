@@ -36,6 +36,7 @@ pub struct Transport {
     reach: Arc<Reach>,
     limit: RateLimit,
     fence: Option<Fence>,
+    is_read_only: bool,
     observer: Arc<dyn Observer>,
 }
 
@@ -57,6 +58,7 @@ impl Transport {
             reach: Arc::default(),
             limit: RateLimit::NONE,
             fence: None,
+            is_read_only: false,
             observer: Arc::new(Unobserved),
         }
     }
@@ -96,6 +98,15 @@ impl Transport {
     pub fn fenced(self, fence: Fence) -> Self {
         let fence = Some(fence);
         Self { fence, ..self }
+    }
+
+    /// The same connection, which sends nothing but GET requests.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self {
+            is_read_only: true,
+            ..self
+        }
     }
 
     /// The same connection, which reports its requests.
@@ -173,6 +184,11 @@ impl Transport {
         response_bytes: impl FnOnce(&T) -> Option<usize>,
     ) -> Result<T, ApiError> {
         let method = request.method.as_str();
+        if self.is_read_only && request.method != http::Method::GET {
+            return Err(ApiError::ReadOnly {
+                request: request.describe(),
+            });
+        }
         let waited = self.limit.admit(request.lane).await;
         self.observer.waited(method, &self.host, waited);
         // The wait may have outlasted the lease.

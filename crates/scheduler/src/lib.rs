@@ -25,4 +25,6 @@ mod scheduler;
 
 pub use crate::core::{Event, Explanation, LogLevel, LogLine, Outputs, Reason};
 pub use cycle::CycleResult;
-pub use scheduler::{ClusterChange, Input, Observer, Outcome, Scheduler, SchedulerOptions};
+pub use scheduler::{
+    ClusterChange, Input, Observer, Outcome, Scheduler, SchedulerOptions, Verdict,
+};

@@ -8,12 +8,14 @@
 //! the same seed give the same outputs, so any failure can be run again.
 
 mod changes;
+mod judge;
 mod metrics;
 mod observe;
 #[cfg(test)]
 mod tests;
 
 pub use changes::ClusterChange;
+pub use judge::Verdict;
 pub use observe::{Input, Observer};
 
 use crate::binding::Bindings;

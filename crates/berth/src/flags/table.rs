@@ -91,6 +91,10 @@ flags! {
             "The maximum size of the recordings in the directory of --record, in bytes or as a quantity such as 512Mi. The oldest files are removed.";
         seed: Option<u64> = "", Works,
             "The seed of every random choice of the scheduler. A new one is drawn at each start when it is not set.";
+        shadow: bool = "false", Works,
+            "Decide about each pod when another scheduler has decided about it, compare, and write nothing. Takes part in no leader election and sends no request but GET. The agreement is served at /shadow.";
+        shadow_cases: Option<PathBuf> = "", Works,
+            "With --shadow, save each decision about which the schedulers disagree in this directory, 100 at most, for berth conformance decisions.";
     }
     serving: SecureServing ServingFlags {
         bind_address: IpAddr = "0.0.0.0", Works,

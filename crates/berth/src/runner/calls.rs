@@ -229,7 +229,7 @@ fn told(error: &ApiError, is_settling: bool) -> CallError {
     let kind = match error {
         ApiError::Timeout { .. } => CallErrorKind::Timeout,
         ApiError::Transport(_) | ApiError::NotLeading => CallErrorKind::Unavailable,
-        ApiError::Decode { .. } => CallErrorKind::Refused,
+        ApiError::Decode { .. } | ApiError::ReadOnly { .. } => CallErrorKind::Refused,
         // Whoever has the name now is another one: what the call is about is gone.
         ApiError::Status {
             code: 409, message, ..

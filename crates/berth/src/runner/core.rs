@@ -1,6 +1,7 @@
 //! The thread that owns the core: takes what comes in, lets it schedule, hands on what goes out.
 
 use super::{Input, calls, feed};
+use crate::shadow::Shadow;
 use berth_api::Kind;
 use berth_client::Transport;
 use berth_client::events::{self, Event, EventPublisher, Regarding};
@@ -32,7 +33,12 @@ pub(super) struct Edge {
 }
 
 /// Runs the core until it is stopped.
-pub(super) fn run(mut scheduler: Scheduler, inputs: mpsc::Receiver<Input>, edge: Edge) {
+pub(super) fn run(
+    mut scheduler: Scheduler,
+    inputs: mpsc::Receiver<Input>,
+    edge: Edge,
+    shadow: Option<Shadow>,
+) {
     scheduler.log_details(tracing::enabled!(tracing::Level::DEBUG));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -45,6 +51,7 @@ pub(super) fn run(mut scheduler: Scheduler, inputs: mpsc::Receiver<Input>, edge:
                 inputs,
                 edge,
                 is_leading: false,
+                shadow,
             };
             runtime.block_on(core.run());
         }
@@ -61,6 +68,8 @@ struct Core {
     missing: BTreeSet<Kind>,
     /// A standby takes in every change, so that it can schedule at once, and does nothing else.
     is_leading: bool,
+    /// Set in shadow mode: such a scheduler never leads.
+    shadow: Option<Shadow>,
 }
 
 /// Whether to go on.
@@ -103,10 +112,17 @@ impl Core {
 
     /// Waits for the next input.
     async fn stand_by(&mut self) -> Next {
-        match self.inputs.recv().await {
-            Some(input) => self.take(input),
-            None => Next::Stop,
+        let look = self.shadow.as_ref().and_then(Shadow::next_look);
+        let longest = look.map_or(LONGEST_SLEEP, |look| look.since(events::now()));
+        let next = match tokio::time::timeout(longest, self.inputs.recv()).await {
+            Ok(Some(input)) => self.take(input),
+            Ok(None) => Next::Stop,
+            Err(_) => Next::GoOn,
+        };
+        if let Some(shadow) = &mut self.shadow {
+            shadow.look_again(&mut self.scheduler, events::now());
         }
+        next
     }
 
     /// Becomes the leader.
@@ -159,6 +175,11 @@ impl Core {
                 {
                     self.edge.ready.store(true, Ordering::Relaxed);
                 }
+                if let Some(shadow) = &mut self.shadow
+                    && self.missing.is_empty()
+                {
+                    shadow.before(&mut self.scheduler, &change, now);
+                }
                 self.scheduler.apply(change, now);
             }
             Input::Call(id, answer) => self.scheduler.complete(id, answer, now),
@@ -173,6 +194,9 @@ impl Core {
             }
             Input::Stop => {
                 self.scheduler.close(now);
+                if let Some(shadow) = self.shadow.take() {
+                    shadow.end();
+                }
                 return Next::Stop;
             }
         }

@@ -12,6 +12,7 @@ pub(crate) use extenders::{Webhooks, described_extenders};
 
 use crate::exit::Failure;
 use crate::record::{self, RecordOptions, Recording};
+use crate::shadow::{Cases, Shadow, Shared};
 use berth_api::{Kind, Pod};
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher, Publishing};
@@ -26,6 +27,7 @@ use berth_scheduler::metrics::Snapshot;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -81,6 +83,17 @@ pub(crate) struct RunOptions {
     pub(crate) webhooks: Webhooks,
     /// Where the inputs of the core are recorded, if they are.
     pub(crate) record: Option<RecordOptions>,
+    /// Set in shadow mode: where the agreement is noted, and where cases are saved.
+    pub(crate) shadow: Option<ShadowOptions>,
+}
+
+/// The options of shadow mode.
+#[derive(Debug, Clone)]
+pub(crate) struct ShadowOptions {
+    /// The report.
+    pub(crate) shared: Shared,
+    /// The directory of decision cases.
+    pub(crate) cases: Option<PathBuf>,
 }
 
 /// The options of a core.
@@ -148,6 +161,10 @@ impl Runner {
             Some(record) => Some(record::start(record, options, &mut scheduler, now)?),
             None => None,
         };
+        let shadow = match &options.shadow {
+            Some(shadow) => Some(shadow_of(shadow, &options.config)?),
+            None => None,
+        };
         let kinds = feed::kinds(&scheduler);
         let (inputs, queue) = mpsc::channel(INPUTS_MAX);
         let ready = Arc::new(AtomicBool::new(false));
@@ -167,7 +184,7 @@ impl Runner {
             .spawn(move || {
                 // Dropped when the thread ends, however it ends.
                 let _end = end;
-                core::run(scheduler, queue, edge);
+                core::run(scheduler, queue, edge, shadow);
             })
             .map_err(|e| {
                 Failure::Environment(format!("failed to start the scheduler's thread: {e}"))
@@ -235,6 +252,21 @@ impl Runner {
         drop(self.publisher);
         self.publishing.finish(EVENTS_PATIENCE).await;
     }
+}
+
+fn shadow_of(options: &ShadowOptions, config: &Config) -> Result<Shadow, Failure> {
+    let cases = match &options.cases {
+        None => None,
+        Some(dir) => Some(
+            Cases::new(dir.clone(), config.to_value()).map_err(|error| {
+                Failure::Environment(format!(
+                    "failed to save decision cases in {}: {error}; give another directory with --shadow-cases DIR",
+                    dir.display()
+                ))
+            })?,
+        ),
+    };
+    Ok(Shadow::new(options.shared.clone(), cases))
 }
 
 /// Waits until the recording is on the disk.

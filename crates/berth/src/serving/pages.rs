@@ -10,6 +10,7 @@ use crate::logs;
 use crate::metrics::{EdgeMetrics, Filter, render_pods};
 use crate::runner::CoreProbe;
 use crate::settings::KUBERNETES_VERSION;
+use crate::shadow::Shared;
 use berth_client::election::{self, Leadership};
 use berth_scheduler::metrics::Snapshot;
 use bytes::Bytes;
@@ -59,6 +60,8 @@ pub(crate) struct Shown {
     /// Whether `/flagz` and `/statusz` are served.
     pub(crate) has_flagz: bool,
     pub(crate) has_statusz: bool,
+    /// The agreement with another scheduler, in shadow mode.
+    pub(crate) shadow: Option<Shared>,
 }
 
 /// See the module.
@@ -163,6 +166,10 @@ impl Pages {
                 }
                 false => text(StatusCode::OK, ""),
             },
+            "/shadow" if shown.shadow.is_some() => {
+                let report = shown.shadow.as_ref().map(Shared::get).unwrap_or_default();
+                json_answer(&serde_json::to_value(&report).unwrap_or_default())
+            }
             "/configz" => json_answer(&json!({"componentconfig": shown.config})),
             "/version" => json_answer(&self.version()),
             "/flagz" if shown.has_flagz => {
@@ -201,6 +208,7 @@ impl Pages {
             (shown.has_statusz, "/statusz"),
             (shown.has_profiling, "/debug/flags/v"),
             (shown.has_profiling, "/debug/pprof"),
+            (shown.shadow.is_some(), "/shadow"),
         ] {
             paths.extend(is_served.then_some(path));
         }
@@ -255,6 +263,9 @@ impl Pages {
         let edge = self.metrics.snapshot(status);
         let mut families = core.families;
         families.extend(edge.families);
+        if let Some(shadow) = &self.shown.shadow {
+            families.extend(shadow.snapshot().families);
+        }
         self.filter.apply(&mut families);
         families.sort_by_key(|family| family.family.name);
         Some(Snapshot { families }.render())

@@ -183,6 +183,7 @@ impl Port {
             has_profiling: false,
             has_flagz: true,
             has_statusz: true,
+            shadow: None,
         };
         let serving = port.serve(
             Health::new(None, flag(false), flag(true)),
@@ -432,7 +433,7 @@ async fn a_failed_lookup_is_tolerated_unless_it_must_not_be() {
         let config = kubeconfig(&scratch, "authn", server.url());
         let tolerate = format!("--authentication-tolerate-lookup-failure={tolerates}");
         let flags = flags_of(&["--authentication-kubeconfig", &config, &tolerate]);
-        let client = delegate(Some(config.clone().into()), "test")
+        let client = delegate(Some(config.clone().into()), "test", true)
             .await
             .expect("a client");
         let made = Authenticator::new(&flags.authentication, client).await;

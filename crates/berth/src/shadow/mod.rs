@@ -1,0 +1,364 @@
+//! Shadow mode: Berth decides about each pod when another scheduler has decided about it, and compares. Nothing is
+//! written.
+//!
+//! The watch shows a decision later than the other scheduler made it, and not always in the order in which it was made:
+//! bindings are written in parallel. A decision that differs is therefore compared again, without the pods that were bound
+//! in the last seconds ([`CONCURRENT`]), and, if the other scheduler found no node, some seconds later ([`LOOK_AGAIN`]).
+//! Only what differs then counts as a disagreement. The report counts all of these separately.
+
+mod cases;
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cases::Cases;
+#[cfg(test)]
+pub(crate) use report::SHADOW_FAMILIES;
+pub(crate) use report::Shared;
+
+use crate::cli::{Output, ShadowArgs, ShadowCommand};
+use crate::exit::Failure;
+use crate::print::{self, say};
+
+use berth_api::{Duration, Object, Pod, Str, Time};
+use berth_scheduler::{ClusterChange, Scheduler, Verdict};
+use report::{Compared, Disagreement, Report};
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bindings of other pods in this time before a binding may have been decided after it.
+const CONCURRENT: Duration = Duration::from_secs(2);
+/// How many of these are left out of a comparison at most.
+const CONCURRENT_MAX: usize = 512;
+/// When a decision that differs is compared again. The last time is later than the longest backoff of a pod.
+const LOOK_AGAIN: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(15),
+];
+/// How many decisions may wait for another comparison. Further ones count as disagreements at once.
+const OPEN_MAX: usize = 10_000;
+
+/// A decision that differs and is compared again.
+struct Open {
+    uid: Str,
+    since: Time,
+    /// The next of [`LOOK_AGAIN`].
+    next: usize,
+}
+
+/// Compares the decisions of another scheduler with those of a core.
+pub(crate) struct Shadow {
+    shared: Shared,
+    cases: Option<Cases>,
+    /// The pods that were bound last.
+    bound: VecDeque<(Time, Str)>,
+    open: VecDeque<Open>,
+}
+
+/// The message of a pod's condition PodScheduled if it is unschedulable.
+fn unschedulable(pod: &Pod) -> Option<&str> {
+    let condition = pod.condition("PodScheduled")?;
+    let is = condition.status == "False" && condition.reason == "Unschedulable";
+    is.then_some(&*condition.message)
+}
+
+/// The part of a message that is about the filters; the rest is about preemption.
+fn about_filters(message: &str) -> &str {
+    let end = message.find(" preemption:").unwrap_or(message.len());
+    message[..end].trim_end()
+}
+
+/// Whether two messages give the same reasons. The last sentence of kube-scheduler may be cut off.
+fn same_reasons(other: &str, ours: &str) -> bool {
+    about_filters(other) == about_filters(ours)
+}
+
+impl Shadow {
+    pub(crate) fn new(shared: Shared, cases: Option<Cases>) -> Self {
+        Self {
+            shared,
+            cases,
+            bound: VecDeque::new(),
+            open: VecDeque::new(),
+        }
+    }
+
+    /// Waits until every case is written.
+    pub(crate) fn end(self) {
+        if let Some(cases) = self.cases {
+            cases.wait();
+        }
+    }
+
+    /// When decisions are to be compared again.
+    pub(crate) fn next_look(&self) -> Option<Time> {
+        let times = self.open.iter().filter_map(|open| {
+            let after = LOOK_AGAIN.get(open.next)?;
+            Some(open.since + *after)
+        });
+        times.min()
+    }
+
+    /// Compares what a change shows of the other scheduler, before the core receives it.
+    pub(crate) fn before(&mut self, scheduler: &mut Scheduler, change: &ClusterChange, now: Time) {
+        let ClusterChange::Applied(Object::Pod(new)) = change else {
+            return;
+        };
+        if scheduler.profiles().get(&new.spec.scheduler_name).is_none() {
+            return;
+        }
+        let Some(old) = scheduler.cache().stored(new.uid()).cloned() else {
+            if new.is_assigned() {
+                self.shared.update(|report| report.unseen += 1);
+            }
+            return;
+        };
+        if old.is_assigned() {
+            return;
+        }
+        if new.is_assigned() {
+            self.other_bound(scheduler, &old, new, now);
+            self.bound.push_back((now, new.uid().clone()));
+            if self.bound.len() > CONCURRENT_MAX {
+                self.bound.pop_front();
+            }
+        } else if let Some(message) = unschedulable(new)
+            && unschedulable(&old) != Some(message)
+        {
+            self.other_found_none(scheduler, new, message, now);
+        }
+    }
+
+    /// Compares again what differed before.
+    pub(crate) fn look_again(&mut self, scheduler: &mut Scheduler, now: Time) {
+        for _ in 0..self.open.len() {
+            let Some(mut open) = self.open.pop_front() else {
+                return;
+            };
+            let Some(after) = LOOK_AGAIN.get(open.next) else {
+                continue;
+            };
+            if now < open.since + *after {
+                self.open.push_back(open);
+                continue;
+            }
+            let pod = scheduler.cache().stored(&open.uid).cloned();
+            let waiting = pod.filter(|pod| !pod.is_assigned() && !pod.is_terminating());
+            let message = waiting.as_ref().and_then(|pod| unschedulable(pod));
+            let (Some(pod), Some(message)) = (&waiting, message) else {
+                // It was bound, deleted or gated meanwhile: the other scheduler has decided again.
+                self.shared.update(|report| report.resolved_later());
+                continue;
+            };
+            let Some(verdict) = judged(&self.shared, scheduler, pod, &[]) else {
+                continue;
+            };
+            let compared = compare_unschedulable(message, &verdict);
+            if compared == Compared::SameReasons {
+                self.shared.update(|report| report.resolved_later());
+                continue;
+            }
+            open.next += 1;
+            if open.next < LOOK_AGAIN.len() {
+                self.open.push_back(open);
+                continue;
+            }
+            let disagreement = Disagreement {
+                at: now.rfc3339(),
+                pod: pod.key(),
+                other: format!("unschedulable: {message}"),
+                berth: told(&verdict),
+                case: None,
+            };
+            self.settle(scheduler, pod, compared, disagreement, now);
+        }
+    }
+
+    fn other_bound(&mut self, scheduler: &mut Scheduler, old: &Arc<Pod>, new: &Pod, now: Time) {
+        let node = &new.spec.node_name;
+        let created = new.metadata.creation_timestamp;
+        let Some(verdict) = judged(&self.shared, scheduler, old, &[]) else {
+            return;
+        };
+        self.shared.update(|report| {
+            report.bound += 1;
+            if let Some(created) = created {
+                report
+                    .bound_seconds
+                    .observe(now.since(created).as_secs_f64());
+            }
+        });
+        // An open comparison of the pod ends here: it has a node now.
+        let before = self.open.len();
+        self.open.retain(|open| open.uid != *new.uid());
+        if self.open.len() < before {
+            self.shared.update(|report| report.resolved_later());
+        }
+        if let (Some(rank), Some(deficit)) = (verdict.rank(node), verdict.deficit(node)) {
+            self.shared.update(|report| report.same_node(rank, deficit));
+            return;
+        }
+        let concurrent: Vec<Str> = self
+            .bound
+            .iter()
+            .filter(|(at, _)| now.since(*at) <= CONCURRENT)
+            .map(|(_, uid)| uid.clone())
+            .collect();
+        let again = match concurrent.is_empty() {
+            true => None,
+            false => judged(&self.shared, scheduler, old, &concurrent),
+        };
+        if again.is_some_and(|again| again.rank(node).is_some()) {
+            self.shared.update(|report| report.reordered += 1);
+            return;
+        }
+        let disagreement = Disagreement {
+            at: now.rfc3339(),
+            pod: new.key(),
+            other: format!("bound to {node}"),
+            berth: told(&verdict),
+            case: None,
+        };
+        let compared = match verdict.feasible.is_empty() {
+            true => Compared::OnlyOtherFinds,
+            false => Compared::NodeInfeasible,
+        };
+        self.settle(scheduler, new, compared, disagreement, now);
+    }
+
+    fn other_found_none(
+        &mut self,
+        scheduler: &mut Scheduler,
+        pod: &Arc<Pod>,
+        message: &str,
+        now: Time,
+    ) {
+        let Some(verdict) = judged(&self.shared, scheduler, pod, &[]) else {
+            return;
+        };
+        let compared = compare_unschedulable(message, &verdict);
+        let is_open = self.open.iter().any(|open| open.uid == *pod.uid());
+        self.shared.update(|report| {
+            report.unschedulable += 1;
+            match compared {
+                Compared::SameReasons if is_open => report.resolved_later(),
+                Compared::SameReasons => report.same_reasons += 1,
+                _ if is_open => {}
+                _ => report.open += 1,
+            }
+        });
+        if compared == Compared::SameReasons {
+            self.open.retain(|open| open.uid != *pod.uid());
+            return;
+        }
+        if is_open {
+            return;
+        }
+        if self.open.len() < OPEN_MAX {
+            self.open.push_back(Open {
+                uid: pod.uid().clone(),
+                since: now,
+                next: 0,
+            });
+            return;
+        }
+        let disagreement = Disagreement {
+            at: now.rfc3339(),
+            pod: pod.key(),
+            other: format!("unschedulable: {message}"),
+            berth: told(&verdict),
+            case: None,
+        };
+        self.settle(scheduler, pod, compared, disagreement, now);
+    }
+
+    /// Notes a disagreement for good, with its case if cases are kept.
+    fn settle(
+        &mut self,
+        scheduler: &Scheduler,
+        pod: &Pod,
+        compared: Compared,
+        mut disagreement: Disagreement,
+        now: Time,
+    ) {
+        if let Some(cases) = &mut self.cases {
+            disagreement.case = cases.save(scheduler, pod, &disagreement, now);
+        }
+        tracing::warn!(
+            pod = disagreement.pod,
+            other = disagreement.other,
+            berth = disagreement.berth,
+            "the other scheduler and Berth disagree"
+        );
+        self.shared
+            .update(|report| report.disagreed(compared, disagreement));
+    }
+}
+
+fn compare_unschedulable(message: &str, verdict: &Verdict) -> Compared {
+    if !verdict.feasible.is_empty() {
+        Compared::OnlyBerthFinds
+    } else if same_reasons(message, &verdict.message) {
+        Compared::SameReasons
+    } else {
+        Compared::OtherReasons
+    }
+}
+
+/// Berth's decision in a line.
+fn told(verdict: &Verdict) -> String {
+    match verdict.feasible.first() {
+        Some((node, _)) => format!("{} feasible nodes, such as {node}", verdict.feasible.len()),
+        None => format!("unschedulable: {}", verdict.message),
+    }
+}
+
+/// The decision of the core, timed.
+fn judged(
+    shared: &Shared,
+    scheduler: &mut Scheduler,
+    pod: &Arc<Pod>,
+    without: &[Str],
+) -> Option<Verdict> {
+    let began = Instant::now();
+    let verdict = scheduler.judge(pod, without)?;
+    let seconds = began.elapsed().as_secs_f64();
+    shared.update(|report| report.evaluation_seconds.observe(seconds));
+    Some(verdict)
+}
+
+/// Prints a report that a scheduler in shadow mode has served.
+///
+/// # Errors
+/// When it cannot be read, or the schedulers disagree about whether pods fit.
+pub(crate) fn run(args: &ShadowArgs) -> Result<(), Failure> {
+    let ShadowCommand::Report(args) = &args.what;
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Failure::Usage(format!(
+            "failed to read a report from {}: {error}; give the JSON that the scheduler serves at /shadow",
+            args.file.display()
+        ))
+    };
+    let mut text = String::new();
+    match args.file.as_os_str() == "-" {
+        true => std::io::stdin().read_to_string(&mut text),
+        false => std::fs::File::open(&args.file).and_then(|mut f| f.read_to_string(&mut text)),
+    }
+    .map_err(|error| unreadable(&error))?;
+    let report: Report = serde_json::from_str(&text).map_err(|error| unreadable(&error))?;
+    match args.output {
+        Output::Text => print::text(&report)?,
+        Output::Json => {
+            let mut value = serde_json::to_value(&report).unwrap_or_default();
+            value["agreementPercent"] = report.agreement().into();
+            say!("{value}")?;
+        }
+    }
+    match report.other_verdicts() {
+        0 => Ok(()),
+        _ => Err(Failure::Check),
+    }
+}

@@ -1,0 +1,230 @@
+//! Shadow mode beside another scheduler: what it reports, and that it writes nothing.
+//!
+//! Beside Berth's own scheduler it always runs. With `KUBEBUILDER_ASSETS` (a directory with kube-apiserver and etcd) and
+//! `BERTH_KUBE_SCHEDULER_KUBECONFIG` (a cluster on which kube-scheduler runs), it also runs beside kube-scheduler; see
+//! `docs/shadow.md`.
+
+// A test starts processes and waits for them; it is no part of the core.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod e2e;
+
+use berth_client::request::{self, PODS};
+use e2e::{Api, Cluster, Running, eventually, free_port, scheduled};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The command under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_berth");
+
+/// A shadow on the cluster of a kubeconfig.
+fn shadow(kubeconfig: &Path, args: &[&str]) -> Running {
+    let mut command = Command::new(BINARY);
+    command
+        .args(["scheduler", "--shadow", "--bind-address=127.0.0.1"])
+        .args(["--secure-port", &free_port()])
+        .arg("--authorization-always-allow-paths=/*")
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args(args);
+    let shadow = Running::start(&mut command);
+    eventually("the shadow is ready", || {
+        shadow.http_get("/readyz").ends_with("ok").then_some(())
+    });
+    shadow
+}
+
+/// What it serves at `/shadow`.
+fn report(shadow: &Running) -> Value {
+    let answer = shadow.http_get("/shadow");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}"))
+}
+
+/// A pod of one of several shapes.
+fn pod(at: usize) -> Value {
+    let mut spec = json!({"containers": [{
+        "name": "c",
+        "image": "registry.example/c:1",
+        "resources": {"requests": {"cpu": format!("{}m", 20 + at % 7 * 10), "memory": "16Mi"}},
+    }]});
+    let app = json!({"matchLabels": {"app": format!("app-{}", at % 3)}});
+    match at % 6 {
+        1 => {
+            spec["topologySpreadConstraints"] = json!([{
+                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule", "labelSelector": app,
+            }]);
+        }
+        2 => {
+            spec["affinity"] = json!({"podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "podAffinityTerm": {
+                    "topologyKey": "kubernetes.io/hostname", "labelSelector": app,
+                }}],
+            }});
+        }
+        3 => spec["nodeSelector"] = json!({"kubernetes.io/os": "linux"}),
+        4 => spec["nodeSelector"] = json!({"example.com/missing": "yes"}),
+        5 => spec["containers"][0]["resources"]["requests"]["cpu"] = "1k".into(),
+        _ => {}
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": format!("p-{at}"), "labels": {"app": format!("app-{}", at % 3)}},
+        "spec": spec,
+    })
+}
+
+/// Creates pods and waits until the other scheduler has decided about each, and the shadow too.
+fn compare(api: &Api, shadow: &Running, pods: usize) -> Value {
+    for at in 0..pods {
+        api.send(&request::create(PODS, "default", &pod(at)));
+    }
+    let mut bound = 0;
+    eventually("every pod is bound or unschedulable", || {
+        let all = api.pods();
+        let mine = all.iter().filter(|pod| {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            name.starts_with("p-")
+        });
+        let decided = mine.map(|pod| match pod["spec"]["nodeName"].is_null() {
+            false => Some(1),
+            true => (scheduled(pod)["reason"] == "Unschedulable").then_some(0),
+        });
+        let decided: Option<Vec<u64>> = decided.collect();
+        bound = decided.filter(|d| d.len() == pods)?.into_iter().sum();
+        Some(())
+    });
+    eventually("the shadow has compared them", || {
+        let report = report(shadow);
+        let seen = report["bound"].as_u64()? + report["unseen"].as_u64()?;
+        (seen >= bound && report["open"] == 0).then_some(report)
+    })
+}
+
+fn agrees(report: &Value) {
+    for disagreement in [
+        "nodeInfeasible",
+        "onlyOtherFinds",
+        "onlyBerthFinds",
+        "otherReasons",
+    ] {
+        assert_eq!(report[disagreement], 0, "{report:#}");
+    }
+}
+
+/// Berth's client counts its requests by method.
+fn sends_nothing_but_get(shadow: &Running) {
+    let metrics = shadow.http_get("/metrics");
+    let requests = metrics
+        .lines()
+        .filter(|line| line.starts_with("rest_client_requests_total{"));
+    let requests: Vec<&str> = requests.collect();
+    assert!(!requests.is_empty(), "{metrics}");
+    for line in requests {
+        assert!(line.contains("method=\"GET\""), "{line}");
+    }
+}
+
+#[test]
+fn a_shadow_agrees_with_berths_own_scheduler_and_writes_nothing() {
+    let cluster = Cluster::up("shadow", &["--nodes", "6"]);
+    let api = Api::of(&cluster);
+    let cases = cluster.scratch.path("cases");
+    let cases = format!("--shadow-cases={}", cases.display());
+    let shadow = shadow(&cluster.kubeconfig(), &[&cases]);
+    let report = compare(&api, &shadow, 120);
+    agrees(&report);
+    assert!(report["bound"].as_u64() >= Some(60), "{report:#}");
+    assert!(report["unschedulable"].as_u64() >= Some(30), "{report:#}");
+    sends_nothing_but_get(&shadow);
+    let metrics = shadow.http_get("/metrics");
+    assert!(
+        metrics.contains("berth_shadow_decisions_total{decision=\"bound\",result=\"agreed\"}"),
+        "{metrics}"
+    );
+
+    // The report is printed for people.
+    let mut printing = Command::new(BINARY)
+        .args(["shadow", "report", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("berth runs");
+    let mut input = printing.stdin.take().expect("a pipe");
+    input
+        .write_all(report.to_string().as_bytes())
+        .expect("it reads");
+    drop(input);
+    let output = printing.wait_with_output().expect("it ends");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("100.00 %"), "{printed}");
+}
+
+#[test]
+fn a_shadow_without_a_scheduler_leads_nothing_and_binds_nothing() {
+    let cluster = Cluster::apiserver("shadow-alone", &["--nodes", "2"]);
+    let api = Api::of(&cluster);
+    let writes = |cluster: &Cluster| cluster.requests(["POST", "PATCH", "PUT", "DELETE"]);
+    let shadow = shadow(&cluster.kubeconfig(), &["--leader-elect=true"]);
+    api.create_pod("waits", &Value::Null);
+    let before = writes(&cluster);
+    eventually("the shadow knows the pod", || {
+        (shadow.pending("active") == 1.0).then_some(())
+    });
+    assert!(api.pod("waits")["spec"]["nodeName"].is_null());
+    sends_nothing_but_get(&shadow);
+    assert_eq!(shadow.stop("-TERM"), Some(0));
+    // Kubelets and controllers write, but no pod, binding or event.
+    assert!(writes(&cluster)[0] - before[0] < 50.0);
+    assert!(api.event("waits", "FailedScheduling").is_none());
+}
+
+#[test]
+fn what_shadow_mode_cannot_do_is_refused() {
+    let scratch = e2e::Scratch::new("shadow-refused");
+    let config = scratch.file(
+        "config.yaml",
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders:\n- urlPrefix: \
+         http://127.0.0.1:1\n  filterVerb: filter\n",
+    );
+    let config = format!("--config={}", config.display());
+    for (args, expected) in [
+        (
+            vec!["--shadow", &config],
+            "--shadow does not call extenders",
+        ),
+        (vec!["--shadow-cases=x"], "--shadow-cases needs --shadow"),
+    ] {
+        let output = Command::new(BINARY)
+            .arg("scheduler")
+            .args(&args)
+            .arg("--check")
+            .output()
+            .expect("berth runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
+        assert!(text.contains(expected), "{args:?}: {text}");
+    }
+}
+
+/// Beside the real kube-scheduler, on a cluster that was started for it.
+#[test]
+fn a_shadow_agrees_with_kube_scheduler() {
+    let variable = "BERTH_KUBE_SCHEDULER_KUBECONFIG";
+    let Ok(kubeconfig) = std::env::var(variable) else {
+        eprintln!("skipped: {variable} names no cluster with a running kube-scheduler");
+        return;
+    };
+    let pods = std::env::var("BERTH_SHADOW_PODS").map_or(300, |n| n.parse().expect("a number"));
+    let api = Api::at(kubeconfig.clone().into());
+    let shadow = shadow(Path::new(&kubeconfig), &[]);
+    let report = compare(&api, &shadow, pods);
+    println!("{report:#}");
+    agrees(&report);
+    sends_nothing_but_get(&shadow);
+}
