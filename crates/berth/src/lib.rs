@@ -11,6 +11,7 @@ mod apply;
 mod cli;
 mod conformance;
 mod control_plane;
+mod dashboard;
 #[cfg(test)]
 mod docs;
 mod exit;

@@ -1,5 +1,6 @@
 //! Plain HTTP on loopback: `/healthz`, `/livez`, `/readyz` and `/metrics` of the scheduler or the API server.
 
+use crate::dashboard::{self, Question};
 use crate::exit::Failure;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -7,6 +8,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,6 +25,14 @@ pub(crate) trait Probe: Send + Sync + 'static {
     fn ready(&self) -> bool;
     /// The metrics, in the Prometheus text format.
     fn metrics(&self) -> impl Future<Output = Option<String>> + Send;
+    /// Whether there is a dashboard.
+    fn has_dashboard(&self) -> bool {
+        false
+    }
+    /// What the dashboard shows.
+    fn dashboard(&self, _question: Question) -> impl Future<Output = Option<Value>> + Send {
+        async { None }
+    }
 }
 
 /// Takes the address, which must be on loopback: anybody who reaches it may read.
@@ -114,6 +124,18 @@ async fn answer(request: &Request<Incoming>, probe: &impl Probe) -> Response<Ful
                 "the scheduler is stopping\n",
             ),
         },
+        "/dashboard" if probe.has_dashboard() => page(),
+        path if probe.has_dashboard() && path.starts_with("/dashboard/") => {
+            let query = request.uri().query().unwrap_or_default();
+            match Question::of(path, query) {
+                Some(question) => data(probe.dashboard(question).await),
+                None => text(StatusCode::NOT_FOUND, "the dashboard has no such data\n"),
+            }
+        }
+        _ if probe.has_dashboard() => text(
+            StatusCode::NOT_FOUND,
+            "not found; there are /dashboard, /healthz, /livez, /readyz and /metrics\n",
+        ),
         _ => text(
             StatusCode::NOT_FOUND,
             "not found; there are /healthz, /livez, /readyz and /metrics\n",
@@ -121,12 +143,48 @@ async fn answer(request: &Request<Incoming>, probe: &impl Probe) -> Response<Ful
     }
 }
 
+/// The page of the dashboard.
+pub(crate) fn page() -> Response<Full<Bytes>> {
+    let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", dashboard::PAGE);
+    for (name, value) in [
+        (
+            header::CONTENT_SECURITY_POLICY,
+            dashboard::CONTENT_SECURITY_POLICY,
+        ),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
+        let value = header::HeaderValue::from_static(value);
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+/// Data of the dashboard.
+pub(crate) fn data(answer: Option<Value>) -> Response<Full<Bytes>> {
+    match answer {
+        Some(answer) => typed(StatusCode::OK, "application/json", answer.to_string()),
+        None => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the scheduler does not answer\n",
+        ),
+    }
+}
+
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
+fn typed(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(
         header::CONTENT_TYPE,
-        header::HeaderValue::from_static("text/plain; charset=utf-8"),
+        header::HeaderValue::from_static(content_type),
     );
     response
 }

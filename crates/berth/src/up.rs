@@ -45,6 +45,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
         gpus => say!("nodes       {nodes}, simulated, with {gpus} GPUs each")?,
     }
     say!("scheduler   metrics at http://{metrics}/metrics")?;
+    say!("dashboard   http://{metrics}/dashboard")?;
     say!(
         "storage     in memory: everything is gone when {} stops",
         program()

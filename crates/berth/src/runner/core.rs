@@ -1,6 +1,7 @@
 //! The thread that owns the core: takes what comes in, lets it schedule, hands on what goes out.
 
 use super::{Input, calls, feed};
+use crate::dashboard;
 use crate::shadow::Shadow;
 use berth_api::Kind;
 use berth_client::Transport;
@@ -191,6 +192,9 @@ impl Core {
             Input::Pods(answer) => {
                 let pods = self.scheduler.cache().stored_pods().cloned();
                 let _ = answer.send(pods.collect());
+            }
+            Input::Dashboard(question, answer) => {
+                let _ = answer.send(dashboard::answer(&self.scheduler, &question, now));
             }
             Input::Stop => {
                 self.scheduler.close(now);

@@ -10,6 +10,7 @@ mod feed;
 
 pub(crate) use extenders::{Webhooks, described_extenders};
 
+use crate::dashboard::{Answers, Question};
 use crate::exit::Failure;
 use crate::record::{self, RecordOptions, Recording};
 use crate::shadow::{Cases, Shadow, Shared};
@@ -25,6 +26,7 @@ use berth_scheduler::config::Config;
 use berth_scheduler::evaluator::{EvaluatorKind, Stopwatch};
 use berth_scheduler::metrics::Snapshot;
 use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -60,6 +62,8 @@ enum Input {
     ResetMetrics,
     /// All pods are wanted.
     Pods(oneshot::Sender<Vec<Arc<Pod>>>),
+    /// The dashboard asks.
+    Dashboard(Question, oneshot::Sender<Value>),
     /// From now on pods are scheduled.
     Lead,
     /// It is over.
@@ -230,6 +234,7 @@ impl Runner {
             inputs: self.inputs.clone(),
             ready: Arc::clone(&self.ready),
             availability: Arc::clone(&self.availability),
+            answers: Answers::default(),
         }
     }
 
@@ -292,6 +297,7 @@ pub(crate) struct CoreProbe {
     inputs: mpsc::Sender<Input>,
     ready: Arc<AtomicBool>,
     availability: Arc<Availability>,
+    answers: Answers,
 }
 
 impl CoreProbe {
@@ -320,6 +326,17 @@ impl CoreProbe {
         self.ask(Input::Pods).await
     }
 
+    /// What the dashboard shows; `None` when the core does not answer.
+    pub(crate) async fn dashboard(&self, question: Question) -> Option<Value> {
+        if let Some(answer) = self.answers.get(&question, Instant::now()) {
+            return Some(answer);
+        }
+        let asked = question.clone();
+        let answer = self.ask(|sender| Input::Dashboard(asked, sender)).await?;
+        self.answers.put(question, answer.clone(), Instant::now());
+        Some(answer)
+    }
+
     /// Begins to count from zero.
     pub(crate) async fn reset_metrics(&self) {
         let _ = self.inputs.send(Input::ResetMetrics).await;
@@ -342,6 +359,7 @@ impl CoreProbe {
             inputs,
             ready: Arc::default(),
             availability: Arc::default(),
+            answers: Answers::default(),
         }
     }
 }
@@ -353,6 +371,14 @@ impl crate::serve::Probe for CoreProbe {
 
     async fn metrics(&self) -> Option<String> {
         Self::metrics(self).await.map(|snapshot| snapshot.render())
+    }
+
+    fn has_dashboard(&self) -> bool {
+        true
+    }
+
+    async fn dashboard(&self, question: Question) -> Option<Value> {
+        Self::dashboard(self, question).await
     }
 }
 

@@ -5,10 +5,12 @@ use super::authz::{Authorizer, Decision};
 use super::health::{Endpoint, Health};
 use super::zpages::{self, Negotiated};
 use super::{profile, status};
+use crate::dashboard::Question;
 use crate::flags::{FlagValue, Level};
 use crate::logs;
 use crate::metrics::{EdgeMetrics, Filter, render_pods};
 use crate::runner::CoreProbe;
+use crate::serve;
 use crate::settings::KUBERNETES_VERSION;
 use crate::shadow::Shared;
 use berth_client::election::{self, Leadership};
@@ -170,6 +172,11 @@ impl Pages {
                 let report = shown.shadow.as_ref().map(Shared::get).unwrap_or_default();
                 json_answer(&serde_json::to_value(&report).unwrap_or_default())
             }
+            "/dashboard" => serve::page(),
+            path if path.starts_with("/dashboard/") => match Question::of(path, query) {
+                Some(question) => serve::data(self.probe.dashboard(question).await),
+                None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+            },
             "/configz" => json_answer(&json!({"componentconfig": shown.config})),
             "/version" => json_answer(&self.version()),
             "/flagz" if shown.has_flagz => {
@@ -195,6 +202,7 @@ impl Pages {
         let shown = &self.shown;
         let mut paths = vec![
             "/configz",
+            "/dashboard",
             "/healthz",
             "/livez",
             "/metrics",

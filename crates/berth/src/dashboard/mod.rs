@@ -1,0 +1,145 @@
+//! The dashboard: one page, and the data that it shows, as JSON. It only reads.
+//!
+//! Everything is summed up on the core's thread: lists are pages of at most [`ROWS_MAX`] rows, and the heat map has at most
+//! [`CELLS_MAX`] cells. Equal questions are answered from memory for [`FRESH`].
+
+mod answer;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use answer::answer;
+
+use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The page: HTML, style and script in one file.
+pub(crate) const PAGE: &str = include_str!("page.html");
+/// What the page may load and do: its own script and style, and requests to the port that it comes from.
+pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src \
+    'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The most rows of a list.
+const ROWS_MAX: usize = 100;
+/// The most cells of the heat map. With more nodes, a cell stands for several.
+const CELLS_MAX: usize = 5_000;
+/// How long an answer is kept.
+const FRESH: Duration = Duration::from_secs(1);
+/// How many answers are kept.
+const KEPT_MAX: usize = 64;
+/// The longest text that is searched for, in bytes.
+const SEARCH_LEN_MAX: usize = 253;
+
+/// A question of the page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// Counts, reasons, nominations, gates and calls.
+    State,
+    /// The heat map of a resource.
+    Heat(String),
+    /// Pods that are not bound.
+    Pods {
+        /// `active`, `backoff`, `unschedulable` or `gated`; empty for all.
+        place: String,
+        /// Rejected by this plugin; empty for any.
+        plugin: String,
+        /// A part of `namespace/name`.
+        search: String,
+        /// The first row.
+        from: usize,
+    },
+    /// Nodes by a part of their name.
+    Nodes {
+        /// A part of the name.
+        search: String,
+        /// The first row.
+        from: usize,
+    },
+    /// One node with its pods.
+    Node(String),
+    /// One pod: `namespace/name`.
+    Pod(String),
+}
+
+impl Question {
+    /// The question of a path below `/dashboard/`, with its query; `None` for other paths.
+    pub(crate) fn of(path: &str, query: &str) -> Option<Self> {
+        let get = |name: &str| {
+            let parts = query.split('&').filter_map(|part| part.split_once('='));
+            let found = parts.into_iter().find(|(key, _)| *key == name);
+            let mut value = found.map(|(_, value)| decoded(value)).unwrap_or_default();
+            if value.len() > SEARCH_LEN_MAX * 2 {
+                value.clear();
+            }
+            value
+        };
+        let from = get("from").parse().unwrap_or(0);
+        Some(match path.strip_prefix("/dashboard/")? {
+            "state" => Self::State,
+            "heat" => Self::Heat(get("resource")),
+            "pods" => Self::Pods {
+                place: get("place"),
+                plugin: get("plugin"),
+                search: get("search"),
+                from,
+            },
+            "nodes" => Self::Nodes {
+                search: get("search"),
+                from,
+            },
+            "node" => Self::Node(get("name")),
+            "pod" => Self::Pod(get("name")),
+            _ => return None,
+        })
+    }
+}
+
+/// Decodes `%2F` and `+`; what is malformed stays as it is.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let hex = bytes.get(at + 1..at + 3).and_then(|hex| {
+            let text = std::str::from_utf8(hex).ok()?;
+            u8::from_str_radix(text, 16).ok()
+        });
+        match (byte, hex) {
+            (b'%', Some(value)) => {
+                out.push(value);
+                at += 3;
+            }
+            (b'+', _) => {
+                out.push(b' ');
+                at += 1;
+            }
+            (other, _) => {
+                out.push(*other);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The last answers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answers(Arc<Mutex<Vec<(Instant, Question, Value)>>>);
+
+impl Answers {
+    /// The answer to an equal question, if it is fresh.
+    pub(crate) fn get(&self, question: &Question, now: Instant) -> Option<Value> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(at, _, _)| now.saturating_duration_since(*at) < FRESH);
+        let found = kept.iter().find(|(_, asked, _)| asked == question);
+        found.map(|(_, _, answer)| answer.clone())
+    }
+
+    /// Keeps an answer.
+    pub(crate) fn put(&self, question: Question, answer: Value, now: Instant) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < KEPT_MAX {
+            kept.push((now, question, answer));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The data of the dashboard, from a core with the in-tree plugins.
+
+use super::*;
+use berth_api::{Kind, Time};
+use berth_framework::testing::{node, pod};
+use berth_scheduler::{ClusterChange, Scheduler, SchedulerOptions};
+
+fn scheduler(nodes: usize, pods: usize) -> (Scheduler, Time) {
+    let now = Time::from_secs(1_000);
+    let registry = berth_plugins::in_tree();
+    let options = SchedulerOptions::default();
+    let mut scheduler = Scheduler::new(options, &registry, now).expect("the default profile");
+    let nodes = (0..nodes).map(|at| node(&format!("n{at:05}")).capacity("4", "8Gi", "110"));
+    let nodes = nodes.map(|node| node.object()).collect();
+    scheduler.apply(ClusterChange::Replaced(Kind::Node, nodes), now);
+    let pods = (0..pods).map(|at| {
+        let pod = pod(&format!("p{at:05}")).scheduler("default-scheduler");
+        pod.request("cpu", "8").object()
+    });
+    scheduler.apply(ClusterChange::Replaced(Kind::Pod, pods.collect()), now);
+    (scheduler, now)
+}
+
+fn pods_question(search: &str, from: usize) -> Question {
+    Question::Pods {
+        place: String::new(),
+        plugin: String::new(),
+        search: search.to_owned(),
+        from,
+    }
+}
+
+#[test]
+fn paths_are_questions() {
+    let pods = Question::Pods {
+        place: "gated".into(),
+        plugin: String::new(),
+        search: "team a/x".into(),
+        from: 100,
+    };
+    for (path, query, expected) in [
+        ("/dashboard/state", "", Some(Question::State)),
+        (
+            "/dashboard/heat",
+            "resource=example.com%2Fgpu",
+            Some(Question::Heat("example.com/gpu".into())),
+        ),
+        (
+            "/dashboard/pods",
+            "place=gated&search=team+a%2Fx&from=100",
+            Some(pods),
+        ),
+        ("/dashboard/pods", "from=-1", Some(pods_question("", 0))),
+        (
+            "/dashboard/node",
+            "name=%zz%4",
+            Some(Question::Node("%zz%4".into())),
+        ),
+        ("/dashboard/", "", None),
+        ("/dashboard/../metrics", "", None),
+        ("/metrics", "", None),
+    ] {
+        assert_eq!(Question::of(path, query), expected, "{path}?{query}");
+    }
+}
+
+#[test]
+fn pending_pods_are_counted_by_reason_and_gate() {
+    let (mut scheduler, now) = scheduler(3, 5);
+    let gated = pod("gated")
+        .scheduler("default-scheduler")
+        .gate("example.com/quota");
+    scheduler.apply(ClusterChange::Applied(gated.object()), now);
+    for _ in 0..5 {
+        scheduler.schedule_one(now);
+    }
+    let later = now + berth_api::Duration::from_secs(60);
+    let state = answer(&scheduler, &Question::State, later);
+    assert_eq!(state["nodes"], 3);
+    assert_eq!(state["queue"]["unschedulable"], 5, "{state:#}");
+    assert_eq!(state["queue"]["gated"], 1);
+    assert_eq!(state["attempts"]["unschedulable"], 5.0, "{state:#}");
+    let reason = &state["reasons"]["rows"][0];
+    assert_eq!(reason["plugins"][0], "NodeResourcesFit");
+    assert_eq!(
+        (&reason["pods"], &reason["oldestSeconds"]),
+        (&5.into(), &60.into())
+    );
+    let text = reason["reason"].as_str().expect("a text");
+    assert!(
+        text.starts_with("0/3 nodes are available: 3 Insufficient cpu."),
+        "{text}"
+    );
+    let gate = &state["gates"]["rows"][0];
+    assert_eq!(
+        (&gate["plugin"], &gate["reason"]),
+        (&"SchedulingGates".into(), &"example.com/quota".into())
+    );
+
+    let one = answer(&scheduler, &Question::Pod("default/p00001".into()), later);
+    assert_eq!(one["reasons"][0]["text"], "Insufficient cpu", "{one:#}");
+    assert_eq!(one["reasons"][0]["nodes"], 3);
+    let none = answer(&scheduler, &Question::Pod("default/none".into()), later);
+    assert_eq!(none["missing"], true);
+    let only_gated = Question::Pods {
+        place: "gated".into(),
+        plugin: "SchedulingGates".into(),
+        search: String::new(),
+        from: 0,
+    };
+    assert_eq!(answer(&scheduler, &only_gated, later)["total"], 1);
+}
+
+#[test]
+fn lists_are_pages_that_together_are_everything() {
+    let (scheduler, now) = scheduler(1, 2 * ROWS_MAX + 7);
+    let mut names = Vec::new();
+    for from in [0, ROWS_MAX, 2 * ROWS_MAX] {
+        let page = answer(&scheduler, &pods_question("", from), now);
+        assert_eq!(page["total"], 2 * ROWS_MAX + 7);
+        let rows = page["rows"].as_array().expect("rows");
+        assert!(rows.len() <= ROWS_MAX);
+        names.extend(rows.iter().map(|row| row["pod"].to_string()));
+    }
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 2 * ROWS_MAX + 7);
+    let beyond = answer(&scheduler, &pods_question("", 10_000), now);
+    assert_eq!(beyond["rows"].as_array().map(Vec::len), Some(0));
+    for (search, total) in [("p00042", 1), ("default/p0000", 10), ("nothing", 0)] {
+        let page = answer(&scheduler, &pods_question(search, 0), now);
+        assert_eq!(page["total"], total, "{search}");
+    }
+}
+
+#[test]
+fn the_heat_map_has_a_limited_number_of_cells() {
+    for (nodes, cells, per_cell) in [(0, 0, 1), (7, 7, 1), (CELLS_MAX + 1, 2501, 2)] {
+        let (mut scheduler, now) = scheduler(nodes, 0);
+        if nodes > 0 {
+            let bound = pod("bound").request("cpu", "1").on("n00000");
+            scheduler.apply(ClusterChange::Applied(bound.object()), now);
+        }
+        let heat = answer(&scheduler, &Question::Heat("cpu".into()), now);
+        assert_eq!(
+            heat["cells"].as_array().map(Vec::len),
+            Some(cells),
+            "{nodes}"
+        );
+        assert_eq!(heat["nodesPerCell"], per_cell, "{nodes}");
+        if nodes > 0 {
+            assert_eq!(heat["cells"][0][0], "n00000");
+            assert_eq!(heat["cells"][0][1], 0.25 / f64::from(per_cell));
+        }
+        assert_eq!(
+            answer(&scheduler, &Question::Heat("odd".into()), now)["resource"],
+            "cpu"
+        );
+    }
+}
+
+#[test]
+fn a_node_shows_its_pods_and_resources() {
+    let (mut scheduler, now) = scheduler(1, 0);
+    let bound = pod("bound")
+        .request("cpu", "1")
+        .request("memory", "2Gi")
+        .on("n00000");
+    scheduler.apply(ClusterChange::Applied(bound.object()), now);
+    let node = answer(&scheduler, &Question::Node("n00000".into()), now);
+    assert_eq!(node["podsTotal"], 1);
+    assert_eq!(node["resources"]["cpu"]["load"], 0.25, "{node:#}");
+    assert_eq!(node["resources"]["memory"]["load"], 0.25);
+    assert_eq!(
+        answer(&scheduler, &Question::Node("no".into()), now)["missing"],
+        true
+    );
+}
+
+#[test]
+fn equal_questions_are_answered_from_memory_for_a_second() {
+    let (answers, now) = (Answers::default(), Instant::now());
+    answers.put(Question::State, 1.into(), now);
+    assert_eq!(answers.get(&Question::State, now), Some(1.into()));
+    assert_eq!(answers.get(&Question::Heat(String::new()), now), None);
+    for at in 0..2 * KEPT_MAX {
+        answers.put(Question::Node(at.to_string()), 2.into(), now);
+    }
+    assert_eq!(answers.0.lock().expect("no panic").len(), KEPT_MAX);
+    assert_eq!(answers.get(&Question::State, now + FRESH), None);
+    assert_eq!(answers.0.lock().expect("no panic").len(), 0);
+}
+
+/// Nothing is loaded from elsewhere, and no text of the cluster can become HTML.
+#[test]
+fn the_page_is_complete_and_sets_only_text() {
+    for forbidden in [
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "http://",
+        "https://",
+        "src=",
+        "@import",
+        "url(",
+    ] {
+        assert!(!PAGE.contains(forbidden), "{forbidden}");
+    }
+}
