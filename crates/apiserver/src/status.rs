@@ -295,6 +295,11 @@ impl ApiError {
         Self::new(501, "NotImplemented", message).about(Details::default())
     }
 
+    /// 504.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Self::new(504, "Timeout", message).about(Details::default())
+    }
+
     /// 504: the client asked for a revision that has not been written yet.
     pub fn resource_version_too_large(requested: u64, current: u64) -> Self {
         Self::new(

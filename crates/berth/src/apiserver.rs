@@ -1,9 +1,9 @@
 //! `berth apiserver`: only the control plane.
 
 use crate::cli::{AdmissionPlugin, ApiserverArgs, Switch};
-use crate::control_plane::{ControlPlane, Options};
+use crate::control_plane::{self, ControlPlane, Options};
 use crate::exit::Failure;
-use crate::print::{self, program, say};
+use crate::print::{self, say};
 use crate::serve::{self, Probe};
 use crate::signal;
 use berth_apiserver::ServerMetrics;
@@ -54,8 +54,8 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     say!("kubeconfig  {}", args.control_plane.kubeconfig.display())?;
     say!("metrics     http://{metrics}/metrics")?;
     say!(
-        "storage     in memory: everything is gone when {} stops",
-        program()
+        "storage     {}",
+        control_plane::storage(&args.control_plane)
     )?;
     say!()?;
     say!(
@@ -64,7 +64,10 @@ pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     )?;
     say!()?;
     say!("Ctrl-C stops it.")?;
-    let why = signal::stop_requested(signal::STOP_PATIENCE).await?;
+    let why = tokio::select! {
+        why = signal::stop_requested(signal::STOP_PATIENCE) => why?,
+        failure = plane.failed() => return Err(failure),
+    };
     print::complain(format_args!("{why}, stopping"));
     let _ = tokio::time::timeout(signal::STOP_PATIENCE, plane.stop()).await;
     Ok(())

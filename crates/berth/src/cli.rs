@@ -211,6 +211,9 @@ pub(crate) struct ControlPlaneArgs {
     /// Address to serve on; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7443")]
     pub(crate) listen: SocketAddr,
+    /// Directory that keeps the cluster over restarts, created if it does not exist; without it everything is in memory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
     /// Where to write the kubeconfig (readable by you alone)
     #[arg(long, value_name = "PATH", default_value = "berth.kubeconfig")]
     pub(crate) kubeconfig: PathBuf,

@@ -2,6 +2,7 @@
 
 use crate::cli::ControlPlaneArgs;
 use crate::exit::Failure;
+use crate::print::program;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions, StartError, controllers, kubelet};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -48,6 +49,7 @@ impl ControlPlane {
         }
         let server = Server::start(ServerOptions {
             listen: args.listen,
+            data_dir: args.data_dir.clone(),
             admission: options.admission,
             ..ServerOptions::default()
         })
@@ -56,6 +58,9 @@ impl ControlPlane {
             StartError::Listen { .. } => Failure::Environment(format!(
                 "{error}, with --listen ADDR (port 0 takes a free one)"
             )),
+            StartError::DataDir(error) => {
+                Failure::Environment(format!("{error}, with --data-dir DIR"))
+            }
             other => Failure::environment(other),
         })?;
         server
@@ -88,6 +93,14 @@ impl ControlPlane {
         &self.server
     }
 
+    /// Waits until writing to the data directory fails. The cluster is of no use then.
+    pub(crate) async fn failed(&self) -> Failure {
+        let why = self.server.storage_failed().await;
+        Failure::Environment(format!(
+            "{why}; no acknowledged write is lost, start again when that is fixed"
+        ))
+    }
+
     /// Stops everything, in the opposite order.
     pub(crate) async fn stop(self) {
         let begun = Instant::now();
@@ -101,6 +114,14 @@ impl ControlPlane {
         tracing::debug!(elapsed = ?begun.elapsed(), "controllers have stopped");
         self.server.shutdown().await;
         tracing::debug!(elapsed = ?begun.elapsed(), "the API server has stopped");
+    }
+}
+
+/// Where the objects are kept, for the lines that are printed at the start.
+pub(crate) fn storage(args: &ControlPlaneArgs) -> String {
+    match &args.data_dir {
+        Some(dir) => format!("{}: the cluster continues after a restart", dir.display()),
+        None => format!("in memory: everything is gone when {} stops", program()),
     }
 }
 

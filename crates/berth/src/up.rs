@@ -1,9 +1,9 @@
 //! `berth up`: a whole cluster in one process. The scheduler talks to the control plane as to any other.
 
 use crate::cli::UpArgs;
-use crate::control_plane::{ControlPlane, NODES_DEFAULT, Options};
+use crate::control_plane::{self, ControlPlane, NODES_DEFAULT, Options};
 use crate::exit::Failure;
-use crate::print::{self, program, say};
+use crate::print::{self, say};
 use crate::scheduler::{self, Scheduling};
 use crate::{apply, manifest, serve, signal};
 use berth_apiserver::admission::Admission;
@@ -38,6 +38,11 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let mut scheduling = Scheduling::start(&core, "", Arc::new(Unobserved)).await?;
     tokio::spawn(serve::serve(listener, Arc::new(scheduling.runner.probe())));
     let applied = apply::apply(&*plane.server().api("berth"), &documents)?;
+    plane
+        .server()
+        .settle()
+        .await
+        .map_err(Failure::Environment)?;
 
     say!("API server  {}", plane.server().url())?;
     match args.control_plane.gpus_per_node {
@@ -47,8 +52,8 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     say!("scheduler   metrics at http://{metrics}/metrics")?;
     say!("dashboard   http://{metrics}/dashboard")?;
     say!(
-        "storage     in memory: everything is gone when {} stops",
-        program()
+        "storage     {}",
+        control_plane::storage(&args.control_plane)
     )?;
     for object in &applied {
         say!("applied     {object}")?;
@@ -66,6 +71,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let why = tokio::select! {
         why = signal::stop_requested(signal::STOP_PATIENCE) => why?,
         failure = scheduling.failed() => return Err(failure),
+        failure = plane.failed() => return Err(failure),
     };
     print::complain(format_args!("{why}, stopping"));
     let stop = async {

@@ -3,7 +3,7 @@
 use super::resource::{self, Catalog, Resource};
 use crate::admission::Admission;
 use crate::status::{ApiError, Subject};
-use crate::storage::{HistoryLimits, Store, StoreError, Version};
+use crate::storage::{DataDir, DataDirError, HistoryLimits, Store, StoreError, Version};
 use crate::strategy::{RequestContext, Strategy};
 use crate::validation;
 use jiff::Timestamp;
@@ -65,28 +65,47 @@ impl fmt::Debug for Api {
     }
 }
 
+/// Why an [`Api`] cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory cannot be read.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// An object that every cluster has is refused, which is a fault of this program.
+    #[error("cannot create the first objects: {0}")]
+    Bootstrap(ApiError),
+}
+
 impl Api {
-    /// An API with nothing in it but what every cluster has: the four namespaces and the two priority classes of
-    /// the system.
+    /// An API with the objects of the data directory, or in memory without one. The objects that every cluster has
+    /// are created where they are missing: the four namespaces and the two priority classes of the system.
     ///
     /// # Errors
-    /// When one of these objects is refused, which is a fault of this program.
-    pub fn new(options: ApiOptions) -> Result<Self, ApiError> {
+    /// See [`OpenError`].
+    pub fn open(options: ApiOptions, data: Option<DataDir>) -> Result<Self, OpenError> {
+        let store = match data {
+            Some(data) => Store::open(resource::store_names(), options.history, data)?,
+            None => Store::new(resource::store_names().len(), options.history),
+        };
         let api = Self {
-            store: Store::new(resource::stores(), options.history),
+            store,
             catalog: RwLock::new(Arc::clone(resource::built_in())),
             admission: options.admission,
             clock: options.clock,
             random: Mutex::new(fastrand::Rng::with_seed(options.seed)),
         };
-        api.create_what_every_cluster_has()?;
+        api.create_what_every_cluster_has()
+            .map_err(OpenError::Bootstrap)?;
         Ok(api)
     }
 
     fn create_what_every_cluster_has(&self) -> Result<(), ApiError> {
         let create = |group, plural, object| {
             let resource = resource::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
-            self.create(resource, "", object, &super::WriteOptions::default())
+            match self.create(resource, "", object, &super::WriteOptions::default()) {
+                Err(error) if error.reason != "AlreadyExists" => Err(error),
+                _ => Ok(()),
+            }
         };
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             let namespace =

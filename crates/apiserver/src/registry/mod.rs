@@ -21,7 +21,7 @@ mod reviews;
 mod scale;
 mod write;
 
-pub use api::{Api, ApiOptions, Clock};
+pub use api::{Api, ApiOptions, Clock, OpenError};
 pub use decode::{Body, Encoding, FieldValidation};
 pub use delete::{DeleteRequest, Deletion, Preconditions};
 pub use list::{ListRequest, Listed, VersionMatch};

@@ -131,9 +131,21 @@ pub fn find(group: &str, plural: &str) -> Option<&'static Arc<Resource>> {
     BUILT_IN.find(group, plural)
 }
 
-/// How many kinds of objects a store must hold. The last is for all custom resources.
-pub(super) fn stores() -> usize {
-    custom_store() + 1
+/// The names of the kinds of objects that a store holds, in the order of their numbers. A data directory knows kinds
+/// by these names. The last is for all custom resources.
+pub(super) fn store_names() -> Vec<String> {
+    let mut names = vec!["custom resources".to_owned(); custom_store() + 1];
+    // Where two resources share a store, the first gives its name.
+    for resource in BUILT_IN.resources.iter().rev() {
+        if let Some(name) = resource.store.and_then(|store| names.get_mut(store)) {
+            let GroupResource { group, resource } = resource.resource;
+            *name = match group {
+                "" => resource.to_owned(),
+                group => format!("{resource}.{group}"),
+            };
+        }
+    }
+    names
 }
 
 /// The number under which all custom resources are stored.

@@ -5,6 +5,7 @@ use super::route::{self, Route};
 use super::{State, nonresource, resources};
 use crate::auth::User;
 use crate::status::ApiError;
+use crate::storage::Unsettled;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, RETRY_AFTER, WARNING};
@@ -135,12 +136,30 @@ async fn respond(
     };
     let received = Received { parts, body, user };
     match route::route(&state.api.catalog(), &segments) {
-        Route::Resource(target) => resources::serve(state, &target, received).await,
+        Route::Resource(target) => {
+            let answer = resources::serve(state, &target, received).await;
+            // Errors too may depend on changes that are not on the disk yet.
+            settled(state).await?;
+            answer
+        }
         Route::InPod(pod) => Err(resources::no_containers(state, &pod)),
         Route::UnknownResource => Err(ApiError::no_such_resource()),
         Route::NotFound => Ok(not_found()),
         Route::Other => nonresource::serve(state, &segments, received),
     }
+}
+
+/// Waits until what an answer shows is on the disk.
+///
+/// # Errors
+/// 500 when the disk has failed, 504 when it does not answer: the outcome of a write is not known.
+async fn settled(state: &State) -> Result<(), ApiError> {
+    state.api.store().settle().await.map_err(|e| match e {
+        Unsettled::Failed(_) => {
+            ApiError::internal(format!("{e}; whether a write was stored is not known"))
+        }
+        Unsettled::Late => ApiError::timeout(e.to_string()),
+    })
 }
 
 /// Reads a body.

@@ -21,13 +21,13 @@ pub use kubeconfig::KubeconfigError;
 use crate::access::Access;
 use crate::admission::Admission;
 use crate::auth::Authenticator;
-use crate::registry::{Api, ApiOptions, Clock, InProcess};
-use crate::storage::HistoryLimits;
+use crate::registry::{Api, ApiOptions, Clock, InProcess, OpenError};
+use crate::storage::{DataDir, DataDirError, HistoryLimits};
 use http_body_util::Full;
 use limits::Limits;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -38,6 +38,10 @@ use tokio::time::{sleep, timeout};
 
 /// How long a shutdown waits for requests before it cuts them off.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(1_500);
+/// How often the history of changes is compacted.
+const COMPACT_INTERVAL: Duration = Duration::from_secs(5);
+/// The name under which a data directory keeps the authority and the token.
+const SECRETS: &str = "secrets";
 
 /// What a server is made from.
 #[derive(Debug, Clone)]
@@ -48,6 +52,8 @@ pub struct ServerOptions {
     pub tls_names: Vec<String>,
     /// The administrator's token; `None` makes one.
     pub admin_token: Option<String>,
+    /// The directory that keeps the objects; `None` keeps them in memory.
+    pub data_dir: Option<PathBuf>,
     /// Which admission rules apply.
     pub admission: Admission,
     /// How much history is kept for watches.
@@ -70,6 +76,7 @@ impl Default for ServerOptions {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             tls_names: Vec::new(),
             admin_token: None,
+            data_dir: None,
             admission: Admission::default(),
             history: HistoryLimits::default(),
             event_ttl: Duration::from_secs(3_600),
@@ -95,6 +102,9 @@ pub enum StartError {
     /// No certificate could be made.
     #[error("cannot make the server's certificate: {0}")]
     Certificate(String),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
     /// The objects that every cluster has could not be created.
     #[error("cannot create the first objects: {0}")]
     Bootstrap(String),
@@ -205,19 +215,20 @@ impl Server {
             address: options.listen,
             source,
         })?;
-        let identity = tls::make_identity(address.ip(), &options.tls_names)?;
-        let admin_token = match options.admin_token {
-            Some(token) => token,
-            None => tls::random_token()?,
-        };
-        let authenticator = Authenticator::new(admin_token);
-        let api = Api::new(ApiOptions {
+        let data = options.data_dir.as_deref().map(DataDir::open).transpose()?;
+        let secrets = secrets(data.as_ref())?;
+        let identity = tls::make_identity(&secrets, address.ip(), &options.tls_names)?;
+        let authenticator = Authenticator::new(options.admin_token.unwrap_or(secrets.admin_token));
+        let api = ApiOptions {
             admission: options.admission,
             history: options.history,
             clock,
             seed: tls::random_seed()?,
-        })
-        .map_err(|e| StartError::Bootstrap(e.to_string()))?;
+        };
+        let api = Api::open(api, data).map_err(|e| match e {
+            OpenError::DataDir(e) => StartError::DataDir(e),
+            OpenError::Bootstrap(e) => StartError::Bootstrap(e.to_string()),
+        })?;
         let api = Arc::new(api);
         let (stop, stopping) = watch::channel(false);
         let state = Arc::new(State {
@@ -233,6 +244,7 @@ impl Server {
             options.event_ttl,
             stopping.clone(),
         ));
+        tokio::spawn(compact(Arc::clone(&api), stopping.clone()));
         let metrics = ServerMetrics(Arc::clone(&state));
         let accepting = tokio::spawn(connection::accept(
             listener,
@@ -307,7 +319,22 @@ impl RunningServer {
         self.api.revision()
     }
 
-    /// Stops accepting, ends watches, lets running requests finish for a moment, and is done within two seconds.
+    /// Waits until everything that has been written is on the disk.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub async fn settle(&self) -> Result<(), String> {
+        self.api.store().settle().await.map_err(|e| e.to_string())
+    }
+
+    /// Waits until writing to the data directory fails, and returns why: then requests are no longer served. In
+    /// memory this never ends.
+    pub async fn storage_failed(&self) -> String {
+        self.api.store().failed().await.to_string()
+    }
+
+    /// Stops accepting, ends watches, lets running requests finish for a moment, and is done within two seconds;
+    /// then closes the data directory.
     pub async fn shutdown(mut self) {
         let _ = self.stop.send(true);
         if timeout(SHUTDOWN_PATIENCE, &mut self.accepting)
@@ -316,6 +343,34 @@ impl RunningServer {
         {
             self.accepting.abort();
             let _ = self.accepting.await;
+        }
+        let api = Arc::clone(&self.api);
+        let _ = tokio::task::spawn_blocking(move || api.store().close()).await;
+    }
+}
+
+/// The authority and the token of the data directory; new ones where it has none.
+fn secrets(data: Option<&DataDir>) -> Result<tls::Secrets, StartError> {
+    let Some(data) = data else {
+        return tls::Secrets::new();
+    };
+    if let Some(bytes) = data.get(SECRETS)? {
+        return serde_json::from_slice(&bytes)
+            .map_err(|e| StartError::Certificate(format!("the kept one cannot be read: {e}")));
+    }
+    let secrets = tls::Secrets::new()?;
+    let bytes = serde_json::to_vec(&secrets)
+        .map_err(|e| StartError::Certificate(format!("it cannot be kept: {e}")))?;
+    data.set(SECRETS, &bytes)?;
+    Ok(secrets)
+}
+
+/// Drops old changes from the history, now and then, until the server stops.
+async fn compact(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = stopped(&mut stopping) => return,
+            () = sleep(COMPACT_INTERVAL) => api.store().compact(),
         }
     }
 }

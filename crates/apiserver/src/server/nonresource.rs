@@ -88,6 +88,10 @@ fn health(state: &State) -> Response<AnswerBody> {
         let body = Bytes::from_static(b"the server is shutting down");
         return response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, body);
     }
+    if let Some(failure) = state.api.store().failure() {
+        let body = Bytes::from(failure.to_string());
+        return response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, body);
+    }
     response(StatusCode::OK, TEXT, Bytes::from_static(b"ok"))
 }
 

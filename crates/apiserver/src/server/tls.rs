@@ -5,6 +5,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
 };
+use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
@@ -21,10 +22,32 @@ pub(super) struct Identity {
     pub(super) acceptor: TlsAcceptor,
 }
 
-/// Makes a new authority and a certificate for loopback, `ip` and `names`.
-pub(super) fn make_identity(ip: IpAddr, names: &[String]) -> Result<Identity, StartError> {
-    let fail = |e: rcgen::Error| StartError::Certificate(e.to_string());
-    let ca_key = KeyPair::generate().map_err(fail)?;
+/// What stays the same over restarts: clients know the authority and the token.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Secrets {
+    ca_pem: String,
+    ca_key_pem: String,
+    pub(super) admin_token: String,
+}
+
+impl Secrets {
+    /// A new authority and a new token.
+    pub(super) fn new() -> Result<Self, StartError> {
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = authority().self_signed(&key).map_err(failed)?;
+        Ok(Self {
+            ca_pem: certificate.pem(),
+            ca_key_pem: key.serialize_pem(),
+            admin_token: random_token()?,
+        })
+    }
+}
+
+fn failed(error: rcgen::Error) -> StartError {
+    StartError::Certificate(error.to_string())
+}
+
+fn authority() -> CertificateParams {
     let mut ca = CertificateParams::default();
     ca.distinguished_name = common_name("berth-ca");
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -33,8 +56,17 @@ pub(super) fn make_identity(ip: IpAddr, names: &[String]) -> Result<Identity, St
         KeyUsagePurpose::CrlSign,
         KeyUsagePurpose::DigitalSignature,
     ];
-    let ca_certificate = ca.self_signed(&ca_key).map_err(fail)?;
-    let issuer = Issuer::new(ca, ca_key);
+    ca
+}
+
+/// Makes a certificate for loopback, `ip` and `names`, signed by the authority.
+pub(super) fn make_identity(
+    secrets: &Secrets,
+    ip: IpAddr,
+    names: &[String],
+) -> Result<Identity, StartError> {
+    let ca_key = KeyPair::from_pem(&secrets.ca_key_pem).map_err(failed)?;
+    let issuer = Issuer::new(authority(), ca_key);
 
     let mut all: Vec<String> = [
         "localhost",
@@ -50,12 +82,12 @@ pub(super) fn make_identity(ip: IpAddr, names: &[String]) -> Result<Identity, St
     all.extend_from_slice(names);
     all.sort();
     all.dedup();
-    let key = KeyPair::generate().map_err(fail)?;
-    let mut serving = CertificateParams::new(all).map_err(fail)?;
+    let key = KeyPair::generate().map_err(failed)?;
+    let mut serving = CertificateParams::new(all).map_err(failed)?;
     serving.distinguished_name = common_name("berth");
     serving.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let certificate = serving.signed_by(&key, &issuer).map_err(fail)?;
+    let certificate = serving.signed_by(&key, &issuer).map_err(failed)?;
 
     let chain = vec![certificate.der().clone()];
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -68,7 +100,7 @@ pub(super) fn make_identity(ip: IpAddr, names: &[String]) -> Result<Identity, St
         .map_err(fail)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Identity {
-        ca_pem: ca_certificate.pem(),
+        ca_pem: secrets.ca_pem.clone(),
         acceptor: TlsAcceptor::from(Arc::new(config)),
     })
 }
@@ -91,7 +123,7 @@ fn fill(bytes: &mut [u8]) -> Result<(), StartError> {
 }
 
 /// A token that nobody guesses.
-pub(super) fn random_token() -> Result<String, StartError> {
+fn random_token() -> Result<String, StartError> {
     let mut bytes = [0; TOKEN_BYTES];
     fill(&mut bytes)?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())

@@ -4,7 +4,13 @@ use super::{HistoryLimits, KindStore, StoreError, Version};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 use tokio::sync::watch;
+
+/// Memory is returned when a history has grown to this many times what it holds now …
+const SHRINK_RATIO: usize = 8;
+/// … and holds room for more than this many times that number of changes.
+const SHRINK_MIN: usize = 128;
 
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +57,7 @@ pub(super) struct History {
 #[derive(Debug)]
 pub struct Cursor {
     store: Arc<KindStore>,
-    revision: Arc<AtomicU64>,
+    visible: Arc<AtomicU64>,
     newest: watch::Receiver<u64>,
     next: u64,
 }
@@ -82,24 +88,54 @@ impl Event {
 // === impl History ===
 
 impl History {
-    /// Appends a change, drops what is no longer kept, and returns the number of changes ever made.
-    pub(super) fn append(&mut self, event: Event, limits: &HistoryLimits) -> u64 {
-        let now = event.version.written();
-        self.events.push_back(Arc::new(event));
-        // At most two are dropped for each that comes, so that no write pays for a burst of the past.
-        for _ in 0..2 {
-            let Some(oldest) = self.events.front() else {
-                break;
-            };
+    /// Appends a change and returns the number of changes ever made.
+    pub(super) fn append(&mut self, event: Arc<Event>) -> u64 {
+        self.events.push_back(event);
+        self.end()
+    }
+
+    /// Drops what is no longer kept, at most `max` changes, and returns them.
+    pub(super) fn trim(
+        &mut self,
+        now: Instant,
+        limits: &HistoryLimits,
+        max: usize,
+    ) -> Vec<Arc<Event>> {
+        let mut dropped = Vec::new();
+        while dropped.len() < max
+            && let Some(oldest) = self.events.front()
+        {
             let len = self.events.len();
             let stale = now.saturating_duration_since(oldest.version.written()) > limits.age_min;
-            if len > limits.events_max || (len > limits.events_min && stale) {
-                self.dropped = oldest.revision();
-                self.first += 1;
-                self.events.pop_front();
+            if len <= limits.events_max && (len <= limits.events_min || !stale) {
+                break;
             }
+            self.dropped = oldest.revision();
+            self.first += 1;
+            dropped.extend(self.events.pop_front());
         }
-        self.end()
+        if self.events.capacity() / SHRINK_RATIO > self.events.len().max(SHRINK_MIN) {
+            self.events.shrink_to_fit();
+        }
+        dropped
+    }
+
+    /// As [`History::trim`] after a change was appended to a history that is too long: a write drops at most two, so
+    /// that none pays for a burst of the past.
+    pub(super) fn trim_excess(&mut self, now: Instant, limits: &HistoryLimits) -> Vec<Arc<Event>> {
+        if self.events.len() > limits.events_max {
+            self.trim(now, limits, 2)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Drops the changes up to a revision.
+    pub(super) fn forget(&mut self, up_to: u64) {
+        let count = self.events.partition_point(|e| e.revision() <= up_to);
+        self.events.drain(..count);
+        self.first += count as u64;
+        self.dropped = self.dropped.max(up_to);
     }
 
     /// The number that the next change will have.
@@ -146,11 +182,11 @@ impl History {
 // === impl Cursor ===
 
 impl Cursor {
-    pub(super) fn new(store: Arc<KindStore>, revision: Arc<AtomicU64>, next: u64) -> Self {
+    pub(super) fn new(store: Arc<KindStore>, visible: Arc<AtomicU64>, next: u64) -> Self {
         let newest = store.newest.subscribe();
         Self {
             store,
-            revision,
+            visible,
             newest,
             next,
         }
@@ -167,12 +203,12 @@ impl Cursor {
             .table
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        let events = table.history.read(self.next, max)?;
-        self.next += events.len() as u64;
+        let mut events = table.history.read(self.next, max)?;
         // Read under the lock: no change of this kind up to this revision is missing.
-        let complete = events
-            .is_empty()
-            .then(|| self.revision.load(Ordering::SeqCst));
+        let visible = self.visible.load(Ordering::SeqCst);
+        events.truncate(events.partition_point(|e| e.revision() <= visible));
+        self.next += events.len() as u64;
+        let complete = events.is_empty().then_some(visible);
         Ok((events, complete))
     }
 

@@ -5,39 +5,37 @@
 //! revisions and an append; nothing is done per watcher: watchers read the history of their kind at their own
 //! pace ([`Cursor`]) and are cut off when they fall out of it.
 //!
-//! All writes pass through [`Store::create`], [`Store::replace`] and [`Store::delete`]: that is the boundary
-//! behind which a durable log has its place.
+//! With a data directory, each change is also appended to a journal in the order of the revisions, and a thread of its
+//! own commits what has arrived to the disk. Cursors return a change when it is on the disk, and an answer leaves the
+//! server after [`Store::settle`]: what any client has seen survives the end of the process. Without a data directory
+//! a change is visible at once, and none of this costs anything.
 
+mod data_dir;
 mod history;
+mod journal;
 mod list;
+mod version;
 
+pub use data_dir::{DataDir, DataDirError};
 pub use history::{Cursor, Event, EventKind, Lost};
 pub use list::{ListQuery, Page};
+pub use version::Version;
 
-use crate::access::Object;
-use bytes::Bytes;
 use history::History;
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use journal::{Committer, Entry, Journal};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
+use version::stamp;
 
-/// One version of an object.
-#[derive(Debug)]
-pub struct Version {
-    object: Object,
-    revision: u64,
-    written: Instant,
-    /// `{"metadata":…}`: the object without `apiVersion` and `kind`, which a list leaves out.
-    body: OnceLock<Bytes>,
-    /// The same for the other group-version that serves the object, where there is one.
-    other_body: OnceLock<Bytes>,
-    /// The object as a message of protobuf.
-    message: OnceLock<Bytes>,
-}
+/// How many changes leave the history of a kind while its lock is held.
+const COMPACT_BATCH: usize = 1_024;
+/// How long an answer waits for the disk.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How much history a kind keeps.
 #[derive(Debug, Clone, Copy)]
@@ -94,89 +92,38 @@ struct KindStore {
     newest: watch::Sender<u64>,
 }
 
+/// How far clients can see.
+#[derive(Debug, Clone, Default)]
+struct Progress {
+    /// Every change up to this revision is visible.
+    revision: u64,
+    /// Why nothing more is written to the disk.
+    failure: Option<Arc<str>>,
+}
+
+/// The state of the store is not on the disk.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unsettled {
+    /// Writing to the disk has failed.
+    #[error("{0}")]
+    Failed(Arc<str>),
+    /// The disk is too slow, or the store has been closed.
+    #[error("the data directory did not take the write in time")]
+    Late,
+}
+
 /// The objects of every kind. Kinds are numbered from zero by the caller.
 #[derive(Debug)]
 pub struct Store {
     kinds: Vec<Arc<KindStore>>,
+    /// The revision of the newest change.
     revision: Arc<AtomicU64>,
-    written: watch::Sender<u64>,
+    /// The newest revision that clients can see. Without a data directory it is `revision` itself.
+    visible: Arc<AtomicU64>,
+    progress: watch::Sender<Progress>,
     limits: HistoryLimits,
-}
-
-// === impl Version ===
-
-impl Version {
-    fn new(object: Value, revision: u64) -> Self {
-        Self {
-            object: Arc::new(object),
-            revision,
-            written: Instant::now(),
-            body: OnceLock::new(),
-            other_body: OnceLock::new(),
-            message: OnceLock::new(),
-        }
-    }
-
-    /// An object that is shown but not stored, such as the answer to a dry run.
-    pub fn unstored(object: Value) -> Arc<Self> {
-        Arc::new(Self::new(object, 0))
-    }
-
-    /// The object, with its `resourceVersion`.
-    pub fn object(&self) -> &Object {
-        &self.object
-    }
-
-    /// The revision of the write that made this version.
-    pub fn revision(&self) -> u64 {
-        self.revision
-    }
-
-    /// When it was written.
-    pub fn written(&self) -> Instant {
-        self.written
-    }
-
-    /// The JSON of the object without `apiVersion` and `kind`, serialised on first use.
-    pub fn body(&self) -> &Bytes {
-        self.body.get_or_init(|| encode_body(&self.object))
-    }
-
-    /// The object as a message of protobuf, encoded on first use.
-    pub fn message(&self, encode: impl FnOnce(&Value) -> Vec<u8>) -> &Bytes {
-        self.message
-            .get_or_init(|| Bytes::from(encode(&self.object)))
-    }
-
-    /// As [`Version::body`], for the object as another group-version shows it.
-    pub fn other_body(&self, convert: impl FnOnce(&Value) -> Value) -> &Bytes {
-        self.other_body
-            .get_or_init(|| encode_body(&convert(&self.object)))
-    }
-}
-
-/// The JSON of an object without `apiVersion` and `kind`.
-pub fn encode_body(object: &Value) -> Bytes {
-    struct Body<'a>(&'a Value);
-    impl Serialize for Body<'_> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let Some(map) = self.0.as_object() else {
-                return self.0.serialize(serializer);
-            };
-            let mut out = serializer.serialize_map(None)?;
-            if let Some(metadata) = map.get("metadata") {
-                out.serialize_entry("metadata", metadata)?;
-            }
-            for (key, value) in map {
-                if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
-                    out.serialize_entry(key, value)?;
-                }
-            }
-            out.end()
-        }
-    }
-    // A JSON value always serialises: its keys are strings and it is not a reader that could fail.
-    Bytes::from(serde_json::to_vec(&Body(object)).unwrap_or_else(|_| b"{}".to_vec()))
+    journal: Option<Arc<Journal>>,
+    committer: Mutex<Option<JoinHandle<()>>>,
 }
 
 // === impl HistoryLimits ===
@@ -185,7 +132,7 @@ impl Default for HistoryLimits {
     fn default() -> Self {
         Self {
             age_min: Duration::from_secs(75),
-            events_min: 10_000,
+            events_min: 100,
             events_max: 200_000,
         }
     }
@@ -194,40 +141,196 @@ impl Default for HistoryLimits {
 // === impl Store ===
 
 impl Store {
-    /// An empty store for this many kinds.
+    /// An empty store for this many kinds, in memory.
     pub fn new(kinds: usize, limits: HistoryLimits) -> Self {
-        let kind = || {
+        let revision = Arc::new(AtomicU64::new(1));
+        Self::of((0..kinds).map(|_| Table::default()), limits, revision)
+    }
+
+    fn of(
+        tables: impl Iterator<Item = Table>,
+        limits: HistoryLimits,
+        revision: Arc<AtomicU64>,
+    ) -> Self {
+        let kind = |table: Table| {
             Arc::new(KindStore {
-                table: RwLock::default(),
-                newest: watch::Sender::new(0),
+                newest: watch::Sender::new(table.history.end()),
+                table: RwLock::new(table),
             })
         };
         Self {
-            kinds: (0..kinds).map(|_| kind()).collect(),
-            revision: Arc::new(AtomicU64::new(1)),
-            written: watch::Sender::new(1),
+            kinds: tables.map(kind).collect(),
+            progress: watch::Sender::new(Progress {
+                revision: revision.load(Ordering::SeqCst),
+                failure: None,
+            }),
+            visible: Arc::clone(&revision),
+            revision,
             limits,
+            journal: None,
+            committer: Mutex::new(None),
         }
     }
 
-    /// The newest revision of the whole store.
+    /// The store of a data directory, with what it holds. `kinds` names the kinds in the order of their numbers.
+    ///
+    /// # Errors
+    /// [`DataDirError::Damaged`] when the contents cannot be read.
+    pub fn open(
+        kinds: Vec<String>,
+        limits: HistoryLimits,
+        data: DataDir,
+    ) -> Result<Self, DataDirError> {
+        let mut tables: Vec<Table> = kinds.iter().map(|_| Table::default()).collect();
+        let mut compacted = vec![0; kinds.len()];
+        let mut newest = 1;
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        data.load(
+            &kinds,
+            |kind, up_to| compacted[kind] = up_to,
+            |record| {
+                newest = record.revision;
+                let age = wall.duration_since(record.written).unwrap_or_default();
+                let written = now.checked_sub(age).unwrap_or(now);
+                let version = Arc::new(Version::new(record.object, record.revision, written));
+                let key: Arc<str> = record.key.into();
+                let live = &mut tables[record.kind].live;
+                let previous = match record.event {
+                    EventKind::Deleted => live.remove(&key),
+                    _ => live.insert(Arc::clone(&key), Arc::clone(&version)),
+                };
+                let event = Event::new(record.event, key, version, previous);
+                tables[record.kind].history.append(Arc::new(event));
+            },
+        )?;
+        for (table, up_to) in tables.iter_mut().zip(&compacted) {
+            newest = newest.max(*up_to);
+            table.history.forget(*up_to);
+        }
+        let revision = Arc::new(AtomicU64::new(newest));
+        let mut store = Self::of(tables.into_iter(), limits, revision);
+        store.visible = Arc::new(AtomicU64::new(newest));
+        let journal = Arc::new(Journal::default());
+        let committer = Committer {
+            data,
+            kinds,
+            stores: store.kinds.clone(),
+            visible: Arc::clone(&store.visible),
+            progress: store.progress.clone(),
+        };
+        store.journal = Some(Arc::clone(&journal));
+        let thread = std::thread::Builder::new()
+            .name("storage".to_owned())
+            .spawn(move || committer.run(&journal));
+        match thread {
+            Ok(thread) => store.committer = Mutex::new(Some(thread)),
+            Err(source) => {
+                let dir = "storage thread".into();
+                return Err(DataDirError::Io { dir, source });
+            }
+        }
+        Ok(store)
+    }
+
+    /// Writes what has arrived to the disk and closes the data directory. Later changes are in memory only, and
+    /// [`Store::settle`] fails for them.
+    pub fn close(&self) {
+        if let Some(journal) = &self.journal {
+            journal.close();
+        }
+        let thread = self
+            .committer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that writes to the data directory panicked");
+        }
+    }
+
+    /// The revision of the newest change, visible or not.
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::SeqCst)
     }
 
-    /// Waits until `revision` has been written, at most `patience`.
+    /// Waits until `revision` is visible, at most `patience`.
     ///
     /// # Errors
-    /// [`StoreError::Future`] when it has not.
+    /// [`StoreError::Future`] when it is not.
     pub async fn reached(&self, revision: u64, patience: Duration) -> Result<(), StoreError> {
-        let mut written = self.written.subscribe();
-        let waited = tokio::time::timeout(patience, written.wait_for(|r| *r >= revision)).await;
-        match waited {
+        let mut progress = self.progress.subscribe();
+        let reached = progress.wait_for(|p| p.revision >= revision);
+        match tokio::time::timeout(patience, reached).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(StoreError::Future {
                 requested: revision,
-                current: self.revision(),
+                current: self.visible.load(Ordering::SeqCst),
             }),
+        }
+    }
+
+    /// Waits until everything that has been written up to now is on the disk. Answers that depend on the state of
+    /// the store leave the server after that. Without a data directory there is nothing to wait for.
+    ///
+    /// # Errors
+    /// [`Unsettled`]: whether the changes survive is not known.
+    pub async fn settle(&self) -> Result<(), Unsettled> {
+        if self.journal.is_none() {
+            return Ok(());
+        }
+        let revision = self.revision();
+        let mut progress = self.progress.subscribe();
+        let settled = progress.wait_for(|p| p.revision >= revision || p.failure.is_some());
+        match tokio::time::timeout(SETTLE_PATIENCE, settled).await {
+            Ok(Ok(progress)) if progress.revision >= revision => Ok(()),
+            Ok(Ok(progress)) => Err(Unsettled::Failed(
+                progress.failure.clone().unwrap_or_default(),
+            )),
+            _ => Err(Unsettled::Late),
+        }
+    }
+
+    /// Why nothing more is written to the disk, once that has failed.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.progress.borrow().failure.clone()
+    }
+
+    /// Waits until writing to the disk fails, and returns why. Without a data directory it never does.
+    pub async fn failed(&self) -> Arc<str> {
+        let mut progress = self.progress.subscribe();
+        let failed = progress.wait_for(|p| p.failure.is_some()).await;
+        match failed.map(|p| p.failure.clone()) {
+            Ok(failure) => failure.unwrap_or_default(),
+            // The sender lives in this store.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Drops what the limits no longer keep from the history of every kind. Writes do that only when the history is
+    /// too long, so this must be called now and then.
+    pub fn compact(&self) {
+        let now = Instant::now();
+        for (kind, store) in self.kinds.iter().enumerate() {
+            loop {
+                // Dropped outside of the lock.
+                let dropped = {
+                    let mut table = store.table.write().unwrap_or_else(PoisonError::into_inner);
+                    let dropped = table.history.trim(now, &self.limits, COMPACT_BATCH);
+                    if let Some(journal) = &self.journal
+                        && !dropped.is_empty()
+                    {
+                        let up_to = table.history.oldest();
+                        let entry = Entry::compact(kind, up_to, &dropped);
+                        journal.append().push(entry);
+                    }
+                    dropped
+                };
+                if dropped.len() < COMPACT_BATCH {
+                    break;
+                }
+            }
         }
     }
 
@@ -291,7 +394,7 @@ impl Store {
             let Some((key, old)) = table.live.get_key_value(key) else {
                 return Err(StoreError::NotFound);
             };
-            if old.revision != expected {
+            if old.revision() != expected {
                 return Err(StoreError::Modified);
             }
             let (key, old) = (Arc::clone(key), Arc::clone(old));
@@ -316,7 +419,7 @@ impl Store {
             let Some((key, old)) = table.live.get_key_value(key) else {
                 return Err(StoreError::NotFound);
             };
-            if old.revision != expected {
+            if old.revision() != expected {
                 return Err(StoreError::Modified);
             }
             let (key, old) = (Arc::clone(key), Arc::clone(old));
@@ -342,7 +445,7 @@ impl Store {
             let Some((key, old)) = table.live.get_key_value(key) else {
                 return Err(StoreError::NotFound);
             };
-            if old.revision != expected {
+            if old.revision() != expected {
                 return Err(StoreError::Modified);
             }
             let (key, old) = (Arc::clone(key), Arc::clone(old));
@@ -365,19 +468,41 @@ impl Store {
         change: impl FnOnce(&mut Table, &dyn Fn() -> u64) -> Result<[Event; EVENTS], StoreError>,
     ) -> Result<Arc<Version>, StoreError> {
         let store = self.kinds.get(kind).ok_or(StoreError::NotFound)?;
+        if let Some(journal) = &self.journal {
+            journal.wait_for_room();
+        }
+        let mut dropped = Vec::new();
         let (version, newest) = {
             let mut table = store.table.write().unwrap_or_else(PoisonError::into_inner);
+            let mut journal = self.journal.as_ref().map(|journal| journal.append());
             let draw = || self.revision.fetch_add(1, Ordering::SeqCst) + 1;
             let mut last = None;
             for event in change(&mut table, &draw)? {
-                let version = Arc::clone(&event.version);
-                last = Some((version, table.history.append(event, &self.limits)));
+                let event = Arc::new(event);
+                let (version, written) = (Arc::clone(&event.version), event.version.written());
+                let number = table.history.append(Arc::clone(&event));
+                let trimmed = table.history.trim_excess(written, &self.limits);
+                if let Some(journal) = &mut journal {
+                    journal.push(Entry::Write {
+                        kind,
+                        number,
+                        event,
+                    });
+                    if !trimmed.is_empty() {
+                        journal.push(Entry::compact(kind, table.history.oldest(), &trimmed));
+                    }
+                }
+                dropped.extend(trimmed);
+                last = Some((version, number));
             }
             // A write without an event has not found what it was to change.
             last.ok_or(StoreError::NotFound)?
         };
-        store.newest.send_modify(|n| *n = newest.max(*n));
-        self.written.send_modify(|r| *r = version.revision.max(*r));
+        if self.journal.is_none() {
+            store.newest.send_modify(|n| *n = newest.max(*n));
+            self.progress
+                .send_modify(|p| p.revision = version.revision().max(p.revision));
+        }
         Ok(version)
     }
 
@@ -405,7 +530,7 @@ impl Store {
         let next = table.history.position_after(after)?;
         Ok(Cursor::new(
             Arc::clone(store),
-            Arc::clone(&self.revision),
+            Arc::clone(&self.visible),
             next,
         ))
     }
@@ -426,19 +551,17 @@ impl Store {
             .collect();
         let cursor = Cursor::new(
             Arc::clone(store),
-            Arc::clone(&self.revision),
+            Arc::clone(&self.visible),
             table.history.end(),
         );
         Ok((items, self.revision(), cursor))
     }
 }
 
-/// Writes the revision into the object's metadata.
-fn stamp(mut object: Value, revision: u64) -> Arc<Version> {
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
     }
-    Arc::new(Version::new(object, revision))
 }
 
 #[cfg(test)]

@@ -6,11 +6,13 @@
 mod apply;
 mod binding;
 mod deletion;
+mod durability;
 mod eviction;
 mod in_process;
 mod lists;
 mod readiness;
 mod server;
+mod watch_guarantees;
 mod watches;
 mod writes;
 

@@ -1,4 +1,6 @@
-//! What the store promises its callers.
+//! The store in memory. The tests with a disk are in `disk`.
+
+mod disk;
 
 use super::*;
 use serde_json::json;
@@ -273,9 +275,64 @@ async fn waiting_for_a_revision_ends_when_it_is_written_or_patience_does() {
 
 #[test]
 fn the_body_of_a_version_has_no_kind_and_begins_with_metadata() {
-    let version = Version::new(object("a"), 7);
+    let version = Version::new(object("a"), 7, Instant::now());
     assert_eq!(
         version.body().as_ref(),
         br#"{"metadata":{"name":"a"},"spec":{"x":1}}"#
     );
+}
+
+#[test]
+fn compaction_drops_changes_that_are_old() {
+    let store = store(HistoryLimits {
+        age_min: Duration::ZERO,
+        events_min: 3,
+        events_max: 100,
+    });
+    for i in 0..50 {
+        create(&store, &format!("k{i}"));
+    }
+    let newest = store.revision();
+    assert!(
+        store.watch_after(KIND, 1).is_ok(),
+        "writes drop nothing yet"
+    );
+    store.compact();
+    assert!(store.watch_after(KIND, newest - 3).is_ok());
+    assert_eq!(
+        store.watch_after(KIND, newest - 4).err(),
+        Some(StoreError::Expired {
+            requested: newest - 4,
+            oldest: newest - 3
+        })
+    );
+}
+
+#[test]
+fn deleted_objects_leave_memory_with_the_history() {
+    let store = store(HistoryLimits {
+        age_min: Duration::ZERO,
+        events_min: 10,
+        events_max: 100_000,
+    });
+    let mut versions = Vec::new();
+    for i in 0..5_000 {
+        let key = format!("k{i}");
+        let Ok(version) = store.create(KIND, &key, object(&key)) else {
+            panic!("{key} is new");
+        };
+        assert!(
+            store
+                .delete(KIND, &key, version.revision(), object(&key))
+                .is_ok()
+        );
+        versions.push(Arc::downgrade(&version));
+    }
+    let in_memory = |versions: &[std::sync::Weak<Version>]| {
+        versions.iter().filter(|v| v.strong_count() > 0).count()
+    };
+    assert_eq!(in_memory(&versions), 5_000);
+    store.compact();
+    // The 10 newest changes are 5 creations and 5 deletions, which hold the versions before them.
+    assert_eq!(in_memory(&versions), 5);
 }
