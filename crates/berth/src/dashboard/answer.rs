@@ -46,7 +46,7 @@ fn sums(snapshot: &Snapshot, metric: &str, by: usize) -> BTreeMap<String, f64> {
     let families = snapshot.families.iter();
     for family in families.filter(|family| family.family.name == metric) {
         for (labels, value) in &family.series {
-            let label = labels.iter().nth(by).map(ToString::to_string);
+            let label = labels.get(by).map(ToString::to_string);
             if let MetricValue::Number(number) = value {
                 *all.entry(label.unwrap_or_default()).or_default() += number;
             }
