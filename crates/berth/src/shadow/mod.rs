@@ -71,9 +71,12 @@ fn about_filters(message: &str) -> &str {
     message[..end].trim_end()
 }
 
-/// Whether two messages give the same reasons. The last sentence of kube-scheduler may be cut off.
+/// Whether two messages give the same reasons. What PostFilter plugins add to the message of the other scheduler follows
+/// its reasons.
 fn same_reasons(other: &str, ours: &str) -> bool {
-    about_filters(other) == about_filters(ours)
+    let ours = about_filters(ours);
+    let rest = about_filters(other).strip_prefix(ours);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
 impl Shadow {

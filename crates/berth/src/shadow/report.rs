@@ -123,41 +123,41 @@ impl fmt::Display for Distribution {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     /// When the comparison began.
-    pub(crate) since: String,
+    pub since: String,
     /// Pods that the other scheduler bound, and for which Berth decided at that moment.
-    pub(crate) bound: u64,
+    pub bound: u64,
     /// Reports of the other scheduler that it found no node.
-    pub(crate) unschedulable: u64,
+    pub unschedulable: u64,
     /// Pods that were bound when the watch showed them first: nothing is compared.
-    pub(crate) unseen: u64,
+    pub unseen: u64,
     /// Bindings to nodes that are feasible for Berth.
-    pub(crate) feasible: u64,
+    pub feasible: u64,
     /// Those that are feasible without the pods that were bound in the last two seconds.
-    pub(crate) reordered: u64,
+    pub reordered: u64,
     /// Neither found a node, for the same reasons.
-    pub(crate) same_reasons: u64,
+    pub same_reasons: u64,
     /// Decisions that differed and were the same, or were superseded, within 15 seconds.
-    pub(crate) later: u64,
+    pub later: u64,
     /// Decisions that are compared again.
-    pub(crate) open: u64,
+    pub open: u64,
     /// Neither found a node, for other reasons.
-    pub(crate) other_reasons: u64,
+    pub other_reasons: u64,
     /// Both found nodes, and the other scheduler's was not feasible for Berth.
-    pub(crate) node_infeasible: u64,
+    pub node_infeasible: u64,
     /// Only the other scheduler found a node.
-    pub(crate) only_other_finds: u64,
+    pub only_other_finds: u64,
     /// Only Berth found a node.
-    pub(crate) only_berth_finds: u64,
+    pub only_berth_finds: u64,
     /// Bindings by the rank of their node.
-    pub(crate) ranks: [u64; 4],
+    pub ranks: [u64; 4],
     /// The sum of the differences to the best score.
-    pub(crate) deficit_sum: i64,
+    pub deficit_sum: i64,
     /// How long Berth took for a decision with every score.
-    pub(crate) evaluation_seconds: Distribution,
+    pub evaluation_seconds: Distribution,
     /// The time from the creation of a pod until the watch showed its binding.
-    pub(crate) bound_seconds: Distribution,
+    pub bound_seconds: Distribution,
     /// The last disagreements.
-    pub(crate) disagreements: VecDeque<Disagreement>,
+    pub disagreements: VecDeque<Disagreement>,
 }
 
 impl Report {

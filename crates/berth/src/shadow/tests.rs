@@ -252,3 +252,23 @@ fn a_disagreement_is_saved_as_a_decision_case() {
     assert!(shown.contains("1 passed, 0 failed"), "{shown}");
     let _ = std::fs::remove_dir_all(&dir);
 }
+
+#[test]
+fn what_post_filter_plugins_add_is_not_compared() {
+    let ours = "0/6 nodes are available: 6 Insufficient cpu.";
+    for (other, same) in [
+        (ours, true),
+        (NONE, false),
+        (
+            "0/6 nodes are available: 6 Insufficient cpu. no new claims to deallocate, preemption: 0/6 nodes are available: \
+             6 Preemption is not helpful for scheduling.",
+            true,
+        ),
+        (
+            "0/6 nodes are available: 6 Insufficient cpu, 2 Too many pods.",
+            false,
+        ),
+    ] {
+        assert_eq!(super::same_reasons(other, ours), same, "{other}");
+    }
+}
