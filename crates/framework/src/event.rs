@@ -471,7 +471,7 @@ mod tests {
 
     /// resource equal, bits overlap, and the incoming action is numerically covered.
     #[test]
-    fn a_registration_hears_what_it_covers() {
+    fn a_registration_matches_what_it_covers() {
         use ActionType as A;
         use EventResource as R;
         for (registered, raised, heard) in [

@@ -348,7 +348,7 @@ mod tests {
 
     /// a pod is kept out while its claims are not there, with upstream's words; devices make no difference.
     #[test]
-    fn a_pod_is_kept_out_until_its_claims_are_there() {
+    fn a_pod_is_rejected_until_its_claims_exist() {
         let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]});
         let waiting = pod("p", spec);
         let world = World::new();

@@ -44,7 +44,7 @@ mod tests {
 
     /// The newest class wins, then the name; a class always stands for the resource of its own name.
     #[test]
-    fn a_class_is_found_by_what_it_stands_for() {
+    fn a_class_is_found_by_the_resource_that_it_provides() {
         let mut cluster = Cluster::default();
         for (name, resource, created) in [
             ("old", "example.com/gpu", "2026-01-01T00:00:00Z"),

@@ -29,7 +29,7 @@ fn registrations_with(plugin: &str, args: &Value) -> Vec<EventRegistration> {
 /// the registrations, as `Resource:Action,Action`. Those on kinds that kube-scheduler's plugins do not hear of
 /// are supplements, and so is a new node for volume limits.
 #[test]
-fn each_plugin_hears_of_what_may_help_its_pods() {
+fn each_plugin_registers_for_what_may_help_its_pods() {
     const POD_UPDATE: &str = "UpdateNodeAllocatable,UpdateNodeLabel,UpdateNodeTaint,UpdateNodeCondition,UpdateNodeAnnotation,UpdateNodeDeclaredFeature,UpdatePodLabel,UpdatePodScaleDown,UpdatePodToleration,UpdatePodSchedulingGatesEliminated,UpdatePodGeneratedResourceClaim";
     for (plugin, expected) in [
         ("SchedulingGates", "Pod:UpdatePodSchedulingGatesEliminated"),
@@ -441,7 +441,7 @@ fn hints_say_what_the_rules_name() {
 /// The supplements for what kube-scheduler hears nothing of: labels of namespaces, and the selectors behind default
 /// spread constraints. Their hints say Skip, so only the supplement queues.
 #[test]
-fn supplements_hear_of_namespaces_and_selectors() {
+fn supplements_cover_namespaces_and_selectors() {
     let namespace = |name: &str, labels: Value| {
         let namespace = json!({"metadata": {"name": name, "labels": labels}});
         let text = namespace.to_string();

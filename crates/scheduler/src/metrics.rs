@@ -5,7 +5,7 @@
 
 mod family;
 #[cfg(test)]
-mod reference;
+mod reference_tests;
 mod sample;
 mod text;
 
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_are_told_apart_by_every_label() {
+    fn series_are_distinguished_by_every_label() {
         let mut metrics = Metrics::default();
         let count = |metrics: &mut Metrics, labels: &[&str]| {
             metrics.count(Metric::ScheduleAttempts, labels);

@@ -56,7 +56,7 @@ fn apart_from(app: &'static str) -> PodShape {
 }
 
 #[test]
-fn what_was_found_once_is_mended() {
+fn a_seed_that_failed_once_passes() {
     check(&one_scheduler(), false);
     check(&two_schedulers(), true);
 }

@@ -238,7 +238,7 @@ mod tests {
     /// A pod is found by its keys up to its amount, by a change of itself, and by what touches everything. A pod that
     /// waits for anything is found by every change but those that touch nothing.
     #[test]
-    fn a_change_finds_those_whom_it_may_help() {
+    fn a_change_finds_the_pods_that_it_may_help() {
         let small = |key| {
             let mut waits = Waits::for_nothing();
             waits.add_amount(key, 2);

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_follow_the_nodes_and_numbers_stay_with_whom_they_were_given() {
+    fn columns_follow_the_nodes_and_domains_keep_their_numbers() {
         let rng = &mut Rng::with_seed(1);
         let mut table = NodeTable::default();
         let early = table.topology(&key(0));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_nobody_holds_are_forgotten() {
+    fn columns_that_are_not_held_are_forgotten() {
         let mut table = NodeTable::default();
         table.set_node(node("n").label("key-7", "a").arc());
         let held = table.topology(&key(7)).hold();

@@ -268,7 +268,7 @@ mod tests {
 
     /// KEP-5501: users read what they wait for, in words that hold as long as they wait for it.
     #[test]
-    fn users_are_told_what_their_pod_waits_for() {
+    fn the_status_states_what_a_pod_waits_for() {
         let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let world = World::new()
             .with(claim("going", going))

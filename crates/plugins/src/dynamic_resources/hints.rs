@@ -167,7 +167,7 @@ mod tests {
 
     /// Q-52, PL-153: what a change of a claim does for a pod that uses `mine` and, in some cases, another one.
     #[test]
-    fn a_claim_helps_who_uses_it_and_freed_devices_help_all() {
+    fn a_claim_helps_its_pods_and_freed_devices_help_all() {
         let free = || json!({});
         let finalizer = || with(allocated(), ["metadata", "finalizers"], json!(["f"]));
         let labelled = || with(free(), ["metadata", "labels"], json!({"a": "b"}));

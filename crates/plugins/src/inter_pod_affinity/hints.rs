@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn supplements_wake_whom_the_hints_miss() {
+    fn supplements_wake_the_pods_that_the_hints_miss() {
         let world = World::new();
         let (near, far) = ("podAffinity", "podAntiAffinity");
         let plain = || Value::Null;

@@ -486,7 +486,7 @@ fn new_volumes_need_space() {
 
 /// PL-136: several obstacles are told in upstream's order.
 #[test]
-fn obstacles_are_told_together() {
+fn obstacles_are_reported_together() {
     let world = world()
         .with(bound("c", "v"))
         .with(volume("v", json!({"spec": {"nodeAffinity": in_zone("b")}})))

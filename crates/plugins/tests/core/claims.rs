@@ -109,7 +109,7 @@ fn the_link_may_come_first() {
 
 /// what is told is what is lacking now, whatever was lacking first.
 #[test]
-fn the_latest_obstacle_is_told() {
+fn the_latest_obstacle_is_reported() {
     let mut w = World::new();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     let claims = json!([
@@ -136,7 +136,7 @@ fn the_latest_obstacle_is_told() {
 
 /// so it is while one and the same claim goes, and when it is gone.
 #[test]
-fn a_claim_that_goes_is_told_as_far_as_it_went() {
+fn a_deleted_claim_is_reported_as_far_as_it_matters() {
     let mut w = World::new();
     w.node(node("n1").capacity("2", "1Gi", "10"));
     let mut going = claim("mine", "");

@@ -312,7 +312,7 @@ fn uses_claim(pod: PodBuilder) -> PodBuilder {
 /// PL-3: whoever hears of new nodes hears of changed taints too, asked or not, as a new node may have
 /// gone unnoticed while it was tainted. A plugin that hears of taints itself decides itself.
 #[test]
-fn a_changed_taint_stands_for_a_new_node() {
+fn a_changed_taint_counts_as_a_new_node() {
     type Prepare = fn(&mut World, PodBuilder) -> PodBuilder;
     let cases: [(&str, Prepare, bool); 9] = [
         (

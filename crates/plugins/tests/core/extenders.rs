@@ -215,7 +215,7 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
 
 /// P-14: a preemptor that was promised a node keeps the promise when extenders leave no candidate, or fail.
 #[test]
-fn a_promise_outlives_extenders_that_leave_nothing() {
+fn a_nomination_outlives_extenders_that_leave_no_node() {
     for (situation, says) in [
         (
             "nothing is left",
@@ -286,7 +286,7 @@ fn the_least_important_goes_last() {
 
 /// P-14: once nothing is left, nobody else is asked.
 #[test]
-fn nobody_is_asked_about_nothing() {
+fn no_plugin_is_asked_without_a_pod() {
     let mut w = full([
         extender("a").preempt(|_, _| Ok(Vec::new())),
         extender("b").preempt(|_, _| panic!("there is nothing to ask about")),
@@ -527,7 +527,7 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
 
 /// P-14: what has gone is nothing to ask the next extender about.
 #[test]
-fn the_next_extender_is_not_told_of_what_has_gone() {
+fn the_next_extender_does_not_receive_rejected_nodes() {
     let (tell, asked) = channel();
     let leaves_all = |name: &str| {
         let tell = tell.clone();

@@ -32,7 +32,7 @@ fn full(features: FeatureGates) -> World {
 /// P-16, P-20 to P-22, edge cases 125 and 243: an event wakes the preemptor while its
 /// victims are being told. It is kept out until they have been, and then tried without a further event.
 #[test]
-fn a_preemptor_is_kept_out_until_its_victims_have_been_told() {
+fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
     let mut w = full(FeatureGates::default());
     w.pod(vip("vip", "2"));
     assert!(w.attempt().ends_with(FULL));
@@ -89,7 +89,7 @@ fn a_preemptor_is_kept_out_until_its_victims_have_been_told() {
 /// P-21, P-22, case 243: the last victim is seen going before its deletion has been answered. A preemptor that its
 /// gate has kept out meanwhile is let in: at once when it could not hear of that, else as any pod that an event wakes.
 #[test]
-fn a_preemptor_is_let_in_when_its_last_victim_is_seen_going() {
+fn a_preemptor_is_admitted_when_its_last_victim_terminates() {
     type Seen = fn(&mut World);
     let seen: [(&str, Seen, QueuedIn); 3] = [
         ("nothing", |_| {}, QueuedIn::Gated),
@@ -232,7 +232,7 @@ fn without_the_gate_the_cycle_waits() {
 
 /// P-3: a preemptor that has gone while the cycle waited needs nobody else to go.
 #[test]
-fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
+fn without_the_gate_no_victim_is_evicted_for_a_deleted_preemptor() {
     let gates = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
     let mut w = full(gates);
     w.pod(vip("vip", "2"));
@@ -246,7 +246,7 @@ fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
 
 /// edge case 244: the room belongs to the preemptor, except for pods of higher priority.
 #[test]
-fn promised_room_is_kept_from_lower_pods_alone() {
+fn nominated_room_is_kept_from_lower_pods_alone() {
     for (priority, placed) in [(5, false), (10, false), (20, true)] {
         let mut w = full(FeatureGates::default());
         w.pod(vip("vip", "2"));
@@ -267,7 +267,7 @@ fn promised_room_is_kept_from_lower_pods_alone() {
 
 /// Q-78, P-24, case 246: lower pods lose their promise and are tried again; equal ones keep it.
 #[test]
-fn lower_pods_lose_their_promise() {
+fn lower_pods_lose_their_nomination() {
     for (priority, keeps) in [(5, false), (10, true)] {
         let mut w = World::new();
         w.node(node("n1").capacity("2", "1Gi", "10"));
@@ -290,7 +290,7 @@ fn lower_pods_lose_their_promise() {
 
 /// P-24: a promise that is still being written is taken back all the same, and the pod ends without one.
 #[test]
-fn a_promise_that_is_being_written_is_taken_back() {
+fn a_nomination_that_is_being_written_is_taken_back() {
     let mut w = full(FeatureGates::default());
     w.pod(pod("earlier").priority(5).request("cpu", "2"));
     assert!(w.attempt().ends_with(FULL));
@@ -379,7 +379,7 @@ fn a_preemptor_whose_node_is_gone_goes_elsewhere() {
 /// Two preemptors need the same room: a victim that is going already is not told twice, and the more important
 /// preemptor gets the room.
 #[test]
-fn victims_on_their_way_are_not_told_twice() {
+fn terminating_victims_are_not_evicted_twice() {
     let mut w = full(FeatureGates::default());
     w.pod(vip("vip", "2"));
     assert!(w.attempt().ends_with(FULL));
@@ -401,7 +401,7 @@ fn victims_on_their_way_are_not_told_twice() {
 
 /// P-12: whoever was promised the node counts in the dry run, so more has to go.
 #[test]
-fn promised_pods_count_in_the_dry_run() {
+fn nominated_pods_count_in_the_dry_run() {
     for (nominee, expected) in [(None, 1), (Some(5), 1), (Some(10), 2), (Some(50), 2)] {
         let mut w = full(FeatureGates::default());
         if let Some(priority) = nominee {

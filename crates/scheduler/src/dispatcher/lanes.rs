@@ -183,7 +183,7 @@ mod tests {
 
     /// D-11, case 166.
     #[test]
-    fn shares_are_kept_whoever_pushes() {
+    fn shares_are_kept_whichever_lane_pushes() {
         const MANY: std::ops::Range<u32> = 0..100;
         let shares = [(4, 20), (2, 10), (2, 10), (2, 6)];
         for (who, came_first, expected) in [

@@ -305,7 +305,7 @@ mod tests {
 
     /// D-19, case 163: what has no effect.
     #[test]
-    fn a_patch_without_effect_is_told_apart() {
+    fn a_patch_without_effect_is_distinguished() {
         let mut newer_generation = condition("Unschedulable", "m");
         newer_generation.observed_generation = Some(9);
         let other_message = ConditionChange::Set(condition("Unschedulable", "other"));

@@ -146,7 +146,7 @@ fn names(names: &[&str]) -> PreFilterResult {
 
 /// C-15, C-17, F-8, edge cases 201 and 202.
 #[test]
-fn pre_filter_narrows_skips_and_turns_down() {
+fn pre_filter_narrows_skips_and_rejects() {
     type Answer = fn() -> PreFilterResult;
     let cases: [(&str, Answer, Answer, &str, &[&str]); 9] = [
         (

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_bound_when_somebody_has_decided() {
+    fn claims_are_bound_once_a_node_is_selected() {
         let mut world = World::furnished();
         world.create_node("n0", &NodeShape::default());
         for (number, class) in [(1, None), (2, Some(CLASS_LATE)), (3, Some(CLASS_MADE))] {

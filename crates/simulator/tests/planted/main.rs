@@ -372,7 +372,7 @@ fn a_binding_to_another_node_is_a_double_bind() {
 }
 
 #[test]
-fn a_binding_that_nobody_sends_loses_the_pod() {
+fn a_binding_that_is_never_sent_loses_the_pod() {
     found(
         &with_binder(BindBug::Nothing),
         Faults::NONE,

@@ -6,7 +6,7 @@ use berth_framework::{ApiCall, Feature, WakeReason};
 
 /// P-17, P-20, P-24: what goes out. The core tells the victims, and publishes what is said of them.
 #[test]
-fn victims_are_told_why() {
+fn the_condition_of_a_victim_gives_the_reason() {
     let mut lower = plain("lower", 5, 1);
     lower.status.nominated_node_name = "n".into();
     let mut equal = plain("equal", 10, 1);
@@ -186,7 +186,7 @@ fn without_the_gate_evictions_are_waited_for() {
 
 /// P-3: without the gate, a preemptor that goes while it waits for one eviction needs no other.
 #[test]
-fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
+fn without_the_gate_no_victim_is_evicted_for_a_deleted_preemptor() {
     let mut world = world(vec![("n", vec![plain("a", 1, 2), plain("b", 2, 2)])]);
     world.features = world
         .features
@@ -230,7 +230,7 @@ fn without_the_gate_nobody_goes_for_a_preemptor_that_is_gone() {
 /// P-19, P-24, case 241: without the gate, too, one that goes already is not told again, all victims are counted, and
 /// the promises of lower pods end when everybody has been told; not when a victim refuses to go.
 #[test]
-fn without_the_gate_promises_end_when_all_have_been_told() {
+fn without_the_gate_nominations_end_when_all_victims_are_evicted() {
     for (answer, ended) in [
         (WakeReason::Call(Ok(Response::default())), true),
         (
@@ -324,7 +324,7 @@ fn without_the_gate_pods_are_stopped_in_memory_too() {
 /// P-21, P-22: a pod whose victims are being told to go is kept out, with the gate, and a
 /// deleted pod wakes nobody on this plugin's behalf. Where the message may reach the pod's status, it is made for users.
 #[test]
-fn a_preemptor_is_kept_out_while_its_victims_are_told() {
+fn a_preemptor_is_rejected_while_its_victims_are_evicted() {
     let preemptor = plain("p", 10, 1);
     let for_users = "Waiting until the pods of lower priority that make room for this pod have been told to stop";
     let as_there = "waiting for the preemption for this pod to be finished";

@@ -143,7 +143,7 @@ fn an_object_goes_from_state_to_state() {
 /// D-10, case 162: what a dropped call means for who waits: nothing of a status patch, whose news is out of date, and a
 /// failure of anything that was to happen and did not.
 #[test]
-fn who_waits_for_a_dropped_call_is_told_what_it_means() {
+fn a_dropped_call_ends_the_waits_for_it_with_a_result() {
     let dropped = [CallErrorKind::Skipped, CallErrorKind::Overwritten];
     for kind in dropped {
         assert!(kind.is_dropped());
@@ -221,7 +221,7 @@ fn the_limit_holds_until_the_dispatcher_closes() {
 /// D-13, D-15: a call is over before anybody is told, so that what is made in answer to it goes at once; and nobody has
 /// to listen for things to go on.
 #[test]
-fn a_call_is_over_before_its_end_is_told() {
+fn a_call_is_over_before_its_end_is_reported() {
     let mut desk = desk();
     let first = desk.dispatcher.enqueue(bind("p", "n1"), desk.now);
     for (id, _) in desk.dispatcher.next_calls(desk.now) {

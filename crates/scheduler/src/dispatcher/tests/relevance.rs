@@ -227,7 +227,7 @@ fn a_call_on_its_way_and_a_newer_one() {
 
 /// D-7, cases 154, 155: a waiting call that is replaced is told, unlike upstream.
 #[test]
-fn who_waits_behind_a_call_on_its_way_is_told_when_replaced() {
+fn a_replaced_call_behind_one_in_flight_ends_its_waits() {
     let mut desk = desk();
     let first = desk.call(says("p", "Unschedulable"));
     desk.send();

@@ -236,7 +236,7 @@ fn a_binding_that_was_carried_out_after_all_has_succeeded() {
 
 /// Once an update shows that another scheduler was faster, nothing is sent again.
 #[test]
-fn a_binding_that_somebody_else_has_made_is_not_repeated() {
+fn a_binding_by_another_client_is_not_repeated() {
     for (situation, update_first, answer) in [
         ("seen during the pause", false, Timeout),
         ("seen before a lost answer", true, Timeout),

@@ -137,7 +137,7 @@ fn calls_without_end_are_refused() {
 
 /// D-11: reports may take a quarter, so that they never block what a cycle has to write.
 #[test]
-fn reports_leave_room_for_others() {
+fn reports_leave_capacity_for_other_calls() {
     let mut desk = many(16);
     for i in 0..4 {
         assert!(desk.dispatcher.takes_reports(), "{i}");

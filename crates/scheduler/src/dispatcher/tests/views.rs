@@ -181,7 +181,7 @@ fn everybody_sees_what_our_calls_make_of_a_pod() {
 /// D-17: somebody else overwrote our write at once, so no update ever shows it, and the server did not tell its
 /// version: it is believed for a while, not for ever.
 #[test]
-fn a_write_that_nobody_sees_is_forgotten() {
+fn a_write_that_the_watch_never_shows_is_forgotten() {
     let mut desk = desk();
     let id = desk.call(nominate("p", "n1"));
     desk.shows(pod("p"));

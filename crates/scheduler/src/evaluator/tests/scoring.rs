@@ -129,7 +129,7 @@ fn totals_are_weighted_sums() {
 /// F-12, case 207: where all have nothing to say, all nodes are equal, however many plugins only look at the nodes and
 /// never score.
 #[test]
-fn nodes_are_equal_when_nobody_has_a_preference() {
+fn nodes_are_equal_without_a_preference() {
     let skips = |name: &str| fake(name).pre_score(|_, _, _| Status::skip());
     let asked = |_: &CycleState, _: &PodInfo, _: NodeView<'_>| Err(Status::error("asked"));
     let mut world = World::new(3, [skips("A"), skips("B"), skips("C").score(asked)]);

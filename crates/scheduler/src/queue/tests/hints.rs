@@ -86,7 +86,7 @@ fn what_a_plugin_waits_for_needs_no_backoff() {
 
 /// Q-43, Q-46, Q-54, cases 80 and 81: what a registration hears, and what it does not.
 #[test]
-fn a_registration_hears_what_it_covers() {
+fn a_registration_matches_what_it_covers() {
     for (registered, event, matching) in [
         ("Node/Add|UpdateNodeLabel", "Node/UpdateNodeLabel", true),
         ("Node/Add|UpdateNodeLabel", "Node/Add", true),
@@ -117,7 +117,7 @@ fn a_registration_hears_what_it_covers() {
 
 /// Q-30, Q-46, Q-53, cases 82 and 83: gates stay shut.
 #[test]
-fn a_wildcard_event_asks_nobody() {
+fn a_wildcard_event_asks_no_plugin() {
     let everything = ClusterEvent::wildcard("SomethingHappened");
     let (a, other) = (pod("a").object(), pod("other").object());
     for (target, place) in [
@@ -160,7 +160,7 @@ fn a_pod_without_a_profile_is_retried_at_any_event() {
 
 /// Q-67, case 86: hints are not asked for pods that do not pass.
 #[test]
-fn a_pre_check_limits_who_is_considered() {
+fn a_pre_check_limits_the_pods_that_are_considered() {
     let script = "
         add p1 priority=1
         add p2 priority=2
@@ -206,7 +206,7 @@ fn a_pre_check_limits_who_is_considered() {
 
 /// Q-48, case 90.
 #[test]
-fn who_hears_of_new_nodes_hears_of_their_taints() {
+fn plugins_that_register_for_new_nodes_receive_their_taints() {
     for (registered, implicit, asked) in [
         ("Node/Add", true, "X:Queue=1"),
         ("Node/Add", false, ""),

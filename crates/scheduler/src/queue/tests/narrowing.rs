@@ -70,7 +70,7 @@ fn only_the_named_pods_are_asked() {
 
 /// who looks closely is told of each narrowing; nobody else has the lines made.
 #[test]
-fn details_tell_how_far_pods_were_narrowed() {
+fn details_log_how_far_pods_were_narrowed() {
     for (details, helps, told) in [(true, "p0+p1", 1), (true, "all", 0), (false, "p0+p1", 0)] {
         let mut bench = narrowed_setup().run(&waiting(3, "N"));
         bench.queue.log_details(details);

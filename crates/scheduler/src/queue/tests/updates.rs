@@ -420,7 +420,7 @@ fn activating_ignores_backoff() {
 
 /// Q-62, case 132: an update that changes nothing of interest asks only those who hear of every update.
 #[test]
-fn a_plain_update_asks_those_who_hear_of_all() {
+fn a_plain_update_asks_plugins_that_register_for_all_updates() {
     let plugins = &[("All", "Pod/Update"), ("Labels", "Pod/UpdatePodLabel")];
     for (helps, places) in [("All", "backoff: a"), ("Labels", "unschedulable: a")] {
         let mut bench = setup()

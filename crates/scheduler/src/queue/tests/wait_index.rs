@@ -75,7 +75,7 @@ fn indexed_setup(with_index: bool) -> Setup {
 
 /// Q-92, Q-98: a pod is looked at when it waits for what the event touches, of that or by another of its plugins.
 #[test]
-fn an_event_looks_at_those_who_wait_for_what_it_touches() {
+fn an_event_examines_the_pods_that_wait_for_what_it_touches() {
     let waiting = "
         add gpu wants=gpu
         pop

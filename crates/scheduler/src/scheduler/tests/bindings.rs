@@ -109,7 +109,7 @@ fn a_bind_plugin_may_turn_the_pod_down() {
 
 /// F-16, C-39: only who has something to do works before the binding, and with the gate off everybody does, unasked.
 #[test]
-fn pre_bind_is_for_those_who_have_something_to_do() {
+fn pre_bind_runs_only_plugins_that_have_work() {
     for (gate, worked) in [(true, "B"), (false, "A B")] {
         let (send, receive) = std::sync::mpsc::sync_channel(10);
         let works = |name: &'static str, pre_flight: Status| {
@@ -485,7 +485,7 @@ fn what_is_scheduled_is_counted() {
 
 /// C-44: attempts are told one by one up to fourteen, and together from fifteen on.
 #[test]
-fn many_attempts_are_told_as_fifteen_and_more() {
+fn many_attempts_are_counted_as_fifteen_and_more() {
     for (attempts, label) in [(1, "1"), (14, "14"), (15, "15+"), (16, "15+")] {
         let left = Arc::new(std::sync::atomic::AtomicU32::new(attempts - 1));
         let count = left.clone();

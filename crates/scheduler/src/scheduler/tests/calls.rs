@@ -98,7 +98,7 @@ fn a_nomination_is_seen_from_the_start() {
 
 /// P-20: nothing else would tell the pod that its victim stays.
 #[test]
-fn a_failed_eviction_wakes_whoever_was_promised_the_node() {
+fn a_failed_eviction_wakes_pods_that_were_nominated_to_the_node() {
     let preempt = || {
         fake("Preempt").post_filter(|cx, _, _, _| {
             let victim = cx.dry_run.cluster().pods.get("uid-victim").cloned();

@@ -43,7 +43,7 @@ fn waiting_for(resource: EventResource, action: ActionType) -> World {
 /// cases 131 and 189: each kind of change raises its own event, and none when
 /// nothing has changed that matters.
 #[test]
-fn changes_wake_who_waits_for_them() {
+fn changes_wake_the_pods_that_wait_for_them() {
     use ActionType as A;
     use EventResource as R;
     type Change = fn(&mut World);

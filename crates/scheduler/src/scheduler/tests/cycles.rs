@@ -106,7 +106,7 @@ fn placed_pods_take_room_before_they_are_bound() {
 
 /// C-32, C-46 to C-49.
 #[test]
-fn a_pod_that_fits_nowhere_is_told_why_and_waits_for_an_event() {
+fn a_pod_that_fits_nowhere_reports_the_reason_and_waits_for_an_event() {
     let mut w = world([fits()]);
     w.applied(node("n1").capacity("1", "8Gi", "10").object());
     w.pod(pod("big").request("cpu", "2"));
@@ -191,7 +191,7 @@ fn a_condition_keeps_the_time_of_its_transition() {
 
 /// C-51: the condition says which generation of the pod it speaks of.
 #[test]
-fn a_condition_tells_the_generation_that_it_is_about() {
+fn a_condition_states_the_generation_that_it_is_about() {
     let mut w = world([fake("No").filter(|_, _, _| Status::unschedulable("no"))]);
     w.applied(node("n1").object());
     w.pod(pod("p").with(|p| p.metadata.generation = Some(7)));
@@ -221,7 +221,7 @@ fn long_messages_are_cut_in_events_only() {
 
 /// C-16, case 204: a promised node is tried alone; when it does not fit, or is not there, all others are.
 #[test]
-fn a_promised_node_goes_first_with_every_evaluator() {
+fn a_nominated_node_comes_first_with_every_evaluator() {
     for kind in [EvaluatorKind::Plain, EvaluatorKind::Incremental] {
         for (promised, outcome, asked, complaint) in [
             ("n1", "on n1", 1.0, None),

@@ -123,7 +123,7 @@ fn plugins_are_asked_in_the_configured_order() {
 /// C-14: what the pod was promised is tried after PreFilter and before any other node; the only feasible node is not
 /// scored.
 #[test]
-fn the_promised_node_is_tried_before_the_others() {
+fn the_nominated_node_is_evaluated_before_the_others() {
     let diary = Diary::new();
     let mut w = World::new([diary.plugin("C")], FeatureGates::default());
     w.applied(node("n1").object()).applied(node("n2").object());

@@ -417,7 +417,7 @@ fn every_search_is_observed() {
 
 /// C-13: a search that takes 100 ms or more is told of in the log, with what it spent them on.
 #[test]
-fn slow_searches_are_told_of() {
+fn slow_searches_are_logged() {
     for (situation, filter, score, line) in [
         ("fast enough", 40, 9, None),
         (

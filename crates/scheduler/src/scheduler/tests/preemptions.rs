@@ -94,7 +94,7 @@ const NONE: [&str; 0] = [];
 /// P-17, P-20, P-22: the last victim is told when the others have been, each event follows its deletion, and the
 /// preemptor counts as preempting meanwhile.
 #[test]
-fn the_last_victim_is_told_last() {
+fn the_last_victim_is_evicted_last() {
     let mut w = full(&["a", "b", "c"]);
     assert_eq!(deletions(&w), ["delete a", "delete b"]);
     assert_eq!(w.events_text(), NONE, "nobody has been told yet");
@@ -201,7 +201,7 @@ fn a_last_victim_seen_going_ends_the_wait() {
 
 /// P-20: a preemptor that went away needs nobody's room: its last victim stays.
 #[test]
-fn nobody_goes_for_a_preemptor_that_is_gone() {
+fn no_victim_is_evicted_for_a_deleted_preemptor() {
     let mut w = full(&["a", "b"]);
     w.deleted("vip");
     deletion_ends(&mut w, "a", None);
@@ -212,7 +212,7 @@ fn nobody_goes_for_a_preemptor_that_is_gone() {
 /// P-5: a pod that was promised a node waits for less important ones that go from there, whatever has turned it down: no
 /// event of its plugins would wake it, and its promise would keep others away for ever.
 #[test]
-fn who_was_promised_the_node_is_tried_when_a_victim_has_gone() {
+fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
     type End = fn(&mut World);
     let gone: End = |w| w.deleted("victim");
     let stays: End = |w| {
@@ -304,7 +304,7 @@ fn a_victim_that_is_not_bound_is_stopped_in_memory() {
 
 /// P-17: a victim that somebody else has bound while it was being prepared here runs there, and has to be deleted.
 #[test]
-fn a_victim_that_somebody_else_has_bound_is_deleted() {
+fn a_victim_that_another_client_has_bound_is_deleted() {
     let prepares = fake("Slow").pre_bind(|cx, _, _, _, _| {
         Step::Wait(Wait {
             on: WaitOn::Timer,

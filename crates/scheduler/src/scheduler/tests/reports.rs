@@ -295,7 +295,7 @@ fn open(pod: PodBuilder) -> PodBuilder {
 /// D-23, D-24, cases 167 and 170: one call after 5 s from the first rejection, with the message of the last. The same
 /// message again is no call; another one is a new call, after its own 5 s.
 #[test]
-fn the_latest_message_is_told_once() {
+fn the_latest_message_is_reported_once() {
     let report = |message: &str| {
         vec![format!(
             "patch p PodScheduled=False NotReadyForScheduling: {message}"
@@ -333,7 +333,7 @@ fn the_latest_message_is_told_once() {
 /// D-14, D-25: between two attempts of a report the plugin may change its mind. What is repeated is what it says by then;
 /// after an attempt that may have been carried out, that the pod passes.
 #[test]
-fn a_report_that_is_repeated_tells_what_is_true_by_then() {
+fn a_repeated_report_states_what_is_true_by_then() {
     let two = ["patch p PodScheduled=False NotReadyForScheduling: two"];
     for (situation, change, failure, expected) in [
         (
@@ -440,7 +440,7 @@ fn scheduling_gates_need_no_patch() {
 /// D-17, D-25, case 172: a report that waits is dropped when the pod is deleted, bound, or says so already; one that was
 /// sent is not repeated for a pod that is gone.
 #[test]
-fn a_report_that_nobody_needs_any_more_is_dropped() {
+fn a_report_that_is_not_needed_any_more_is_dropped() {
     type Change = fn(&mut World);
     let cases: [(&str, Change); 3] = [
         ("deleted", |w| w.deleted("p")),

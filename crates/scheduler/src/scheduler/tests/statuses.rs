@@ -158,7 +158,7 @@ fn a_status_that_a_newer_one_has_overtaken_is_not_offered_again() {
 
 /// D-22: what was dropped for a binding, or came too late for it, leaves nothing wrong.
 #[test]
-fn a_bound_pod_that_says_it_is_not_scheduled_is_put_right() {
+fn the_condition_of_a_bound_pod_is_corrected() {
     let denied = || pod("p").condition("PodScheduled", "False", "SchedulerError", "no answer");
     let right = ["patch p PodScheduled=True : "];
     for (what, scheduler, first, then, expected) in [
@@ -193,7 +193,7 @@ fn a_bound_pod_that_says_it_is_not_scheduled_is_put_right() {
 
 /// D-14, D-22.
 #[test]
-fn putting_right_is_offered_again_while_it_is_needed() {
+fn a_correction_is_repeated_while_it_is_needed() {
     for (what, happens, offered) in [
         ("nothing", (|_: &mut World| {}) as fn(&mut World), 1),
         (

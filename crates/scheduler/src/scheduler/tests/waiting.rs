@@ -410,7 +410,7 @@ fn a_parked_reserve_looks_at_its_node_again() {
 /// F-17: a PreBind plugin that waits for objects is woken by whatever watches tell of one of them, or by its deadline, and
 /// by nothing else.
 #[test]
-fn who_waits_for_objects_hears_of_them_alone() {
+fn a_wait_for_objects_ends_only_with_these_objects() {
     type Change = fn(&mut World);
     let full = |name: &str| node(name).capacity("0", "1Gi", "9");
     let changes: [(&str, Change, bool); 5] = [

@@ -195,7 +195,7 @@ fn a_flight_lasts_while_events_may_help() {
 /// a nominated pod that gets another node, or fails for good, needs the promised room no more. Pods of no
 /// higher priority that had to respect the promise are tried again at once, not when the API shows that it is over.
 #[test]
-fn who_was_kept_out_by_a_promise_hears_when_it_ends() {
+fn a_pod_that_a_nomination_blocked_is_woken_when_it_ends() {
     #[derive(Clone, Copy, PartialEq)]
     enum Mood {
         Unfit,

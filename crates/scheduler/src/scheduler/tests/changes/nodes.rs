@@ -47,7 +47,7 @@ fn what_changes_of_a_node_says_which_events_it_raises() {
 
 /// hints of a new node find it in the cluster, and those of one that goes find it still there.
 #[test]
-fn a_node_is_there_when_its_events_are_told() {
+fn a_node_exists_when_its_events_are_raised() {
     for action in [ActionType::ADD, ActionType::DELETE] {
         let picky = fake("Picky")
             .filter(|_, _, _| Status::unschedulable("no"))

@@ -107,7 +107,7 @@ fn a_pod_of_the_same_name_is_another_pod() {
 
 /// Q-63, case 131: a pod that is told of again in the same version has not changed, and keeps waiting.
 #[test]
-fn a_waiting_pod_told_of_again_has_not_changed() {
+fn a_waiting_pod_that_is_received_again_has_not_changed() {
     for (version, woken) in [(None, false), (Some(99), true)] {
         let mut w = waiting_for(EventResource::Pod, ActionType::UPDATE_POD_LABEL);
         let mut again = PodBuilder::of(&w.pods["waits"]).label("a", "b");
@@ -123,7 +123,7 @@ fn a_waiting_pod_told_of_again_has_not_changed() {
 /// Q-82, case 187: the deletion of a pod is believed whatever it says of the pod's node: it may tell of a version that is
 /// older than what we have seen, or newer.
 #[test]
-fn a_deletion_tells_of_a_pod_and_not_of_its_place() {
+fn a_deletion_names_the_pod_and_not_its_place() {
     let tells = |w: &mut World, last: PodBuilder| {
         w.scheduler
             .apply(ClusterChange::Deleted(last.object()), w.now);
@@ -183,7 +183,7 @@ fn an_assigned_pod_that_was_made_anew_is_two_events() {
 /// Q-83, cases 185 and 186: a placed pod that Permit holds back is rejected when it is told to go, and the rest of its way
 /// ends by itself; one that is bound by now is no placed pod any more.
 #[test]
-fn a_placed_pod_that_is_told_to_go_is_rejected() {
+fn a_placed_pod_that_terminates_is_rejected() {
     let hold = fake("Hold")
         .permit(|_, pod, _, _| match pod.pod.name().starts_with("held") {
             true => PermitStep::Hold(Duration::from_secs(500)),

@@ -169,7 +169,7 @@ fn nodes_that_changed_meanwhile_are_looked_at_again() {
 
 /// Q-49, case 91: a pod that an extender turned down is tried again after any event.
 #[test]
-fn any_event_wakes_a_pod_that_an_extender_turned_down() {
+fn any_event_wakes_a_pod_that_an_extender_rejected() {
     let never = || extender("e").keeps(&[]);
     type Event = fn(&mut World);
     let events: [(&str, Event); 3] = [

@@ -309,7 +309,7 @@ fn scores_of_extenders_add_up() {
 
 /// C-20, C-24: one feasible node needs no score; all nodes are looked at when an extender can tell them apart.
 #[test]
-fn only_as_many_nodes_are_looked_at_as_somebody_can_tell_apart() {
+fn no_more_nodes_are_evaluated_than_scores_distinguish() {
     let gives = || extender("e").prioritize(1, |_, _| Ok(vec![("n3".into(), 10)]));
     let all = || {
         extender("e").filter(|_, nodes| {
