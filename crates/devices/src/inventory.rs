@@ -41,7 +41,7 @@ impl fmt::Display for PoolId {
 pub(crate) type PoolSlices = Vec<Arc<PreparedSlice>>;
 
 /// Slices and allocations. It is updated with each change of a ResourceSlice or of a claim's allocation.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Inventory {
     pools: BTreeMap<PoolId, PoolSlices>,
     /// The pool of each slice, by the slice's name.

@@ -30,6 +30,14 @@ pub struct Namespaced<T> {
     namespaces: FxHashMap<Str, ByName<T>>,
 }
 
+impl<T> Clone for Namespaced<T> {
+    fn clone(&self) -> Self {
+        Self {
+            namespaces: self.namespaces.clone(),
+        }
+    }
+}
+
 impl<T> Default for Namespaced<T> {
     fn default() -> Self {
         Self {
@@ -77,7 +85,10 @@ impl<T> Namespaced<T> {
 }
 
 /// Nodes with their pods, and every other object that plugins read.
-#[derive(Debug, Default)]
+///
+/// Decisions are made in place and never on a copy. A clone is for explanations: they change the copy and read it on
+/// another thread while the scheduler goes on. It shares the objects and costs a few references for each pod.
+#[derive(Debug, Clone, Default)]
 pub struct Cluster {
     /// The nodes and their pods, assumed pods included.
     pub nodes: NodeTable,

@@ -89,7 +89,7 @@ struct ImageSummary {
 }
 
 /// A change of a dry run, with what is needed to revert it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Undo {
     Mark,
     Added {
@@ -126,7 +126,7 @@ fn is_unchanged(old: &Node, new: &Node) -> bool {
 }
 
 /// All nodes and the pods on them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NodeTable {
     rows: Vec<Row>,
     free: Vec<Slot>,

@@ -7,6 +7,7 @@
 
 mod calls;
 mod clock;
+mod decisions;
 mod explain;
 mod measure;
 mod outbound;
@@ -15,11 +16,13 @@ mod requests;
 mod text;
 mod waits;
 
+pub use decisions::{DECISIONS_MAX, Decision};
 pub use explain::{Explanation, Reason};
 pub use outbound::{Event, LogLevel, LogLine, Outputs};
 
 pub(crate) use calls::{Calls, call_ended, note_requests};
 pub(crate) use clock::{Clock, Moment};
+pub(crate) use decisions::SearchBegin;
 pub(crate) use explain::{Explanations, reasons};
 pub(crate) use outbound::Outbound;
 pub(crate) use plugin_run::{Answered, PointRun, Ran};

@@ -10,7 +10,7 @@ mod post_filter;
 
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
-use crate::core::{Core, LogLevel, Moment, PointRun, WaitId, Waiter};
+use crate::core::{Core, LogLevel, Moment, PointRun, SearchBegin, WaitId, Waiter};
 use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{Failure, fail};
 use crate::profile::Profile;
@@ -169,8 +169,9 @@ impl Cycle {
         if extended::takes_part(core, &attempt) {
             return self.search_extended(core, attempt);
         }
+        let begin = self.search_begin(core, &attempt, false);
         let found = self.search(core, &mut attempt);
-        self.conclude(core, attempt, found)
+        self.conclude(core, attempt, found, begin)
     }
 
     fn search(&mut self, core: &mut Core, attempt: &mut Attempt) -> Found {
@@ -187,14 +188,31 @@ impl Cycle {
         }
     }
 
+    /// What the search begins with, to explain its result.
+    fn search_begin(&self, core: &Core, attempt: &Attempt, has_extenders: bool) -> SearchBegin {
+        SearchBegin {
+            rng: self.rng.clone(),
+            start_node: self.start_node,
+            percentage_of_nodes: percentage_of_nodes(core, attempt),
+            has_extenders,
+        }
+    }
+
     /// The search for a node is over.
-    fn conclude(&mut self, core: &mut Core, mut attempt: Attempt, found: Found) -> CycleStep {
+    fn conclude(
+        &mut self,
+        core: &mut Core,
+        mut attempt: Attempt,
+        found: Found,
+        begin: SearchBegin,
+    ) -> CycleStep {
         core.log_if_slow(&attempt);
         core.observe_evaluation(&mut attempt);
         match found {
             Found::Placed(placement) => {
                 core.search_took(&attempt);
                 log_excluded(core, &placement);
+                note_decision(core, &attempt, &placement, begin);
                 self.place_on(core, attempt, placement.name)
             }
             Found::Unfit(error) => self.run_post_filter(core, attempt, error),
@@ -324,6 +342,16 @@ fn log_lost_nomination(core: &mut Core, attempt: &Attempt) {
     let (pod, node) = (pod.key(), node.as_str());
     let text = format!("Pod {pod} is nominated to node {node:?}, which does not exist");
     core.log(LogLevel::Error, text);
+}
+
+fn note_decision(core: &mut Core, attempt: &Attempt, placement: &Placement, begin: SearchBegin) {
+    let ends = (
+        core.cache.cluster().nodes.changes_end(),
+        core.queue.nominator().changes_end(),
+    );
+    let decided = (&attempt.pod, &attempt.profile, core.now());
+    let decisions = &mut core.explanations.decisions;
+    decisions.note(begin, placement, decided, ends);
 }
 
 fn log_excluded(core: &mut Core, placement: &Placement) {

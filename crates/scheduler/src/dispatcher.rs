@@ -33,12 +33,14 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod types;
+mod view;
 mod writes;
 
 pub use berth_framework::write::Lane;
 pub use lanes::{LaneShare, LaneShares};
 pub use options::{DispatcherOptions, RetryPolicy};
 pub use types::CallTypeError;
+pub use view::{CallState, CallView, calls_about};
 pub use writes::Writes;
 
 use berth_api::{Duration, Time};

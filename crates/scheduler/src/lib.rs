@@ -23,8 +23,11 @@ pub mod profile;
 pub mod queue;
 mod scheduler;
 
-pub use crate::core::{Event, Explanation, LogLevel, LogLine, Outputs, Reason};
+pub use crate::core::{
+    DECISIONS_MAX, Decision, Event, Explanation, LogLevel, LogLine, Outputs, Reason,
+};
 pub use cycle::CycleResult;
 pub use scheduler::{
-    ClusterChange, Input, Observer, Outcome, Scheduler, SchedulerOptions, Verdict,
+    ClusterChange, Input, Observer, Outcome, Progress, RunningPreemption, Scheduler,
+    SchedulerOptions, Verdict,
 };

@@ -9,6 +9,7 @@ use crate::core::{Core, LogLevel};
 use crate::dispatcher::Finished;
 use crate::metrics::Metric;
 use crate::queue::QueuedIn;
+use crate::scheduler::RunningPreemption;
 use berth_api::{Pod, Str, Time};
 use berth_framework::call::{CallId, PodEvent, PodRef};
 use berth_framework::stage::{Eviction, Preemption};
@@ -42,6 +43,31 @@ pub(crate) struct Preemptions {
 }
 
 impl Preemptions {
+    /// The preemptions for a pod that have not ended.
+    pub(crate) fn of(&self, uid: &str) -> Vec<RunningPreemption> {
+        let running = self.running.iter();
+        let of_pod = running.filter(|(_, running)| running.preemptor.uid == uid);
+        let views = of_pod.map(|(id, running)| {
+            let calls = self.calls.values().filter(|(of, _)| of == id);
+            let mut evicting: Vec<PodRef> =
+                calls.map(|(_, event)| event.regarding.clone()).collect();
+            evicting.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+            RunningPreemption {
+                plugin: running.plugin.clone(),
+                began: running.began,
+                evicting,
+                last: running
+                    .last
+                    .as_ref()
+                    .map(|last| last.event.regarding.clone()),
+                has_failed: running.has_failed,
+            }
+        });
+        let mut views: Vec<RunningPreemption> = views.collect();
+        views.sort_by_key(|view| view.began);
+        views
+    }
+
     /// Checks that the books agree.
     ///
     /// # Errors

@@ -337,7 +337,7 @@ fn takes_part(plugin: &Extensions, point: Point) -> bool {
 }
 
 /// Every profile of a scheduler, in the order of the configuration.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Profiles {
     list: Vec<Arc<Profile>>,
 }

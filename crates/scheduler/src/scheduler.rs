@@ -8,6 +8,7 @@
 //! the same seed give the same outputs, so any failure can be run again.
 
 mod changes;
+mod inspect;
 mod judge;
 mod metrics;
 mod observe;
@@ -15,6 +16,7 @@ mod observe;
 mod tests;
 
 pub use changes::ClusterChange;
+pub use inspect::{Progress, RunningPreemption};
 pub use judge::Verdict;
 pub use observe::{Input, Observer};
 

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// Resource claims. Reading is that of [`Namespaced`].
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ResourceClaims {
     claims: Namespaced<ResourceClaim>,
     /// The UID of a pod, and namespace and name of a claim that was created for its extended resources.

@@ -13,7 +13,7 @@ use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
 /// Pods by UID. Reading is that of a map.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Pods {
     by_uid: FxHashMap<Str, Arc<Pod>>,
     /// Namespace and name of a claim, and the UID of a pod that uses it.

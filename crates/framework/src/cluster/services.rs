@@ -10,7 +10,7 @@ use std::sync::Arc;
 type Selected = (Str, Option<(Str, Str)>);
 
 /// Services. Reading is that of namespaced objects.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Services {
     all: Namespaced<Service>,
     /// By namespace and the first label of their selector; without a label those that select every pod.

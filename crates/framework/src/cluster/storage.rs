@@ -14,7 +14,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// Persistent volumes by name. Reading is that of a map.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct PersistentVolumes {
     by_name: ByName<PersistentVolume>,
     /// The volumes that are for no claim, by class, the smallest first.
@@ -95,7 +95,7 @@ impl PersistentVolumes {
 }
 
 /// Which objects have to be looked at again when a volume changes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct VolumeUsers {
     /// The name of a volume with each claim whose `volumeName` it is.
     claims: BTreeSet<(Str, ClaimKey)>,

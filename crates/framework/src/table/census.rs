@@ -67,7 +67,7 @@ struct Place {
 }
 
 /// How many pods of each kind are on which node, by kind and by node.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Crowds {
     by_kind: Vec<SmallVec<[(Slot, u32); 1]>>,
     by_slot: Vec<SmallVec<[Place; 2]>>,
@@ -147,7 +147,7 @@ pub struct Alike<'a> {
 }
 
 /// Pods by what selectors read of them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Looks {
     /// By kind; an unused one has no crowd.
     looks: Vec<Look>,
@@ -204,7 +204,7 @@ impl Looks {
 }
 
 /// Pods with affinity by their terms. Those of a template share them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Terms {
     /// By kind; `None` when it is not in use.
     computed: Vec<Option<Arc<Computed>>>,
@@ -268,7 +268,7 @@ impl Terms {
 }
 
 /// The pods on nodes, by kind. What is only supposed is not in it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Census {
     looks: Looks,
     terms: Terms,

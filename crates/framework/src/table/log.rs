@@ -33,7 +33,7 @@ impl TableChange {
 }
 
 /// Changes, numbered without a gap.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct ChangeLog {
     /// The number of the first one that is kept.
     first: u64,

@@ -22,7 +22,7 @@ pub fn zone_key(labels: &Labels) -> Str {
 }
 
 /// Nodes by zone, zones and nodes in the order in which they came.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct ZoneOrder {
     zones: IndexMap<Str, Vec<Slot>>,
     len: usize,

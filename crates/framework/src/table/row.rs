@@ -5,7 +5,7 @@ use berth_api::{Node, Str};
 use std::sync::Arc;
 
 /// One node.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Row {
     pub(super) name: Str,
     pub(super) node: Option<Arc<Node>>,

@@ -217,6 +217,13 @@ impl Default for Topologies {
     }
 }
 
+/// A copy begins without columns: it creates those that it reads.
+impl Clone for Topologies {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 impl Topologies {
     /// The topology of a label; created from all nodes the first time.
     pub(super) fn get(&self, key: &Str, rows: &[Row]) -> Arc<Topology> {

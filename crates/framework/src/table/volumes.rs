@@ -53,7 +53,7 @@ struct OnNode {
 }
 
 /// A claim that exists, or that a pod on a node names.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Claim {
     volume: Option<Known>,
     /// How often the pods of each node use it.
@@ -61,7 +61,7 @@ struct Claim {
 }
 
 /// See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct NodeVolumes {
     by_slot: Vec<Vec<OnNode>>,
     claims: FxHashMap<ClaimKey, Claim>,

@@ -1,6 +1,7 @@
 //! Pods that were placed and are not bound yet, and whether they can still be stopped.
 
 use crate::core::go_duration;
+use crate::scheduler::Progress as ProgressView;
 use berth_api::{Duration, Str, Time};
 use berth_framework::stage::WaitingPod;
 use berth_framework::{PodInfo, Status};
@@ -76,6 +77,23 @@ impl UnboundPods {
         match self.pods.get_mut(uid)? {
             Progress::Held(held) => Some(held),
             _ => None,
+        }
+    }
+
+    /// How far the binding of a pod has come.
+    pub(crate) fn progress(&self, uid: &str, node: Str) -> ProgressView {
+        match self.pods.get(uid) {
+            Some(Progress::Held(held)) => ProgressView::Permit {
+                node,
+                since: held.since,
+                plugins: held
+                    .plugins
+                    .iter()
+                    .map(|hold| (hold.plugin.clone(), hold.until))
+                    .collect(),
+            },
+            Some(Progress::Preparing(_)) => ProgressView::PreBind { node },
+            Some(Progress::Binding) | None => ProgressView::Bind { node },
         }
     }
 

@@ -1,5 +1,6 @@
-//! Why pods are pending: the last diagnosis of each pod.
+//! Why pods are pending, the last diagnosis of each pod; and why others are on their nodes, the last decisions.
 
+use super::decisions::Decisions;
 use crate::evaluator::FitError;
 use berth_api::{Str, Time};
 use berth_framework::{Cluster, Code};
@@ -46,9 +47,10 @@ pub struct Explanation {
     pub reasons: Vec<Reason>,
 }
 
-/// The last explanations, by UID.
+/// The last explanations, by UID, and the last decisions.
 #[derive(Debug, Default)]
 pub(crate) struct Explanations {
+    pub(crate) decisions: Decisions,
     by_uid: IndexMap<Str, Explanation, FxBuildHasher>,
 }
 

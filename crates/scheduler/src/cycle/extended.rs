@@ -116,7 +116,10 @@ impl Cycle {
 
     fn search_on(&mut self, core: &mut Core, attempt: Attempt, next: Next) -> CycleStep {
         match next {
-            Next::Found(found) => self.conclude(core, attempt, found),
+            Next::Found(found) => {
+                let begin = self.search_begin(core, &attempt, true);
+                self.conclude(core, attempt, found, begin)
+            }
             Next::Wait(mut search, wait, id) => {
                 search.seen = core.cache.cluster().nodes.changes_end();
                 self.park_on(attempt, ParkedAt::Search(search), wait, id)

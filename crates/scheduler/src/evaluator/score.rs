@@ -11,6 +11,11 @@ use berth_framework::{Code, Slot, Status};
 pub struct PluginScores {
     /// The plugin.
     pub plugin: Str,
+    /// How many times its normalised score counts.
+    pub weight: i64,
+    /// Its score of each node before normalisation, in the order of [`Scores::nodes`]. Kept answers do not have it: it
+    /// is empty then.
+    pub raw: Vec<i64>,
     /// Its normalised score of each node times its weight, in the order of [`Scores::nodes`].
     pub weighted: Vec<i64>,
 }
@@ -134,6 +139,7 @@ impl Evaluator<'_> {
                 let score = score.map_err(|status| failed("running Score plugins:", &status))?;
                 raw.push((*node, score));
             }
+            let before = raw.iter().map(|(_, score)| *score).collect();
             let began = self.evaluation.tally.begin(self.stopwatch);
             let status = member
                 .plugin
@@ -160,6 +166,8 @@ impl Evaluator<'_> {
             }
             scores.plugins.push(PluginScores {
                 plugin: member.name.clone(),
+                weight: scorer.weight,
+                raw: before,
                 weighted,
             });
         }

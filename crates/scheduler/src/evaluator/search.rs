@@ -161,6 +161,47 @@ impl Evaluator<'_> {
         Status::success()
     }
 
+    /// Asks every filter about one node and returns all rejections, where [`Evaluator::filter_node`] stops at the first.
+    /// Filters that fail count as rejections. Pods of no lower priority that are nominated to the node are counted on it.
+    pub fn filter_node_by_all(&mut self, node: Slot) -> Vec<Status> {
+        let nominated = self.nominated_to(node);
+        self.begin();
+        for pod in &nominated {
+            let status = self.add_pod(node, pod);
+            if !status.is_success() {
+                self.rollback();
+                return vec![status];
+            }
+        }
+        let statuses = self.run_all_filters(node);
+        self.rollback();
+        match statuses.is_empty() && !nominated.is_empty() {
+            true => self.run_all_filters(node),
+            false => statuses,
+        }
+    }
+
+    fn run_all_filters(&self, node: Slot) -> Vec<Status> {
+        let cx = Context {
+            now: self.now,
+            cluster: self.cluster,
+            features: self.features,
+        };
+        let Some(view) = cx.cluster.nodes.get(node) else {
+            return vec![Status::error("the node is gone")];
+        };
+        let state = &self.evaluation.state;
+        let filters = self.profile.filter.iter();
+        filters
+            .filter(|member| !self.evaluation.skip_filter.contains(member.id))
+            .map(|member| {
+                let status = member.plugin.filter(&cx, state, self.pod, view);
+                status.from_plugin(&member.name)
+            })
+            .filter(|status| !status.is_success())
+            .collect()
+    }
+
     /// Looks for feasible nodes among `nodes`, starting at `start`; what the others say goes into `diagnosis`.
     ///
     /// # Errors

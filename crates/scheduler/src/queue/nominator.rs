@@ -14,7 +14,7 @@ use std::sync::Arc;
 const CHANGES_MAX: usize = 16 * 1024;
 
 /// The nominations.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Nominator {
     by_node: FxHashMap<Str, Vec<Arc<PodInfo>>>,
     node_of: FxHashMap<Str, Str>,

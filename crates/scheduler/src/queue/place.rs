@@ -162,6 +162,17 @@ impl Places {
             .collect()
     }
 
+    /// How many pods of its place precede a queued pod, in the order of [`Places::pods_in`].
+    pub fn ahead_of(&self, namespace: &str, name: &str) -> Option<usize> {
+        let id = self.id_of(namespace, name)?;
+        let place = self.entries.get(id)?.place?;
+        let order = self.order(place);
+        let items = self.heap(place).items();
+        let own = items.iter().find(|item| item.id == id)?;
+        let ahead = items.iter().filter(|item| order.less(item, own));
+        Some(ahead.count())
+    }
+
     /// When the backoff of a pod ends, rounded down to the ordering window; `None` without one.
     pub fn backoff_expiry(&self, info: &QueuedPodInfo) -> Option<Time> {
         self.backoff.expiry(info)

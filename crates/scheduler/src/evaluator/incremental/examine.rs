@@ -105,6 +105,8 @@ fn examine(evaluator: &Evaluator<'_>, kept: KeptFor<'_>) -> Result<Examined, Unk
         }
         examined.scores.plugins.push(PluginScores {
             plugin: scorer.member.name.clone(),
+            weight: scorer.weight,
+            raw: Vec::new(),
             weighted: raw.into_iter().map(|s| s * scorer.weight).collect(),
         });
     }

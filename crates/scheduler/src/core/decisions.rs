@@ -1,0 +1,99 @@
+//! The last decisions, so that it can be explained why a pod is on its node.
+//!
+//! A decision is kept with its inputs, not with its scores: the pod, the profile, the random generator, and where the
+//! node table's log of changes ended. An explanation takes a copy of the cluster back to that point and decides again.
+//! So a decision costs a few references, and only those that are asked about are computed.
+
+use crate::evaluator::Placement;
+use crate::profile::Profile;
+use berth_api::{Str, Time};
+use berth_framework::PodInfo;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How many decisions are kept.
+pub const DECISIONS_MAX: usize = 4096;
+
+/// A pod was given a node.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// When.
+    pub at: Time,
+    /// The pod as it was then.
+    pub pod: Arc<PodInfo>,
+    /// The profile that scheduled it.
+    pub profile: Arc<Profile>,
+    /// The percentage of nodes that was scored; `None` for all.
+    pub percentage_of_nodes: Option<i32>,
+    /// The node.
+    pub node: Str,
+    /// How many nodes were filtered.
+    pub evaluated: usize,
+    /// How many of them were feasible.
+    pub feasible: usize,
+    /// The generator as it was before the choice among equal nodes.
+    pub rng: fastrand::Rng,
+    /// Where the search began in the order of the nodes.
+    pub start_node: usize,
+    /// Whether extenders took part. They are not asked again.
+    pub has_extenders: bool,
+    /// The end of the node table's log at the time of the decision; see
+    /// [`NodeTable::changes_since`](berth_framework::NodeTable::changes_since).
+    pub changes_end: u64,
+    /// The end of the nominator's log at that time.
+    pub nominations_end: u64,
+}
+
+/// What a search begins with, noted before it runs.
+#[derive(Debug, Clone)]
+pub(crate) struct SearchBegin {
+    pub(crate) rng: fastrand::Rng,
+    pub(crate) start_node: usize,
+    pub(crate) percentage_of_nodes: Option<i32>,
+    pub(crate) has_extenders: bool,
+}
+
+/// The last decisions, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Decisions {
+    kept: VecDeque<Decision>,
+}
+
+impl Decisions {
+    pub(crate) fn note(
+        &mut self,
+        begin: SearchBegin,
+        placement: &Placement,
+        decided: (&Arc<PodInfo>, &Arc<Profile>, Time),
+        (changes_end, nominations_end): (u64, u64),
+    ) {
+        if self.kept.len() >= DECISIONS_MAX {
+            self.kept.pop_front();
+        }
+        let (pod, profile, at) = decided;
+        self.kept.push_back(Decision {
+            at,
+            pod: pod.clone(),
+            profile: profile.clone(),
+            percentage_of_nodes: begin.percentage_of_nodes,
+            node: placement.name.clone(),
+            evaluated: placement.evaluated,
+            feasible: placement.feasible,
+            rng: begin.rng,
+            start_node: begin.start_node,
+            has_extenders: begin.has_extenders,
+            changes_end,
+            nominations_end,
+        });
+    }
+
+    /// The last decision about a pod, if it is kept.
+    pub(crate) fn of(&self, uid: &str) -> Option<&Decision> {
+        let mut latest_first = self.kept.iter().rev();
+        latest_first.find(|decision| decision.pod.pod.uid() == uid)
+    }
+
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Decision> {
+        self.kept.iter()
+    }
+}

@@ -1,0 +1,103 @@
+//! What explanations read of the scheduler beside the queue and the cache.
+
+use super::Scheduler;
+use crate::core::Decision;
+use crate::metrics::Metric;
+use berth_api::{Str, Time};
+use berth_framework::call::PodRef;
+use berth_framework::stage::Wait;
+
+/// How far a pod has come that is not in the queue and not bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Its scheduling cycle runs, or is parked and waits for this.
+    Cycle {
+        /// What the cycle waits for.
+        wait: Option<Wait>,
+    },
+    /// Its status is written before it returns to the queue.
+    StatusWrite,
+    /// Permit plugins hold it.
+    Permit {
+        /// The node that was chosen for it.
+        node: Str,
+        /// Since when it is held.
+        since: Time,
+        /// The plugins, and until when each holds it at most.
+        plugins: Vec<(Str, Time)>,
+    },
+    /// PreBind plugins prepare its node.
+    PreBind {
+        /// The node that was chosen for it.
+        node: Str,
+    },
+    /// It is being bound.
+    Bind {
+        /// The node that was chosen for it.
+        node: Str,
+    },
+}
+
+/// A preemption that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningPreemption {
+    /// The plugin that chose the victims.
+    pub plugin: Str,
+    /// When it began.
+    pub began: Time,
+    /// The victims whose eviction is under way.
+    pub evicting: Vec<PodRef>,
+    /// The victim that is evicted after the others.
+    pub last: Option<PodRef>,
+    /// Whether an eviction has failed.
+    pub has_failed: bool,
+}
+
+impl Scheduler {
+    /// The last decision about a pod, as long as it is among the last [`DECISIONS_MAX`](crate::DECISIONS_MAX).
+    pub fn decision(&self, uid: &str) -> Option<&Decision> {
+        self.core.explanations.decisions.of(uid)
+    }
+
+    /// The last decisions, oldest first.
+    pub fn decisions(&self) -> impl DoubleEndedIterator<Item = &Decision> {
+        self.core.explanations.decisions.all()
+    }
+
+    /// How far a pod has come; `None` for a pod that is in the queue, is bound, or is not known.
+    pub fn progress(&self, uid: &str) -> Option<Progress> {
+        let core = &self.core;
+        if let Some(pod) = self.bindings.pod(uid) {
+            let node = pod.pod.spec.node_name.clone();
+            return Some(core.unbound.progress(uid, node));
+        }
+        if core.calls.is_returning(uid) {
+            return Some(Progress::StatusWrite);
+        }
+        core.queue
+            .in_flight()
+            .contains(uid)
+            .then(|| Progress::Cycle {
+                wait: self.cycle.waits_for().cloned(),
+            })
+    }
+
+    /// The preemptions for a pod that have not ended.
+    pub fn preemptions_for(&self, uid: &str) -> Vec<RunningPreemption> {
+        self.core.preemptions.of(uid)
+    }
+
+    /// Whether extenders are configured.
+    pub fn has_extenders(&self) -> bool {
+        !self.core.settings.extenders.is_empty()
+    }
+
+    /// How many pods were scheduled after the periodic flush had moved them; each is a missed wake-up.
+    pub fn flush_rescues(&self) -> u64 {
+        let rescues = self
+            .core
+            .metrics
+            .number(Metric::PodScheduledAfterFlush, &[]);
+        rescues as u64
+    }
+}
