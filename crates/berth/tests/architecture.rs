@@ -12,13 +12,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// The crates that are state machines: no I/O, no clock, no runtime, no lock.
-const CORE: [&str; 7] = [
+const CORE: [&str; 8] = [
     "berth-api",
     "berth-cel",
     "berth-devices",
     "berth-framework",
     "berth-plugins",
     "berth-scheduler",
+    "berth-explain",
     "berth-simulator",
 ];
 
@@ -47,7 +48,7 @@ const FORBIDDEN_IN_CORE: [&str; 16] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 15] = [
+const DIRECTIONS: [(&str, &[&str]); 16] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -59,6 +60,10 @@ const DIRECTIONS: [(&str, &[&str]); 15] = [
     ("berth-scheduler", &["berth-api", "berth-framework"]),
     (
         "berth-recording",
+        &["berth-api", "berth-framework", "berth-scheduler"],
+    ),
+    (
+        "berth-explain",
         &["berth-api", "berth-framework", "berth-scheduler"],
     ),
     ("berth-client", &["berth-api"]),
@@ -102,6 +107,7 @@ const DIRECTIONS: [(&str, &[&str]); 15] = [
             "berth-plugins",
             "berth-scheduler",
             "berth-recording",
+            "berth-explain",
             "berth-client",
             "berth-apiserver",
             "berth-simulator",

@@ -1,0 +1,436 @@
+//! The answers, as the HTTP endpoint returns them in JSON. Times are RFC 3339; durations are in seconds.
+
+use serde::{Deserialize, Serialize};
+
+/// A field that is left out when it has its default.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+macro_rules! answers {
+    ($($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$meta])*
+            #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+            #[serde(rename_all = "camelCase", default)]
+            pub struct $name {
+                $($(#[$field_meta])* #[serde(skip_serializing_if = "is_default")] pub $field: $type,)*
+            }
+        )*
+    };
+}
+
+/// Where a pod is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum PodState {
+    /// The scheduler does not know.
+    #[default]
+    Unknown,
+    /// In activeQ: it is tried when it is its turn.
+    Active,
+    /// In backoffQ: it is tried when its backoff has ended.
+    Backoff,
+    /// Rejected: it is tried when an event may help it.
+    Unschedulable,
+    /// A PreEnqueue plugin rejects it: it is not tried.
+    Gated,
+    /// Its scheduling cycle is under way.
+    Scheduling,
+    /// It has a node and is being bound.
+    Binding,
+    /// It is bound.
+    Bound,
+    /// It is being deleted.
+    Terminating,
+    /// It has run to its end.
+    Finished,
+    /// Another scheduler is responsible for it.
+    OtherScheduler,
+}
+
+answers! {
+    /// Why a pod is where it is: the answer of `/explain/pod/NAMESPACE/NAME`.
+    PodAnswer {
+        /// When the answer was computed.
+        at: String,
+        /// The namespace of the pod.
+        namespace: String,
+        /// The name of the pod.
+        name: String,
+        /// The UID of the pod.
+        uid: String,
+        /// `spec.schedulerName`.
+        scheduler_name: String,
+        /// `spec.priority`; zero when it is not set.
+        priority: i32,
+        /// Where the pod is.
+        state: PodState,
+        /// The answer in one or two sentences.
+        summary: String,
+        /// The node of a pod that is bound or being bound.
+        node: Option<String>,
+        /// Its place in the queue.
+        queue: Option<QueuePlace>,
+        /// What holds it outside of the queue.
+        progress: Option<String>,
+        /// The last attempt that failed.
+        last_attempt: Option<Attempt>,
+        /// What the filters answer now. For a gated pod: as if it were not gated.
+        verdict: Option<Verdict>,
+        /// The nodes that lack the least, the closest one first.
+        closest: Vec<ClosestNode>,
+        /// Single changes after which the pod fits, the cheapest first. Each was tried on a copy of the cluster.
+        remedies: Vec<Remedy>,
+        /// The events after which the pod is tried again.
+        woken_by: Vec<WakeUp>,
+        /// The gates, and the PreEnqueue plugins that reject it.
+        gates: Vec<Gate>,
+        /// The API calls about it that have not ended.
+        calls: Vec<Call>,
+        /// The node that it is nominated to.
+        nomination: Option<Nomination>,
+        /// What preemption does or would do for it.
+        preemption: Option<Preemption>,
+        /// Why it is on its node.
+        decision: Option<DecisionTable>,
+        /// The limits that were reached, and what the answer does not cover.
+        notes: Vec<String>,
+    }
+
+    /// A pod's place in the queue.
+    QueuePlace {
+        /// Since when it is there.
+        since: String,
+        /// For how many seconds.
+        seconds: f64,
+        /// How many pods of the same place precede it.
+        ahead: Option<usize>,
+        /// When its backoff ends.
+        backoff_until: Option<String>,
+        /// How often it was tried.
+        attempts: u32,
+        /// When it was tried first, gates not counted.
+        first_attempt: Option<String>,
+        /// How often plugins rejected it.
+        rejections: u32,
+        /// How many errors in a row its attempts ended with.
+        errors: u32,
+        /// Whether the periodic flush moved it last, and no event.
+        was_flushed: bool,
+        /// The plugins that rejected it.
+        rejected_by: Vec<String>,
+    }
+
+    /// A failed attempt.
+    Attempt {
+        /// When.
+        at: String,
+        /// Which one it was.
+        number: u32,
+        /// The message of the pod's condition.
+        message: String,
+        /// What the nodes answered, the most frequent first.
+        reasons: Vec<Reason>,
+    }
+
+    /// What filters answer about all nodes.
+    Verdict {
+        /// How many nodes there are.
+        nodes: usize,
+        /// How many are feasible.
+        feasible: usize,
+        /// Some of these.
+        feasible_examples: Vec<String>,
+        /// Why PreFilter rejects the pod on every node.
+        pre_filter: Option<Reason>,
+        /// How many nodes each plugin rejects. Every filter is asked about every node, so a node may count more than
+        /// once.
+        reasons: Vec<Reason>,
+    }
+
+    /// Nodes that reject a pod for one reason.
+    Reason {
+        /// The plugin.
+        plugin: String,
+        /// Its reason.
+        reason: String,
+        /// How many nodes.
+        nodes: usize,
+        /// Some of them.
+        examples: Vec<String>,
+        /// Whether removing pods could help.
+        preemption_may_help: bool,
+    }
+
+    /// A node that lacks little for a pod.
+    ClosestNode {
+        /// The node.
+        node: String,
+        /// What it lacks.
+        lacks: Vec<Lack>,
+    }
+
+    /// Something that a node lacks for a pod.
+    Lack {
+        /// The plugin that rejects the node for it.
+        plugin: String,
+        /// What is lacking.
+        text: String,
+        /// The resource that is short.
+        resource: Option<String>,
+        /// How much of it is short: milli-CPU for `cpu`, otherwise in the unit of the resource.
+        short: Option<i64>,
+        /// Whether removing pods from the node could help.
+        preemption_may_help: bool,
+    }
+
+    /// A change after which the pod fits.
+    Remedy {
+        /// What to do.
+        text: String,
+        /// The change, for programs.
+        change: Option<crate::Change>,
+        /// The node on which the pod fits then, if it is the only one.
+        node: Option<String>,
+        /// On how many nodes it fits then, of those that the change can affect.
+        feasible: usize,
+        /// What the order is by: a small number is a change that disturbs little.
+        cost: u32,
+    }
+
+    /// Events after which a pod is tried again.
+    WakeUp {
+        /// The plugin that rejected the pod and asks for the events.
+        plugin: String,
+        /// The events, such as `Node/Add`.
+        events: Vec<String>,
+    }
+
+    /// What keeps a pod from being tried.
+    Gate {
+        /// The name of the scheduling gate, or of the PreEnqueue plugin.
+        name: String,
+        /// Whether it is an entry of `spec.schedulingGates`.
+        is_scheduling_gate: bool,
+        /// What the plugin states.
+        message: String,
+        /// Since when it is known.
+        since: String,
+        /// The field manager that set it, as far as the pod's managed fields show it.
+        set_by: Option<String>,
+        /// The other field managers that write the pod's spec or metadata, which may remove it.
+        other_managers: Vec<String>,
+    }
+
+    /// An API call that has not ended.
+    Call {
+        /// The type, as in the metrics: `pod_status_patch`, `pod_binding`, `pod_deletion`.
+        call_type: String,
+        /// `Waiting`, `InFlight`, `Retrying` or `HeldBack`.
+        state: String,
+        /// How often it was sent.
+        attempts: u32,
+        /// When it was made.
+        made_at: Option<String>,
+        /// When it is sent at the earliest.
+        not_before: Option<String>,
+    }
+
+    /// A nomination.
+    Nomination {
+        /// The node.
+        node: String,
+        /// Pods of lower priority on the node that are terminating.
+        awaited: Vec<PodName>,
+    }
+
+    /// A pod by name.
+    PodName {
+        /// The namespace.
+        namespace: String,
+        /// The name.
+        name: String,
+        /// The priority.
+        priority: i32,
+        /// Disruption budgets that do not allow its eviction.
+        violated_budgets: Vec<String>,
+    }
+
+    /// What preemption does or would do.
+    Preemption {
+        /// Whether it is under way.
+        is_running: bool,
+        /// The node on which it makes, or would make, room.
+        node: Option<String>,
+        /// The victims.
+        victims: Vec<PodName>,
+        /// Why it does not help, as the plugin states it.
+        message: String,
+    }
+
+    /// Why a pod is on its node.
+    DecisionTable {
+        /// When it was decided.
+        at: String,
+        /// The node.
+        node: String,
+        /// How many nodes were filtered.
+        evaluated: usize,
+        /// How many were feasible.
+        feasible: usize,
+        /// Whether the decision was computed again from its inputs with the same result. Otherwise the scores are those
+        /// of the present cluster, and `notes` of the answer states why.
+        is_exact: bool,
+        /// How many nodes had the greatest total; one of them was drawn at random.
+        ties: usize,
+        /// Which of them was drawn, counted from 1 in the order of their slots.
+        drawn: Option<usize>,
+        /// The chosen node and the runners-up, the greatest total first.
+        nodes: Vec<ScoredNode>,
+    }
+
+    /// A node with its scores.
+    ScoredNode {
+        /// The node.
+        node: String,
+        /// The sum of the weighted scores.
+        total: i64,
+        /// Whether the pod was placed there.
+        is_chosen: bool,
+        /// The scores of each plugin.
+        scores: Vec<PluginScore>,
+    }
+
+    /// The score of one plugin.
+    PluginScore {
+        /// The plugin.
+        plugin: String,
+        /// The score that the plugin returned.
+        raw: i64,
+        /// The score after normalisation, 0 to 100.
+        normalized: i64,
+        /// The weight of the plugin.
+        weight: i64,
+        /// Normalised score times weight.
+        weighted: i64,
+    }
+
+    /// What is on a node and what fits there: the answer of `/explain/node/NAME`.
+    NodeAnswer {
+        /// When the answer was computed.
+        at: String,
+        /// The node.
+        name: String,
+        /// The answer in one sentence.
+        summary: String,
+        /// Whether it is cordoned.
+        is_cordoned: bool,
+        /// Its taints.
+        taints: Vec<String>,
+        /// What it has of each resource.
+        resources: Vec<NodeResource>,
+        /// Free resources that no pod can use because another one is used up, in percent of the node: the difference
+        /// between the greatest and the smallest free share of CPU and memory.
+        fragmentation_percent: f64,
+        /// The pods on it, the one with the greatest requests first.
+        pods: Vec<PodOnNode>,
+        /// How many pods are on it.
+        pod_count: usize,
+        /// Pods that are nominated to it.
+        nominated: Vec<PodName>,
+        /// Kinds of waiting pods that fit on it now.
+        fits: Vec<WaitingKind>,
+        /// Kinds of waiting pods that do not fit, those that it is closest to first.
+        closest_to: Vec<WaitingKind>,
+        /// The limits that were reached.
+        notes: Vec<String>,
+    }
+
+    /// What a node has of a resource.
+    NodeResource {
+        /// The resource.
+        name: String,
+        /// What pods may request in all.
+        allocatable: String,
+        /// What its pods request.
+        requested: String,
+        /// What is left.
+        free: String,
+        /// What its pods request, in percent.
+        requested_percent: f64,
+    }
+
+    /// A pod on a node.
+    PodOnNode {
+        /// The namespace.
+        namespace: String,
+        /// The name.
+        name: String,
+        /// The priority.
+        priority: i32,
+        /// What it requests.
+        requests: String,
+        /// Whether it is not bound yet, or terminating.
+        note: String,
+    }
+
+    /// Waiting pods that are alike.
+    WaitingKind {
+        /// One of them.
+        example: String,
+        /// How many there are.
+        pods: usize,
+        /// What the node lacks for them.
+        lacks: Vec<Lack>,
+    }
+
+    /// What the queue waits for: the answer of `/explain/queue`.
+    QueueAnswer {
+        /// When the answer was computed.
+        at: String,
+        /// The answer in one sentence.
+        summary: String,
+        /// Pods in activeQ.
+        active: usize,
+        /// Pods in backoffQ.
+        backoff: usize,
+        /// Pods that wait for an event.
+        unschedulable: usize,
+        /// Pods that a PreEnqueue plugin rejects.
+        gated: usize,
+        /// Pods whose attempt or binding is under way.
+        in_flight: usize,
+        /// The waiting pods by place, reason and owner; the group with the oldest pod first.
+        groups: Vec<QueueGroup>,
+        /// How many groups there are.
+        group_count: usize,
+        /// Pods that were given a node in the last minute, for each second.
+        placed_per_second: f64,
+        /// Whether there were more than are kept, so that the rate covers less than a minute.
+        is_rate_of_less: bool,
+        /// Pods that the periodic flush brought back and that were scheduled then: missed wake-ups since the start.
+        flush_rescues: u64,
+    }
+
+    /// Pods that wait for the same.
+    QueueGroup {
+        /// Where they are.
+        place: PodState,
+        /// The plugins that rejected them, or the gate.
+        reason: String,
+        /// The controller of the pods, as `Kind/name`; empty without one.
+        owner: String,
+        /// Their namespace.
+        namespace: String,
+        /// How many they are.
+        pods: usize,
+        /// The one that waits longest.
+        oldest: String,
+        /// Since when that one waits.
+        since: String,
+        /// For how many seconds.
+        seconds: f64,
+        /// The message of its last attempt, or of its gate.
+        message: String,
+    }
+}

@@ -1,0 +1,594 @@
+//! Single changes of the cluster or the pod, which a snapshot can try.
+
+use crate::snapshot::Snapshot;
+use berth_api::pod::{Affinity, PodAffinity};
+use berth_api::quantity::Format;
+use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+use berth_api::storage::{
+    BIND_COMPLETED_ANNOTATION, ClaimRef, PersistentVolumeClaimSpec, PersistentVolumeSpec, STORAGE,
+};
+use berth_api::taint::TolerationOperator;
+use berth_api::{
+    Node, Object, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Pod, Quantity, Str, Taint,
+    TaintEffect, Toleration,
+};
+use berth_framework::{Cluster, PodInfo};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The label that names a node.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The size of a claim that is created to see whether that helps, in bytes.
+const CLAIM_BYTES: i64 = 1 << 30;
+
+/// A pod by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRef {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// A taint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaintRef {
+    /// The key.
+    pub key: String,
+    /// The value; may be empty.
+    pub value: String,
+    /// `NoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+impl TaintRef {
+    pub(crate) fn of(taint: &Taint) -> Self {
+        Self {
+            key: taint.key.to_string(),
+            value: taint.value.to_string(),
+            effect: taint.effect.as_str().to_owned(),
+        }
+    }
+
+    fn is(&self, taint: &Taint) -> bool {
+        taint.key == *self.key
+            && taint.value == *self.value
+            && taint.effect == TaintEffect::from(self.effect.as_str())
+    }
+}
+
+impl std::fmt::Display for TaintRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let effect = TaintEffect::from(self.effect.as_str());
+        Taint::new(&self.key, &self.value, effect).fmt(f)
+    }
+}
+
+/// Less of a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Less {
+    /// The resource.
+    pub resource: String,
+    /// How much less: milli-CPU for `cpu`, otherwise in the unit of the resource.
+    pub amount: i64,
+}
+
+/// A single change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "type",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum Change {
+    /// Remove scheduling gates from the pod.
+    RemoveSchedulingGates {
+        /// The gates.
+        gates: Vec<String>,
+    },
+    /// Uncordon a node.
+    Uncordon {
+        /// The node.
+        node: String,
+    },
+    /// Remove a taint from a node.
+    RemoveTaint {
+        /// The node.
+        node: String,
+        /// The taint.
+        taint: TaintRef,
+    },
+    /// Let the pod tolerate a taint.
+    Tolerate {
+        /// The taint.
+        taint: TaintRef,
+    },
+    /// Set a label of a node.
+    LabelNode {
+        /// The node.
+        node: String,
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// Create a claim that the pod uses.
+    CreateClaim {
+        /// The name of the claim, in the pod's namespace.
+        name: String,
+    },
+    /// Create a volume for a claim that the pod uses.
+    CreateVolume {
+        /// The name of the claim, in the pod's namespace.
+        claim: String,
+    },
+    /// Request less.
+    RequestLess {
+        /// How much less.
+        less: Vec<Less>,
+    },
+    /// Remove labels from the pod's node selector.
+    RemoveNodeSelector {
+        /// The keys.
+        keys: Vec<String>,
+    },
+    /// Remove the required node affinity of the pod.
+    RemoveNodeAffinity,
+    /// Remove the required affinity of the pod to pods.
+    RemovePodAffinity,
+    /// Remove the required anti-affinity of the pod to pods.
+    RemovePodAntiAffinity,
+    /// Let the pod be scheduled although a spread constraint is not met.
+    RelaxSpread {
+        /// The topology key of the constraint.
+        topology_key: String,
+    },
+    /// Do not use host ports.
+    RemoveHostPorts {
+        /// The ports.
+        ports: Vec<i32>,
+    },
+    /// Delete pods, or scale their owners down.
+    DeletePods {
+        /// The node on which they are.
+        node: String,
+        /// The pods.
+        pods: Vec<PodRef>,
+    },
+    /// Add a node.
+    AddNode {
+        /// The node whose labels, taints and resources the new one has.
+        like: String,
+        /// The name of the new node.
+        name: String,
+    },
+}
+
+/// A part of a change, as a watch of the cluster would report it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Edit {
+    /// An object is new or changed.
+    Set(Object),
+    /// A pod is deleted.
+    Delete(Arc<Pod>),
+}
+
+impl Change {
+    /// What the order of remedies is by: changes of one object that disturb no other workload are cheap, deletions and
+    /// new nodes expensive.
+    pub fn cost(&self) -> u32 {
+        let many = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        match self {
+            Self::RemoveSchedulingGates { .. } => 10,
+            Self::Uncordon { .. } => 20,
+            Self::CreateClaim { .. } => 22,
+            Self::CreateVolume { .. } => 24,
+            Self::Tolerate { .. } => 30,
+            Self::RemoveTaint { .. } => 32,
+            Self::LabelNode { .. } => 34,
+            Self::RemoveNodeSelector { keys } => 40 + many(keys.len()),
+            Self::RemoveNodeAffinity => 44,
+            Self::RelaxSpread { .. } => 46,
+            Self::RemovePodAntiAffinity => 48,
+            Self::RemovePodAffinity => 49,
+            Self::RemoveHostPorts { .. } => 50,
+            Self::RequestLess { less } => 60 + many(less.len()),
+            Self::DeletePods { pods, .. } => 70_u32.saturating_add(many(pods.len())),
+            Self::AddNode { .. } => 1000,
+        }
+    }
+
+    /// The change in words.
+    pub fn text(&self) -> String {
+        match self {
+            Self::RemoveSchedulingGates { gates } => {
+                format!("remove the scheduling gate(s) {}", gates.join(", "))
+            }
+            Self::Uncordon { node } => format!("uncordon node {node}"),
+            Self::RemoveTaint { node, taint } => format!("remove taint {taint} from node {node}"),
+            Self::Tolerate { taint } => format!("add a toleration for taint {taint} to the pod"),
+            Self::LabelNode { node, key, value } => format!("label node {node} with {key}={value}"),
+            Self::CreateClaim { name } => {
+                format!("create PersistentVolumeClaim {name} and bind it to a volume")
+            }
+            Self::CreateVolume { claim } => {
+                format!("create a PersistentVolume that claim {claim} can be bound to")
+            }
+            Self::RequestLess { less } => {
+                let parts: Vec<String> = less
+                    .iter()
+                    .map(|less| crate::quantity::with_name(&less.resource, less.amount))
+                    .collect();
+                format!("request {} less", parts.join(" and "))
+            }
+            Self::RemoveNodeSelector { keys } => {
+                format!("remove {} from the pod's nodeSelector", keys.join(", "))
+            }
+            Self::RemoveNodeAffinity => "remove the pod's required node affinity".to_owned(),
+            Self::RemovePodAffinity => "remove the pod's required affinity to pods".to_owned(),
+            Self::RemovePodAntiAffinity => {
+                "remove the pod's required anti-affinity to pods".to_owned()
+            }
+            Self::RelaxSpread { topology_key } => {
+                format!("set whenUnsatisfiable: ScheduleAnyway on the spread over {topology_key}")
+            }
+            Self::RemoveHostPorts { ports } => {
+                let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+                format!("do not use host port(s) {}", ports.join(", "))
+            }
+            Self::DeletePods { node, pods } => {
+                let names: Vec<String> = pods
+                    .iter()
+                    .map(|pod| format!("{}/{}", pod.namespace, pod.name))
+                    .collect();
+                format!(
+                    "delete pod(s) {} on node {node}, or scale their owners down",
+                    names.join(", ")
+                )
+            }
+            Self::AddNode { like, .. } => format!("add a node like {like}"),
+        }
+    }
+
+    /// What the change amounts to in this cluster; `None` when it does not apply to it.
+    pub fn edits(&self, cluster: &Cluster, pod: &Pod) -> Option<Vec<Edit>> {
+        let node = |name: &str| Some(Node::clone(cluster.nodes.node(name)?.node()));
+        let set_node = |node: Node| vec![Edit::Set(Object::Node(Arc::new(node)))];
+        Some(match self {
+            Self::Uncordon { node: name } => {
+                let mut node = node(name)?;
+                node.spec.unschedulable = false;
+                node.spec
+                    .taints
+                    .retain(|taint| taint.key != "node.kubernetes.io/unschedulable");
+                set_node(node)
+            }
+            Self::RemoveTaint { node: name, taint } => {
+                let mut node = node(name)?;
+                node.spec.taints.retain(|other| !taint.is(other));
+                set_node(node)
+            }
+            Self::LabelNode {
+                node: name,
+                key,
+                value,
+            } => {
+                let mut node = node(name)?;
+                node.metadata.labels = node.metadata.labels.with(key, value);
+                set_node(node)
+            }
+            Self::AddNode { like, name } => {
+                let mut node = node(like)?;
+                node.metadata.name = name.as_str().into();
+                node.metadata.uid = format!("new-{name}").into();
+                if node.metadata.labels.contains_key(HOSTNAME) {
+                    node.metadata.labels = node.metadata.labels.with(HOSTNAME, name);
+                }
+                node.spec.unschedulable = false;
+                set_node(node)
+            }
+            Self::DeletePods { node, pods } => {
+                let view = cluster.nodes.node(node)?;
+                let find = |wanted: &PodRef| {
+                    let mut on_node = view.pods().iter();
+                    on_node.find(|info| {
+                        *info.pod.name() == *wanted.name
+                            && *info.pod.namespace() == *wanted.namespace
+                    })
+                };
+                let found: Option<Vec<_>> = pods.iter().map(find).collect();
+                found?
+                    .into_iter()
+                    .map(|info| Edit::Delete(info.pod.clone()))
+                    .collect()
+            }
+            Self::CreateClaim { name } => created_claim(pod.namespace(), name),
+            Self::CreateVolume { claim } => {
+                let claims = &cluster.persistent_volume_claims;
+                let claim = claims.get(pod.namespace(), claim)?;
+                let class = cluster.storage_classes.get(claim.class());
+                let mode = class.and_then(|class| class.volume_binding_mode.clone());
+                match mode.is_some_and(|mode| mode == "WaitForFirstConsumer") {
+                    // The scheduler binds the claim.
+                    true => vec![Edit::Set(Object::PersistentVolume(Arc::new(volume(claim))))],
+                    // The volume controller binds it before the pod is scheduled.
+                    false => bound(PersistentVolumeClaim::clone(claim)),
+                }
+            }
+            _ => {
+                let mut pod = pod.clone();
+                self.edit_pod(&mut pod).then_some(())?;
+                vec![Edit::Set(Object::Pod(Arc::new(pod)))]
+            }
+        })
+    }
+
+    /// Changes the pod; false when there is nothing to change.
+    fn edit_pod(&self, pod: &mut Pod) -> bool {
+        let before = pod.spec.clone();
+        match self {
+            Self::RemoveSchedulingGates { gates } => {
+                let is_removed = |name: &Str| gates.iter().any(|gate| *name == **gate);
+                pod.spec.scheduling_gates.retain(|g| !is_removed(&g.name));
+            }
+            Self::Tolerate { taint } => pod.spec.tolerations.push(Toleration {
+                key: taint.key.as_str().into(),
+                operator: TolerationOperator::Equal,
+                value: taint.value.as_str().into(),
+                effect: TaintEffect::from(taint.effect.as_str()),
+                toleration_seconds: None,
+            }),
+            Self::RequestLess { less } => {
+                for less in less {
+                    request_less(pod, less);
+                }
+            }
+            Self::RemoveNodeSelector { keys } => {
+                if let Some(labels) = pod.spec.node_selector.clone() {
+                    let left = keys.iter().fold(labels, |labels, key| labels.without(key));
+                    pod.spec.node_selector = (!left.is_empty()).then_some(left);
+                }
+            }
+            Self::RemoveNodeAffinity => edit_affinity(pod, |affinity| {
+                if let Some(node) = &mut affinity.node_affinity {
+                    node.required = None;
+                }
+            }),
+            Self::RemovePodAffinity => edit_affinity(pod, |affinity| {
+                clear_required(&mut affinity.pod_affinity);
+            }),
+            Self::RemovePodAntiAffinity => edit_affinity(pod, |affinity| {
+                clear_required(&mut affinity.pod_anti_affinity);
+            }),
+            Self::RelaxSpread { topology_key } => {
+                for constraint in &mut pod.spec.topology_spread_constraints {
+                    if constraint.topology_key == **topology_key {
+                        constraint.when_unsatisfiable = "ScheduleAnyway".into();
+                    }
+                }
+            }
+            Self::RemoveHostPorts { ports } => {
+                let spec = &mut *pod.spec;
+                let containers = spec.containers.iter_mut().chain(&mut spec.init_containers);
+                for port in containers.flat_map(|container| &mut container.ports) {
+                    if ports.contains(&port.host_port) {
+                        port.host_port = 0;
+                    }
+                }
+            }
+            _ => {}
+        }
+        pod.spec != before
+    }
+}
+
+fn edit_affinity(pod: &mut Pod, edit: impl FnOnce(&mut Affinity)) {
+    if let Some(affinity) = &mut pod.spec.affinity {
+        edit(affinity);
+    }
+}
+
+fn clear_required(terms: &mut Option<PodAffinity>) {
+    if let Some(terms) = terms {
+        terms.required.clear();
+    }
+}
+
+/// Reduces what the containers request, the greatest request first, and the request of the pod as a whole.
+fn request_less(pod: &mut Pod, less: &Less) {
+    let name = Str::new(&less.resource);
+    let in_unit = |quantity: &Quantity| match name.as_str() {
+        CPU => quantity.milli_value(),
+        _ => quantity.value(),
+    };
+    let quantity = |amount: i64| match name.as_str() {
+        CPU => Quantity::from_milli(amount),
+        MEMORY | EPHEMERAL_STORAGE => Quantity::from_value(amount, Format::BinarySI),
+        _ => Quantity::from_value(amount, Format::DecimalSI),
+    };
+    if let Some(resources) = &mut pod.spec.resources
+        && let Some(before) = resources.requests.get(&name).map(in_unit)
+    {
+        let after = quantity((before - less.amount).max(0));
+        resources.requests.set(name.clone(), after);
+    }
+    let mut left = less.amount;
+    loop {
+        let containers = pod.spec.containers.iter_mut();
+        let greatest = containers.max_by_key(|container| {
+            let requests = &container.resources.requests;
+            requests.get(&name).map_or(0, in_unit)
+        });
+        let Some(container) = greatest.filter(|_| left > 0) else {
+            return;
+        };
+        let resources = &mut container.resources;
+        let before = resources.requests.get(&name).map_or(0, in_unit);
+        if before <= 0 {
+            return;
+        }
+        let after = (before - left).max(0);
+        left -= before - after;
+        resources.requests.set(name.clone(), quantity(after));
+    }
+}
+
+/// A claim that is bound to a volume which every node can reach.
+fn created_claim(namespace: &Str, name: &str) -> Vec<Edit> {
+    let metadata = ObjectMeta {
+        name: name.into(),
+        namespace: namespace.clone(),
+        uid: format!("new-{name}").into(),
+        ..ObjectMeta::default()
+    };
+    let mut claim = PersistentVolumeClaim {
+        metadata,
+        spec: PersistentVolumeClaimSpec {
+            access_modes: vec!["ReadWriteOnce".into()],
+            storage_class_name: Some(Str::default()),
+            ..PersistentVolumeClaimSpec::default()
+        },
+        ..PersistentVolumeClaim::default()
+    };
+    let storage = Quantity::from_value(CLAIM_BYTES, Format::BinarySI);
+    claim.spec.resources.requests.set(STORAGE.into(), storage);
+    bound(claim)
+}
+
+/// A claim with a volume that it is bound to.
+fn bound(mut claim: PersistentVolumeClaim) -> Vec<Edit> {
+    let mut volume = volume(&claim);
+    let annotations = &mut claim.metadata.annotations;
+    *annotations = annotations.with(BIND_COMPLETED_ANNOTATION, "yes");
+    claim.spec.volume_name = volume.metadata.name.clone();
+    claim.status.phase = "Bound".into();
+    volume.status.phase = "Bound".into();
+    volume.spec.claim_ref = Some(ClaimRef {
+        namespace: claim.metadata.namespace.clone(),
+        name: claim.metadata.name.clone(),
+        uid: claim.metadata.uid.clone(),
+    });
+    vec![
+        Edit::Set(Object::PersistentVolume(Arc::new(volume))),
+        Edit::Set(Object::PersistentVolumeClaim(Arc::new(claim))),
+    ]
+}
+
+/// A volume of the class, size and modes of a claim, which every node can reach.
+fn volume(claim: &PersistentVolumeClaim) -> PersistentVolume {
+    let mut capacity = berth_api::ResourceList::default();
+    capacity.set(STORAGE.into(), claim.request().unwrap_or_default());
+    let selector = claim.spec.selector.as_ref();
+    let labels = selector.map(|selector| selector.match_labels.clone());
+    PersistentVolume {
+        metadata: ObjectMeta {
+            name: format!("new-volume-{}", claim.metadata.name).into(),
+            uid: format!("new-volume-{}", claim.metadata.name).into(),
+            labels: labels.unwrap_or_default(),
+            ..ObjectMeta::default()
+        },
+        spec: PersistentVolumeSpec {
+            capacity,
+            access_modes: claim.spec.access_modes.clone(),
+            storage_class_name: Some(claim.class().into()),
+            volume_mode: claim.spec.volume_mode.clone(),
+            volume_attributes_class_name: claim.spec.volume_attributes_class_name.clone(),
+            ..PersistentVolumeSpec::default()
+        },
+        status: berth_api::storage::VolumePhase {
+            phase: "Available".into(),
+        },
+    }
+}
+
+/// Edits that were made in a snapshot, to be reverted in the opposite order.
+enum Undo {
+    SetNode(Arc<Node>),
+    RemoveNode(Str),
+    AddPod(Str, Arc<PodInfo>, Option<Arc<Pod>>),
+    Set(Object),
+    Unset(Object),
+}
+
+/// Runs `then` in a snapshot that is changed, for the pod with the change, and reverts the change.
+pub(crate) fn with_edits<R>(
+    snapshot: &mut Snapshot,
+    pod: &Arc<PodInfo>,
+    edits: &[Edit],
+    then: impl FnOnce(&mut Snapshot, &Arc<PodInfo>) -> R,
+) -> R {
+    let mut undo = Vec::new();
+    let mut changed = pod.clone();
+    for edit in edits {
+        match edit {
+            Edit::Set(Object::Pod(pod)) => changed = Arc::new(PodInfo::new(pod.clone())),
+            Edit::Set(Object::Node(node)) => {
+                let before = snapshot.cluster.nodes.node(node.name());
+                undo.push(match before.map(|view| view.node().clone()) {
+                    Some(before) => Undo::SetNode(before),
+                    None => Undo::RemoveNode(node.name().clone()),
+                });
+                snapshot.cluster.nodes.set_node(node.clone());
+            }
+            Edit::Set(object) => {
+                undo.push(match stored(&snapshot.cluster, object) {
+                    Some(before) => Undo::Set(before),
+                    None => Undo::Unset(object.clone()),
+                });
+                snapshot.cluster.set(object);
+            }
+            Edit::Delete(pod) => {
+                let node = pod.spec.node_name.clone();
+                if let Ok(info) = snapshot.cluster.nodes.remove_pod(&node, pod.uid()) {
+                    let known = snapshot.cluster.pods.remove(pod.uid());
+                    undo.push(Undo::AddPod(node, info, known));
+                }
+            }
+        }
+    }
+    let result = then(snapshot, &changed);
+    let cluster = &mut snapshot.cluster;
+    for undo in undo.into_iter().rev() {
+        match undo {
+            Undo::SetNode(node) => {
+                cluster.nodes.set_node(node);
+            }
+            Undo::RemoveNode(name) => {
+                cluster.nodes.remove_node(&name);
+            }
+            Undo::AddPod(node, info, known) => {
+                cluster.nodes.add_pod(&node, info);
+                if let Some(pod) = known {
+                    cluster.pods.insert(pod.uid().clone(), pod);
+                }
+            }
+            Undo::Set(object) => {
+                cluster.set(&object);
+            }
+            Undo::Unset(object) => {
+                cluster.unset(&object);
+            }
+        }
+    }
+    result
+}
+
+/// The object of the same kind and name, of the kinds that changes set.
+fn stored(cluster: &Cluster, object: &Object) -> Option<Object> {
+    let meta = object.metadata();
+    match object {
+        Object::PersistentVolume(_) => {
+            let known = cluster.persistent_volumes.get(&meta.name)?;
+            Some(Object::PersistentVolume(known.clone()))
+        }
+        Object::PersistentVolumeClaim(_) => {
+            let claims = &cluster.persistent_volume_claims;
+            let known = claims.get(&meta.namespace, &meta.name)?;
+            Some(Object::PersistentVolumeClaim(known.clone()))
+        }
+        _ => None,
+    }
+}

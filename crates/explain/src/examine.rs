@@ -1,0 +1,173 @@
+//! What every filter answers about every node.
+
+use crate::answer::{Reason, Verdict};
+use crate::limits::EXAMPLES_MAX;
+use crate::snapshot::Snapshot;
+use berth_framework::plugin::NodeStatuses;
+use berth_framework::{Cluster, Code, PodInfo, Slot, Status};
+use berth_scheduler::profile::Profile;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A node that rejects the pod, with the answers of all filters that do.
+#[derive(Debug)]
+pub(crate) struct Rejecting {
+    pub(crate) node: Slot,
+    pub(crate) statuses: Vec<Status>,
+}
+
+/// The answers about a pod.
+#[derive(Debug, Default)]
+pub(crate) struct Examination {
+    pub(crate) nodes: usize,
+    /// Why PreFilter rejects the pod on every node. No filter was asked then.
+    pub(crate) pre_filter: Option<Status>,
+    pub(crate) feasible: Vec<Slot>,
+    pub(crate) rejecting: Vec<Rejecting>,
+}
+
+/// Asks all filters about all nodes.
+pub(crate) fn examine(
+    snapshot: &mut Snapshot,
+    profile: &Profile,
+    pod: &Arc<PodInfo>,
+) -> Examination {
+    snapshot.evaluate(profile, pod, |evaluator| {
+        let nodes = evaluator.cluster.nodes.in_order();
+        let mut examination = Examination {
+            nodes: nodes.len(),
+            ..Examination::default()
+        };
+        let possible = match evaluator.pre_filter() {
+            Ok(possible) => possible,
+            Err((status, _)) => {
+                examination.pre_filter = Some(status);
+                return examination;
+            }
+        };
+        for node in nodes.iter().copied() {
+            let mut statuses = evaluator.filter_node_by_all(node);
+            if statuses.is_empty() && !is_possible(evaluator.cluster, &possible.nodes, node) {
+                let by = possible.narrowed_by.first();
+                let status = Status::unresolvable("node(s) are not among those of the pod");
+                statuses.push(status.by(by.map_or("", |name| name.as_str())));
+            }
+            match statuses.is_empty() {
+                true => examination.feasible.push(node),
+                false => examination.rejecting.push(Rejecting { node, statuses }),
+            }
+        }
+        examination
+    })
+}
+
+/// Which of these nodes are feasible; stops after `enough`. Filters stop at the first rejection.
+pub(crate) fn feasible(
+    snapshot: &mut Snapshot,
+    profile: &Profile,
+    pod: &Arc<PodInfo>,
+    nodes: &[Slot],
+    enough: usize,
+) -> (Vec<Slot>, usize) {
+    snapshot.evaluate(profile, pod, |evaluator| {
+        let mut found = Vec::new();
+        let Ok(possible) = evaluator.pre_filter() else {
+            return (found, 1);
+        };
+        let mut runs = 0;
+        for node in nodes.iter().copied() {
+            if found.len() >= enough {
+                break;
+            }
+            runs += 1;
+            if is_possible(evaluator.cluster, &possible.nodes, node)
+                && evaluator.filter_node(node).is_success()
+            {
+                found.push(node);
+            }
+        }
+        (found, runs)
+    })
+}
+
+/// Whether PreFilter leaves the node among the possible ones.
+pub(crate) fn is_possible(
+    cluster: &Cluster,
+    possible: &Option<Vec<berth_api::Str>>,
+    node: Slot,
+) -> bool {
+    let Some(view) = cluster.nodes.get(node) else {
+        return false;
+    };
+    let names = possible.as_ref();
+    names.is_none_or(|names| names.binary_search(view.name()).is_ok())
+}
+
+impl Examination {
+    /// The statuses as PostFilter gets them: of each node, the rejection of the first filter.
+    pub(crate) fn statuses(&self) -> NodeStatuses {
+        let mut statuses = NodeStatuses::new();
+        if let Some(status) = &self.pre_filter {
+            statuses.absent = status.clone();
+        }
+        for rejecting in &self.rejecting {
+            if let Some(first) = rejecting.statuses.first() {
+                statuses.insert(rejecting.node, first.clone());
+            }
+        }
+        statuses
+    }
+
+    /// The same, summed up by plugin and reason.
+    pub(crate) fn verdict(&self, cluster: &Cluster) -> Verdict {
+        let name = |node: &Slot| Some(cluster.nodes.get(*node)?.name().to_string());
+        let mut sums: BTreeMap<(String, String), Reason> = BTreeMap::new();
+        for rejecting in &self.rejecting {
+            for status in &rejecting.statuses {
+                for text in texts(status) {
+                    let plugin = plugin_of(status);
+                    let key = (plugin.clone(), text.clone());
+                    let sum = sums.entry(key).or_insert_with(|| Reason {
+                        plugin,
+                        reason: text,
+                        preemption_may_help: status.code() == Code::Unschedulable,
+                        ..Reason::default()
+                    });
+                    sum.nodes += 1;
+                    if sum.examples.len() < EXAMPLES_MAX {
+                        sum.examples.extend(name(&rejecting.node));
+                    }
+                }
+            }
+        }
+        let mut reasons: Vec<Reason> = sums.into_values().collect();
+        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.nodes));
+        let examples = self.feasible.iter().take(EXAMPLES_MAX);
+        Verdict {
+            nodes: self.nodes,
+            feasible: self.feasible.len(),
+            feasible_examples: examples.filter_map(name).collect(),
+            pre_filter: self.pre_filter.as_ref().map(|status| Reason {
+                plugin: plugin_of(status),
+                reason: status.message(),
+                nodes: self.nodes,
+                preemption_may_help: status.code() == Code::Unschedulable,
+                ..Reason::default()
+            }),
+            reasons,
+        }
+    }
+}
+
+/// The plugin of a status.
+pub(crate) fn plugin_of(status: &Status) -> String {
+    status.plugin().map(ToString::to_string).unwrap_or_default()
+}
+
+/// The reasons of a status; its message when it has none.
+pub(crate) fn texts(status: &Status) -> Vec<String> {
+    match status.reasons() {
+        [] => vec![status.message()],
+        reasons => reasons.iter().map(ToString::to_string).collect(),
+    }
+}

@@ -1,0 +1,60 @@
+//! What the queue, the dispatcher and the records of a scheduler know of one pod.
+
+use berth_api::{Pod, Str, Time};
+use berth_scheduler::dispatcher::{CallView, calls_about};
+use berth_scheduler::queue::{QueuedIn, QueuedPodInfo};
+use berth_scheduler::{Decision, Explanation, Progress, RunningPreemption, Scheduler};
+use std::sync::Arc;
+
+/// What a scheduler knows of a pod beside the cluster.
+#[derive(Debug, Clone)]
+pub struct PodFacts {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) queued: Option<(QueuedIn, QueuedPodInfo)>,
+    /// How many pods of its place precede it.
+    pub(crate) ahead: Option<usize>,
+    pub(crate) backoff_expiry: Option<Time>,
+    pub(crate) explanation: Option<Explanation>,
+    pub(crate) progress: Option<Progress>,
+    pub(crate) calls: Vec<CallView>,
+    pub(crate) preemptions: Vec<RunningPreemption>,
+    pub(crate) nominated_node: Option<Str>,
+    pub(crate) decision: Option<Decision>,
+    pub(crate) is_assumed: bool,
+}
+
+impl PodFacts {
+    /// Takes the facts about a pod; `None` when the scheduler does not know the pod.
+    pub fn take(scheduler: &Scheduler, namespace: &str, name: &str) -> Option<Self> {
+        let cache = scheduler.cache();
+        let stored = cache.stored_by_name(&Str::new(namespace), &Str::new(name))?;
+        let uid = stored.uid();
+        let pod = cache.effective(uid).unwrap_or(stored);
+        let queue = scheduler.queue();
+        let queued = queue.get(namespace, name);
+        let queued = queued.filter(|(_, info)| info.pod.uid() == uid);
+        let places = queue.places();
+        Some(Self {
+            pod: pod.clone(),
+            ahead: queued
+                .filter(|(place, _)| *place == QueuedIn::Active || place.is_backoff())
+                .and_then(|_| places.ahead_of(namespace, name)),
+            backoff_expiry: queued
+                .filter(|(place, _)| place.is_backoff())
+                .and_then(|(_, info)| places.backoff_expiry(info)),
+            queued: queued.map(|(place, info)| (place, info.clone())),
+            explanation: scheduler.explanation(uid).cloned(),
+            progress: scheduler.progress(uid),
+            calls: calls_about(scheduler.dispatcher(), uid),
+            preemptions: scheduler.preemptions_for(uid),
+            nominated_node: queue.nominator().node_of(uid).cloned(),
+            decision: scheduler.decision(uid).cloned(),
+            is_assumed: cache.is_assumed(uid),
+        })
+    }
+
+    /// The pod, with the scheduler's writes that the API does not show yet.
+    pub fn pod(&self) -> &Arc<Pod> {
+        &self.pod
+    }
+}

@@ -1,0 +1,69 @@
+//! Explanations: why a pod is pending, what would free it, why another is on its node, what a node has left, and what
+//! the queue waits for.
+//!
+//! The scheduler keeps little for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] what the queue and
+//! the dispatcher know of one pod; both cost the scheduler a few milliseconds at most. Everything else is computed from
+//! the copies, on another thread, with the plain evaluator: an explanation changes its copy of the cluster as it likes.
+//!
+//! | module | what |
+//! |---|---|
+//! | `answer` | the answers, as JSON has them |
+//! | `snapshot`, `facts` | what is copied from a scheduler |
+//! | `examine` | what every filter answers about every node |
+//! | `lacks` | what a node lacks for a pod, in detail |
+//! | `change`, `remedies` | single changes, and which of them let the pod be scheduled |
+//! | `preemption` | what preemption would do |
+//! | `decision` | the scores of a decision, computed from its inputs |
+//! | `pod`, `node`, `queue` | the three explanations |
+//! | `text` | the same for people |
+//! | `what_if` | the core over a changed copy of a cluster |
+//!
+//! **Architecture invariants:** no I/O, no clock, no thread. The work for one answer is bounded by the constants in
+//! [`limits`]; an answer states which of them it reached.
+
+pub mod answer;
+mod change;
+mod decision;
+mod examine;
+mod facts;
+mod lacks;
+mod node;
+mod pod;
+mod preemption;
+mod quantity;
+mod queue;
+mod remedies;
+mod snapshot;
+pub mod text;
+pub mod what_if;
+
+pub use change::{Change, Edit};
+pub use facts::PodFacts;
+pub use node::explain_node;
+pub use pod::explain_pod;
+pub use queue::{QueueFacts, explain_queue};
+pub use snapshot::Snapshot;
+
+/// The limits of one explanation.
+pub mod limits {
+    /// How many nodes are listed as the closest ones.
+    pub const CLOSEST_MAX: usize = 5;
+    /// How many remedies are returned, the cheapest ones.
+    pub const REMEDIES_MAX: usize = 8;
+    /// How many single changes are tried.
+    pub const CHANGES_TRIED_MAX: usize = 64;
+    /// How many times a node is filtered while changes are tried.
+    pub const FILTER_RUNS_MAX: usize = 100_000;
+    /// On how many nodes deletions of pods are tried.
+    pub const NODES_WITH_DELETIONS_MAX: usize = 8;
+    /// How many nodes are named per reason.
+    pub const EXAMPLES_MAX: usize = 5;
+    /// How many nodes a table of scores lists.
+    pub const SCORED_NODES_MAX: usize = 5;
+    /// For how many kinds of waiting pods a node is examined.
+    pub const KINDS_MAX: usize = 100;
+    /// How many groups of waiting pods are listed.
+    pub const GROUPS_MAX: usize = 50;
+    /// How many pods of a node are listed.
+    pub const PODS_LISTED_MAX: usize = 200;
+}

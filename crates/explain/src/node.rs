@@ -1,0 +1,205 @@
+//! What is on a node, what is left, and which waiting pods it is closest to.
+
+use crate::answer::{NodeAnswer, NodeResource, PodName, PodOnNode, WaitingKind};
+use crate::examine::{Rejecting, is_possible};
+use crate::lacks::distance;
+use crate::limits::{KINDS_MAX, PODS_LISTED_MAX};
+use crate::preemption::violated_budgets;
+use crate::quantity;
+use crate::queue::QueueFacts;
+use crate::snapshot::Snapshot;
+use berth_api::Pod;
+use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use berth_framework::{NodeView, PodInfo, Slot, Status};
+use berth_scheduler::profile::Profile;
+use std::sync::Arc;
+
+/// How many kinds of waiting pods are listed as fitting, and as not fitting.
+const KINDS_LISTED_MAX: usize = 10;
+
+/// Explains a node; `None` when there is no such node.
+pub fn explain_node(snapshot: &mut Snapshot, queue: &QueueFacts, name: &str) -> Option<NodeAnswer> {
+    let view = snapshot.cluster.nodes.node(name)?;
+    let slot = view.slot();
+    let spec = &view.node().spec;
+    let mut answer = NodeAnswer {
+        at: snapshot.now.rfc3339(),
+        name: name.to_owned(),
+        is_cordoned: spec.unschedulable,
+        taints: spec.taints.iter().map(ToString::to_string).collect(),
+        resources: resources(view),
+        fragmentation_percent: fragmentation(view),
+        pods: pods(snapshot, view),
+        pod_count: view.pods().len(),
+        nominated: nominated(snapshot, view),
+        ..NodeAnswer::default()
+    };
+    if answer.pod_count > PODS_LISTED_MAX {
+        let text = format!("{PODS_LISTED_MAX} of {} pods are listed", answer.pod_count);
+        answer.notes.push(text);
+    }
+    kinds(snapshot, slot, queue, &mut answer);
+    answer.summary = summary(&answer);
+    Some(answer)
+}
+
+fn summary(answer: &NodeAnswer) -> String {
+    let free: Vec<String> = answer
+        .resources
+        .iter()
+        .filter(|resource| matches!(resource.name.as_str(), CPU | MEMORY))
+        .map(|resource| format!("{} {}", resource.free, resource.name))
+        .collect();
+    let waiting: usize = answer.fits.iter().map(|kind| kind.pods).sum();
+    format!(
+        "{} pods{}; free: {}; {waiting} waiting pods fit.",
+        answer.pod_count,
+        match answer.is_cordoned {
+            true => ", cordoned",
+            false => "",
+        },
+        free.join(", ")
+    )
+}
+
+fn resources(view: NodeView<'_>) -> Vec<NodeResource> {
+    let scalars = view.allocatable_scalars().iter().map(|name| name.as_str());
+    [CPU, MEMORY, EPHEMERAL_STORAGE, PODS]
+        .into_iter()
+        .chain(scalars)
+        .filter(|name| view.allocatable_of(name) > 0 || view.requested_of(name) > 0)
+        .map(|name| {
+            let (has, used) = (view.allocatable_of(name), view.requested_of(name));
+            NodeResource {
+                name: name.to_owned(),
+                allocatable: quantity::amount(name, has),
+                requested: quantity::amount(name, used),
+                free: quantity::amount(name, has - used),
+                requested_percent: percent(used, has),
+            }
+        })
+        .collect()
+}
+
+fn percent(part: i64, of: i64) -> f64 {
+    match of {
+        0 => 0.0,
+        of => (part as f64 * 1000.0 / of as f64).round() / 10.0,
+    }
+}
+
+fn fragmentation(view: NodeView<'_>) -> f64 {
+    let free = [CPU, MEMORY].map(|name| {
+        let has = view.allocatable_of(name);
+        percent((has - view.requested_of(name)).max(0), has)
+    });
+    let spread = (free[0] - free[1]).abs();
+    (spread * 10.0).round() / 10.0
+}
+
+fn pods(snapshot: &Snapshot, view: NodeView<'_>) -> Vec<PodOnNode> {
+    let mut infos: Vec<&Arc<PodInfo>> = view.pods().iter().collect();
+    infos.sort_by_key(|info| {
+        let requests = &info.requests;
+        std::cmp::Reverse((requests.milli_cpu, requests.memory))
+    });
+    let listed = infos.into_iter().take(PODS_LISTED_MAX);
+    listed
+        .map(|info| {
+            let known = snapshot.cluster.pods.get(info.pod.uid());
+            let pod: &Pod = known.unwrap_or(&info.pod);
+            let requests = &info.requests;
+            let mut parts = Vec::new();
+            for (name, amount) in [(CPU, requests.milli_cpu), (MEMORY, requests.memory)]
+                .into_iter()
+                .chain(requests.scalars.iter().map(|(n, a)| (n.as_str(), *a)))
+            {
+                if amount > 0 {
+                    parts.push(quantity::with_name(name, amount));
+                }
+            }
+            PodOnNode {
+                namespace: pod.namespace().to_string(),
+                name: pod.name().to_string(),
+                priority: pod.priority(),
+                requests: parts.join(", "),
+                note: match pod.is_terminating() {
+                    true => "terminating".to_owned(),
+                    false => String::new(),
+                },
+            }
+        })
+        .collect()
+}
+
+fn nominated(snapshot: &Snapshot, view: NodeView<'_>) -> Vec<PodName> {
+    let pods = snapshot.nominator.pods_on(view.name()).iter();
+    let names = pods.map(|info| PodName {
+        namespace: info.pod.namespace().to_string(),
+        name: info.pod.name().to_string(),
+        priority: info.pod.priority(),
+        violated_budgets: violated_budgets(snapshot, &info.pod),
+    });
+    names.collect()
+}
+
+/// Examines the kinds of waiting pods on the node.
+fn kinds(snapshot: &mut Snapshot, slot: Slot, queue: &QueueFacts, answer: &mut NodeAnswer) {
+    let mut lacking = Vec::new();
+    for group in queue.groups.iter().take(KINDS_MAX) {
+        let pod = &group.oldest;
+        let Some(profile) = snapshot.profiles.get(&pod.spec.scheduler_name).cloned() else {
+            continue;
+        };
+        let info = Arc::new(PodInfo::new(pod.clone()));
+        let kind = WaitingKind {
+            example: pod.key(),
+            pods: group.pods,
+            lacks: Vec::new(),
+        };
+        let statuses = rejections(snapshot, &profile, &info, slot);
+        if statuses.is_empty() {
+            answer.fits.push(kind);
+            continue;
+        }
+        let rejecting = Rejecting {
+            node: slot,
+            statuses,
+        };
+        if let Some(distance) = distance(snapshot, &info, &rejecting) {
+            let lacks = distance.lacks;
+            lacking.push(WaitingKind { lacks, ..kind });
+        }
+    }
+    if queue.groups.len() > KINDS_MAX {
+        let text = format!(
+            "the {KINDS_MAX} kinds of pods that wait longest are examined, of {}",
+            queue.groups.len()
+        );
+        answer.notes.push(text);
+    }
+    lacking.sort_by_key(|kind| kind.lacks.len());
+    lacking.truncate(KINDS_LISTED_MAX);
+    answer.closest_to = lacking;
+    answer.fits.truncate(KINDS_LISTED_MAX);
+}
+
+fn rejections(
+    snapshot: &mut Snapshot,
+    profile: &Profile,
+    pod: &Arc<PodInfo>,
+    slot: Slot,
+) -> Vec<Status> {
+    snapshot.evaluate(profile, pod, |evaluator| match evaluator.pre_filter() {
+        Err((status, _)) => vec![status],
+        Ok(possible) => {
+            let mut statuses = evaluator.filter_node_by_all(slot);
+            if statuses.is_empty() && !is_possible(evaluator.cluster, &possible.nodes, slot) {
+                let by = possible.narrowed_by.first();
+                let status = Status::unresolvable("the node is not among those of the pod");
+                statuses.push(status.by(by.map_or("", |name| name.as_str())));
+            }
+            statuses
+        }
+    })
+}

@@ -1,0 +1,132 @@
+//! A copy of the cluster, to be examined and changed.
+
+use berth_api::Time;
+use berth_framework::call::{ApiCall, CallId};
+use berth_framework::plugin::{
+    Context, NodeStatuses, PostFilterContext, PostFilterResult, PostFilterStep,
+};
+use berth_framework::stage::{Job, JobId, Outbox, Preemption};
+use berth_framework::{Cluster, FeatureGates, PodInfo};
+use berth_scheduler::Scheduler;
+use berth_scheduler::evaluator::{Evaluation, Evaluator, NoStopwatch};
+use berth_scheduler::profile::{Profile, Profiles};
+use berth_scheduler::queue::Nominator;
+use std::sync::Arc;
+
+/// The cluster as a scheduler knows it at one time. It shares the objects with the scheduler and nothing else.
+#[derive(Debug)]
+pub struct Snapshot {
+    pub(crate) cluster: Cluster,
+    pub(crate) nominator: Nominator,
+    pub(crate) profiles: Profiles,
+    pub(crate) features: FeatureGates,
+    /// Whether extenders are configured. Explanations do not ask them.
+    pub(crate) has_extenders: bool,
+    pub(crate) now: Time,
+}
+
+impl Snapshot {
+    /// Copies the cluster of a scheduler. The cost grows with the number of pods and nodes: a few references for each.
+    pub fn take(scheduler: &Scheduler, now: Time) -> Self {
+        Self {
+            cluster: scheduler.cache().cluster().clone(),
+            nominator: scheduler.queue().nominator().clone(),
+            profiles: scheduler.profiles().clone(),
+            features: *scheduler.features(),
+            has_extenders: scheduler.has_extenders(),
+            now,
+        }
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// When it was copied.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context {
+            now: self.now,
+            cluster: &self.cluster,
+            features: &self.features,
+        }
+    }
+
+    /// Runs an evaluator for a pod, which begins without anything computed.
+    pub(crate) fn evaluate<R>(
+        &mut self,
+        profile: &Profile,
+        pod: &Arc<PodInfo>,
+        run: impl FnOnce(&mut Evaluator<'_>) -> R,
+    ) -> R {
+        run(&mut Evaluator {
+            profile,
+            features: &self.features,
+            now: self.now,
+            cluster: &mut self.cluster,
+            nominated: &self.nominator,
+            pod,
+            evaluation: &mut Evaluation::default(),
+            stopwatch: &NoStopwatch,
+        })
+    }
+
+    /// Runs PostFilter for a pod as the scheduling cycle does, and carries nothing out. Returns the answers of the
+    /// plugins with the preemptions that they ask for.
+    pub(crate) fn post_filter(
+        &mut self,
+        profile: &Profile,
+        pod: &Arc<PodInfo>,
+        statuses: &NodeStatuses,
+    ) -> Vec<(PostFilterResult, Vec<Preemption>)> {
+        let (features, now) = (self.features, self.now);
+        self.evaluate(profile, pod, |evaluator| {
+            if evaluator.pre_filter().is_err() {
+                return Vec::new();
+            }
+            let mut answers = Vec::new();
+            for member in &profile.post_filter {
+                let mut outbox = Noted::default();
+                let step = member.plugin.post_filter(
+                    &mut PostFilterContext {
+                        now,
+                        features: &features,
+                        outbox: &mut outbox,
+                        dry_run: evaluator,
+                    },
+                    pod,
+                    statuses,
+                    None,
+                );
+                if let PostFilterStep::Done(result) = step {
+                    answers.push((result, outbox.preemptions));
+                }
+            }
+            answers
+        })
+    }
+}
+
+/// Notes what a plugin asks for, and does nothing.
+#[derive(Default)]
+struct Noted {
+    preemptions: Vec<Preemption>,
+}
+
+impl Outbox for Noted {
+    fn call(&mut self, _call: ApiCall) -> CallId {
+        CallId(0)
+    }
+
+    fn job(&mut self, _job: Job) -> JobId {
+        JobId(0)
+    }
+
+    fn start_preemption(&mut self, preemption: Preemption) {
+        self.preemptions.push(preemption);
+    }
+}

@@ -1,0 +1,440 @@
+//! The answers for people.
+
+use crate::answer::{
+    ClosestNode, DecisionTable, Lack, NodeAnswer, PodAnswer, PodName, Preemption, QueueAnswer,
+    Reason,
+};
+use crate::pod::ago;
+use std::fmt::Write as _;
+
+/// The longest message that a table shows, in characters.
+const MESSAGE_CHARS_MAX: usize = 100;
+
+/// Appends a line; writing to a string cannot fail.
+macro_rules! line {
+    ($text:expr) => { $text.push('\n') };
+    ($text:expr, $($arg:tt)*) => {{
+        let _ = writeln!($text, $($arg)*);
+    }};
+}
+
+/// Rows in columns that are as wide as their longest cell.
+fn table(rows: &[Vec<String>], indent: &str) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut cells = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(cells, "{cell:width$}   ");
+        }
+        line!(text, "{indent}{}", cells.trim_end());
+    }
+    text
+}
+
+fn headed(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>, indent: &str) -> String {
+    let head = head.iter().map(|cell| (*cell).to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    table(&rows, indent)
+}
+
+fn lacks(lacks: &[Lack]) -> String {
+    let texts: Vec<&str> = lacks.iter().map(|lack| lack.text.as_str()).collect();
+    texts.join("; ")
+}
+
+fn shortened(text: &str) -> String {
+    match text.chars().count() > MESSAGE_CHARS_MAX {
+        true => text.chars().take(MESSAGE_CHARS_MAX).collect::<String>() + "…",
+        false => text.to_owned(),
+    }
+}
+
+/// The explanation of a pod.
+pub fn pod(answer: &PodAnswer) -> String {
+    let mut text = String::new();
+    line!(
+        text,
+        "Pod {}/{}: {:?}",
+        answer.namespace,
+        answer.name,
+        answer.state
+    );
+    line!(text, "  {}", answer.summary);
+    if let Some(queue) = &answer.queue {
+        line!(text);
+        line!(text, "Queue");
+        let mut rows = vec![
+            vec!["place".to_owned(), format!("{:?}", answer.state)],
+            vec![
+                "since".to_owned(),
+                format!("{} ({})", queue.since, ago(queue.seconds)),
+            ],
+        ];
+        let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+        if let Some(ahead) = queue.ahead {
+            row("pods ahead", ahead.to_string());
+        }
+        if let Some(until) = &queue.backoff_until {
+            row("backoff until", until.clone());
+        }
+        row("attempts", queue.attempts.to_string());
+        if !queue.rejected_by.is_empty() {
+            row("rejected by", queue.rejected_by.join(", "));
+        }
+        if queue.was_flushed {
+            row("moved by", "the periodic flush, not by an event".to_owned());
+        }
+        text += &table(&rows, "  ");
+    }
+    gates(&mut text, answer);
+    verdict(&mut text, answer);
+    closest(&mut text, &answer.closest);
+    if !answer.remedies.is_empty() {
+        line!(text);
+        line!(
+            text,
+            "What would free it (each was tried on a copy of the cluster)"
+        );
+        for (number, remedy) in answer.remedies.iter().enumerate() {
+            line!(text, "  {}. {}", number + 1, remedy.text);
+        }
+    }
+    preemption(&mut text, answer);
+    if !answer.woken_by.is_empty() {
+        line!(text);
+        line!(text, "Tried again after");
+        let rows = answer.woken_by.iter();
+        let rows = rows.map(|wake_up| vec![wake_up.plugin.clone(), wake_up.events.join(", ")]);
+        text += &table(&rows.collect::<Vec<_>>(), "  ");
+    }
+    if !answer.calls.is_empty() {
+        line!(text);
+        line!(text, "API calls that have not ended");
+        let rows = answer.calls.iter().map(|call| {
+            let not_before = call.not_before.clone().unwrap_or_default();
+            vec![
+                call.call_type.clone(),
+                call.state.clone(),
+                call.attempts.to_string(),
+                not_before,
+            ]
+        });
+        text += &headed(&["TYPE", "STATE", "SENT", "NOT BEFORE"], rows, "  ");
+    }
+    if let Some(decision) = &answer.decision {
+        decided(&mut text, decision);
+    }
+    notes(&mut text, &answer.notes);
+    text
+}
+
+fn gates(text: &mut String, answer: &PodAnswer) {
+    if answer.gates.is_empty() {
+        return;
+    }
+    line!(text);
+    line!(text, "Gated by");
+    for gate in &answer.gates {
+        let what = match gate.is_scheduling_gate {
+            true => "scheduling gate",
+            false => "PreEnqueue plugin",
+        };
+        let since = match gate.since.is_empty() {
+            true => String::new(),
+            false => format!(", since {}", gate.since),
+        };
+        line!(text, "  {what} {}{since}", gate.name);
+        if !gate.message.is_empty() {
+            line!(text, "    {}", gate.message);
+        }
+        if let Some(manager) = &gate.set_by {
+            line!(text, "    set by {manager}");
+        }
+        if !gate.other_managers.is_empty() {
+            line!(
+                text,
+                "    also written by {}",
+                gate.other_managers.join(", ")
+            );
+        }
+    }
+}
+
+fn reason_rows<'a>(reasons: impl Iterator<Item = &'a Reason>) -> impl Iterator<Item = Vec<String>> {
+    reasons.map(|reason| {
+        vec![
+            reason.plugin.clone(),
+            reason.nodes.to_string(),
+            reason.reason.clone(),
+            reason.examples.join(", "),
+        ]
+    })
+}
+
+fn verdict(text: &mut String, answer: &PodAnswer) {
+    let Some(verdict) = &answer.verdict else {
+        return;
+    };
+    line!(text);
+    if let Some(reason) = &verdict.pre_filter {
+        line!(
+            text,
+            "Rejected on every node by {}: {}",
+            reason.plugin,
+            reason.reason
+        );
+    } else if verdict.reasons.is_empty() {
+        line!(
+            text,
+            "{} of {} nodes are feasible now",
+            verdict.feasible,
+            verdict.nodes
+        );
+    } else {
+        let feasible = verdict.feasible;
+        line!(text, "Nodes now: {feasible} of {} feasible", verdict.nodes);
+        let rows = reason_rows(verdict.reasons.iter());
+        *text += &headed(&["PLUGIN", "NODES", "REASON", "EXAMPLES"], rows, "  ");
+    }
+}
+
+fn closest(text: &mut String, closest: &[ClosestNode]) {
+    if closest.is_empty() {
+        return;
+    }
+    line!(text);
+    line!(text, "Closest nodes");
+    let rows = closest
+        .iter()
+        .map(|node| vec![node.node.clone(), lacks(&node.lacks)]);
+    *text += &headed(&["NODE", "LACKS"], rows, "  ");
+}
+
+fn pod_name(pod: &PodName) -> String {
+    let budgets = match pod.violated_budgets.is_empty() {
+        true => String::new(),
+        false => format!(
+            ", against PodDisruptionBudget {}",
+            pod.violated_budgets.join(", ")
+        ),
+    };
+    format!(
+        "{}/{} (priority {}{budgets})",
+        pod.namespace, pod.name, pod.priority
+    )
+}
+
+fn preemption(text: &mut String, answer: &PodAnswer) {
+    if let Some(nomination) = &answer.nomination {
+        line!(text);
+        line!(text, "Nominated to node {}", nomination.node);
+        for pod in &nomination.awaited {
+            line!(text, "  waits until {} has terminated", pod_name(pod));
+        }
+    }
+    let Some(Preemption {
+        is_running,
+        node,
+        victims,
+        message,
+    }) = &answer.preemption
+    else {
+        return;
+    };
+    line!(text);
+    match (is_running, node) {
+        (true, _) => line!(text, "Preemption is under way"),
+        (false, Some(node)) => line!(text, "Preemption would make room on node {node}"),
+        (false, None) => line!(text, "Preemption does not help"),
+    }
+    line!(text, "  {message}");
+    for victim in victims {
+        line!(text, "  victim {}", pod_name(victim));
+    }
+}
+
+fn decided(text: &mut String, table_of: &DecisionTable) {
+    line!(text);
+    line!(
+        text,
+        "Decided at {}: {} nodes filtered, {} feasible{}",
+        table_of.at,
+        table_of.evaluated,
+        table_of.feasible,
+        match table_of.drawn {
+            Some(drawn) => format!(
+                ", {} with the greatest total; number {drawn} of these was drawn",
+                table_of.ties
+            ),
+            None => String::new(),
+        }
+    );
+    let Some(first) = table_of.nodes.first() else {
+        return;
+    };
+    let mut head = vec!["PLUGIN".to_owned(), "WEIGHT".to_owned()];
+    head.extend(table_of.nodes.iter().map(|node| match node.is_chosen {
+        true => format!("{} (chosen)", node.node),
+        false => node.node.clone(),
+    }));
+    let mut rows = vec![head];
+    for (at, score) in first.scores.iter().enumerate() {
+        let mut row = vec![score.plugin.clone(), score.weight.to_string()];
+        row.extend(table_of.nodes.iter().map(|node| {
+            node.scores.get(at).map_or_else(String::new, |score| {
+                match score.raw == score.normalized {
+                    true => format!("{}", score.weighted),
+                    false => format!("{} (raw {})", score.weighted, score.raw),
+                }
+            })
+        }));
+        rows.push(row);
+    }
+    let mut total = vec!["total".to_owned(), String::new()];
+    total.extend(table_of.nodes.iter().map(|node| node.total.to_string()));
+    rows.push(total);
+    *text += &table(&rows, "  ");
+}
+
+fn notes(text: &mut String, notes: &[String]) {
+    if notes.is_empty() {
+        return;
+    }
+    line!(text);
+    for note in notes {
+        line!(text, "Note: {note}.");
+    }
+}
+
+/// The explanation of a node.
+pub fn node(answer: &NodeAnswer) -> String {
+    let mut text = String::new();
+    line!(text, "Node {}", answer.name);
+    line!(text, "  {}", answer.summary);
+    for taint in &answer.taints {
+        line!(text, "  taint {taint}");
+    }
+    line!(text);
+    let rows = answer.resources.iter().map(|resource| {
+        vec![
+            resource.name.clone(),
+            resource.allocatable.clone(),
+            resource.requested.clone(),
+            resource.free.clone(),
+            format!("{:.0} %", resource.requested_percent),
+        ]
+    });
+    text += &headed(
+        &["RESOURCE", "ALLOCATABLE", "REQUESTED", "FREE", "USED"],
+        rows,
+        "  ",
+    );
+    line!(
+        text,
+        "  fragmentation: {:.1} %",
+        answer.fragmentation_percent
+    );
+    if !answer.pods.is_empty() {
+        line!(text);
+        let rows = answer.pods.iter().map(|pod| {
+            vec![
+                format!("{}/{}", pod.namespace, pod.name),
+                pod.priority.to_string(),
+                pod.requests.clone(),
+                pod.note.clone(),
+            ]
+        });
+        text += &headed(&["POD", "PRIORITY", "REQUESTS", ""], rows, "  ");
+    }
+    for pod in &answer.nominated {
+        line!(text, "  nominated: {}", pod_name(pod));
+    }
+    if !answer.fits.is_empty() {
+        line!(text);
+        line!(text, "Waiting pods that fit");
+        let rows = answer.fits.iter();
+        let rows = rows.map(|kind| vec![kind.example.clone(), kind.pods.to_string()]);
+        text += &headed(&["EXAMPLE", "PODS"], rows, "  ");
+    }
+    if !answer.closest_to.is_empty() {
+        line!(text);
+        line!(text, "Waiting pods that do not fit, the closest first");
+        let rows = answer.closest_to.iter();
+        let rows = rows.map(|kind| {
+            vec![
+                kind.example.clone(),
+                kind.pods.to_string(),
+                lacks(&kind.lacks),
+            ]
+        });
+        text += &headed(&["EXAMPLE", "PODS", "LACKS"], rows, "  ");
+    }
+    notes(&mut text, &answer.notes);
+    text
+}
+
+/// The explanation of the queue.
+pub fn queue(answer: &QueueAnswer) -> String {
+    let mut text = String::new();
+    line!(text, "Queue");
+    line!(text, "  {}", answer.summary);
+    line!(text);
+    let rows = [
+        ("active", answer.active),
+        ("backoff", answer.backoff),
+        ("unschedulable", answer.unschedulable),
+        ("gated", answer.gated),
+        ("in flight", answer.in_flight),
+    ];
+    let rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(name, pods)| vec![name.to_owned(), pods.to_string()])
+        .collect();
+    text += &table(&rows, "  ");
+    let at_least = match answer.is_rate_of_less {
+        true => "at least ",
+        false => "",
+    };
+    let rate = answer.placed_per_second;
+    line!(
+        text,
+        "  placed in the last minute: {at_least}{rate:.1} pods/s"
+    );
+    line!(
+        text,
+        "  missed wake-ups (rescued by the periodic flush): {}",
+        answer.flush_rescues
+    );
+    if !answer.groups.is_empty() {
+        line!(text);
+        let rows = answer.groups.iter().map(|group| {
+            vec![
+                group.pods.to_string(),
+                format!("{:?}", group.place),
+                ago(group.seconds),
+                group.reason.clone(),
+                format!("{}/{}", group.namespace, group.owner),
+                group.oldest.clone(),
+                shortened(&group.message),
+            ]
+        });
+        let head = [
+            "PODS", "PLACE", "OLDEST", "REASON", "OWNER", "EXAMPLE", "MESSAGE",
+        ];
+        text += &headed(&head, rows, "  ");
+    }
+    if answer.group_count > answer.groups.len() {
+        let (shown, all) = (answer.groups.len(), answer.group_count);
+        line!(
+            text,
+            "  {shown} of {all} groups are listed, the oldest ones."
+        );
+    }
+    text
+}
