@@ -41,6 +41,7 @@ fn admission(args: &ApiserverArgs) -> Admission {
 /// When something cannot be had at the start.
 pub(crate) async fn run(args: ApiserverArgs) -> Result<(), Failure> {
     let options = Options {
+        scheduler: None,
         controllers: args.controllers.clone(),
         admission: admission(&args),
         nodes: args.control_plane.nodes.unwrap_or(0),

@@ -141,6 +141,19 @@ pub(crate) enum Command {
                       berth scheduler --config scheduler.yaml --check"
     )]
     Scheduler(Box<Flags>),
+    /// Explain why a pod is pending or on its node, what a node has left, or what the queue waits for
+    #[command(after_help = "Example: berth explain pod web-1\n         \
+                      berth explain pod web-1 -n shop --output yaml\n         \
+                      berth explain node node-3\n         \
+                      berth explain queue\n\n\
+                      The scheduler is found through the kubeconfig that `up` writes; otherwise at \
+                      https://127.0.0.1:10259, the port of a scheduler on this machine or a forwarded one.")]
+    Explain(ExplainArgs),
+    /// Run the scheduler over a changed copy of a cluster: what would be bound, evicted, moved; nothing is written
+    #[command(after_help = "Example: berth what-if -f changes.yaml\n         \
+                      berth what-if --from dump.yaml --drain node-3\n         \
+                      berth what-if --consolidate --output json")]
+    WhatIf(WhatIfArgs),
     /// Replay recorded answers of the real components
     #[command(
         after_help = "Example: berth conformance decisions conformance/vectors/decisions.jsonl.gz"
@@ -203,6 +216,93 @@ pub(crate) enum Output {
     Text,
     /// For programs.
     Json,
+}
+
+/// `berth what-if`.
+#[derive(Debug, Args)]
+pub(crate) struct WhatIfArgs {
+    /// Changes: objects to add, fields of objects to change, objects to delete (annotation berth.dev/what-if: delete),
+    /// a KubeSchedulerConfiguration
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Vec<PathBuf>,
+    /// Read the cluster from files, as kubectl get -o yaml prints objects, instead of from its API
+    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
+    pub(crate) from: Vec<PathBuf>,
+    /// Kubeconfig of the cluster; otherwise KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Drain these nodes, in this order
+    #[arg(long, value_name = "NODE", num_args = 1.., conflicts_with = "consolidate")]
+    pub(crate) drain: Vec<String>,
+    /// Find how few of the present nodes would do, and which to drain in which order
+    #[arg(long)]
+    pub(crate) consolidate: bool,
+    /// The present KubeSchedulerConfiguration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Switch features on or off, as Name=true,Other=false
+    #[arg(long, value_name = "GATES", default_value = "")]
+    pub(crate) feature_gates: String,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// How an explanation is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum ExplainOutput {
+    /// For people.
+    #[default]
+    Table,
+    /// The answer of the scheduler.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// `berth explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// What is explained.
+    #[command(subcommand)]
+    pub(crate) what: Explained,
+    /// Namespace of the pod; that of the kubeconfig's context when it is not given
+    #[arg(short, long, global = true, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// How to print the answer
+    #[arg(short, long, global = true, value_enum, default_value_t = ExplainOutput::Table)]
+    pub(crate) output: ExplainOutput,
+    /// URL of the scheduler's port; found through the kubeconfig when it is not given
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// Kubeconfig with the credentials; otherwise KUBECONFIG, ./berth.kubeconfig or ~/.kube/config
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Send credentials to a scheduler that is not on loopback, though its certificate cannot be verified
+    #[arg(long, global = true)]
+    pub(crate) insecure_skip_tls_verify: bool,
+}
+
+/// What is explained.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Explained {
+    /// Why a pod is pending and what would free it, or why it is on its node
+    #[command(alias = "pods", alias = "po")]
+    Pod {
+        /// The pod, as NAME or NAMESPACE/NAME
+        name: String,
+    },
+    /// What is on a node, what is left, and which waiting pods fit
+    #[command(alias = "nodes", alias = "no")]
+    Node {
+        /// The node
+        name: String,
+    },
+    /// Which pods wait for what
+    Queue,
 }
 
 /// Options of the control plane.

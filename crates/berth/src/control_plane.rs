@@ -6,11 +6,15 @@ use crate::print::program;
 use berth_apiserver::admission::Admission;
 use berth_apiserver::{RunningServer, Server, ServerOptions, StartError, controllers, kubelet};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Start-up that takes longer than this shows how far it is.
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
+
+/// The extension of a cluster in a kubeconfig that names the URL of its scheduler.
+pub(crate) const SCHEDULER_EXTENSION: &str = "berth.dev/scheduler";
 
 /// How many nodes there are when nobody says.
 pub(crate) const NODES_DEFAULT: usize = 3;
@@ -26,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) admission: Admission,
     /// Simulated nodes.
     pub(crate) nodes: usize,
+    /// Where the scheduler of this process serves explanations. The kubeconfig names it, for `berth explain`.
+    pub(crate) scheduler: Option<SocketAddr>,
 }
 
 /// A control plane that runs.
@@ -63,8 +69,13 @@ impl ControlPlane {
             }
             other => Failure::environment(other),
         })?;
+        let scheduler = options.scheduler.map(|address| format!("http://{address}"));
+        let extensions: Vec<(&str, String)> = scheduler
+            .into_iter()
+            .map(|url| (SCHEDULER_EXTENSION, url))
+            .collect();
         server
-            .write_kubeconfig(&args.kubeconfig)
+            .write_kubeconfig(&args.kubeconfig, &extensions)
             .map_err(|e| Failure::Environment(format!("{e}, with --kubeconfig PATH")))?;
         let controllers = (!options.controllers.is_empty()).then(|| {
             controllers::spawn(

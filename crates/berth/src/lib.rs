@@ -15,6 +15,7 @@ mod dashboard;
 #[cfg(test)]
 mod docs;
 mod exit;
+mod explain;
 mod flags;
 mod logs;
 mod manifest;
@@ -32,6 +33,7 @@ mod shadow;
 mod signal;
 mod simulate;
 mod up;
+mod what_if;
 
 use berth_framework::registry::{
     AlreadyRegistered, ArgsError, Extensions, FactoryContext, Registry,
@@ -85,6 +87,8 @@ impl Berth {
         let result = match cli.command {
             Command::Up(args) => run(up::run(args, self.registry)),
             Command::Scheduler(args) => run(scheduler::run(*args, self.registry)),
+            Command::WhatIf(args) => run(what_if::run(args, self.registry)),
+            Command::Explain(args) => run(explain::run(args)),
             Command::Apiserver(args) => run(apiserver::run(args)),
             Command::Conformance(args) => conformance::run(&args),
             Command::Perf(args) => perf::run(&args, &self.registry),

@@ -102,7 +102,7 @@ fn read(file: &Path, documents: &mut Vec<Document>) -> Result<(), Failure> {
 }
 
 /// The documents of a file, as kubectl splits them: at lines that begin with `---`. Empty ones are left out.
-fn split(text: &str) -> Vec<String> {
+pub(crate) fn split(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {
         match (line.starts_with("---"), documents.last_mut()) {

@@ -56,6 +56,8 @@ fn name_of(first: Option<&OsStr>) -> String {
         .unwrap_or_default();
     match name.strip_suffix(".exe").unwrap_or(&name) {
         "" => "berth".to_owned(),
+        // As a plugin of kubectl.
+        "kubectl-berth" => "kubectl berth".to_owned(),
         name => name.to_owned(),
     }
 }
@@ -71,6 +73,7 @@ mod tests {
             (Some("target/debug/custom-scheduler"), "custom-scheduler"),
             (Some("my.scheduler"), "my.scheduler"),
             (Some("berth.exe"), "berth"),
+            (Some("/usr/bin/kubectl-berth"), "kubectl berth"),
             (Some(""), "berth"),
             (None, "berth"),
         ] {

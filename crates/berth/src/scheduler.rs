@@ -78,17 +78,17 @@ pub(crate) async fn run(flags: Flags, registry: Registry) -> Result<(), Failure>
         None => None,
         Some(port) => {
             say!("serving     https://{}", port.address()?)?;
-            let probe = scheduling.runner.probe();
+            let explainer = scheduling.runner.explainer();
             let election = scheduling.election_status();
             let lease = options.config.leader_election.lease_duration.as_duration();
             let health = Health::new(
                 election.clone().map(|status| (status, lease)),
                 Arc::clone(&is_stopping),
-                probe.ready(),
+                explainer.probe().ready(),
             );
             let mut shown = shown(&flags, &options.config, version, started, election);
             shown.shadow = options.shadow.as_ref().map(|shadow| shadow.shared.clone());
-            Some(port.serve(health, shown, probe, metrics, filter))
+            Some(port.serve(health, shown, explainer, metrics, filter))
         }
     };
     say!()?;

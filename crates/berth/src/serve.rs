@@ -2,6 +2,7 @@
 
 use crate::dashboard::{self, Question};
 use crate::exit::Failure;
+use crate::runner::explain::{self, Explained};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -10,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -32,6 +33,10 @@ pub(crate) trait Probe: Send + Sync + 'static {
     /// What the dashboard shows.
     fn dashboard(&self, _question: Question) -> impl Future<Output = Option<Value>> + Send {
         async { None }
+    }
+    /// The answer of a path below `/explain`; `None` when there are no explanations.
+    fn explain(&self, _path: &str) -> impl Future<Output = Option<Explained>> + Send {
+        std::future::ready(None)
     }
 }
 
@@ -132,15 +137,60 @@ async fn answer(request: &Request<Incoming>, probe: &impl Probe) -> Response<Ful
                 None => text(StatusCode::NOT_FOUND, "the dashboard has no such data\n"),
             }
         }
+        path if is_explained(path) => explained(request, probe).await,
         _ if probe.has_dashboard() => text(
             StatusCode::NOT_FOUND,
-            "not found; there are /dashboard, /healthz, /livez, /readyz and /metrics\n",
+            "not found; there are /dashboard, /explain, /healthz, /livez, /readyz and /metrics\n",
         ),
-        _ => text(
-            StatusCode::NOT_FOUND,
-            "not found; there are /healthz, /livez, /readyz and /metrics\n",
-        ),
+        _ => not_found(),
     }
+}
+
+/// Whether explanations answer a path.
+pub(crate) fn is_explained(path: &str) -> bool {
+    path.strip_prefix(explain::PREFIX)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn not_found() -> Response<Full<Bytes>> {
+    text(
+        StatusCode::NOT_FOUND,
+        "not found; there are /healthz, /livez, /readyz and /metrics\n",
+    )
+}
+
+/// Explanations name pods, so only programs of this machine may read them. A page in a browser could reach the port
+/// under a name of its own (DNS rebinding), so the request must be for the address.
+async fn explained(request: &Request<Incoming>, probe: &impl Probe) -> Response<Full<Bytes>> {
+    let host = request.headers().get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if !is_loopback(host) {
+        return text(
+            StatusCode::FORBIDDEN,
+            "explanations are served on loopback addresses only\n",
+        );
+    }
+    match probe.explain(request.uri().path()).await {
+        Some((status, json)) => {
+            let mut response = text(status, json);
+            response.headers_mut().insert(
+                header::CONTENT_TYPE,
+                header::HeaderValue::from_static("application/json"),
+            );
+            response
+        }
+        None => not_found(),
+    }
+}
+
+/// Whether a host, with or without a port, is an address on loopback or `localhost`.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let of = |host: &str| {
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    };
+    let without_port = host.rsplit_once(':').map(|(name, _)| name);
+    of(host) || without_port.is_some_and(of)
 }
 
 /// The page of the dashboard.
@@ -192,6 +242,24 @@ fn typed(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_on_loopback_by_address_or_as_localhost() {
+        for (host, is_local) in [
+            ("127.0.0.1:10251", true),
+            ("localhost:10251", true),
+            ("localhost", true),
+            ("[::1]:10251", true),
+            ("::1", true),
+            ("127.9.9.9", true),
+            ("berth.example:10251", false),
+            ("127.0.0.1.example:10251", false),
+            ("192.0.2.1:10251", false),
+            ("", false),
+        ] {
+            assert_eq!(is_loopback(host), is_local, "{host}");
+        }
+    }
 
     #[tokio::test]
     async fn only_loopback_is_served() {

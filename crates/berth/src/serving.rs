@@ -30,7 +30,7 @@ pub(crate) use pages::Shown;
 use crate::exit::Failure;
 use crate::flags::Flags;
 use crate::metrics::{EdgeMetrics, Filter};
-use crate::runner::CoreProbe;
+use crate::runner::Explainer;
 use authn::Authenticator;
 use authz::Authorizer;
 use berth_client::{ConnectOptions, Transport, connect, connect_in_cluster};
@@ -121,7 +121,7 @@ impl SecurePort {
         self,
         health: Health,
         shown: Shown,
-        probe: CoreProbe,
+        explainer: Explainer,
         metrics: Arc<EdgeMetrics>,
         filter: Filter,
     ) -> Serving {
@@ -146,7 +146,7 @@ impl SecurePort {
                 authorizer: self.authorizer,
                 health,
                 shown,
-                probe,
+                explainer,
                 metrics,
                 filter,
             }),

@@ -3,7 +3,7 @@
 use crate::cli::UpArgs;
 use crate::control_plane::{self, ControlPlane, NODES_DEFAULT, Options};
 use crate::exit::Failure;
-use crate::print::{self, say};
+use crate::print::{self, program, say};
 use crate::scheduler::{self, Scheduling};
 use crate::{apply, manifest, serve, signal};
 use berth_apiserver::admission::Admission;
@@ -22,9 +22,11 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let mut core = scheduler::options_of_up(&args.core, registry).await?;
     let listener = serve::bind(args.metrics).await?;
     let nodes = args.control_plane.nodes.unwrap_or(NODES_DEFAULT);
+    let metrics = serve::address(&listener)?;
     let plane = ControlPlane::start(
         &args.control_plane,
         Options {
+            scheduler: Some(metrics),
             controllers: Selection::All,
             admission: Admission::default(),
             nodes,
@@ -34,9 +36,11 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     let kubeconfig = &args.control_plane.kubeconfig;
     let connection = &mut core.config.client_connection;
     connection.kubeconfig = kubeconfig.display().to_string();
-    let metrics = serve::address(&listener)?;
     let mut scheduling = Scheduling::start(&core, "", Arc::new(Unobserved)).await?;
-    tokio::spawn(serve::serve(listener, Arc::new(scheduling.runner.probe())));
+    tokio::spawn(serve::serve(
+        listener,
+        Arc::new(scheduling.runner.explainer()),
+    ));
     let applied = apply::apply(&*plane.server().api("berth"), &documents)?;
     plane
         .server()
@@ -65,6 +69,7 @@ pub(crate) async fn run(args: UpArgs, registry: Registry) -> Result<(), Failure>
     say!("  kubectl get nodes")?;
     say!("  kubectl create deployment web --image=registry.example/web:1 --replicas=30")?;
     say!("  kubectl get pods -o wide")?;
+    say!("  {} explain queue", program())?;
     say!()?;
     say!("Ctrl-C stops everything.")?;
 

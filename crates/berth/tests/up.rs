@@ -270,6 +270,8 @@ fn every_subcommand_has_help_with_an_example() {
         vec!["up"],
         vec!["apiserver"],
         vec!["scheduler"],
+        vec!["explain"],
+        vec!["what-if"],
         vec!["conformance"],
         vec!["simulate"],
         vec!["perf", "core"],

@@ -167,6 +167,11 @@ pub fn get(resource: Resource, namespace: &str, name: &str) -> ApiRequest {
     )
 }
 
+/// Reads a path that is no object, such as one of a component's own port.
+pub fn get_path(path: &str) -> ApiRequest {
+    ApiRequest::new(Method::GET, path.to_owned(), JSON, None)
+}
+
 /// Creates an object.
 pub fn create(resource: Resource, namespace: &str, object: &Value) -> ApiRequest {
     ApiRequest::new(

@@ -24,15 +24,23 @@ pub(super) fn write(
     server: &str,
     ca_pem: &str,
     token: &str,
+    extensions: &[(&str, String)],
 ) -> Result<(), KubeconfigError> {
-    replace(path, &text(server, ca_pem, token)).map_err(|source| KubeconfigError {
+    replace(path, &text(server, ca_pem, token, extensions)).map_err(|source| KubeconfigError {
         path: path.to_owned(),
         source,
     })
 }
 
-fn text(server: &str, ca_pem: &str, token: &str) -> String {
+fn text(server: &str, ca_pem: &str, token: &str, extensions: &[(&str, String)]) -> String {
     let ca = STANDARD.encode(ca_pem);
+    let mut named = String::new();
+    for (name, url) in extensions {
+        named += &format!("    - name: {name}\n      extension:\n        url: {url}\n");
+    }
+    if !named.is_empty() {
+        named.insert_str(0, "    extensions:\n");
+    }
     format!(
         "apiVersion: v1\n\
          kind: Config\n\
@@ -41,6 +49,7 @@ fn text(server: &str, ca_pem: &str, token: &str) -> String {
          \x20 cluster:\n\
          \x20   server: {server}\n\
          \x20   certificate-authority-data: {ca}\n\
+         {named}\
          users:\n\
          - name: berth\n\
          \x20 user:\n\

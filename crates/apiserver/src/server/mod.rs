@@ -290,8 +290,13 @@ impl RunningServer {
     ///
     /// # Errors
     /// When the file cannot be written; what is there stays as it was.
-    pub fn write_kubeconfig(&self, path: &Path) -> Result<(), KubeconfigError> {
-        kubeconfig::write(path, &self.url(), &self.ca_pem, self.admin_token())
+    pub fn write_kubeconfig(
+        &self,
+        path: &Path,
+        extensions: &[(&str, String)],
+    ) -> Result<(), KubeconfigError> {
+        let token = self.admin_token();
+        kubeconfig::write(path, &self.url(), &self.ca_pem, token, extensions)
     }
 
     /// The objects, for a component of this process. `manager` is its name in `metadata.managedFields`. To be called

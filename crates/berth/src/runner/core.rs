@@ -1,7 +1,6 @@
 //! The thread that owns the core: takes what comes in, lets it schedule, hands on what goes out.
 
 use super::{Input, calls, feed};
-use crate::dashboard;
 use crate::shadow::Shadow;
 use berth_api::Kind;
 use berth_client::Transport;
@@ -186,16 +185,8 @@ impl Core {
             Input::Call(id, answer) => self.scheduler.complete(id, answer, now),
             Input::Job(id, result) => self.scheduler.job_done(id, result, now),
             Input::Lead => self.lead(now),
-            // It does not matter when the answer is not wanted any more.
-            Input::Metrics(answer) => drop(answer.send(self.scheduler.metrics())),
             Input::ResetMetrics => self.scheduler.reset_metrics(),
-            Input::Pods(answer) => {
-                let pods = self.scheduler.cache().stored_pods().cloned();
-                let _ = answer.send(pods.collect());
-            }
-            Input::Dashboard(question, answer) => {
-                let _ = answer.send(dashboard::answer(&self.scheduler, &question, now));
-            }
+            Input::Look(look) => look(&self.scheduler, now),
             Input::Stop => {
                 self.scheduler.close(now);
                 if let Some(shadow) = self.shadow.take() {

@@ -5,16 +5,18 @@ mod calls;
 mod core;
 #[cfg(test)]
 mod evictions_tests;
+pub(crate) mod explain;
 mod extenders;
 mod feed;
 
+pub(crate) use explain::Explainer;
 pub(crate) use extenders::{Webhooks, described_extenders};
 
-use crate::dashboard::{Answers, Question};
+use crate::dashboard::{self, Answers, Question};
 use crate::exit::Failure;
 use crate::record::{self, RecordOptions, Recording};
 use crate::shadow::{Cases, Shadow, Shared};
-use berth_api::{Kind, Pod};
+use berth_api::{Kind, Pod, Time};
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher, Publishing};
 use berth_client::extender::raw::RawObjects;
@@ -56,19 +58,19 @@ enum Input {
     Call(CallId, CallResult),
     /// A job has ended.
     Job(JobId, JobResult),
-    /// The metrics are wanted.
-    Metrics(oneshot::Sender<Snapshot>),
     /// The metrics are to begin at zero again.
     ResetMetrics,
-    /// All pods are wanted.
-    Pods(oneshot::Sender<Vec<Arc<Pod>>>),
-    /// The dashboard asks.
-    Dashboard(Question, oneshot::Sender<Value>),
+    /// The scheduler is read.
+    Look(Look),
     /// From now on pods are scheduled.
     Lead,
     /// It is over.
     Stop,
 }
+
+/// Reads the scheduler between two steps; the time is that of the reading. It must be quick: nothing is scheduled
+/// meanwhile.
+type Look = Box<dyn FnOnce(&Scheduler, Time) + Send>;
 
 /// How a scheduler is run.
 #[derive(Debug, Clone)]
@@ -238,6 +240,11 @@ impl Runner {
         }
     }
 
+    /// Explains the decisions of this scheduler.
+    pub(crate) fn explainer(&self) -> Explainer {
+        Explainer::new(self.probe())
+    }
+
     /// Resolves when the core has ended without being asked to: a bug.
     pub(crate) async fn ended(&mut self) {
         let _ = (&mut self.ended).await;
@@ -318,12 +325,13 @@ impl CoreProbe {
 
     /// The metrics; `None` when the core does not answer.
     pub(crate) async fn metrics(&self) -> Option<Snapshot> {
-        self.ask(Input::Metrics).await
+        self.look(|scheduler, _| scheduler.metrics()).await
     }
 
     /// Every pod that is known; `None` when the core does not answer.
     pub(crate) async fn pods(&self) -> Option<Vec<Arc<Pod>>> {
-        self.ask(Input::Pods).await
+        self.look(|scheduler, _| scheduler.cache().stored_pods().cloned().collect())
+            .await
     }
 
     /// What the dashboard shows; `None` when the core does not answer.
@@ -332,7 +340,8 @@ impl CoreProbe {
             return Some(answer);
         }
         let asked = question.clone();
-        let answer = self.ask(|sender| Input::Dashboard(asked, sender)).await?;
+        let look = move |scheduler: &Scheduler, now| dashboard::answer(scheduler, &asked, now);
+        let answer = self.look(look).await?;
         self.answers.put(question, answer.clone(), Instant::now());
         Some(answer)
     }
@@ -342,10 +351,18 @@ impl CoreProbe {
         let _ = self.inputs.send(Input::ResetMetrics).await;
     }
 
-    async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Option<T> {
+    /// Reads the scheduler between two steps; `None` when the core does not answer.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Scheduler, Time) -> T + Send + 'static,
+    ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
+        let look = move |scheduler: &Scheduler, now: Time| {
+            // It does not matter when the answer is not wanted any more.
+            drop(answer.send(read(scheduler, now)));
+        };
         let asked = async {
-            self.inputs.send(question(answer)).await.ok()?;
+            self.inputs.send(Input::Look(Box::new(look))).await.ok()?;
             answered.await.ok()
         };
         tokio::time::timeout(ANSWER_TIMEOUT, asked).await.ok()?
@@ -364,13 +381,18 @@ impl CoreProbe {
     }
 }
 
-impl crate::serve::Probe for CoreProbe {
+impl crate::serve::Probe for Explainer {
     fn ready(&self) -> bool {
-        self.is_ready()
+        self.probe().is_ready()
     }
 
     async fn metrics(&self) -> Option<String> {
-        Self::metrics(self).await.map(|snapshot| snapshot.render())
+        let metrics = self.probe().metrics().await;
+        metrics.map(|snapshot| snapshot.render())
+    }
+
+    async fn explain(&self, path: &str) -> Option<explain::Explained> {
+        Some(self.answer(path).await)
     }
 
     fn has_dashboard(&self) -> bool {
@@ -378,7 +400,7 @@ impl crate::serve::Probe for CoreProbe {
     }
 
     async fn dashboard(&self, question: Question) -> Option<Value> {
-        Self::dashboard(self, question).await
+        self.probe().dashboard(question).await
     }
 }
 

@@ -9,8 +9,8 @@ use crate::dashboard::Question;
 use crate::flags::{FlagValue, Level};
 use crate::logs;
 use crate::metrics::{EdgeMetrics, Filter, render_pods};
-use crate::runner::CoreProbe;
-use crate::serve;
+use crate::runner::{CoreProbe, Explainer};
+use crate::serve::{self, is_explained};
 use crate::settings::KUBERNETES_VERSION;
 use crate::shadow::Shared;
 use berth_client::election::{self, Leadership};
@@ -72,12 +72,16 @@ pub(super) struct Pages {
     pub(super) authorizer: Authorizer,
     pub(super) health: Health,
     pub(super) shown: Shown,
-    pub(super) probe: CoreProbe,
+    pub(super) explainer: Explainer,
     pub(super) metrics: Arc<EdgeMetrics>,
     pub(super) filter: Filter,
 }
 
 impl Pages {
+    fn probe(&self) -> &CoreProbe {
+        self.explainer.probe()
+    }
+
     /// Answers a request that came over a connection with this client certificate chain.
     pub(super) async fn answer(
         &self,
@@ -163,7 +167,7 @@ impl Pages {
             "/metrics/slis" => metrics(self.slis(), headers),
             "/metrics/resources" => match self.is_leader() {
                 true => {
-                    let pods = self.probe.pods().await.unwrap_or_default();
+                    let pods = self.probe().pods().await.unwrap_or_default();
                     metrics(render_pods(&pods), headers)
                 }
                 false => text(StatusCode::OK, ""),
@@ -174,11 +178,15 @@ impl Pages {
             }
             "/dashboard" => serve::page(),
             path if path.starts_with("/dashboard/") => match Question::of(path, query) {
-                Some(question) => serve::data(self.probe.dashboard(question).await),
+                Some(question) => serve::data(self.probe().dashboard(question).await),
                 None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
             },
             "/configz" => json_answer(&json!({"componentconfig": shown.config})),
             "/version" => json_answer(&self.version()),
+            path if is_explained(path) => {
+                let (status, json) = self.explainer.answer(path).await;
+                typed(status, HeaderValue::from_static(JSON), json)
+            }
             "/flagz" if shown.has_flagz => {
                 let negotiated = Negotiated::of(headers.get(ACCEPT), "Flagz");
                 zpages::flagz(shown, negotiated)
@@ -203,6 +211,7 @@ impl Pages {
         let mut paths = vec![
             "/configz",
             "/dashboard",
+            "/explain",
             "/healthz",
             "/livez",
             "/metrics",
@@ -239,13 +248,13 @@ impl Pages {
             }
         };
         notes.push(("Leader", leads));
-        let synced = match self.probe.is_ready() {
+        let synced = match self.probe().is_ready() {
             true => "yes",
             false => "no, waiting for the first list of every kind",
         };
         notes.push(("Synced", synced.to_owned()));
         notes.extend(
-            self.probe
+            self.probe()
                 .unavailable()
                 .into_iter()
                 .map(|text| ("Unavailable", text)),
@@ -259,7 +268,7 @@ impl Pages {
     }
 
     async fn metrics_text(&self) -> Option<String> {
-        let core = self.probe.metrics().await?;
+        let core = self.probe().metrics().await?;
         let election = self.shown.election.as_ref();
         let status = election.map(|(lease, status)| {
             let name = lease.rsplit('/').next().unwrap_or_default().to_owned();
@@ -287,7 +296,7 @@ impl Pages {
 
     async fn reset(&self, path: &str) -> Answer {
         if path == "/metrics" {
-            self.probe.reset_metrics().await;
+            self.probe().reset_metrics().await;
             self.metrics.reset();
         }
         text(StatusCode::OK, "metrics reset\n")

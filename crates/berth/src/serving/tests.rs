@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::flags;
-use crate::runner::CoreProbe;
+use crate::runner::Explainer;
 use berth_client::testing::Scripted;
 use clap::Command;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -188,7 +188,7 @@ impl Port {
         let serving = port.serve(
             Health::new(None, flag(false), flag(true)),
             shown,
-            CoreProbe::ended(),
+            Explainer::ended(),
             Arc::new(EdgeMetrics::new("v0")),
             Filter::default(),
         );
