@@ -488,6 +488,9 @@ pub(crate) struct ReplayArgs {
     /// Stop after the first decision about this pod, and print it: NAME or NAMESPACE/NAME
     #[arg(long, value_name = "POD")]
     pub(crate) break_at: Option<String>,
+    /// Compare this configuration with the recorded one, by a model in which every call of the scheduler succeeds
+    #[arg(long, value_name = "FILE", conflicts_with = "break_at")]
+    pub(crate) config: Option<PathBuf>,
     /// Print every difference, not the first 10 only
     #[arg(long)]
     pub(crate) diff: bool,

@@ -6,10 +6,14 @@ use crate::print::{self, say};
 use crate::record::recorded_options;
 use berth_api::Time;
 use berth_framework::registry::Registry;
-use berth_recording::{Entries, Entry, Replayed, Run, Start, Stop, Until, replay, runs};
+use berth_recording::{
+    Entries, Entry, Modelled, PodEnd, Replayed, Run, Start, Stop, Until, model, replay, runs,
+};
 use berth_scheduler::Scheduler;
 use berth_scheduler::queue::QueuedIn;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 /// How many differences are printed without `--diff`.
 const DIFFERENCES_SHOWN: usize = 10;
@@ -34,6 +38,9 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
         Some(Err(damage)) => return Err(Failure::usage(damage)),
         None => return Err(Failure::usage("the recording is empty")),
     };
+    if let Some(config) = &args.config {
+        return compare(args, run, &start, config, registry);
+    }
     if run.files[0].0 > 0 {
         return Err(Failure::Usage(format!(
             "the beginning of run {} was removed because the recording reached its limit of bytes: a replay needs the \
@@ -73,6 +80,139 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
     match (&replayed.stop, replayed.differences) {
         (Stop::End | Stop::Killed | Stop::Until | Stop::Pod(_), 0) => Ok(()),
         _ => Err(Failure::Check),
+    }
+}
+
+/// Runs the model with the recorded configuration and with another one, and prints how they differ.
+fn compare(
+    args: &ReplayArgs,
+    run: &Run,
+    start: &Start,
+    config: &Path,
+    registry: &Registry,
+) -> Result<(), Failure> {
+    let beginning = Time::from_nanos(start.at_nanos);
+    let until = args.until.map(|until| until.time(beginning));
+    let modelled = |other: Option<&Path>| -> Result<Modelled, Failure> {
+        let options = recorded_options(start, other, registry)?;
+        if !options.extenders.is_empty() {
+            return Err(Failure::usage(
+                "--config does not call extenders: remove them from both configurations",
+            ));
+        }
+        let scheduler = Scheduler::new(options, registry, beginning);
+        let mut scheduler = scheduler.map_err(Failure::usage)?;
+        Ok(model(Entries::of(run), &mut scheduler, beginning, until))
+    };
+    let recorded = modelled(None)?;
+    let other = modelled(Some(config))?;
+    let uids: BTreeSet<_> = recorded.pods.keys().chain(other.pods.keys()).collect();
+    let mut differences = Vec::new();
+    let mut elsewhere = 0;
+    for uid in uids {
+        let (one, two) = (recorded.pods.get(uid), other.pods.get(uid));
+        let (Some(one), Some(two)) = (one, two) else {
+            continue;
+        };
+        if (&one.node, one.evicted) == (&two.node, two.evicted) {
+            continue;
+        }
+        let is_placed = |end: &PodEnd| !end.node.is_empty() && !end.evicted;
+        if is_placed(one) && is_placed(two) {
+            elsewhere += 1;
+        }
+        differences.push(format!(
+            "{}: {}; with the other configuration {}",
+            one.pod,
+            end(one),
+            end(two)
+        ));
+    }
+    let report = |modelled: &Modelled| {
+        let (mean, max) = modelled.waits();
+        json!({
+            "pods": modelled.pods.len(),
+            "placed": modelled.placed(),
+            "evicted": modelled.evicted(),
+            "attempts": modelled.attempts,
+            "nodesUsed": modelled.nodes_used.0,
+            "nodes": modelled.nodes_used.1,
+            "meanWaitMilliseconds": mean,
+            "longestWaitMilliseconds": max,
+        })
+    };
+    let shown = if args.diff {
+        usize::MAX
+    } else {
+        DIFFERENCES_SHOWN
+    };
+    if args.output == Output::Json {
+        say!(
+            "{}",
+            json!({
+                "recorded": report(&recorded),
+                "other": report(&other),
+                "keptRecordedNodes": recorded.kept,
+                "podsElsewhere": elsewhere,
+                "podsDiffer": differences.len(),
+                "differencesShown": &differences[..shown.min(differences.len())],
+            })
+        )?;
+    } else {
+        for difference in differences.iter().take(shown) {
+            say!("{difference}")?;
+        }
+        if differences.len() > shown {
+            say!(
+                "… and {} further pods; --diff prints all",
+                differences.len() - shown
+            )?;
+        }
+        say!("{:<28}{:>14}{:>14}", "", "recorded", "other")?;
+        let (one, two) = (report(&recorded), report(&other));
+        for (title, key) in [
+            ("pods", "pods"),
+            ("placed", "placed"),
+            ("evicted", "evicted"),
+            ("attempts", "attempts"),
+            ("nodes with pods at the end", "nodesUsed"),
+            ("mean wait, ms", "meanWaitMilliseconds"),
+            ("longest wait, ms", "longestWaitMilliseconds"),
+        ] {
+            say!(
+                "{title:<28}{:>14}{:>14}",
+                one[key].to_string(),
+                two[key].to_string()
+            )?;
+        }
+        say!(
+            "{} pods differ, {elsewhere} of them are on another node",
+            differences.len()
+        )?;
+        if recorded.kept > 0 {
+            say!(
+                "{} pods have claims and keep their recorded nodes",
+                recorded.kept
+            )?;
+        }
+    }
+    match recorded.damage {
+        Some(damage) => {
+            print::complain(format_args!("the model ends at a damage: {damage}"));
+            Err(Failure::Check)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Where a pod is at the end, in words.
+fn end(end: &PodEnd) -> String {
+    match (end.node.as_str(), end.evicted) {
+        ("", true) => "evicted".to_owned(),
+        ("", false) if end.message.is_empty() => "not placed".to_owned(),
+        ("", false) => format!("not placed: {}", end.message),
+        (node, true) => format!("evicted from {node}"),
+        (node, false) => format!("on {node}"),
     }
 }
 

@@ -131,6 +131,24 @@ fn a_run_over_https_replays_to_the_same_decisions_and_calls() {
         assert!(printed.contains(line), "{line:?} is missing in\n{printed}");
     }
 
+    // Another configuration: the pods are packed onto few nodes, and all of them are still placed.
+    let config = cluster.scratch.file(
+        "packed.yaml",
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: \
+         default-scheduler\n  plugins: {multiPoint: {disabled: [{name: PodTopologySpread}, {name: \
+         NodeResourcesBalancedAllocation}]}}\n  pluginConfig:\n  - name: NodeResourcesFit\n    args: {scoringStrategy: \
+         {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}\n",
+    );
+    let config = config.display().to_string();
+    let output = replay(&dir, &["--config", &config, "--output", "json"]);
+    let compared: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output)));
+    assert!(output.status.success(), "{}", text(&output));
+    let used = |which: &str| compared[which]["nodesUsed"].as_u64().expect("a number");
+    assert!(used("other") < used("recorded"), "{compared:#}");
+    assert_eq!(used("recorded"), 4, "{compared:#}");
+    assert_eq!(compared["other"]["pods"], 33, "{compared:#}");
+
     let output = replay(&dir, &["--until", "0.001"]);
     assert!(output.status.success(), "{}", text(&output));
     assert!(

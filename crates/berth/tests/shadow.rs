@@ -1,8 +1,7 @@
 //! Shadow mode beside another scheduler: what it reports, and that it writes nothing.
 //!
-//! Beside Berth's own scheduler it always runs. With `KUBEBUILDER_ASSETS` (a directory with kube-apiserver and etcd) and
-//! `BERTH_KUBE_SCHEDULER_KUBECONFIG` (a cluster on which kube-scheduler runs), it also runs beside kube-scheduler; see
-//! `docs/shadow.md`.
+//! Beside Berth's own scheduler it always runs. With `BERTH_KUBE_SCHEDULER_KUBECONFIG`, the kubeconfig of a cluster on which
+//! kube-scheduler runs, it also runs beside kube-scheduler, with `BERTH_SHADOW_PODS` pods (300 if it is not set).
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -169,18 +168,14 @@ fn a_shadow_agrees_with_berths_own_scheduler_and_writes_nothing() {
 fn a_shadow_without_a_scheduler_leads_nothing_and_binds_nothing() {
     let cluster = Cluster::apiserver("shadow-alone", &["--nodes", "2"]);
     let api = Api::of(&cluster);
-    let writes = |cluster: &Cluster| cluster.requests(["POST", "PATCH", "PUT", "DELETE"]);
     let shadow = shadow(&cluster.kubeconfig(), &["--leader-elect=true"]);
     api.create_pod("waits", &Value::Null);
-    let before = writes(&cluster);
     eventually("the shadow knows the pod", || {
         (shadow.pending("active") == 1.0).then_some(())
     });
     assert!(api.pod("waits")["spec"]["nodeName"].is_null());
     sends_nothing_but_get(&shadow);
     assert_eq!(shadow.stop("-TERM"), Some(0));
-    // Kubelets and controllers write, but no pod, binding or event.
-    assert!(writes(&cluster)[0] - before[0] < 50.0);
     assert!(api.event("waits", "FailedScheduling").is_none());
 }
 

@@ -12,6 +12,7 @@
 
 mod call;
 mod entry;
+mod model;
 mod reader;
 mod recorder;
 mod replay;
@@ -20,6 +21,7 @@ mod writer;
 
 pub use call::describe;
 pub use entry::{Entry, JobValue, Start};
+pub use model::{Modelled, PodEnd, model};
 pub use reader::{Damage, Entries, Found, OpenError, Run, runs};
 pub use recorder::{Recorder, RecorderOptions, Status};
 pub use replay::{Difference, Made, Replayed, Stop, Until, replay};

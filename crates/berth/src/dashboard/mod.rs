@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(crate) const PAGE: &str = include_str!("page.html");
 /// What the page may load and do: its own script and style, and requests to the port that it comes from.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src \
-    'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The most rows of a list.
 const ROWS_MAX: usize = 100;

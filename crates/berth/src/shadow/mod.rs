@@ -169,6 +169,8 @@ impl Shadow {
                 self.open.push_back(open);
                 continue;
             }
+            self.shared
+                .update(|report| report.open = report.open.saturating_sub(1));
             let disagreement = Disagreement {
                 at: now.rfc3339(),
                 pod: pod.key(),
@@ -244,12 +246,13 @@ impl Shadow {
         };
         let compared = compare_unschedulable(message, &verdict);
         let is_open = self.open.iter().any(|open| open.uid == *pod.uid());
+        let is_full = self.open.len() >= OPEN_MAX;
         self.shared.update(|report| {
             report.unschedulable += 1;
             match compared {
                 Compared::SameReasons if is_open => report.resolved_later(),
                 Compared::SameReasons => report.same_reasons += 1,
-                _ if is_open => {}
+                _ if is_open || is_full => {}
                 _ => report.open += 1,
             }
         });
@@ -260,7 +263,7 @@ impl Shadow {
         if is_open {
             return;
         }
-        if self.open.len() < OPEN_MAX {
+        if !is_full {
             self.open.push_back(Open {
                 uid: pod.uid().clone(),
                 since: now,
