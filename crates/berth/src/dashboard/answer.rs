@@ -112,7 +112,7 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
             "binding": scheduler.bindings_in_flight(),
         },
         "attempts": sums(&snapshot, Metric::ScheduleAttempts.family().name, 0),
-        "flushRescues": sums(&snapshot, Metric::PodScheduledAfterFlush.family().name, 0).values().sum::<f64>(),
+        "flushRescues": sums(&snapshot, Metric::PodScheduledAfterFlush.family().name, 0).values().sum::<f64>() as u64,
         "reasons": listed(reasons, now, |plugins, group| json!({
             "plugins": plugins.iter().map(|p| p.as_str()).collect::<Vec<_>>(),
             "reason": group.reason,

@@ -79,6 +79,7 @@ fn pending_pods_are_counted_by_reason_and_gate() {
     assert_eq!(state["nodes"], 3);
     assert_eq!(state["queue"]["unschedulable"], 5, "{state:#}");
     assert_eq!(state["queue"]["gated"], 1);
+    assert_eq!(state["flushRescues"], 0);
     assert_eq!(state["attempts"]["unschedulable"], 5.0, "{state:#}");
     let reason = &state["reasons"]["rows"][0];
     assert_eq!(reason["plugins"][0], "NodeResourcesFit");
