@@ -4,23 +4,29 @@
 //! [`Access`] like any client. None knows another; they meet in the objects, as in
 //! kube-controller-manager. A new one implements `runtime::Controller` and is started in [`spawn`].
 
+mod cron_job;
+mod daemon_set;
 mod deployment;
 pub(crate) mod disruption;
 #[cfg(test)]
 mod end_to_end;
 mod event_ttl;
 mod garbage;
+mod job;
 mod namespaces;
 mod nodes;
 pub(crate) mod object;
+mod ownership;
 pub(crate) mod pod;
 mod pod_gc;
 mod replicaset;
 mod resource_claim;
+mod revisions;
 pub(crate) mod runtime;
 mod selection;
 pub(crate) mod selector;
 mod service_accounts;
+mod stateful_set;
 #[cfg(test)]
 pub(crate) mod testing;
 mod volumes;
@@ -88,7 +94,18 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
         pod_gc::PodGc::new(options.ended_pods_max)
     );
     start!(EVENT_TTL, event_ttl::EventTtl::new(event_ttl));
-    start!(REPLICASET, replicaset::ReplicaSets::default());
+    start!(
+        REPLICASET,
+        replicaset::ReplicaSets::new(object::REPLICA_SET)
+    );
+    start!(
+        REPLICATION_CONTROLLER,
+        replicaset::ReplicaSets::new(object::REPLICATION_CONTROLLER)
+    );
+    start!(STATEFUL_SET, stateful_set::StatefulSets::default());
+    start!(DAEMON_SET, daemon_set::DaemonSets::default());
+    start!(JOB, job::Jobs::default());
+    start!(CRON_JOB, cron_job::CronJobs);
     start!(DEPLOYMENT, deployment::Deployments);
     start!(DISRUPTION, disruption::Disruption);
     start!(PERSISTENT_VOLUME_BINDER, volumes::Volumes);

@@ -99,6 +99,42 @@ pub(crate) const DEPLOYMENT: Kind = Kind {
     api_version: "apps/v1",
     kind: "Deployment",
 };
+/// Stateful sets.
+pub(crate) const STATEFUL_SET: Kind = Kind {
+    resource: gr("apps", "statefulsets"),
+    api_version: "apps/v1",
+    kind: "StatefulSet",
+};
+/// Daemon sets.
+pub(crate) const DAEMON_SET: Kind = Kind {
+    resource: gr("apps", "daemonsets"),
+    api_version: "apps/v1",
+    kind: "DaemonSet",
+};
+/// The history of stateful sets and daemon sets.
+pub(crate) const CONTROLLER_REVISION: Kind = Kind {
+    resource: gr("apps", "controllerrevisions"),
+    api_version: "apps/v1",
+    kind: "ControllerRevision",
+};
+/// Replication controllers.
+pub(crate) const REPLICATION_CONTROLLER: Kind = Kind {
+    resource: gr("", "replicationcontrollers"),
+    api_version: "v1",
+    kind: "ReplicationController",
+};
+/// Jobs.
+pub(crate) const JOB: Kind = Kind {
+    resource: gr("batch", "jobs"),
+    api_version: "batch/v1",
+    kind: "Job",
+};
+/// Cron jobs.
+pub(crate) const CRON_JOB: Kind = Kind {
+    resource: gr("batch", "cronjobs"),
+    api_version: "batch/v1",
+    kind: "CronJob",
+};
 
 /// Claims on devices.
 pub(crate) const RESOURCE_CLAIM: Kind = Kind {
@@ -287,6 +323,15 @@ pub(crate) fn set(object: &mut Value, path: &[&str], value: Value) {
         at = map.entry(*step).or_insert(Value::Null);
     }
     *at = value;
+}
+
+/// Sets a count of a status, or removes it when it is zero, as the API writes optional counts.
+pub(crate) fn set_count(status: &mut Value, field: &str, count: usize) {
+    if count > 0 {
+        set(status, &[field], count.into());
+    } else if let Some(status) = status.as_object_mut() {
+        status.remove(field);
+    }
 }
 
 /// Sets one annotation; `true` when that changed something.

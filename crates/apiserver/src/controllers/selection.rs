@@ -3,31 +3,41 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
+pub(super) const CRON_JOB: &str = "cronjob-controller";
+pub(super) const DAEMON_SET: &str = "daemonset-controller";
 pub(super) const DEPLOYMENT: &str = "deployment-controller";
 pub(super) const DISRUPTION: &str = "disruption-controller";
 pub(super) const EVENT_TTL: &str = "event-ttl-controller";
 pub(super) const GARBAGE_COLLECTOR: &str = "garbage-collector-controller";
+pub(super) const JOB: &str = "job-controller";
 pub(super) const NAMESPACE: &str = "namespace-controller";
 pub(super) const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
 pub(super) const PERSISTENT_VOLUME_BINDER: &str = "persistentvolume-binder-controller";
 pub(super) const POD_GARBAGE_COLLECTOR: &str = "pod-garbage-collector-controller";
 pub(super) const REPLICASET: &str = "replicaset-controller";
+pub(super) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
 pub(super) const RESOURCE_CLAIM: &str = "resourceclaim-controller";
 pub(super) const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
+pub(super) const STATEFUL_SET: &str = "statefulset-controller";
 
 /// Every controller.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 16] = [
+    CRON_JOB,
+    DAEMON_SET,
     DEPLOYMENT,
     DISRUPTION,
     EVENT_TTL,
     GARBAGE_COLLECTOR,
+    JOB,
     NAMESPACE,
     NODE_LIFECYCLE,
     PERSISTENT_VOLUME_BINDER,
     POD_GARBAGE_COLLECTOR,
     REPLICASET,
+    REPLICATION_CONTROLLER,
     RESOURCE_CLAIM,
     SERVICE_ACCOUNT,
+    STATEFUL_SET,
 ];
 
 /// Which controllers run: `on` (all), `off` (none), or names separated by commas.

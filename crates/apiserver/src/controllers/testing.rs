@@ -46,7 +46,7 @@ const fn kind(
     }
 }
 
-const KINDS: [KindInfo; 15] = [
+const KINDS: [KindInfo; 21] = [
     kind("", "pods", "Pod", true),
     kind("", "nodes", "Node", false),
     kind("", "namespaces", "Namespace", false),
@@ -56,6 +56,12 @@ const KINDS: [KindInfo; 15] = [
     kind("coordination.k8s.io", "leases", "Lease", true),
     kind("apps", "deployments", "Deployment", true),
     kind("apps", "replicasets", "ReplicaSet", true),
+    kind("apps", "statefulsets", "StatefulSet", true),
+    kind("apps", "daemonsets", "DaemonSet", true),
+    kind("apps", "controllerrevisions", "ControllerRevision", true),
+    kind("", "replicationcontrollers", "ReplicationController", true),
+    kind("batch", "jobs", "Job", true),
+    kind("batch", "cronjobs", "CronJob", true),
     kind("", "persistentvolumes", "PersistentVolume", false),
     kind("", "persistentvolumeclaims", "PersistentVolumeClaim", true),
     kind(
@@ -382,6 +388,16 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("{what}: not within ten minutes");
+}
+
+/// Makes a pod run and be ready, from now on.
+pub(crate) fn make_ready(api: &Fake, pod: &Value) {
+    let now = seconds(api.clock().now());
+    let key = (object::namespace(pod), object::name(pod));
+    api.edit_status(POD.resource, key, |p| {
+        p["status"] = json!({"phase": "Running", "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": now}]});
+    });
 }
 
 /// Lets `seconds` of the runtime's paused time pass.

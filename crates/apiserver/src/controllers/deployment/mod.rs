@@ -9,7 +9,7 @@ mod rolling;
 mod rollout;
 mod scaling;
 mod status;
-mod template;
+pub(super) mod template;
 
 use self::rollout::Rollout;
 use self::status::set_condition;

@@ -7,7 +7,7 @@ pub(super) const HASH_LABEL: &str = "pod-template-hash";
 
 /// Whether two templates ask for the same pods. The hash label does not count, and what is empty is as good as
 /// absent.
-pub(super) fn same(a: &Value, b: &Value) -> bool {
+pub(in crate::controllers) fn same(a: &Value, b: &Value) -> bool {
     comparable(a) == comparable(b)
 }
 
@@ -50,7 +50,7 @@ fn pruned(value: &Value) -> Value {
 
 /// The hash of a template, in the letters that upstream's hashes have. `collisions` makes another one of the same
 /// template, for when a name is taken.
-pub(super) fn hash(template: &Value, collisions: Option<i64>) -> String {
+pub(in crate::controllers) fn hash(template: &Value, collisions: Option<i64>) -> String {
     let mut hasher = Fnv(0x811c_9dc5);
     hasher.value(&comparable(template));
     if let Some(collisions) = collisions {

@@ -20,7 +20,7 @@ impl World {
     fn new() -> Self {
         let api = Fake::new();
         let mut handle = Handle::new();
-        handle.start(ReplicaSets::default(), api.clone(), api.clock());
+        handle.start(ReplicaSets::new(REPLICA_SET), api.clone(), api.clock());
         handle.start(Deployments, api.clone(), api.clock());
         Self {
             api,

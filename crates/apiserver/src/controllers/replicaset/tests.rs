@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::access::Access;
-use crate::controllers::object::{EVENT, condition, owner_references};
+use crate::controllers::object::{
+    EVENT, REPLICATION_CONTROLLER, condition, controller_of, owner_references, uid,
+};
 use crate::controllers::runtime::Handle;
-use crate::controllers::testing::{Fake, eventually, pass, refused};
+use crate::controllers::testing::{Fake, eventually, make_ready, pass, refused};
 use std::sync::Arc;
 
 fn replica_set(name: &str, replicas: u32) -> Value {
@@ -18,7 +20,7 @@ fn replica_set(name: &str, replicas: u32) -> Value {
 
 fn start(api: &Arc<Fake>) -> Handle {
     let mut handle = Handle::new();
-    handle.start(ReplicaSets::default(), api.clone(), api.clock());
+    handle.start(ReplicaSets::new(REPLICA_SET), api.clone(), api.clock());
     handle
 }
 
@@ -32,14 +34,6 @@ fn active(api: &Fake) -> usize {
 
 fn status(api: &Fake, name: &str) -> Value {
     api.get(REPLICA_SET.resource, "n", name).unwrap()["status"].clone()
-}
-
-fn make_ready(api: &Fake, pod: &Value) {
-    let now = object::seconds(api.clock().now());
-    api.edit_status(POD.resource, ("n", name(pod)), |p| {
-        p["status"] = json!({"phase": "Running", "conditions": [
-            {"type": "Ready", "status": "True", "lastTransitionTime": now}]});
-    });
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,4 +184,30 @@ async fn more_pods_than_one_burst_are_made_and_deleted() {
     });
     eventually("all are gone", || pods(&api).is_empty()).await;
     handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replication_controller_keeps_as_many_pods_as_asked_for() {
+    let api = Fake::new();
+    let mut handle = Handle::new();
+    let controller = ReplicaSets::new(REPLICATION_CONTROLLER);
+    handle.start(controller, api.clone(), api.clock());
+    let mut object = replica_set("web", 2);
+    object["spec"]["selector"] = json!({"app": "web"});
+    api.create(REPLICATION_CONTROLLER.resource, object).unwrap();
+    // An orphan that matches is adopted.
+    let orphan = json!({"metadata": {"name": "o", "namespace": "n", "labels": {"app": "web"}}});
+    api.create(POD.resource, orphan).unwrap();
+    let status = || {
+        api.get(REPLICATION_CONTROLLER.resource, "n", "web")
+            .unwrap()["status"]
+            .clone()
+    };
+    eventually("two pods", || {
+        status()["replicas"] == 2 && active(&api) == 2
+    })
+    .await;
+    for pod in pods(&api).iter().filter(|p| pod::is_active(p)) {
+        assert_eq!(controller_of(pod).unwrap()["kind"], "ReplicationController");
+    }
 }

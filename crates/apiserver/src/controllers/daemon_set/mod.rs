@@ -1,0 +1,438 @@
+//! The DaemonSet controller: one pod of a template on each node that the template fits.
+//!
+//! The controller creates a pod for a node with a node affinity to that node, and the scheduler binds it.
+
+mod placement;
+
+use self::placement::{Place, Template, node_of};
+use super::object::{
+    self, DAEMON_SET, Key, NODE, POD, annotation, controller_reference, count, generation,
+    is_deleting, items, labels, name, namespace, scaled, set,
+};
+use super::ownership::{Ownership, owned};
+use super::pod;
+use super::replicaset::{is_namespace_terminating, pod_from_template};
+use super::revisions::{self, REVISION_LABEL};
+use super::runtime::{Context, Controller, Difference, EventType, Watch, watching};
+use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use jiff::Timestamp;
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How many pods one reconcile creates or deletes at most.
+const BURST: usize = 250;
+/// The pause before a failed pod is replaced.
+const FAILED_POD_PAUSE: Duration = Duration::from_secs(1);
+/// The annotation and label with the generation of the template.
+const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
+const GENERATION_LABEL: &str = "pod-template-generation";
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct DaemonSets {
+    ownership: Ownership,
+}
+
+impl Default for DaemonSets {
+    fn default() -> Self {
+        Self {
+            ownership: Ownership::new(DAEMON_SET),
+        }
+    }
+}
+
+impl Controller for DaemonSets {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "daemonset-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        let mut watches = self.ownership.watches();
+        watches.extend([watching(NODE, &[]), revisions::watch()]);
+        watches
+    }
+
+    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+        self.ownership.observe(cx, kind, diff);
+        if kind == NODE.resource && placement::concerns_placement(diff) {
+            let sets: Vec<Key> = cx
+                .cache(DAEMON_SET)
+                .iter()
+                .map(|(k, _)| k.clone())
+                .collect();
+            for set in sets {
+                cx.enqueue(set);
+            }
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        let Some(set) = cx.cache(DAEMON_SET).get(key).cloned() else {
+            return Ok(());
+        };
+        self.ownership.claim(cx, key, &set)?;
+        if is_deleting(&set) {
+            return Ok(());
+        }
+        let revisions = revisions::sync(cx, DAEMON_SET, &set, REVISION_LABEL)?;
+        let newest = revisions
+            .last()
+            .and_then(|r| hash_of(r))
+            .unwrap_or_default();
+        let newest = newest.to_owned();
+        let nodes: Vec<Object> = cx.cache(NODE).iter().map(|(_, n)| n.clone()).collect();
+        let template = Template::new(&set["spec"]["template"]);
+        let view = View::new(cx, &set, &template, &nodes, &newest);
+        let steps = view.steps();
+        let done = carry_out(cx, &set, &steps, &newest);
+        let view = View::new(cx, &set, &template, &nodes, &newest);
+        let (status, next) = view.status();
+        if status != set["status"] {
+            let mut new = (*set).clone();
+            new["status"] = status;
+            cx.update_status(DAEMON_SET, new)?;
+        }
+        if let Some(at) = next {
+            cx.enqueue_at(key.clone(), at);
+        }
+        if steps.create.len() > BURST || steps.delete.len() > BURST {
+            cx.enqueue(key.clone());
+        }
+        if done? {
+            cx.enqueue_after(key.clone(), FAILED_POD_PAUSE);
+        }
+        let pods: Vec<Object> = owned(cx, &set).collect();
+        revisions::clean_up(cx, &set, &revisions, |revision| {
+            pods.iter().any(|p| hash_of(p) == hash_of(revision))
+        })
+    }
+}
+
+/// The revision of a pod, or of a ControllerRevision.
+fn hash_of(object: &Value) -> Option<&str> {
+    labels(object)?.get(REVISION_LABEL)?.as_str()
+}
+
+/// What is to be done.
+#[derive(Debug, Default)]
+struct Steps {
+    /// The nodes that get a pod.
+    create: Vec<String>,
+    /// The pods that are deleted.
+    delete: Vec<Object>,
+    /// Pods that have failed, and their nodes. They are deleted, and replaced a moment later.
+    failed: Vec<(Object, String)>,
+}
+
+/// Carries out what is to be done; whether failed pods must be replaced.
+fn carry_out(
+    cx: &mut Context<Key>,
+    set: &Object,
+    steps: &Steps,
+    newest: &str,
+) -> Result<bool, AccessError> {
+    for (pod, node) in &steps.failed {
+        let message = format!(
+            "Found failed daemon pod {}/{} on node {node}, will try to kill it",
+            namespace(pod),
+            name(pod)
+        );
+        cx.event(
+            DAEMON_SET,
+            set,
+            EventType::Warning,
+            "FailedDaemonPod",
+            message,
+        );
+        cx.delete(POD.resource, pod, DeleteOptions::default())?;
+    }
+    for pod in steps.delete.iter().take(BURST) {
+        cx.delete(POD.resource, pod, DeleteOptions::default())?;
+        let message = format!("Deleted pod: {}", name(pod));
+        cx.event(
+            DAEMON_SET,
+            set,
+            EventType::Normal,
+            "SuccessfulDelete",
+            message,
+        );
+    }
+    for node in steps.create.iter().take(BURST) {
+        match cx.create(POD, new_pod(set, node, newest)) {
+            Ok(pod) => {
+                let message = format!("Created pod: {}", name(&pod));
+                cx.event(
+                    DAEMON_SET,
+                    set,
+                    EventType::Normal,
+                    "SuccessfulCreate",
+                    message,
+                );
+            }
+            Err(error) if is_namespace_terminating(&error) => return Ok(false),
+            Err(error) => {
+                let message = format!("Error creating: {error}");
+                cx.event(DAEMON_SET, set, EventType::Warning, "FailedCreate", message);
+                return Err(error);
+            }
+        }
+    }
+    Ok(!steps.failed.is_empty())
+}
+
+/// The pod of a node.
+fn new_pod(daemon_set: &Object, node: &str, newest: &str) -> Value {
+    let mut pod = pod_from_template(&daemon_set["spec"]["template"], DAEMON_SET, daemon_set);
+    pod["metadata"]["ownerReferences"] = json!([controller_reference(DAEMON_SET, daemon_set)]);
+    set(
+        &mut pod,
+        &["metadata", "labels", REVISION_LABEL],
+        newest.into(),
+    );
+    if let Some(generation) = annotation(daemon_set, GENERATION_ANNOTATION) {
+        set(
+            &mut pod,
+            &["metadata", "labels", GENERATION_LABEL],
+            generation.into(),
+        );
+    }
+    placement::assign(&mut pod, node);
+    pod
+}
+
+/// The pods of a DaemonSet, by node.
+struct View<'a> {
+    set: &'a Value,
+    newest: &'a str,
+    now: Timestamp,
+    /// For each node: its name, whether a pod should be created on it and may stay on it, and its pods.
+    places: Vec<(&'a str, Place, Vec<Object>)>,
+    /// Pods of nodes that do not exist.
+    lost: Vec<Object>,
+}
+
+impl<'a> View<'a> {
+    fn new(
+        cx: &Context<Key>,
+        set: &'a Object,
+        template: &Template,
+        nodes: &'a [Object],
+        newest: &'a str,
+    ) -> Self {
+        let mut by_node: FxHashMap<String, Vec<Object>> = FxHashMap::default();
+        for pod in owned(cx, set) {
+            if let Some(node) = node_of(&pod) {
+                by_node.entry(node.to_owned()).or_default().push(pod);
+            }
+        }
+        let places = nodes
+            .iter()
+            .map(|node| {
+                let pods = by_node.remove(name(node)).unwrap_or_default();
+                (name(node), template.place(node), pods)
+            })
+            .collect();
+        Self {
+            set,
+            newest,
+            now: cx.now(),
+            places,
+            lost: by_node.into_values().flatten().collect(),
+        }
+    }
+
+    fn is_newest(&self, pod: &Value) -> bool {
+        hash_of(pod) == Some(self.newest)
+    }
+
+    fn available_from(&self, pod: &Value) -> Option<Timestamp> {
+        pod::available_from(pod, count(&self.set["spec"]["minReadySeconds"], 0))
+    }
+
+    fn is_available(&self, pod: &Value) -> bool {
+        pod::is_active(pod) && self.available_from(pod).is_some_and(|at| at <= self.now)
+    }
+
+    /// How many nodes may be without an available pod during an update, and how many may have two pods.
+    fn bounds(&self) -> (usize, usize) {
+        let desired = self.places.iter().filter(|(_, p, _)| p.should_run).count();
+        let desired = i32::try_from(desired).unwrap_or(i32::MAX);
+        let update = &self.set["spec"]["updateStrategy"]["rollingUpdate"];
+        let scaled = |field: &str, absent: i32| match &update[field] {
+            Value::Null => absent,
+            value => scaled(value, desired, true),
+        };
+        let surge = scaled("maxSurge", 0);
+        let unavailable = scaled("maxUnavailable", i32::from(surge == 0));
+        let unavailable = if surge == 0 {
+            unavailable.max(1)
+        } else {
+            unavailable
+        };
+        let count = |n: i32| usize::try_from(n).unwrap_or(0);
+        (count(unavailable), count(surge))
+    }
+
+    fn is_rolling(&self) -> bool {
+        self.set["spec"]["updateStrategy"]["type"] != "OnDelete"
+    }
+
+    fn steps(&self) -> Steps {
+        let mut steps = Steps {
+            delete: self
+                .lost
+                .iter()
+                .filter(|p| !is_deleting(p))
+                .cloned()
+                .collect(),
+            ..Steps::default()
+        };
+        for (node, place, pods) in &self.places {
+            self.place(&mut steps, node, *place, pods);
+        }
+        if self.is_rolling() {
+            self.update(&mut steps);
+        }
+        steps
+    }
+
+    /// The pods that a node has too many or too few, whatever their revision.
+    fn place(&self, steps: &mut Steps, node: &str, place: Place, pods: &[Object]) {
+        if !place.may_stay {
+            steps
+                .delete
+                .extend(pods.iter().filter(|p| !is_deleting(p)).cloned());
+            return;
+        }
+        let mut running: Vec<&Object> = Vec::new();
+        for pod in pods.iter().filter(|p| !is_deleting(p)) {
+            match pod::phase(pod) {
+                "Failed" => steps.failed.push((pod.clone(), node.to_owned())),
+                // A pod of a DaemonSet does not end.
+                "Succeeded" => steps.delete.push(pod.clone()),
+                _ => running.push(pod),
+            }
+        }
+        if place.should_run && pods.is_empty() {
+            steps.create.push(node.to_owned());
+        }
+        // During an update with a surge, a node has one pod of each revision.
+        let (_, surge) = self.bounds();
+        running.sort_by(|a, b| object::by_age(a, b));
+        let groups: Vec<Vec<&Object>> = if surge > 0 && self.is_rolling() {
+            let (new, old) = running.into_iter().partition(|p| self.is_newest(p));
+            vec![new, old]
+        } else {
+            vec![running]
+        };
+        for group in groups {
+            let bound = group.iter().position(|p| pod::node_name(p).is_some());
+            let kept = bound.unwrap_or(0);
+            let surplus = group.iter().enumerate().filter(|(i, _)| *i != kept);
+            steps.delete.extend(surplus.map(|(_, p)| (*p).clone()));
+        }
+    }
+
+    /// Replaces pods of older revisions, within the bounds of the update.
+    fn update(&self, steps: &mut Steps) {
+        let (unavailable_max, surge_max) = self.bounds();
+        let mut unavailable = 0;
+        let mut surging = 0;
+        let mut candidates: Vec<&Object> = Vec::new();
+        let mut doomed: Vec<&Object> = Vec::new();
+        let mut to_surge: Vec<&str> = Vec::new();
+        for (node, place, pods) in &self.places {
+            if !place.should_run {
+                continue;
+            }
+            let live = || pods.iter().filter(|p| pod::is_active(p));
+            let new = live().find(|p| self.is_newest(p));
+            let old = live().find(|p| !self.is_newest(p));
+            let is_served = pods.iter().any(|p| self.is_available(p));
+            if !is_served {
+                unavailable += 1;
+            }
+            let Some(old) = old else { continue };
+            if surge_max == 0 {
+                if self.is_available(old) {
+                    candidates.push(old);
+                } else {
+                    // It serves nothing, so its replacement costs nothing.
+                    doomed.push(old);
+                }
+                continue;
+            }
+            match new {
+                Some(new) if self.is_available(new) => doomed.push(old),
+                Some(_) => surging += 1,
+                None if self.is_available(old) => to_surge.push(node),
+                None => {
+                    doomed.push(old);
+                    to_surge.push(node);
+                }
+            }
+        }
+        let room = unavailable_max.saturating_sub(unavailable);
+        doomed.extend(candidates.into_iter().take(room));
+        for pod in doomed {
+            if steps.delete.iter().all(|p| name(p) != name(pod)) {
+                steps.delete.push(pod.clone());
+            }
+        }
+        let free = surge_max.saturating_sub(surging);
+        steps
+            .create
+            .extend(to_surge.into_iter().take(free).map(str::to_owned));
+    }
+
+    /// The status, and when it changes by time alone.
+    fn status(&self) -> (Value, Option<Timestamp>) {
+        let (mut desired, mut current, mut misplaced) = (0, 0, 0);
+        let (mut ready, mut available, mut updated) = (0, 0, 0);
+        let mut next: Option<Timestamp> = None;
+        for (_, place, pods) in &self.places {
+            if !place.should_run {
+                misplaced += usize::from(!pods.is_empty());
+                continue;
+            }
+            desired += 1;
+            current += usize::from(!pods.is_empty());
+            let Some(oldest) = pods.iter().min_by(|a, b| {
+                // A pod that is available counts before one that is not.
+                let rank = |p: &Value| (!self.is_available(p), !pod::is_ready(p));
+                rank(a).cmp(&rank(b)).then_with(|| object::by_age(a, b))
+            }) else {
+                continue;
+            };
+            ready += usize::from(pod::is_ready(oldest));
+            available += usize::from(self.is_available(oldest));
+            updated += usize::from(pods.iter().any(|p| self.is_newest(p)));
+            if let Some(at) = self.available_from(oldest).filter(|at| *at > self.now) {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        }
+        let old = &self.set["status"];
+        let mut status = json!({
+            "currentNumberScheduled": current,
+            "desiredNumberScheduled": desired,
+            "numberMisscheduled": misplaced,
+            "numberReady": ready,
+            "observedGeneration": generation(self.set),
+        });
+        object::set_count(&mut status, "updatedNumberScheduled", updated);
+        object::set_count(&mut status, "numberAvailable", available);
+        object::set_count(&mut status, "numberUnavailable", desired - available);
+        for field in ["collisionCount", "conditions"] {
+            if !old[field].is_null() && !items(&old[field]).is_empty() || old[field].is_number() {
+                status[field] = old[field].clone();
+            }
+        }
+        (status, next)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,509 @@
+//! The Job controller: runs pods of a template until enough of them have succeeded, or too many have failed.
+//!
+//! A pod carries a finalizer until it is counted, so that none is counted twice or lost (KEP-2307): its UID is written
+//! to `status.uncountedTerminatedPods`, then its finalizer is removed, then it moves to the counts.
+
+mod failure;
+mod tally;
+
+use self::failure::Failure;
+use self::tally::Tally;
+use super::object::{
+    self, JOB, Key, POD, controller_of, count, has_finalizer, is_deleting, items, name,
+    put_condition, remove_finalizer, seconds, set, time,
+};
+use super::ownership::{Ownership, owned};
+use super::pod;
+use super::replicaset::{is_namespace_terminating, pod_from_template};
+use super::runtime::{Context, Controller, Difference, EventType, Watch};
+use crate::access::{AccessError, DeleteOptions, GroupResource, Object, Propagation};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// The finalizer of pods that have not been counted.
+const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+/// The value of `managedBy` for this controller.
+const MANAGED_BY: &str = "kubernetes.io/job-controller";
+/// The label and annotation with the index of a pod.
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// How many pods one reconcile creates at most.
+const CREATE_MAX: usize = 500;
+/// The pause after the first failure of a pod; it doubles with each further one …
+const BACK_OFF_SECONDS: i64 = 10;
+/// … and is no longer than this.
+const BACK_OFF_SECONDS_MAX: i64 = 600;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    ownership: Ownership,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self {
+            ownership: Ownership::new(JOB),
+        }
+    }
+}
+
+/// The condition that a job ended with: `Complete` or `Failed`.
+pub(super) fn finished(job: &Value) -> Option<&Value> {
+    items(&job["status"]["conditions"]).iter().find(|c| {
+        matches!(c["type"].as_str(), Some("Complete" | "Failed")) && c["status"] == "True"
+    })
+}
+
+impl Controller for Jobs {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "job-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        self.ownership.watches()
+    }
+
+    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+        self.ownership.observe(cx, kind, diff);
+        // A pod whose job has been deleted is never counted.
+        if kind == POD.resource
+            && let Some(pod) = &diff.new
+            && has_finalizer(pod, TRACKING)
+            && let Some(owner) = controller_of(pod)
+            && owner["kind"] == JOB.kind
+        {
+            let key = Key::new(
+                object::namespace(pod),
+                owner["name"].as_str().unwrap_or_default(),
+            );
+            let job = cx.cache(JOB).get(&key);
+            if job.is_none_or(|job| object::uid(job) != owner["uid"])
+                && let Err(error) = release(cx, pod)
+            {
+                tracing::debug!(pod = name(pod), %error, "failed to remove the finalizer of a pod");
+            }
+        }
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        let Some(job) = cx.cache(JOB).get(key).cloned() else {
+            return Ok(());
+        };
+        // Another controller is responsible.
+        if job["spec"]["managedBy"]
+            .as_str()
+            .is_some_and(|by| by != MANAGED_BY)
+        {
+            return Ok(());
+        }
+        let pods = self.ownership.claim(cx, key, &job)?;
+        if is_deleting(&job) || finished(&job).is_some() {
+            for pod in pods.iter().filter(|p| has_finalizer(p, TRACKING)) {
+                release(cx, pod)?;
+            }
+            return expire(cx, key, &job);
+        }
+        let mut run = Run::new(&job, pods, cx.now());
+        run.decide();
+        run.manage(cx, key)?;
+        run.write(cx)?;
+        for pod in run.tally.waiting(&run.pods) {
+            release(cx, pod)?;
+        }
+        if let Some(at) = run.next {
+            cx.enqueue_at(key.clone(), at);
+        }
+        Ok(())
+    }
+}
+
+/// Removes the finalizer of a pod, which has been counted or need not be.
+fn release(cx: &mut Context<Key>, pod: &Object) -> Result<(), AccessError> {
+    let mut released = (**pod).clone();
+    remove_finalizer(&mut released, TRACKING);
+    match cx.update(POD.resource, released) {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Deletes a finished job when its time is over.
+fn expire(cx: &mut Context<Key>, key: &Key, job: &Object) -> Result<(), AccessError> {
+    let (Some(ttl), Some(end)) = (
+        job["spec"]["ttlSecondsAfterFinished"].as_i64(),
+        finished(job).and_then(|c| time(&c["lastTransitionTime"])),
+    ) else {
+        return Ok(());
+    };
+    if is_deleting(job) {
+        return Ok(());
+    }
+    let at = after(end, ttl);
+    if at > cx.now() {
+        cx.enqueue_at(key.clone(), at);
+        return Ok(());
+    }
+    let options = DeleteOptions {
+        propagation: Propagation::Foreground,
+        ..DeleteOptions::default()
+    };
+    cx.delete(JOB.resource, job, options)
+}
+
+fn after(time: Timestamp, seconds: i64) -> Timestamp {
+    time.checked_add(SignedDuration::from_secs(seconds))
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// One reconcile of a job.
+struct Run<'a> {
+    job: &'a Object,
+    pods: Vec<Object>,
+    now: Timestamp,
+    tally: Tally,
+    status: Value,
+    failure: Option<Failure>,
+    is_complete: bool,
+    /// When the job must be looked at again.
+    next: Option<Timestamp>,
+    events: Vec<(EventType, &'static str, String)>,
+}
+
+impl<'a> Run<'a> {
+    fn new(job: &'a Object, pods: Vec<Object>, now: Timestamp) -> Self {
+        let tally = Tally::new(job, &pods);
+        let mut status = job["status"].clone();
+        if !status.is_object() {
+            status = json!({});
+        }
+        Self {
+            job,
+            pods,
+            now,
+            tally,
+            status,
+            failure: None,
+            is_complete: false,
+            next: None,
+            events: Vec::new(),
+        }
+    }
+
+    fn spec(&self) -> &'a Value {
+        &self.job["spec"]
+    }
+
+    fn active(&self) -> impl Iterator<Item = &Object> {
+        self.pods.iter().filter(|p| pod::is_active(p))
+    }
+
+    /// Pods that are being deleted and have not ended.
+    fn terminating(&self) -> usize {
+        self.pods
+            .iter()
+            .filter(|p| is_deleting(p) && !pod::is_terminal(p))
+            .count()
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.spec()["suspend"] == true
+    }
+
+    /// Whether the job has failed or succeeded.
+    fn decide(&mut self) {
+        if object::condition(&self.status, "SuccessCriteriaMet").is_some() {
+            // The pods that are deleted then are no failures.
+            self.is_complete = true;
+            return;
+        }
+        self.failure = failure::kept(&self.status)
+            .or_else(|| failure::by_policy(self.spec(), &self.pods))
+            .or_else(|| failure::by_retries(self.spec(), &self.tally, &self.pods));
+        if self.failure.is_none()
+            && let (Some(limit), Some(start)) = (
+                self.spec()["activeDeadlineSeconds"].as_i64(),
+                time(&self.status["startTime"]),
+            )
+            && !self.is_suspended()
+        {
+            let deadline = after(start, limit);
+            if deadline <= self.now {
+                self.failure = Some(Failure::deadline());
+            } else {
+                self.look_again(deadline);
+            }
+        }
+        if self.failure.is_some() {
+            return;
+        }
+        let succeeded = self.tally.succeeded();
+        self.is_complete = match self.spec()["completions"].as_i64() {
+            Some(completions) => succeeded >= completions,
+            None => succeeded > 0 && self.active().next().is_none() && self.terminating() == 0,
+        };
+    }
+
+    fn look_again(&mut self, at: Timestamp) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
+    /// Creates and deletes pods.
+    fn manage(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        let ended = self.failure.is_some() || self.is_complete;
+        if ended || self.is_suspended() {
+            let surplus: Vec<Object> = self.active().cloned().collect();
+            self.delete(cx, surplus)?;
+        } else {
+            let active = self.active().count();
+            let wanted = self.wanted(active);
+            if wanted < active {
+                let mut surplus: Vec<Object> = self.active().cloned().collect();
+                // Pods that are further on stay.
+                surplus.sort_by_key(|p| (pod::is_ready(p), pod::node_name(p).is_some()));
+                surplus.truncate(active - wanted);
+                self.delete(cx, surplus)?;
+            } else if wanted > active {
+                self.create(cx, key, wanted - active)?;
+            }
+        }
+        self.pods = owned(cx, self.job).collect();
+        Ok(())
+    }
+
+    /// How many pods should be active.
+    fn wanted(&self, active: usize) -> usize {
+        let parallelism = usize::try_from(count(&self.spec()["parallelism"], 1)).unwrap_or(0);
+        let wanted = match self.spec()["completions"].as_i64() {
+            Some(completions) => {
+                let left = completions.saturating_sub(self.tally.succeeded());
+                parallelism.min(usize::try_from(left).unwrap_or(0))
+            }
+            // One success ends it: the others finish, and none is added.
+            None if self.tally.succeeded() > 0 => active.min(parallelism),
+            None => parallelism,
+        };
+        if self.spec()["podReplacementPolicy"] == "Failed" {
+            // Pods that are being deleted are replaced when they have ended.
+            return wanted
+                .saturating_sub(self.terminating())
+                .max(active.min(wanted));
+        }
+        wanted
+    }
+
+    fn delete(&mut self, cx: &mut Context<Key>, pods: Vec<Object>) -> Result<(), AccessError> {
+        for pod in pods {
+            cx.delete(POD.resource, &pod, DeleteOptions::default())?;
+            let message = format!("Deleted pod: {}", name(&pod));
+            cx.event(
+                JOB,
+                self.job,
+                EventType::Normal,
+                "SuccessfulDelete",
+                message,
+            );
+        }
+        Ok(())
+    }
+
+    fn create(
+        &mut self,
+        cx: &mut Context<Key>,
+        key: &Key,
+        missing: usize,
+    ) -> Result<(), AccessError> {
+        if let Some(at) = failure::back_off_ends(&self.pods)
+            && at > self.now
+        {
+            self.look_again(at);
+            return Ok(());
+        }
+        let indexes: Vec<Option<u64>> = if self.tally.is_indexed() {
+            let free = self.free_indexes();
+            free.into_iter().take(missing).map(Some).collect()
+        } else {
+            vec![None; missing]
+        };
+        if indexes.len() > CREATE_MAX {
+            cx.enqueue(key.clone());
+        }
+        for index in indexes.into_iter().take(CREATE_MAX) {
+            match cx.create(POD, self.pod(index)) {
+                Ok(pod) => {
+                    let message = format!("Created pod: {}", name(&pod));
+                    cx.event(
+                        JOB,
+                        self.job,
+                        EventType::Normal,
+                        "SuccessfulCreate",
+                        message,
+                    );
+                }
+                Err(error) if is_namespace_terminating(&error) => return Ok(()),
+                Err(error) => {
+                    let message = format!("Error creating: {error}");
+                    cx.event(JOB, self.job, EventType::Warning, "FailedCreate", message);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The indexes that have neither succeeded nor a pod, in order.
+    fn free_indexes(&self) -> Vec<u64> {
+        let completions = self.spec()["completions"].as_u64().unwrap_or(0);
+        let waits_for_end = self.spec()["podReplacementPolicy"] == "Failed";
+        let taken: BTreeSet<u64> = self
+            .pods
+            .iter()
+            .filter(|p| {
+                pod::is_active(p) || (waits_for_end && is_deleting(p) && !pod::is_terminal(p))
+            })
+            .filter_map(|p| tally::index_of(p))
+            .collect();
+        (0..completions)
+            .filter(|i| !taken.contains(i) && !self.tally.has_completed(*i))
+            .collect()
+    }
+
+    /// A new pod of the job.
+    fn pod(&self, index: Option<u64>) -> Value {
+        let mut pod = pod_from_template(&self.spec()["template"], JOB, self.job);
+        let mut finalizers = items(&pod["metadata"]["finalizers"]).to_vec();
+        finalizers.push(TRACKING.into());
+        set(&mut pod, &["metadata", "finalizers"], finalizers.into());
+        let Some(index) = index else {
+            return pod;
+        };
+        let (job, index) = (name(self.job), index.to_string());
+        for field in ["labels", "annotations"] {
+            set(&mut pod, &["metadata", field, INDEX], index.clone().into());
+        }
+        pod["metadata"]["generateName"] = format!("{job}-{index}-").into();
+        set(
+            &mut pod,
+            &["spec", "hostname"],
+            format!("{job}-{index}").into(),
+        );
+        let variable = json!({
+            "name": "JOB_COMPLETION_INDEX",
+            "valueFrom": {"fieldRef": {
+                "apiVersion": "v1",
+                "fieldPath": format!("metadata.labels['{INDEX}']"),
+            }},
+        });
+        for field in ["initContainers", "containers"] {
+            let containers = pod["spec"].get_mut(field).and_then(Value::as_array_mut);
+            for container in containers.into_iter().flatten() {
+                let mut env = items(&container["env"]).to_vec();
+                if env.iter().all(|e| e["name"] != variable["name"]) {
+                    env.push(variable.clone());
+                    container["env"] = env.into();
+                }
+            }
+        }
+        pod
+    }
+
+    /// Writes the status, if it has changed.
+    fn write(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+        self.suspend_or_start();
+        let active = self.active().count();
+        let terminating = self.terminating();
+        let ready = self.active().filter(|p| pod::is_ready(p)).count();
+        self.tally.write(&mut self.status);
+        self.status["terminating"] = terminating.into();
+        self.status["ready"] = ready.into();
+        object::set_count(&mut self.status, "active", active);
+        self.conclude(active + terminating);
+        if self.status != self.job["status"] {
+            let mut new = (**self.job).clone();
+            new["status"] = self.status.clone();
+            cx.update_status(JOB, new)?;
+        }
+        for (event_type, reason, message) in std::mem::take(&mut self.events) {
+            cx.event(JOB, self.job, event_type, reason, message);
+        }
+        Ok(())
+    }
+
+    fn suspend_or_start(&mut self) {
+        let was = object::condition(&self.status, "Suspended").map(|c| c["status"] == "True");
+        let ended = self.failure.is_some() || self.is_complete;
+        if self.is_suspended() && !ended {
+            if was != Some(true) {
+                self.condition("Suspended", "True", "JobSuspended", "Job suspended");
+                self.events
+                    .push((EventType::Normal, "Suspended", "Job suspended".to_owned()));
+            }
+            if let Some(status) = self.status.as_object_mut() {
+                status.remove("startTime");
+            }
+            return;
+        }
+        if was == Some(true) && !ended {
+            self.condition("Suspended", "False", "JobResumed", "Job resumed");
+            self.events
+                .push((EventType::Normal, "Resumed", "Job resumed".to_owned()));
+        }
+        if !self.status["startTime"].is_string() {
+            self.status["startTime"] = seconds(self.now);
+            if let Some(limit) = self.spec()["activeDeadlineSeconds"].as_i64() {
+                self.look_again(after(self.now, limit));
+            }
+        }
+    }
+
+    /// Adds the conditions of the end: first what it will be, and when no pod is left that it is.
+    fn conclude(&mut self, left: usize) {
+        let done = left == 0 && self.tally.is_settled();
+        if let Some(failure) = self.failure.clone() {
+            let (reason, message) = (failure.reason.clone(), failure.message.clone());
+            self.once("FailureTarget", &reason, &message);
+            if done {
+                self.once("Failed", &reason, &message);
+                self.events
+                    .push((EventType::Warning, failure.event_reason(), message));
+            }
+        } else if self.is_complete {
+            let (reason, message) = (
+                "CompletionsReached",
+                "Reached expected number of succeeded pods",
+            );
+            self.once("SuccessCriteriaMet", reason, message);
+            if done {
+                self.once("Complete", reason, message);
+                self.status["completionTime"] = seconds(self.now);
+                self.events
+                    .push((EventType::Normal, "Completed", "Job completed".to_owned()));
+            }
+        }
+    }
+
+    /// Adds a condition that never changes again.
+    fn once(&mut self, kind: &str, reason: &str, message: &str) {
+        if object::condition(&self.status, kind).is_none() {
+            self.condition(kind, "True", reason, message);
+        }
+    }
+
+    fn condition(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
+        let now = seconds(self.now);
+        let condition = json!({
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastProbeTime": now,
+            "lastTransitionTime": now,
+        });
+        put_condition(&mut self.status, condition);
+    }
+}
+
+#[cfg(test)]
+mod tests;

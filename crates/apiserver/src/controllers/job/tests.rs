@@ -1,0 +1,214 @@
+//! The Job controller against an API: what users see of it.
+
+use super::*;
+use crate::access::Access;
+use crate::controllers::object::condition_is_true;
+use crate::controllers::runtime::Handle;
+use crate::controllers::testing::{Fake, eventually, pass};
+use std::sync::Arc;
+
+fn start(spec: Value) -> (Arc<Fake>, Handle) {
+    let api = Fake::new();
+    let mut job = json!({
+        "metadata": {"name": "j", "namespace": "n"},
+        "spec": {
+            "parallelism": 2, "completions": 3, "backoffLimit": 6,
+            "selector": {"matchLabels": {"job-name": "j"}},
+            "template": {"metadata": {"labels": {"job-name": "j"}},
+                         "spec": {"restartPolicy": "Never",
+                                  "containers": [{"name": "c", "image": "i"}]}},
+        },
+    });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        job["spec"][field] = value.clone();
+    }
+    api.create(JOB.resource, job).expect("created");
+    let mut handle = Handle::new();
+    handle.start(Jobs::default(), api.clone(), api.clock());
+    (api, handle)
+}
+
+fn pods(api: &Fake) -> Vec<Object> {
+    api.list(POD.resource, Some("n"))
+}
+
+fn active(api: &Fake) -> Vec<Object> {
+    let pods = pods(api);
+    pods.into_iter().filter(|p| pod::is_active(p)).collect()
+}
+
+fn status(api: &Fake) -> Value {
+    api.get(JOB.resource, "n", "j").expect("it exists")["status"].clone()
+}
+
+/// Ends a pod with an exit code.
+fn end(api: &Fake, pod: &Value, code: i64) {
+    let now = seconds(api.clock().now());
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    api.edit_status(POD.resource, ("n", name(pod)), |p| {
+        p["status"] = json!({"phase": phase, "containerStatuses": [
+            {"name": "c", "state": {"terminated": {"exitCode": code, "finishedAt": now}}},
+        ]});
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_runs_pods_until_enough_have_succeeded() {
+    let (api, _handle) = start(json!({}));
+    eventually("two pods", || active(&api).len() == 2).await;
+    assert_eq!(status(&api)["active"], 2);
+    assert!(pods(&api).iter().all(|p| has_finalizer(p, TRACKING)));
+    for done in 1..=3 {
+        let pod = active(&api)[0].clone();
+        end(&api, &pod, 0);
+        eventually("it is counted", || status(&api)["succeeded"] == done).await;
+    }
+    eventually("it is complete", || {
+        condition_is_true(&status(&api), "Complete")
+    })
+    .await;
+    let status = status(&api);
+    assert!(condition_is_true(&status, "SuccessCriteriaMet"));
+    assert!(status["completionTime"].is_string());
+    assert_eq!(status["uncountedTerminatedPods"], json!({}));
+    assert_eq!(status["active"], Value::Null);
+    assert_eq!(pods(&api).len(), 3);
+    assert!(pods(&api).iter().all(|p| !has_finalizer(p, TRACKING)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_failures_end_a_job_with_a_growing_pause_between_them() {
+    let (api, _handle) = start(json!({"parallelism": 1, "completions": 1, "backoffLimit": 2}));
+    let mut created = Vec::new();
+    for _ in 0..3 {
+        eventually("a pod", || active(&api).len() == 1).await;
+        created.push(api.clock().now());
+        let pod = active(&api)[0].clone();
+        end(&api, &pod, 1);
+    }
+    eventually("it has failed", || {
+        condition_is_true(&status(&api), "Failed")
+    })
+    .await;
+    assert_eq!(status(&api)["failed"], 3);
+    let failed = object::condition(&status(&api), "Failed")
+        .cloned()
+        .unwrap_or_default();
+    assert_eq!(failed["reason"], "BackoffLimitExceeded");
+    let pauses: Vec<i64> = created
+        .windows(2)
+        .map(|pair| pair[1].duration_since(pair[0]).as_secs())
+        .collect();
+    // Times are written in whole seconds.
+    assert!(
+        (9..=11).contains(&pauses[0]) && (19..=21).contains(&pauses[1]),
+        "{pauses:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_indexed_job_runs_a_pod_for_each_index() {
+    let (api, _handle) = start(json!({"completionMode": "Indexed", "parallelism": 3}));
+    eventually("three pods", || active(&api).len() == 3).await;
+    let indexes: BTreeSet<Option<u64>> = pods(&api).iter().map(|p| tally::index_of(p)).collect();
+    assert_eq!(indexes, [Some(0), Some(1), Some(2)].into());
+    let pod = pods(&api)
+        .into_iter()
+        .find(|p| tally::index_of(p) == Some(1))
+        .expect("it was seen");
+    assert!(name(&pod).starts_with("j-1-"), "{}", name(&pod));
+    assert_eq!(pod["spec"]["hostname"], "j-1");
+    assert_eq!(
+        pod["spec"]["containers"][0]["env"][0]["name"],
+        "JOB_COMPLETION_INDEX"
+    );
+    end(&api, &pod, 0);
+    eventually("index 1 is done", || {
+        status(&api)["completedIndexes"] == "1"
+    })
+    .await;
+    for pod in active(&api) {
+        end(&api, &pod, 0);
+    }
+    eventually("it is complete", || {
+        condition_is_true(&status(&api), "Complete")
+    })
+    .await;
+    assert_eq!(status(&api)["completedIndexes"], "0-2");
+    assert_eq!(status(&api)["succeeded"], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_job_has_no_pods_until_it_is_resumed() {
+    let (api, _handle) = start(json!({"suspend": true}));
+    eventually("it is suspended", || {
+        condition_is_true(&status(&api), "Suspended")
+    })
+    .await;
+    assert!(pods(&api).is_empty());
+    assert_eq!(status(&api)["startTime"], Value::Null);
+    let suspend = |suspend: bool| {
+        api.edit(JOB.resource, ("n", "j"), move |j| {
+            j["spec"]["suspend"] = suspend.into()
+        });
+    };
+    suspend(false);
+    eventually("two pods", || active(&api).len() == 2).await;
+    assert!(status(&api)["startTime"].is_string());
+    suspend(true);
+    eventually("no pods", || active(&api).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_ends_at_its_deadline_and_is_deleted_when_its_time_is_over() {
+    let (api, _handle) = start(json!({"activeDeadlineSeconds": 30, "ttlSecondsAfterFinished": 60}));
+    eventually("two pods", || active(&api).len() == 2).await;
+    eventually("it has failed", || {
+        condition_is_true(&status(&api), "Failed")
+    })
+    .await;
+    let failed = object::condition(&status(&api), "Failed")
+        .cloned()
+        .unwrap_or_default();
+    assert_eq!(failed["reason"], "DeadlineExceeded");
+    assert!(active(&api).is_empty());
+    pass(70.0).await;
+    let gone = api.get(JOB.resource, "n", "j");
+    assert!(gone.is_err() || gone.is_ok_and(|j| is_deleting(&j)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_for_failures_can_end_a_job_or_ignore_a_pod() {
+    let rules = json!({"rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}},
+    ]});
+    let (api, _handle) = start(json!({
+        "parallelism": 1, "completions": 1, "backoffLimit": 0, "podFailurePolicy": rules,
+        "podReplacementPolicy": "Failed",
+    }));
+    eventually("a pod", || active(&api).len() == 1).await;
+    let first = active(&api)[0].clone();
+    api.edit_status(POD.resource, ("n", name(&first)), |p| {
+        p["status"] = json!({"phase": "Failed", "conditions": [
+            {"type": "DisruptionTarget", "status": "True"},
+        ]});
+    });
+    eventually("another pod", || active(&api).len() == 1).await;
+    assert_eq!(status(&api)["failed"], Value::Null);
+    let second = active(&api)[0].clone();
+    end(&api, &second, 42);
+    eventually("it has failed", || {
+        condition_is_true(&status(&api), "Failed")
+    })
+    .await;
+    let failed = object::condition(&status(&api), "Failed")
+        .cloned()
+        .unwrap_or_default();
+    assert_eq!(failed["reason"], "PodFailurePolicy");
+    let expect = format!(
+        "Container c for pod n/{} failed with exit code 42 matching FailJob rule at index 1",
+        name(&second)
+    );
+    assert_eq!(failed["message"], expect);
+}

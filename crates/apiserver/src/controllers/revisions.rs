@@ -1,0 +1,146 @@
+//! ControllerRevisions: the history of the templates of DaemonSets and StatefulSets.
+
+use super::deployment::template;
+use super::object::{
+    CONTROLLER_REVISION, Key, Kind, controller_reference, count, name, namespace, set, uid,
+};
+use super::runtime::{Context, Index, Watch, watching};
+use crate::access::{AccessError, DeleteOptions, Object};
+use serde_json::{Value, json};
+
+/// How many revisions are kept that no pod has, where the workload does not say.
+const KEPT: i32 = 10;
+/// How many names are tried for a new revision.
+const NAMES_MAX: i64 = 8;
+
+/// The label of a pod with its revision.
+pub(super) const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// What a controller that uses revisions watches.
+pub(super) fn watch() -> Watch {
+    watching(CONTROLLER_REVISION, &[Index::Controller])
+}
+
+/// The revisions of a workload, oldest first. The last one has the template of the workload: it is created, or an
+/// older one with the same template becomes the newest.
+pub(super) fn sync(
+    cx: &mut Context<Key>,
+    kind: Kind,
+    workload: &Object,
+    label: &str,
+) -> Result<Vec<Object>, AccessError> {
+    let mut revisions = of(cx, workload);
+    let wanted = &workload["spec"]["template"];
+    let newest = revisions.last().map_or(0, |r| number(r));
+    let same = revisions
+        .iter()
+        .rposition(|r| template::same(&template_of(r), wanted));
+    match same {
+        Some(at) if at + 1 == revisions.len() => {}
+        Some(at) => {
+            let mut again = (*revisions[at]).clone();
+            again["revision"] = (newest + 1).into();
+            cx.update(CONTROLLER_REVISION.resource, again)?;
+            revisions = of(cx, workload);
+        }
+        None => {
+            create(cx, kind, workload, label, newest + 1)?;
+            revisions = of(cx, workload);
+        }
+    }
+    Ok(revisions)
+}
+
+/// The template that a revision records.
+pub(super) fn template_of(revision: &Value) -> Value {
+    let mut template = revision["data"]["spec"]["template"].clone();
+    if let Some(template) = template.as_object_mut() {
+        template.remove("$patch");
+    }
+    template
+}
+
+fn of(cx: &Context<Key>, workload: &Object) -> Vec<Object> {
+    let mut revisions: Vec<Object> = cx
+        .cache(CONTROLLER_REVISION)
+        .by(Index::Controller, uid(workload))
+        .cloned()
+        .collect();
+    revisions.sort_by(|a, b| number(a).cmp(&number(b)).then_with(|| name(a).cmp(name(b))));
+    revisions
+}
+
+fn number(revision: &Value) -> i64 {
+    revision["revision"].as_i64().unwrap_or(0)
+}
+
+fn create(
+    cx: &mut Context<Key>,
+    kind: Kind,
+    workload: &Object,
+    label: &str,
+    number: i64,
+) -> Result<(), AccessError> {
+    let template = &workload["spec"]["template"];
+    let mut data = json!({"spec": {"template": template}});
+    data["spec"]["template"]["$patch"] = "replace".into();
+    let mut collisions = workload["status"]["collisionCount"].as_i64();
+    for _ in 0..NAMES_MAX {
+        let hash = template::hash(template, collisions);
+        let mut revision = json!({
+            "apiVersion": CONTROLLER_REVISION.api_version,
+            "kind": CONTROLLER_REVISION.kind,
+            "metadata": {
+                "name": format!("{}-{hash}", name(workload)),
+                "namespace": namespace(workload),
+                "labels": template["metadata"]["labels"],
+                "annotations": workload["metadata"]["annotations"],
+                "ownerReferences": [controller_reference(kind, workload)],
+            },
+            "data": data,
+            "revision": number,
+        });
+        for field in ["labels", "annotations"] {
+            if !revision["metadata"][field].is_object() {
+                revision["metadata"][field] = json!({});
+            }
+        }
+        set(&mut revision, &["metadata", "labels", label], hash.into());
+        match cx.create(CONTROLLER_REVISION, revision) {
+            Err(error) if error.reason == "AlreadyExists" => {
+                collisions = Some(collisions.unwrap_or(0) + 1);
+            }
+            other => return other.map(drop),
+        }
+    }
+    Err(AccessError {
+        code: 409,
+        reason: "AlreadyExists",
+        message: format!("no free name for a revision of {}", name(workload)),
+    })
+}
+
+/// Deletes the oldest revisions that no pod has; `used` tells which have one.
+pub(super) fn clean_up(
+    cx: &mut Context<Key>,
+    workload: &Object,
+    revisions: &[Object],
+    used: impl Fn(&Value) -> bool,
+) -> Result<(), AccessError> {
+    let kept = count(&workload["spec"]["revisionHistoryLimit"], KEPT);
+    let Some((_, older)) = revisions.split_last() else {
+        return Ok(());
+    };
+    let unused: Vec<&Object> = older.iter().filter(|r| !used(r)).collect();
+    let surplus = unused
+        .len()
+        .saturating_sub(usize::try_from(kept).unwrap_or(0));
+    for revision in unused.into_iter().take(surplus) {
+        cx.delete(
+            CONTROLLER_REVISION.resource,
+            revision,
+            DeleteOptions::default(),
+        )?;
+    }
+    Ok(())
+}

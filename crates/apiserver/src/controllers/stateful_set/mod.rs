@@ -1,0 +1,388 @@
+//! The StatefulSet controller: pods with stable names and claims, created, updated and deleted in order.
+
+mod identity;
+
+use self::identity::ordinal_of;
+use super::object::{
+    self, CLAIM, Key, POD, STATEFUL_SET, count, generation, is_deleting, items, labels, name,
+    namespace, owner_references, uid,
+};
+use super::ownership::{Ownership, owned};
+use super::pod;
+use super::replicaset::is_namespace_terminating;
+use super::revisions::{self, REVISION_LABEL};
+use super::runtime::{Context, Controller, Difference, EventType, Watch, watching};
+use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The label of a ControllerRevision with the hash of its template.
+const HASH_LABEL: &str = "controller.kubernetes.io/hash";
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct StatefulSets {
+    ownership: Ownership,
+}
+
+impl Default for StatefulSets {
+    fn default() -> Self {
+        Self {
+            ownership: Ownership::new(STATEFUL_SET),
+        }
+    }
+}
+
+impl Controller for StatefulSets {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "statefulset-controller"
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        let mut watches = self.ownership.watches();
+        watches.extend([revisions::watch(), watching(CLAIM, &[])]);
+        watches
+    }
+
+    fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
+        self.ownership.observe(cx, kind, diff);
+    }
+
+    fn reconcile(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
+        let Some(set) = cx.cache(STATEFUL_SET).get(key).cloned() else {
+            return Ok(());
+        };
+        self.ownership.claim(cx, key, &set)?;
+        if is_deleting(&set) {
+            return Ok(());
+        }
+        let revisions = revisions::sync(cx, STATEFUL_SET, &set, HASH_LABEL)?;
+        let Some(update) = revisions.last() else {
+            return Ok(());
+        };
+        let current = revisions
+            .iter()
+            .find(|r| set["status"]["currentRevision"] == name(r))
+            .unwrap_or(update);
+        let mut run = Run {
+            set: &set,
+            current,
+            update,
+            now: cx.now(),
+            next: None,
+        };
+        let done = run.carry_out(cx);
+        let pods: Vec<Object> = owned(cx, &set).collect();
+        let status = run.status(&pods);
+        if status != set["status"] {
+            let mut new = (*set).clone();
+            new["status"] = status;
+            cx.update_status(STATEFUL_SET, new)?;
+        }
+        if let Some(at) = run.next {
+            cx.enqueue_at(key.clone(), at);
+        }
+        done?;
+        let kept = [name(current), name(update)];
+        revisions::clean_up(cx, &set, &revisions, |revision| {
+            let used = |p: &Object| revision_of(p) == Some(name(revision));
+            kept.contains(&name(revision)) || pods.iter().any(used)
+        })
+    }
+}
+
+/// The revision of a pod.
+fn revision_of(pod: &Value) -> Option<&str> {
+    labels(pod)?.get(REVISION_LABEL)?.as_str()
+}
+
+/// One reconcile of a set.
+struct Run<'a> {
+    set: &'a Object,
+    /// The revision of the pods that are not updated yet.
+    current: &'a Object,
+    /// The revision with the template of the set.
+    update: &'a Object,
+    now: Timestamp,
+    /// When the set must be looked at again.
+    next: Option<Timestamp>,
+}
+
+impl Run<'_> {
+    fn spec(&self) -> &Value {
+        &self.set["spec"]
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.spec()["podManagementPolicy"] != "Parallel"
+    }
+
+    /// The ordinals that pods should have.
+    fn ordinals(&self) -> std::ops::Range<i64> {
+        let start = self.spec()["ordinals"]["start"].as_i64().unwrap_or(0);
+        start..start.saturating_add(count(&self.spec()["replicas"], 1).max(0).into())
+    }
+
+    /// Pods below this ordinal are not updated.
+    fn partition(&self) -> i64 {
+        let update = &self.spec()["updateStrategy"];
+        match update["type"].as_str() {
+            Some("OnDelete") => i64::MAX,
+            _ => {
+                let partition = update["rollingUpdate"]["partition"].as_i64().unwrap_or(0);
+                self.ordinals().start.saturating_add(partition)
+            }
+        }
+    }
+
+    fn available_from(&self, pod: &Value) -> Option<Timestamp> {
+        if !pod::is_active(pod) || pod::phase(pod) != "Running" {
+            return None;
+        }
+        pod::available_from(pod, count(&self.spec()["minReadySeconds"], 0))
+    }
+
+    /// Whether a pod is available; if it will be by time alone, the set is looked at again then.
+    fn is_available(&mut self, pod: &Value) -> bool {
+        match self.available_from(pod) {
+            Some(at) if at <= self.now => true,
+            Some(at) => {
+                self.next = Some(self.next.map_or(at, |next| next.min(at)));
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the next steps. An ordered set takes one at a time, and waits for its pods.
+    fn carry_out(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
+        let ordinals = self.ordinals();
+        let mut pods: BTreeMap<i64, Object> = BTreeMap::new();
+        let mut condemned: BTreeMap<i64, Object> = BTreeMap::new();
+        for pod in owned(cx, self.set) {
+            match ordinal_of(self.set, &pod) {
+                Some(at) if ordinals.contains(&at) => _ = pods.insert(at, pod),
+                Some(at) => _ = condemned.insert(at, pod),
+                None => {}
+            }
+        }
+        for at in ordinals.clone() {
+            if !self.bring_up(cx, at, pods.get(&at))? && self.is_ordered() {
+                return Ok(());
+            }
+        }
+        for pod in condemned.into_values().rev() {
+            if !is_deleting(&pod) {
+                self.retire_claims(cx, &pod)?;
+                self.delete(cx, &pod)?;
+            }
+            if self.is_ordered() {
+                return Ok(());
+            }
+        }
+        self.roll(cx, &pods)
+    }
+
+    /// Brings one pod to where it should be; whether it is there.
+    fn bring_up(
+        &mut self,
+        cx: &mut Context<Key>,
+        at: i64,
+        pod: Option<&Object>,
+    ) -> Result<bool, AccessError> {
+        let Some(pod) = pod else {
+            self.create(cx, at)?;
+            return Ok(false);
+        };
+        if pod::is_terminal(pod) {
+            if !is_deleting(pod) {
+                let message = format!(
+                    "StatefulSet {}/{} is recreating failed Pod {}",
+                    namespace(self.set),
+                    name(self.set),
+                    name(pod)
+                );
+                let (kind, reason) = (EventType::Warning, "RecreatingFailedPod");
+                cx.event(STATEFUL_SET, self.set, kind, reason, message);
+                self.delete(cx, pod)?;
+            }
+            return Ok(false);
+        }
+        Ok(self.is_available(pod))
+    }
+
+    fn create(&self, cx: &mut Context<Key>, at: i64) -> Result<(), AccessError> {
+        let is_old = at < self.partition() && self.spec()["updateStrategy"]["type"] != "OnDelete";
+        let revision = if is_old { self.current } else { self.update };
+        let template = revisions::template_of(revision);
+        for claim in identity::claims(self.set, at) {
+            let key = Key::of(&claim);
+            if cx.cache(CLAIM).get(&key).is_some() {
+                continue;
+            }
+            match cx.create(CLAIM, claim) {
+                Err(error) if error.reason == "AlreadyExists" => {}
+                Err(error) if is_namespace_terminating(&error) => return Ok(()),
+                Err(error) => {
+                    let message = format!("create Claim {} failed: {error}", key.name);
+                    self.event(cx, EventType::Warning, "FailedCreate", message);
+                    return Err(error);
+                }
+                Ok(_) => {
+                    let message = format!(
+                        "create Claim {} Pod {} in StatefulSet {} success",
+                        key.name,
+                        identity::pod_name(self.set, at),
+                        name(self.set)
+                    );
+                    self.event(cx, EventType::Normal, "SuccessfulCreate", message);
+                }
+            }
+        }
+        let pod = identity::pod(self.set, &template, name(revision), at);
+        let pod_name = name(&pod).to_owned();
+        let what = format!("create Pod {pod_name} in StatefulSet {}", name(self.set));
+        match cx.create(POD, pod) {
+            Ok(_) => {
+                let message = format!("{what} successful");
+                self.event(cx, EventType::Normal, "SuccessfulCreate", message);
+                Ok(())
+            }
+            Err(error) if is_namespace_terminating(&error) => Ok(()),
+            Err(error) => {
+                let message = format!("{what} failed error: {error}");
+                self.event(cx, EventType::Warning, "FailedCreate", message);
+                Err(error)
+            }
+        }
+    }
+
+    fn delete(&self, cx: &mut Context<Key>, pod: &Object) -> Result<(), AccessError> {
+        cx.delete(POD.resource, pod, DeleteOptions::default())?;
+        let message = format!(
+            "delete Pod {} in StatefulSet {} successful",
+            name(pod),
+            name(self.set)
+        );
+        self.event(cx, EventType::Normal, "SuccessfulDelete", message);
+        Ok(())
+    }
+
+    fn event(
+        &self,
+        cx: &mut Context<Key>,
+        event_type: EventType,
+        reason: &'static str,
+        message: String,
+    ) {
+        cx.event(STATEFUL_SET, self.set, event_type, reason, message);
+    }
+
+    /// Lets the claims of a pod that is scaled down go with it, where the set says so.
+    fn retire_claims(&self, cx: &mut Context<Key>, pod: &Object) -> Result<(), AccessError> {
+        let policy = &self.spec()["persistentVolumeClaimRetentionPolicy"];
+        let Some(at) = ordinal_of(self.set, pod).filter(|_| policy["whenScaled"] == "Delete")
+        else {
+            return Ok(());
+        };
+        for wanted in identity::claims(self.set, at) {
+            let claim = cx.cache(CLAIM).get(&Key::of(&wanted)).cloned();
+            let Some(claim) = claim else { continue };
+            if owner_references(&claim)
+                .iter()
+                .any(|r| r["uid"] == uid(pod))
+            {
+                continue;
+            }
+            let mut owned = (*claim).clone();
+            object::remove_owners(&mut owned, |owner| owner == uid(self.set));
+            object::add_owner(&mut owned, object::controller_reference(POD, pod));
+            cx.update(CLAIM.resource, owned)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a pod of another revision than the set's, the last one first; it is created anew then.
+    fn roll(
+        &mut self,
+        cx: &mut Context<Key>,
+        pods: &BTreeMap<i64, Object>,
+    ) -> Result<(), AccessError> {
+        let partition = self.partition();
+        let mut room = self.unavailable_max();
+        for (at, pod) in pods.iter().rev() {
+            if *at < partition || room == 0 {
+                break;
+            }
+            if revision_of(pod) != Some(name(self.update)) && !is_deleting(pod) {
+                self.delete(cx, pod)?;
+                room -= 1;
+            } else if !self.is_available(pod) {
+                room -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many pods may be unavailable during an update.
+    fn unavailable_max(&self) -> usize {
+        let value = &self.spec()["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
+        if value.is_null() {
+            return 1;
+        }
+        let replicas = count(&self.spec()["replicas"], 1);
+        usize::try_from(object::scaled(value, replicas, false).max(1)).unwrap_or(1)
+    }
+
+    fn status(&mut self, pods: &[Object]) -> Value {
+        let (mut replicas, mut ready, mut available) = (0, 0, 0);
+        let (mut current, mut updated) = (0, 0);
+        for pod in pods {
+            if ordinal_of(self.set, pod).is_none() {
+                continue;
+            }
+            replicas += 1;
+            if pod::phase(pod) == "Running" && pod::is_ready(pod) {
+                ready += 1;
+            }
+            if self.is_available(pod) {
+                available += 1;
+            }
+            if !is_deleting(pod) {
+                current += usize::from(revision_of(pod) == Some(name(self.current)));
+                updated += usize::from(revision_of(pod) == Some(name(self.update)));
+            }
+        }
+        let mut current_revision = name(self.current);
+        let is_complete = self.partition() == self.ordinals().start
+            && updated == replicas
+            && ready == replicas
+            && replicas == self.ordinals().count();
+        if is_complete {
+            current_revision = name(self.update);
+            current = updated;
+        }
+        let mut status = json!({
+            "replicas": replicas,
+            "availableReplicas": available,
+            "currentRevision": current_revision,
+            "updateRevision": name(self.update),
+            "observedGeneration": generation(self.set),
+            "collisionCount": self.set["status"]["collisionCount"].as_i64().unwrap_or(0),
+        });
+        object::set_count(&mut status, "readyReplicas", ready);
+        object::set_count(&mut status, "currentReplicas", current);
+        object::set_count(&mut status, "updatedReplicas", updated);
+        let conditions = &self.set["status"]["conditions"];
+        if !items(conditions).is_empty() {
+            status["conditions"] = conditions.clone();
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests;
