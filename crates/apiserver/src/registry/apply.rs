@@ -128,8 +128,8 @@ impl Api {
         let mut last = ApiError::modified(resource.subject(name));
         for _ in 0..APPLY_ATTEMPTS_MAX {
             let result = if self.get(resource, namespace, name).is_ok() || sub.is_some() {
-                let version = self.update(&change, merge);
-                version.map(|version| (version, false))
+                let written = self.update(&change, merge);
+                written.map(|written| (written, false))
             } else {
                 let uid = meta(&config, "uid");
                 if !uid.is_empty() {
@@ -141,14 +141,19 @@ impl Api {
                 let mut object = merge(&json!({}))?;
                 resource.strategy().default(&mut object);
                 let version = self.store_new(resource, namespace, object, options);
-                version.map(|version| (version, true))
+                version.map(|version| {
+                    let warnings = warnings::of_new(resource.kind, version.object());
+                    (Written { version, warnings }, true)
+                })
             };
             match result {
-                Ok((version, created)) => {
-                    if created {
-                        warnings.extend(warnings::of_new(resource.kind, version.object()));
-                    }
-                    return Ok((Written { version, warnings }, created));
+                Ok((mut written, created)) => {
+                    warnings.append(&mut written.warnings);
+                    let written = Written {
+                        warnings,
+                        ..written
+                    };
+                    return Ok((written, created));
                 }
                 Err(e) if matches!(e.reason, "AlreadyExists" | "NotFound") && sub.is_none() => {
                     last = e;

@@ -66,8 +66,8 @@ impl InProcess {
             options: &self.options,
             by: Method::Put,
         };
-        let version = self.api.update(&change, |_| Ok(object.clone()))?;
-        Ok(Arc::clone(version.object()))
+        let written = self.api.update(&change, |_| Ok(object.clone()))?;
+        Ok(Arc::clone(written.version.object()))
     }
 }
 

@@ -45,7 +45,7 @@ impl Api {
                 *warnings = faults;
             }
         };
-        let version = self.update(&change, |stored| match sub {
+        let mut written = self.update(&change, |stored| match sub {
             Some("scale") => {
                 let kind = ("autoscaling", "v1", "Scale");
                 let before = scale::of(stored);
@@ -62,8 +62,12 @@ impl Api {
                 Ok(events::to_stored(resource, after))
             }
         })?;
-        let warnings = warnings.into_inner().unwrap_or_default();
-        Ok(Written { version, warnings })
+        let mut warnings = warnings.into_inner().unwrap_or_default();
+        warnings.append(&mut written.warnings);
+        Ok(Written {
+            warnings,
+            ..written
+        })
     }
 }
 

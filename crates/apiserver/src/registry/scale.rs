@@ -161,8 +161,11 @@ pub(crate) fn update_scale(
         options,
         by: Method::Put,
     };
-    let version = api.update(&change, |stored| put(resource, stored, &scale))?;
-    Ok(Written { version, warnings })
+    let written = api.update(&change, |stored| put(resource, stored, &scale))?;
+    Ok(Written {
+        warnings,
+        ..written
+    })
 }
 
 #[cfg(test)]

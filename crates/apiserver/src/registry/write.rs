@@ -221,7 +221,7 @@ impl Api {
         body: Body<'_>,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let (mut object, warnings) = decode::object(resource, body, options.validation)?;
+        let (mut object, mut warnings) = decode::object(resource, body, options.validation)?;
         adopt_namespace(resource, namespace, &mut object)?;
         let given = meta(&object, "name");
         if given.is_empty() {
@@ -243,8 +243,12 @@ impl Api {
             options,
             by: Method::Put,
         };
-        let version = self.update(&change, |_| Ok(object.clone()))?;
-        Ok(Written { version, warnings })
+        let mut written = self.update(&change, |_| Ok(object.clone()))?;
+        warnings.append(&mut written.warnings);
+        Ok(Written {
+            warnings,
+            ..written
+        })
     }
 
     /// Computes an object from its current version and stores it. `compute` gets the stored object and returns
@@ -253,7 +257,14 @@ impl Api {
         &self,
         change: &Change<'_>,
         compute: impl Fn(&Value) -> Result<Value, ApiError>,
-    ) -> Result<Arc<Version>, ApiError> {
+    ) -> Result<Written, ApiError> {
+        let written = |version: Arc<Version>, current: &Version| {
+            let warnings = match change.sub {
+                "" => warnings::of_update(change.resource.kind, version.object(), current.object()),
+                _ => Vec::new(),
+            };
+            Written { version, warnings }
+        };
         let resource = change.resource;
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let key = resource.key(change.namespace, change.name);
@@ -263,11 +274,11 @@ impl Api {
             let insists = self.check_version(change, &new, &current)?;
             let new = self.prepare_update(change, new, &current)?;
             if apply::differ_in_times_only(&new, current.object()) {
-                return Ok(current);
+                return Ok(written(Arc::clone(&current), &current));
             }
             let gone = is_released(&new);
             if change.options.dry_run {
-                return Ok(Version::unstored(new));
+                return Ok(written(Version::unstored(new), &current));
             }
             let stored = if gone {
                 self.store.delete(store, &key, current.revision(), new)
@@ -275,7 +286,7 @@ impl Api {
                 self.store.replace(store, &key, current.revision(), new)
             };
             match stored {
-                Ok(version) => return Ok(version),
+                Ok(version) => return Ok(written(version, &current)),
                 Err(StoreError::Modified) if !insists => {}
                 Err(StoreError::Modified) => {
                     return Err(ApiError::modified(resource.subject(change.name)));

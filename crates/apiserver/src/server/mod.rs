@@ -21,7 +21,7 @@ pub use kubeconfig::KubeconfigError;
 use crate::access::Access;
 use crate::admission::Admission;
 use crate::auth::Authenticator;
-use crate::registry::{Api, ApiOptions, Clock, InProcess, OpenError};
+use crate::registry::{self, Api, ApiOptions, Clock, InProcess, OpenError};
 use crate::storage::{DataDir, DataDirError, HistoryLimits};
 use http_body_util::Full;
 use limits::Limits;
@@ -38,6 +38,8 @@ use tokio::time::{sleep, timeout};
 
 /// How long a shutdown waits for requests before it cuts them off.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(1_500);
+/// How often the Service `kubernetes` is corrected. kube-apiserver: every 10 s.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the history of changes is compacted.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(5);
 /// The name under which a data directory keeps the authority and the token.
@@ -230,6 +232,7 @@ impl Server {
             OpenError::Bootstrap(e) => StartError::Bootstrap(e.to_string()),
         })?;
         let api = Arc::new(api);
+        registry::publish(&api, address).map_err(|e| StartError::Bootstrap(e.to_string()))?;
         let (stop, stopping) = watch::channel(false);
         let state = Arc::new(State {
             api: Arc::clone(&api),
@@ -245,6 +248,7 @@ impl Server {
             stopping.clone(),
         ));
         tokio::spawn(compact(Arc::clone(&api), stopping.clone()));
+        tokio::spawn(publish(Arc::clone(&api), address, stopping.clone()));
         let metrics = ServerMetrics(Arc::clone(&state));
         let accepting = tokio::spawn(connection::accept(
             listener,
@@ -368,6 +372,19 @@ fn secrets(data: Option<&DataDir>) -> Result<tls::Secrets, StartError> {
         .map_err(|e| StartError::Certificate(format!("it cannot be kept: {e}")))?;
     data.set(SECRETS, &bytes)?;
     Ok(secrets)
+}
+
+/// Corrects the Service `kubernetes`, now and then, until the server stops.
+async fn publish(api: Arc<Api>, address: SocketAddr, mut stopping: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = stopped(&mut stopping) => return,
+            () = sleep(PUBLISH_INTERVAL) => {}
+        }
+        if let Err(error) = registry::publish(&api, address) {
+            tracing::warn!(%error, "failed to write the Service kubernetes, retrying in 10 s");
+        }
+    }
 }
 
 /// Drops old changes from the history, now and then, until the server stops.

@@ -111,6 +111,18 @@ pub(crate) fn of_new(kind: &str, object: &Value) -> Vec<String> {
     warnings
 }
 
+/// The warnings about an object that replaces another. As in kube-apiserver, there are none about pods, and about
+/// templates only when the generation changes.
+pub(crate) fn of_update(kind: &str, new: &Value, old: &Value) -> Vec<String> {
+    let generation = |object: &Value| object.part("metadata").int("generation");
+    match kind {
+        "Pod" => Vec::new(),
+        "Node" => of_new(kind, new),
+        _ if generation(new) != generation(old) => of_new(kind, new),
+        _ => Vec::new(),
+    }
+}
+
 fn deprecated(label: &str) -> Option<&'static str> {
     let known = DEPRECATED_LABELS.iter().find(|(name, _)| *name == label);
     known.map(|(_, message)| *message)

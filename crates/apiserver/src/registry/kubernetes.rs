@@ -1,0 +1,98 @@
+//! The Service `kubernetes` in the namespace `default`, with its EndpointSlice and Endpoints: how programs in pods find
+//! the API server.
+
+use super::api::Api;
+use super::resource;
+use super::write::{Change, Method, WriteOptions};
+use crate::status::ApiError;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+const NAMESPACE: &str = "default";
+const NAME: &str = "kubernetes";
+/// The first address of the range of Services.
+const CLUSTER_IP: &str = "10.96.0.1";
+
+/// Creates the objects through which the API server at `address` is found, or corrects them.
+///
+/// # Errors
+/// When a write is refused.
+pub(crate) fn publish(api: &Api, address: SocketAddr) -> Result<(), ApiError> {
+    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let port = json!({"name": "https", "port": address.port(), "protocol": "TCP"});
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "labels": {"component": "apiserver", "provider": NAME},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": CLUSTER_IP,
+            "ports": [
+                {"name": "https", "port": 443, "protocol": "TCP", "targetPort": address.port()},
+            ],
+            "sessionAffinity": "None",
+        },
+    });
+    ensure(api, "", "services", service, "/spec/ports")?;
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "labels": {"kubernetes.io/service-name": NAME},
+        },
+        "addressType": family,
+        "endpoints": [{"addresses": [address.ip()], "conditions": {"ready": true}}],
+        "ports": [port],
+    });
+    ensure(api, "discovery.k8s.io", "endpointslices", slice, "/ports")?;
+    let endpoints = json!({
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": [{"addresses": [{"ip": address.ip()}], "ports": [port]}],
+    });
+    ensure(api, "", "endpoints", endpoints, "/subsets")
+}
+
+/// Creates an object, or replaces it when it differs at `path`.
+fn ensure(api: &Api, group: &str, plural: &str, object: Value, path: &str) -> Result<(), ApiError> {
+    let resource = resource::find(group, plural).ok_or_else(ApiError::no_such_resource)?;
+    let options = WriteOptions {
+        manager: "kube-apiserver".to_owned(),
+        ..WriteOptions::default()
+    };
+    match api.get(resource, NAMESPACE, NAME) {
+        Err(_) => {
+            api.create(resource, NAMESPACE, object, &options)?;
+        }
+        Ok(current) if current.object().pointer(path) == object.pointer(path) => {}
+        Ok(_) => {
+            let change = Change {
+                resource,
+                namespace: NAMESPACE,
+                name: NAME,
+                sub: "",
+                options: &options,
+                by: Method::Put,
+            };
+            api.update(&change, |current| {
+                let mut new = current.clone();
+                if let (Some(to), Some(from)) = (new.pointer_mut(path), object.pointer(path)) {
+                    *to = from.clone();
+                }
+                Ok(new)
+            })?;
+        }
+    }
+    Ok(())
+}
