@@ -202,7 +202,8 @@ fn check(word: &'static str, field: Option<&Field>) -> Option<Check> {
         "values" => Check::Values {
             always,
             known: if value.is_empty() {
-                field?.values.clone()
+                // A list without values would reject everything.
+                field.filter(|f| !f.values.is_empty())?.values.clone()
             } else {
                 value.split(',').map(Box::from).collect()
             },

@@ -514,3 +514,79 @@ async fn what_is_hardly_meant_gives_a_warning() {
             .contains("use discovery.k8s.io/v1 EndpointSlice")
     );
 }
+
+#[tokio::test]
+async fn fields_with_a_list_of_values_take_each_of_them() {
+    let cluster = Cluster::start().await;
+    let networking = "/apis/networking.k8s.io/v1/namespaces/default";
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices".to_owned();
+    let named = |kind: &str, api_version: &str, name: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
+    for (i, value) in ["Exact", "ImplementationSpecific", "Prefix"]
+        .iter()
+        .enumerate()
+    {
+        let mut ingress = named("Ingress", "networking.k8s.io/v1", &format!("i{i}"));
+        let service = json!({"name": "s", "port": {"number": 80}});
+        ingress["spec"] = json!({"rules": [{"http": {"paths": [
+            {"path": "/", "pathType": value, "backend": {"service": service}},
+        ]}}]});
+        cluster
+            .create(&format!("{networking}/ingresses"), &ingress)
+            .await;
+    }
+    for (i, value) in ["SCTP", "TCP", "UDP"].iter().enumerate() {
+        let mut policy = named("NetworkPolicy", "networking.k8s.io/v1", &format!("p{i}"));
+        policy["spec"] = json!({
+            "podSelector": {},
+            "ingress": [{"ports": [{"port": 80, "protocol": value}]}],
+        });
+        cluster
+            .create(&format!("{networking}/networkpolicies"), &policy)
+            .await;
+        let mut slice = named("EndpointSlice", "discovery.k8s.io/v1", &format!("s{i}"));
+        slice["addressType"] = "IPv4".into();
+        slice["endpoints"] = json!([]);
+        slice["ports"] = json!([{"name": "a", "port": 80, "protocol": value}]);
+        cluster.create(&slices, &slice).await;
+    }
+    for (i, value) in ["File", "None", "ReadWriteOnceWithFSType"]
+        .iter()
+        .enumerate()
+    {
+        let mut driver = named(
+            "CSIDriver",
+            "storage.k8s.io/v1",
+            &format!("d{i}.example.com"),
+        );
+        driver["spec"] = json!({"fsGroupPolicy": value});
+        cluster
+            .create("/apis/storage.k8s.io/v1/csidrivers", &driver)
+            .await;
+    }
+    let mut wrong = named("EndpointSlice", "discovery.k8s.io/v1", "wrong");
+    wrong["addressType"] = "IPv5".into();
+    wrong["endpoints"] = json!([]);
+    let refused = cluster.post(&slices, &wrong).await;
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    let expect =
+        r#"addressType: Unsupported value: "IPv5": supported values: "FQDN", "IPv4", "IPv6""#;
+    assert!(
+        refused.text().replace("\\\"", "\"").contains(expect),
+        "{}",
+        refused.text()
+    );
+}
+
+#[tokio::test]
+async fn the_api_server_is_found_as_the_service_kubernetes() {
+    let cluster = Cluster::start().await;
+    let service = cluster
+        .get("/api/v1/namespaces/default/services/kubernetes")
+        .await;
+    assert_eq!(text(&service.json(), "/spec/clusterIP"), "10.96.0.1");
+    let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    let slice = cluster.get(path).await.json();
+    let port = i64::from(cluster.server.addr().port());
+    assert_eq!(*at(&slice, "/ports/0/port"), json!(port));
+    assert_eq!(text(&slice, "/endpoints/0/addresses/0"), "127.0.0.1");
+}
