@@ -478,6 +478,33 @@ mod tests {
         }
     }
 
+    /// PL-178: the devices that Reserve has chosen reject other pods, and not the pod itself.
+    #[test]
+    fn chosen_devices_do_not_reject_their_pod() {
+        let stored = claim("c", wants("gpu"));
+        let pod = with_claims(&["c"]);
+        let other = crate::testing::pod("q", json!({}));
+        let results = json!([{"request": "r", "driver": "d", "pool": "n", "device": "a"}]);
+        let chosen = serde_json::from_value(json!({"devices": {"results": results}}));
+        let chosen = chosen.expect("an allocation");
+        let why = "resource claim default/c is in the process of being allocated";
+        for (chosen_for, expected) in [
+            (&*pod.pod, Ok(vec![None])),
+            (&other, Err(crate::testing::unresolvable(why))),
+        ] {
+            let write = writes::assume(&stored, &chosen, chosen_for);
+            let object = berth_api::Object::ResourceClaim(Arc::new(stored.clone()));
+            let shown = write.applied_to(&object);
+            let shown = shown.as_resource_claim().expect("a claim");
+            let world = World::new()
+                .node("n", json!({}))
+                .with(class("gpu"))
+                .with(slice("n", json!([{"name": "a"}])))
+                .with(ResourceClaim::clone(shown));
+            assert_eq!(world.filter(&DynamicResources::default(), &pod), expected);
+        }
+    }
+
     /// PL-159: a search that is too long and a selector that fails are errors, which retry the pod after a backoff.
     #[test]
     fn searches_without_an_answer_are_errors() {

@@ -176,8 +176,8 @@ pub(super) fn reserve(
             }
         }
         let assumed = allocation.as_ref().map(|allocation| match created {
-            Some(_) => writes::assume_created(&claim, allocation),
-            None => writes::assume(&claim, allocation),
+            Some(_) => writes::assume_created(&claim, allocation, pod),
+            None => writes::assume(&claim, allocation, pod),
         });
         if let Some(write) = &assumed {
             cx.outbox.assume(write.clone());
@@ -215,12 +215,18 @@ pub(super) fn unreserve(cx: &mut StageContext<'_>, state: &mut State, pod: &Pod)
                     cx.outbox.call(write.into());
                 }
             }
-        } else if reserved.is_sent || is_reserved(look_up(cx.cluster, claim), pod) {
+        } else if reserved.is_sent || is_stored_for(look_up(cx.cluster, claim), pod) {
             cx.outbox.call(writes::release(claim, pod).into());
         }
-        if let Some(write) = reserved.assumed {
-            cx.outbox.take_back(write);
+        let Some(assumed) = reserved.assumed else {
+            continue;
+        };
+        if let Some(write) = reserved.write {
+            // The API may carry it out: until that is known, no other claim can have the devices.
+            cx.outbox.assume(write.clone());
+            cx.outbox.give_up(write);
         }
+        cx.outbox.take_back(assumed);
     }
 }
 
@@ -229,6 +235,11 @@ fn look_up<'c>(cluster: &'c Cluster, claim: &ResourceClaim) -> Option<&'c Arc<Re
     let meta = &claim.metadata;
     let found = cluster.resource_claims.get(&meta.namespace, &meta.name);
     found.filter(|found| found.metadata.uid == meta.uid)
+}
+
+/// The same according to the API.
+fn is_stored_for(claim: Option<&Arc<ResourceClaim>>, pod: &Pod) -> bool {
+    is_reserved(claim.filter(|claim| !claim.status.is_assumed), pod)
 }
 
 fn is_reserved(claim: Option<&Arc<ResourceClaim>>, pod: &Pod) -> bool {
@@ -269,7 +280,12 @@ impl Reserved {
     ) -> Step {
         let result = match (wake.map(Wake::reason), self.stage) {
             (Some(WakeReason::Call(Ok(response))), Stage::Protecting) => {
-                self.write(cx, pod, response.resource_version)
+                let seen = look_up(cx.cluster, &self.claims[self.current].claim);
+                match seen.is_some_and(|seen| seen.is_allocated() && !seen.status.is_assumed) {
+                    // Another scheduler has allocated it meanwhile.
+                    true => self.next(plugin, cx, pod),
+                    false => self.write(cx, pod, response.resource_version),
+                }
             }
             (Some(WakeReason::Call(Ok(_))), Stage::Reserving) => self.reserved(plugin, cx, pod),
             (Some(WakeReason::Call(Ok(_))), Stage::Publishing) => {
@@ -329,6 +345,8 @@ impl Reserved {
             let is_stored = seen.is_allocated() && !seen.status.is_assumed;
             if is_stored && is_reserved {
                 // It was reserved before, or an earlier write had no answer and was made all the same.
+                // What was sent last was refused, or is shown.
+                reserved.write = None;
                 if let Some(step) = self.publish(cx, pod) {
                     return Ok(step);
                 }

@@ -11,6 +11,7 @@
 //! Nodes differ in the resources that they offer themselves, so the claim differs from node to node.
 
 use super::state::allocator_features;
+use super::writes;
 use crate::extended_resources::class_of;
 use berth_api::devices::{
     AllocationMode, DeviceClaim, DeviceRequest, EXTENDED_RESOURCE_CLAIM_ANNOTATION,
@@ -48,6 +49,8 @@ pub(super) struct Extended {
     pod: Arc<Pod>,
     /// A claim that was created in an earlier attempt.
     pub(super) leftover: Option<Arc<ResourceClaim>>,
+    /// Whether Reserve has chosen the devices already: a cycle that was parked there looks at its node again.
+    is_reserved: bool,
     /// By name.
     resources: Vec<ExtendedResource>,
     /// The variants of the claim, by the resources that devices provide.
@@ -145,9 +148,12 @@ impl Extended {
     /// The extended resources of the pod; `None` if no class backs any of them.
     pub(super) fn of(cx: &Context<'_>, pod: &Arc<Pod>) -> Option<Self> {
         let resources = requested(cx, pod);
+        let existing = cx.cluster.resource_claims.extended_of(pod);
+        let is_reserved = existing.is_some_and(|claim| writes::is_assumed_for(claim, pod));
         (!resources.is_empty()).then(|| Self {
             pod: pod.clone(),
-            leftover: cx.cluster.resource_claims.extended_of(pod).cloned(),
+            leftover: existing.filter(|_| !is_reserved).cloned(),
+            is_reserved,
             resources,
             variants: RefCell::default(),
         })
@@ -173,7 +179,7 @@ impl Extended {
             }
             backed.push(is_backed);
         }
-        if !backed.contains(&true) {
+        if !backed.contains(&true) || self.is_reserved {
             return Ok(None);
         }
         let mut variants = self.variants.borrow_mut();

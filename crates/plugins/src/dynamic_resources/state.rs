@@ -2,7 +2,7 @@
 
 use super::bind::Reserved;
 use super::extended::{self, Extended};
-use super::{claims, classes};
+use super::{claims, classes, writes};
 use berth_api::devices::{AllocationResult, CLAIM_CONSUMERS_MAX};
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, ResourceClaim};
@@ -105,7 +105,8 @@ impl State {
         for claim in found {
             let mut node_selector = None;
             match &claim.status.allocation {
-                Some(_) if claim.status.is_assumed => {
+                // A cycle that was parked in Reserve looks at its node again.
+                Some(_) if claim.status.is_assumed && !writes::is_assumed_for(claim, pod) => {
                     let why = format!(
                         "resource claim {} is in the process of being allocated",
                         claim.key()

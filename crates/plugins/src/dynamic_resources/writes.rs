@@ -109,17 +109,44 @@ fn allocated(object: &Object, allocation: &AllocationResult) -> Object {
     }
 }
 
-/// Has everything see the devices as allocated to the claim until the write is taken back. It is never sent.
-pub(super) fn assume(claim: &ResourceClaim, allocation: &AllocationResult) -> Write {
-    let allocation = allocation.clone();
+/// Has everything see the devices as allocated to the claim, and the claim as reserved for the pod, until the write is
+/// taken back. It is never sent.
+pub(super) fn assume(claim: &ResourceClaim, allocation: &AllocationResult, pod: &Pod) -> Write {
+    let (allocation, consumer) = (allocation.clone(), consumer(pod));
     new(claim, Action::Patch(Value::Null))
         .of(&claim.metadata)
-        .seen_as(move |object| allocated(object, &allocation))
+        .seen_as(move |object| match allocated(object, &allocation) {
+            Object::ResourceClaim(claim) if !object_is(object, &claim) => {
+                let mut claim = ResourceClaim::clone(&claim);
+                let reserved = &mut claim.status.reserved_for;
+                if !reserved.iter().any(|known| known.uid == consumer.uid) {
+                    reserved.push(consumer.clone());
+                }
+                Object::ResourceClaim(Arc::new(claim))
+            }
+            unchanged => unchanged,
+        })
+}
+
+/// Whether the object is this very claim.
+fn object_is(object: &Object, claim: &Arc<ResourceClaim>) -> bool {
+    let known = object.as_resource_claim();
+    known.is_some_and(|known| Arc::ptr_eq(known, claim))
+}
+
+/// Whether the claim is shown with devices that Reserve has chosen for the pod.
+pub(super) fn is_assumed_for(claim: &ResourceClaim, pod: &Pod) -> bool {
+    let mut consumers = claim.status.reserved_for.iter();
+    claim.status.is_assumed && consumers.any(|consumer| consumer.uid == *pod.uid())
 }
 
 /// The same for a claim that does not exist yet.
-pub(super) fn assume_created(claim: &Arc<ResourceClaim>, allocation: &AllocationResult) -> Write {
-    assume(claim, allocation).creating(Object::ResourceClaim(claim.clone()))
+pub(super) fn assume_created(
+    claim: &Arc<ResourceClaim>,
+    allocation: &AllocationResult,
+    pod: &Pod,
+) -> Write {
+    assume(claim, allocation, pod).creating(Object::ResourceClaim(claim.clone()))
 }
 
 /// Creates a claim for the extended resources of a pod.
@@ -156,8 +183,9 @@ pub(super) fn publish(claim: &ResourceClaim, mappings: &[Mapping], pod: &Pod) ->
 
 /// Allocates devices to a claim and reserves it for a pod. Holds for the version of the claim that `claim` has.
 pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod: &Pod) -> Write {
-    let reserved = claim.status.reserved_for.iter();
-    let mut reserved: Vec<Value> = reserved.map(consumer_json).collect();
+    let others = claim.status.reserved_for.iter();
+    let others = others.filter(|known| known.uid != *pod.uid());
+    let mut reserved: Vec<Value> = others.map(consumer_json).collect();
     reserved.push(consumer_json(&consumer(pod)));
     let body =
         json!({"status": {"allocation": allocation_json(allocation), "reservedFor": reserved}});
@@ -165,7 +193,22 @@ pub(super) fn allocate(claim: &ResourceClaim, allocation: &AllocationResult, pod
     new(claim, Action::Patch(body))
         .to_subresource(STATUS)
         .of_version(&claim.metadata)
-        .seen_as(move |object| allocated(object, &allocation))
+        .seen_as(move |object| match object {
+            // A claim with the devices of another scheduler does not show this write.
+            Object::ResourceClaim(claim)
+                if claim
+                    .status
+                    .allocation
+                    .as_ref()
+                    .is_some_and(|known| known.devices != allocation.devices) =>
+            {
+                let mut claim = ResourceClaim::clone(claim);
+                claim.status.allocation = Some(allocation.clone());
+                claim.status.is_assumed = true;
+                Object::ResourceClaim(Arc::new(claim))
+            }
+            object => allocated(object, &allocation),
+        })
 }
 
 /// Reserves an allocated claim for a pod. Holds for the version of the claim that `claim` has.
@@ -349,7 +392,7 @@ mod tests {
     fn an_assumed_allocation_is_marked() {
         let before = claim("c", json!({}));
         let allocation = AllocationResult::default();
-        let write = assume(&before, &allocation);
+        let write = assume(&before, &allocation, &full_pod("p", json!({})));
         let stored = Object::ResourceClaim(Arc::new(before));
         let seen = write.applied_to(&stored);
         let seen_claim = seen.as_resource_claim().expect("a claim");

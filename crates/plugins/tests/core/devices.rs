@@ -535,3 +535,29 @@ fn a_binding_waits_for_its_devices() {
         assert_eq!(body, freed, "{situation}");
     }
 }
+
+/// PL-161: a pod is deleted while the allocation of its claim is on its way. The API may carry it out, so no other claim
+/// gets the device until the answer is known.
+#[test]
+fn a_device_is_not_free_while_its_allocation_is_on_its_way() {
+    for failure in [Some(CallErrorKind::Refused), None] {
+        let mut w = world(&["n1"]);
+        w.object(Kind::ResourceClaim, claim("mine"));
+        w.object(Kind::ResourceClaim, claim("other"));
+        w.pod(using("p", &["mine"]));
+        assert_eq!(w.attempt(), "p on n1");
+        answer_write(&mut w, None);
+        w.deleted("p");
+        w.pod(using("q", &["other"]));
+        let tried = w.attempt();
+        assert!(tried.contains("cannot allocate all claims"), "{tried}");
+        let status = answer_write(&mut w, failure)["status"].clone();
+        if failure.is_none() {
+            w.object(Kind::ResourceClaim, with_status("mine", status));
+        }
+        assert_eq!(w.core.cache().assumed_objects(), 0);
+        w.advance(10);
+        let expected = if failure.is_some() { "q on n1" } else { "idle" };
+        assert_eq!(w.attempt(), expected);
+    }
+}

@@ -29,6 +29,8 @@ pub(crate) struct Calls {
     made: Vec<Made>,
     /// Pods that return to the queue when their status is written (gate SchedulerAsyncAPICalls off).
     returning: FxHashMap<CallId, QueuedPodInfo>,
+    /// Writes that are on their way and assumed until they have ended, although their plugin has given them up.
+    given_up: FxHashMap<CallId, Write>,
 }
 
 impl Calls {
@@ -37,6 +39,7 @@ impl Calls {
             dispatcher,
             made: Vec::new(),
             returning: FxHashMap::default(),
+            given_up: FxHashMap::default(),
         }
     }
 
@@ -91,6 +94,7 @@ pub(crate) fn note_requests(core: &mut Core) {
         match assumption {
             Assumption::Made(write) => core.cache.assume_write(write),
             Assumption::TakenBack(write) => take_back(core, &write),
+            Assumption::GivenUp(write) => give_up(core, write),
         }
     }
     let now = core.now();
@@ -130,6 +134,17 @@ fn take_back(core: &mut Core, write: &Write) {
     core.waits.object_changed(write.object());
 }
 
+/// A write is not wanted any more. One that is on its way stays assumed: the API may carry it out.
+fn give_up(core: &mut Core, write: Write) {
+    let dispatcher = &core.calls.dispatcher;
+    match dispatcher.in_flight(&write.key(), &ApiCall::from(write.clone())) {
+        Some(call) => {
+            core.calls.given_up.insert(call, write);
+        }
+        None => take_back(core, &write),
+    }
+}
+
 /// A call has ended: what waits for it goes on.
 pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
     if let Some(pod) = finished.call.pod() {
@@ -150,6 +165,9 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         core.metrics.count(Metric::AsyncApiCallExecutions, &labels);
         core.metrics
             .observe(Metric::AsyncApiCallDuration, &labels, seconds);
+    }
+    if let Some(write) = core.calls.given_up.remove(&id).filter(|_| result.is_err()) {
+        take_back(core, &write);
     }
     if core.waits.call_ended(id, for_waiter) {
         return;

@@ -15,6 +15,8 @@ pub(super) enum Assumption {
     Made(Write),
     /// It will not be made.
     TakenBack(Write),
+    /// It will not be made, unless it is on its way.
+    GivenUp(Write),
 }
 
 /// What plugins have asked for and is carried out when they have returned.
@@ -84,6 +86,10 @@ impl Outbox for CallOutbox<'_> {
 
     fn take_back(&mut self, write: Write) {
         self.requests.assumptions.push(Assumption::TakenBack(write));
+    }
+
+    fn give_up(&mut self, write: Write) {
+        self.requests.assumptions.push(Assumption::GivenUp(write));
     }
 
     fn activate(&mut self, namespace: &Str, name: &Str) {

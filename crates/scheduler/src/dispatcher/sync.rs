@@ -5,7 +5,7 @@ use super::status::StatusChange;
 use super::{Dispatcher, Writes, skipped, text};
 use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::{ObjectKey, Response};
+use berth_framework::call::{CallId, ObjectKey, Response};
 use std::sync::Arc;
 
 impl Dispatcher {
@@ -107,6 +107,13 @@ impl Dispatcher {
             object.gone = true;
         }
         self.backlog.tidy(at);
+    }
+
+    /// The call, if it is on its way.
+    pub(crate) fn in_flight(&self, object: &ObjectKey, call: &ApiCall) -> Option<CallId> {
+        let at = self.backlog.objects.find(object.kind, &object.uid)?;
+        let entry = self.backlog.objects.get(at)?.in_flight.as_deref()?;
+        (entry.call == *call).then_some(entry.id)
     }
 
     /// Drops the waiting calls about an object of which `which` is true; what is on its way cannot be cancelled.
