@@ -1,10 +1,11 @@
 //! The API server's part: carries out the scheduler's calls on the world.
 
 use crate::script::Answer;
-use crate::world::{Refusal, World};
+use crate::world::{Devices, Refusal, World};
 use berth_api::{Kind, Object, Time};
 use berth_framework::Write;
 use berth_framework::call::{ApiCall, CallError, CallErrorKind, CallResult, PodRef, Response};
+use berth_framework::write::Action;
 use berth_scheduler::ClusterChange;
 
 /// Carries out calls. Tests put a faulty one in its place.
@@ -62,8 +63,33 @@ impl Api for FaithfulApi {
                 world.terminate_pod(name, now);
                 Ok(())
             }
-            ApiCall::Write(write) => update_storage(world, write),
+            ApiCall::Write(write) => match write.object().kind {
+                Kind::ResourceClaim => write_claim(world, write, now),
+                Kind::Pod => publish_claim(world, write),
+                _ => update_storage(world, write),
+            },
         }
+    }
+}
+
+fn write_claim(world: &mut World, write: &Write, now: Time) -> Result<(), Refusal> {
+    let mut claims = Devices::of(world);
+    let (namespace, name) = (&write.object().namespace, &write.object().name);
+    let version = write.resource_version().map(|version| version.as_str());
+    let (body, is_strategic) = match write.action() {
+        Action::Create(body) => return claims.create_claim_object(body),
+        Action::Delete => return claims.delete_claim_object(namespace, name, write.uid(), now),
+        Action::Patch(body) => (body, false),
+        Action::StrategicPatch(body) => (body, true),
+        Action::Update(_) => return Err(Refusal::Conflict),
+    };
+    claims.patch_claim((namespace, name), write.uid(), version, body, is_strategic)
+}
+
+fn publish_claim(world: &mut World, write: &Write) -> Result<(), Refusal> {
+    match write.action() {
+        Action::Patch(body) => Devices::of(world).publish_claim(&write.object().name, body),
+        _ => Err(Refusal::Conflict),
     }
 }
 
@@ -115,6 +141,15 @@ pub(crate) fn told(answer: Answer, outcome: Option<Result<(), Refusal>>) -> Call
 /// The same with the version that the call has made of its object, which servers tell of pods that are patched or
 /// deleted.
 pub(crate) fn told_in_full(world: &World, call: &ApiCall, result: CallResult) -> CallResult {
+    if let ApiCall::Write(write) = call
+        && write.object().kind == Kind::ResourceClaim
+        && result.is_ok()
+    {
+        let name = write.object();
+        let stored = world.others().device_claim(&name.namespace, &name.name);
+        let version = stored.map(|claim| claim.metadata.resource_version.clone());
+        return Ok(version.map_or_else(Response::default, Response::written));
+    }
     let pod = match call {
         ApiCall::BindPod { .. } | ApiCall::Write(_) => None,
         call => call.pod(),

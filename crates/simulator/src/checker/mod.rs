@@ -4,11 +4,13 @@
 //! against the rules as they were for the scheduler at that moment. It receives decisions, calls and answers as
 //! plain values and shares nothing with the scheduler but the types of `berth-api`.
 
+mod devices;
 mod preemption;
 mod reports;
 mod rest;
 mod violation;
 
+pub(crate) use devices::DecidedDevices;
 pub use rest::{Foreign, Statuses, check_rest};
 pub use violation::Violation;
 
@@ -47,6 +49,7 @@ pub struct Checker {
     others: Others,
     /// By UID.
     placed: BTreeMap<Str, Placement>,
+    devices: DecidedDevices,
     /// By UID, the node on which the scheduler keeps room free for a pod.
     nominated: BTreeMap<Str, Str>,
     /// UIDs of pods that the scheduler deletes as victims, until it has received that or gives it up.
@@ -97,7 +100,7 @@ impl Checker {
             WatchEvent::Applied(object) => self.others.put(object.clone()),
             WatchEvent::Deleted(object) => self.others.remove(object),
         }
-        if event.kind() == Kind::Namespace {
+        if matches!(event.kind(), Kind::Namespace | Kind::ResourceClaim) {
             self.note_all_readiness(now);
         }
     }
@@ -145,7 +148,7 @@ impl Checker {
             }
             kind => self.others.replace(kind, objects),
         }
-        if matches!(kind, Kind::Pod | Kind::Namespace) {
+        if matches!(kind, Kind::Pod | Kind::Namespace | Kind::ResourceClaim) {
             self.note_all_readiness(now);
         }
     }
@@ -297,6 +300,7 @@ impl Checker {
                 .filter(|(_, node)| !node.is_empty())
                 .collect(),
             others: &self.others,
+            decided_devices: &self.devices,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Judging the world once everything has come to rest.
 
-use super::Violation;
-use crate::rules::{GATED, Scene, forbids, is_kept_out, is_ours, kept_out, lacks_claim};
+use super::{DecidedDevices, Violation};
+use crate::rules::{
+    GATED, Scene, claim_names, conflict, forbids, is_kept_out, is_ours, kept_out, lacks_claim,
+};
 use crate::world::World;
 use berth_api::{Pod, Str};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +43,8 @@ pub struct Statuses {
     pub holds: bool,
     /// The statuses of which nothing can be expected.
     pub foreign: Foreign,
+    /// Whether one scheduler alone has written claims, and no call has failed.
+    pub are_devices_certain: bool,
     /// The nodes that the scheduler keeps free, by the UID of the pod.
     pub kept_free: BTreeMap<Str, Str>,
 }
@@ -58,7 +62,16 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
             .map(|pod| (&**pod, pod.spec.node_name.as_str()))
             .collect(),
         others: world.others(),
+        decided_devices: &DecidedDevices::new(),
     };
+    if statuses.are_devices_certain {
+        if let Some(what) = conflict(world.others()) {
+            return Err(Violation::SharedDevice { what });
+        }
+        for pod in living().filter(|pod| pod.is_assigned()) {
+            check_reservations(world, pod)?;
+        }
+    }
     for pod in living() {
         check_status(world, pod, statuses)?;
         if pod.is_assigned() || !is_ours(pod) {
@@ -78,6 +91,25 @@ pub fn check_rest(world: &World, statuses: &Statuses) -> Result<(), Violation> {
         }
         if !is_out {
             check_place(world, &scene, pod, statuses)?;
+        }
+    }
+    Ok(())
+}
+
+/// A pod on a node has the devices of its claims, and they are reserved for it.
+fn check_reservations(world: &World, pod: &Pod) -> Result<(), Violation> {
+    for name in claim_names(pod).flatten() {
+        let claim = world.others().device_claim(pod.namespace(), name);
+        let status = claim.map(|claim| &claim.status);
+        let is_reserved = status.is_some_and(|status| {
+            let mut consumers = status.reserved_for.iter();
+            status.allocation.is_some() && consumers.any(|c| c.uid == *pod.uid())
+        });
+        if !is_reserved {
+            return Err(Violation::NotReserved {
+                pod: pod.name().clone(),
+                claim: name.clone(),
+            });
         }
     }
     Ok(())

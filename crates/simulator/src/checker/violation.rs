@@ -100,6 +100,27 @@ pub enum Violation {
         /// What it should say.
         expected: String,
     },
+    /// A claim is given a device that it must not have.
+    WrongDevice {
+        /// The claim.
+        claim: Str,
+        /// The device, or the request.
+        device: String,
+        /// What forbids it.
+        problem: &'static str,
+    },
+    /// A device is allocated to two claims in the API.
+    SharedDevice {
+        /// Which.
+        what: String,
+    },
+    /// A pod has a node, and a claim of it is not reserved for it, though everything has come to rest.
+    NotReserved {
+        /// The pod.
+        pod: Str,
+        /// The claim.
+        claim: Str,
+    },
     /// The scheduler's own books do not add up.
     Books(String),
     /// The scheduler panicked.
@@ -132,6 +153,9 @@ impl Violation {
             Self::NominationWrong { .. } => "wrong nomination",
             Self::NotOurs { .. } => "not ours",
             Self::UntrueReport { .. } => "untrue report",
+            Self::WrongDevice { .. } => "wrong device",
+            Self::SharedDevice { .. } => "shared device",
+            Self::NotReserved { .. } => "no reservation",
             Self::Books(_) => "books",
             Self::Panic { .. } => "panic",
             Self::Restless { .. } => "no rest",
@@ -217,6 +241,18 @@ impl fmt::Display for Violation {
                 f,
                 "pod {pod} is made to say PodScheduled False {says}, expected {expected}"
             ),
+            Self::WrongDevice {
+                claim,
+                device,
+                problem,
+            } => write!(f, "claim {claim} is given {device}: {problem}"),
+            Self::SharedDevice { what } => f.write_str(what),
+            Self::NotReserved { pod, claim } => {
+                write!(
+                    f,
+                    "pod {pod} has a node, and its claim {claim} is not reserved for it"
+                )
+            }
             Self::Books(text) => f.write_str(text),
             Self::Panic { message, place } => write!(f, "{message} ({place})"),
             Self::Restless { what } => write!(f, "without faults there is still {what}"),

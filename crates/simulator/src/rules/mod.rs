@@ -2,6 +2,7 @@
 //!
 //! **Architecture invariant:** nothing here is shared with what is judged, except the types of `berth-api`.
 
+mod devices;
 mod near;
 mod node;
 mod ready;
@@ -10,12 +11,15 @@ mod room;
 mod tests;
 mod volumes;
 
+pub(crate) use devices::{claim_names, conflict, wrong_devices};
 pub(crate) use volumes::lacks_claim;
 
 pub(crate) use ready::{GATED, NOT_READY, is_kept_out, is_ours, kept_out};
 
+use crate::checker::DecidedDevices;
 use crate::world::Others;
-use berth_api::{Node, Pod};
+use berth_api::devices::AllocationResult;
+use berth_api::{Kind, Node, Pod, Str};
 
 /// Why a pod may not run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) placed: Vec<(&'a Pod, &'a str)>,
     /// Everything else.
     pub(crate) others: &'a Others,
+    /// Devices that were chosen for claims and that the claims do not show yet.
+    pub(crate) decided_devices: &'a DecidedDevices,
 }
 
 impl<'a> Scene<'a> {
@@ -62,6 +68,26 @@ impl<'a> Scene<'a> {
             })
     }
 
+    /// The devices of claims, with the UIDs of the claims: those that claims show, and those that were decided.
+    fn allocations(&self) -> impl Iterator<Item = (&'a Str, &'a AllocationResult)> + use<'a> {
+        let others = self.others;
+        let claims = others.of_kind(Kind::ResourceClaim);
+        let shown = claims.filter_map(|object| {
+            let claim = object.as_resource_claim()?;
+            let allocation = claim.status.allocation.as_ref()?;
+            Some((&claim.metadata.uid, allocation))
+        });
+        let is_shown = move |uid: &Str| {
+            let mut claims = others.of_kind(Kind::ResourceClaim);
+            claims.any(|object| {
+                let claim = object.as_resource_claim();
+                object.metadata().uid == *uid && claim.is_some_and(|claim| claim.is_allocated())
+            })
+        };
+        let decided = self.decided_devices.iter();
+        shown.chain(decided.filter(move |(uid, _)| !is_shown(uid)))
+    }
+
     /// The scene with more pods.
     pub(crate) fn with(&self, more: impl IntoIterator<Item = (&'a Pod, &'a str)>) -> Self {
         let mut scene = self.clone();
@@ -83,6 +109,7 @@ pub(crate) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
         .or_else(|| near::broken_rule(scene, pod, node))
         .map(Forbids::Rule)
         .or_else(|| room::lacking(scene, pod, node).map(Forbids::Lacks))
+        .or_else(|| devices::forbids(scene, pod, node))
         .or_else(|| volumes::forbids(scene, pod, node))
 }
 

@@ -49,7 +49,7 @@ pub(super) fn matches_selector(pod: &Pod, node: &Node) -> bool {
 }
 
 /// Required terms are alternatives; the requirements of a term must all be met. The world uses `In` and `NotIn` on
-/// labels.
+/// labels, and `In` on the name of the node.
 pub(super) fn matches_affinity(pod: &Pod, node: &Node) -> bool {
     let affinity = pod.spec.affinity.as_ref();
     let required = affinity
@@ -68,6 +68,9 @@ pub(super) fn matches_terms(
             let value = node.labels().get(&requirement.key);
             let listed = value.is_some_and(|v| requirement.values.iter().any(|w| *w == v));
             listed == (requirement.operator == "In")
+        }) && term.match_fields.iter().all(|requirement| {
+            // The only field is the name of the node.
+            requirement.values.iter().any(|name| name == node.name())
         })
     })
 }

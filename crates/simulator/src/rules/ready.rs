@@ -1,5 +1,6 @@
 //! Whether a pod is rejected by PreEnqueue, and what its status must state.
 
+use super::claim_names;
 use crate::shapes::{APP, CLOSED, HOLD, SCHEDULERS, SHUT_OUT, words_of_closed, words_of_hold};
 use crate::world::Others;
 use berth_api::Pod;
@@ -42,11 +43,13 @@ pub(crate) fn is_ours(pod: &Pod) -> bool {
 /// The first that rejected the pod is reported until it changes its mind: no plugin is called again when another one
 /// would turn the pod down as well by now.
 pub(crate) fn kept_out(pod: &Pod, others: &Others) -> Vec<KeptOut> {
-    let mut all = [gated(pod), held(pod), shut_out(pod, others)];
-    if pod.spec.scheduler_name == SCHEDULERS[1] {
+    let (gated, held, shut_out) = (gated(pod), held(pod), shut_out(pod, others));
+    let claims = lacks_claim(pod, others);
+    let all = match pod.spec.scheduler_name == SCHEDULERS[1] {
         // The second scheduler asks in another order.
-        all.reverse();
-    }
+        true => [shut_out, held, gated, claims],
+        false => [gated, claims, held, shut_out],
+    };
     all.into_iter().flatten().collect()
 }
 
@@ -67,6 +70,34 @@ fn held(pod: &Pod) -> Option<KeptOut> {
     Some(KeptOut {
         reason: NOT_READY,
         message: words_of_hold(reason),
+    })
+}
+
+/// The first claim for devices that the pod waits for.
+fn lacks_claim(pod: &Pod, others: &Others) -> Option<KeptOut> {
+    let names = pod.spec.resource_claims.iter().zip(claim_names(pod));
+    let mut lacks = names.filter_map(|(entry, name)| {
+        let Some(name) = name else {
+            let template = entry.resource_claim_template_name.as_deref()?;
+            return Some(format!(
+                "Waiting for a resource claim to be created from ResourceClaimTemplate {template:?}"
+            ));
+        };
+        match others.device_claim(pod.namespace(), name) {
+            None => Some(format!(
+                "Waiting for resource claim {:?} to be present",
+                name.as_str()
+            )),
+            Some(claim) if claim.metadata.deletion_timestamp.is_some() => Some(format!(
+                "Resource claim {:?} is being deleted: waiting for a new one of that name",
+                name.as_str()
+            )),
+            Some(_) => None,
+        }
+    });
+    lacks.next().map(|message| KeptOut {
+        reason: NOT_READY,
+        message,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Whether there is room: resources and ports.
 
 use super::Scene;
+use crate::shapes::EXTENDED;
 use berth_api::{Node, Pod, Str};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,9 @@ pub(super) fn lacking(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Strin
             *used.entry(resource).or_default() += amount;
         }
     }
-    for (resource, amount) in requested(pod) {
+    // Devices provide the extended resource of a class.
+    let requested = requested(pod);
+    for (resource, amount) in requested.into_iter().filter(|(name, _)| *name != EXTENDED) {
         let taken = used.get(&resource).copied().unwrap_or(0);
         if amount > 0 && taken + amount > offers(&resource) {
             return Some(resource.to_string());

@@ -117,6 +117,13 @@ impl Run<'_, '_> {
             self.say(|| format!("scheduler {number} chooses {node} for {uid}"));
             self.instances[at].checker.decided(uid, node)?;
         }
+        let instance = &mut self.instances[at];
+        let claims = instance.scheduler.cache().cluster().resource_claims.iter();
+        let assumed: Vec<_> = claims
+            .filter(|claim| claim.status.is_assumed)
+            .cloned()
+            .collect();
+        self.tally.devices += instance.checker.devices_chosen(&assumed)?;
         Ok(())
     }
 

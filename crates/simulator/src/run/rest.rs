@@ -5,7 +5,7 @@ use super::{LEADER, Run};
 use crate::checker::{Statuses, Violation, check_rest};
 use crate::script::Answer;
 use crate::shapes::{NAMESPACES, SLOW, Slow};
-use crate::world::WATCHED;
+use crate::world::{Devices, WATCHED};
 use berth_api::{Duration, Str};
 use berth_framework::Feature;
 
@@ -74,6 +74,7 @@ impl Run<'_, '_> {
         self.world.reap();
         self.world.collect_garbage();
         self.world.bind_claims();
+        Devices::of(&mut self.world).manage_claims(self.now);
         self.tick(LEADER)?;
         for at in self.all() {
             // Pods last: they may name everything else.
@@ -138,6 +139,9 @@ impl Run<'_, '_> {
         let statuses = Statuses {
             holds: features.enabled(Feature::SchedulerPreEnqueuePodStatus),
             foreign: self.foreign.clone(),
+            are_devices_certain: self.tally.faults == 0
+                && self.tally.restarts == 0
+                && self.tally.failovers == 0,
             kept_free: leader.kept_free().collect(),
         };
         check_rest(&self.world, &statuses).map_err(|violation| match violation {

@@ -4,7 +4,7 @@ use super::instance::{Instance, Role, change_of};
 use super::{LEADER, OTHER, Run, in_short};
 use crate::api::{is_carried_out, told, told_in_full};
 use crate::checker::Violation;
-use crate::rules::NOT_READY;
+use crate::rules::{NOT_READY, conflict};
 use crate::script::{Answer, Step};
 use crate::world::{Refusal, WATCHED, WatchEvent};
 use berth_api::{Duration, Kind};
@@ -177,7 +177,18 @@ impl Run<'_, '_> {
             ApiCall::ClearPreEnqueueStatus { pod, .. } => {
                 self.foreign.condition_written(&pod.uid, foreign);
             }
-            ApiCall::Write(_) => self.tally.volumes += u64::from(outcome.is_ok()),
+            ApiCall::Write(write) => {
+                let is_volume = matches!(
+                    write.object().kind,
+                    Kind::PersistentVolume | Kind::PersistentVolumeClaim
+                );
+                self.tally.volumes += u64::from(outcome.is_ok() && is_volume);
+                // Another scheduler may allocate the same device, and so may the calls of one that has exited.
+                let is_alone = self.tally.restarts == 0 && self.tally.failovers == 0;
+                if let Some(what) = conflict(self.world.others()).filter(|_| is_alone) {
+                    return Err(Violation::SharedDevice { what });
+                }
+            }
             ApiCall::DeletePod { .. } => {}
         }
         Ok(outcome)

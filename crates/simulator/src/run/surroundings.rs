@@ -3,6 +3,7 @@
 use super::Run;
 use crate::script::{Step, namespace_name, node_name, pod_name};
 use crate::shapes::{APP, CLOSED, HOLD, SLOW, TEAM, tolerate};
+use crate::world::Devices;
 use berth_api::Str;
 
 impl Run<'_, '_> {
@@ -56,6 +57,19 @@ impl Run<'_, '_> {
             }
             Step::SetBudget(budget) => world.set_budget(budget),
             Step::RemoveBudget(app) => world.remove_budget(app),
+            Step::PublishDevices(place, shape) => {
+                Devices::of(world).publish_devices(place.map(node_name).as_deref(), *shape);
+            }
+            Step::WithdrawDevices(place) => {
+                Devices::of(world).withdraw_devices(place.map(node_name).as_deref());
+            }
+            Step::CreateDeviceClaim(claim, want) => {
+                Devices::of(world).create_device_claim(*claim, *want)
+            }
+            Step::DeleteDeviceClaim(claim) => {
+                Devices::of(world).delete_device_claim(*claim, self.now)
+            }
+            Step::ManageClaims => Devices::of(world).manage_claims(self.now),
             Step::Deliver(..)
             | Step::Repeat(_)
             | Step::Relist(_)

@@ -45,6 +45,8 @@ tally! {
     refused, "refused bindings", "refusedBindings";
     /// Claims and volumes that were written.
     volumes, "volume writes", "volumeWrites";
+    /// Claims that were given devices.
+    devices, "allocations of devices", "deviceAllocations";
     /// Pods that were deleted as victims.
     preemptions, "preemptions", "preemptions";
     /// Rounds until everything had come to rest.

@@ -2,8 +2,8 @@
 
 use super::{Answer, Faults, Script, Step, VARIED};
 use crate::shapes::{
-    Budget, ClaimShape, NAMESPACES, NodeChange, NodeShape, PodShape, Slow, chance, random_app,
-    random_reason, random_taint, random_team, random_zone,
+    Budget, ClaimShape, DeviceWant, DriverShape, NAMESPACES, NodeChange, NodeShape, PodShape, Slow,
+    chance, random_app, random_reason, random_taint, random_team, random_zone,
 };
 use crate::world::WATCHED;
 use berth_api::{Duration, Kind};
@@ -15,6 +15,8 @@ use fastrand::Rng;
 const RECENT: usize = 30;
 /// How many claims there may be.
 const CLAIMS: usize = 6;
+/// The weight of what happens around pods and nodes.
+const SURROUNDINGS: u32 = 29;
 /// Kinds of objects that change, beside pods and nodes.
 const OTHER_KINDS: &[Kind] = WATCHED.split_at(2).1;
 
@@ -76,6 +78,14 @@ impl Drawing {
         self.rng.usize(..self.nodes)
     }
 
+    /// The node of a driver; none for the driver of devices that all nodes can use.
+    fn pool(&mut self) -> Option<usize> {
+        match chance(&mut self.rng, 20) {
+            true => None,
+            false => Some(self.node()),
+        }
+    }
+
     fn shape(&mut self) -> PodShape {
         PodShape::random(&mut self.rng, CLAIMS)
     }
@@ -94,11 +104,11 @@ impl Drawing {
             return Step::CreateNode(n, NodeShape::random(&mut self.rng));
         }
         let own = 100 + 2 * self.haste;
-        let total = own + 17 + if self.standby { 24 } else { 0 };
+        let total = own + SURROUNDINGS + if self.standby { 24 } else { 0 };
         match self.rng.u32(..total) {
             n if n < own => self.usual(n),
-            n if n < own + 17 => self.surroundings(n - own),
-            n => self.standing_by(n - own - 17),
+            n if n < own + SURROUNDINGS => self.surroundings(n - own),
+            n => self.standing_by(n - own - SURROUNDINGS),
         }
     }
 
@@ -115,7 +125,7 @@ impl Drawing {
                 let mut shape = self.shape();
                 (shape.gates, shape.held, shape.slow) = (0, None, None);
                 // Whoever places pods by hand looks after their claims.
-                shape.claim = None;
+                (shape.claim, shape.devices) = (None, None);
                 Step::PlacePod(self.pods, shape, self.node())
             }
             19..27 => Step::RemoveGate(self.pod(), self.rng.usize(..3)),
@@ -178,7 +188,15 @@ impl Drawing {
                 let reason = random_reason(&mut self.rng);
                 Step::Close(at, chance(&mut self.rng, 40).then_some(reason))
             }
-            _ => Step::Tighten(self.pod(), random_zone(&mut self.rng)),
+            16 => Step::Tighten(self.pod(), random_zone(&mut self.rng)),
+            17..21 => Step::PublishDevices(self.pool(), DriverShape::random(&mut self.rng)),
+            21 => Step::WithdrawDevices(self.pool()),
+            22..25 => {
+                let want = DeviceWant::random(&mut self.rng);
+                Step::CreateDeviceClaim(self.rng.usize(..CLAIMS), want)
+            }
+            25 => Step::DeleteDeviceClaim(self.rng.usize(..CLAIMS)),
+            _ => Step::ManageClaims,
         }
     }
 

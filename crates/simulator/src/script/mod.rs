@@ -7,7 +7,8 @@ mod faults;
 pub use faults::{Faults, UnknownFault};
 
 use crate::shapes::{
-    Budget, ClaimShape, NAMESPACES, NodeChange, NodeShape, PodShape, Slow, claim_name,
+    Budget, ClaimShape, DeviceWant, DriverShape, NAMESPACES, NodeChange, NodeShape, PodShape, Slow,
+    claim_name, device_claim_name,
 };
 use berth_api::{Duration, Kind};
 use berth_framework::{Feature, FeatureGates};
@@ -77,6 +78,16 @@ pub enum Step {
     DeleteClaim(usize),
     /// The controllers bring claims and volumes together.
     BindClaims,
+    /// The driver of a node, or of the devices that all nodes can use, publishes other devices.
+    PublishDevices(Option<usize>, DriverShape),
+    /// Such a driver exits, and its devices are withdrawn.
+    WithdrawDevices(Option<usize>),
+    /// A user creates a resource claim.
+    CreateDeviceClaim(usize, DeviceWant),
+    /// A user deletes a resource claim.
+    DeleteDeviceClaim(usize),
+    /// The controller of resource claims creates and releases claims.
+    ManageClaims,
     /// A namespace, by its place among all, passes to another team.
     LabelNamespace(usize, &'static str),
     /// Only so many pods of an application may go.
@@ -181,6 +192,23 @@ impl fmt::Display for Step {
                 write!(f, "delete claim {} if it is not in use", claim_name(*claim))
             }
             Self::BindClaims => f.write_str("the controllers bind claims and volumes"),
+            Self::PublishDevices(place, shape) => match place {
+                Some(node) => write!(f, "the driver of node n{node} publishes {shape}"),
+                None => write!(f, "the driver of the network publishes {shape}"),
+            },
+            Self::WithdrawDevices(Some(node)) => write!(f, "the driver of node n{node} exits"),
+            Self::WithdrawDevices(None) => f.write_str("the driver of the network exits"),
+            Self::CreateDeviceClaim(claim, want) => write!(
+                f,
+                "create resource claim {} for {want}",
+                device_claim_name(*claim)
+            ),
+            Self::DeleteDeviceClaim(claim) => {
+                write!(f, "delete resource claim {}", device_claim_name(*claim))
+            }
+            Self::ManageClaims => {
+                f.write_str("the controller creates and releases resource claims")
+            }
             Self::LabelNamespace(at, team) => {
                 write!(f, "label namespace {} team={team}", namespace_name(*at))
             }

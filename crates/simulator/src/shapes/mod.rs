@@ -1,14 +1,20 @@
 //! The objects of the simulated world: small descriptions that can be drawn at random, printed in a line and turned
 //! into objects.
 
+mod devices;
 mod node;
 mod others;
 mod pod;
 
+pub use devices::{
+    CLASS_PARTITION, CLASS_PLAIN, CLASS_SHARED, DEVICE_CLASSES, DEVICE_DRIVER, DEVICE_MEMORY,
+    DEVICE_TAINT, DeviceUse, DeviceWant, DriverShape, EXTENDED, NETWORK_POOL,
+};
 pub use node::{NodeChange, NodeShape};
 pub use others::{Access, Budget, ClaimShape, Reach};
 pub use pod::{Domain, Near, PodShape, Slow, Spread, ZoneRule, tolerate};
 
+pub(crate) use devices::{device_claim_name, device_class};
 pub(crate) use others::{
     bind_claim, claim_name, namespace, reachable_from, storage_class, volume_name,
 };

@@ -1,13 +1,14 @@
 //! Pods.
 
 use super::{
-    ADDRESSES, APP, APPS, GPU, HOLD, HOSTNAME, NAMESPACES, SCHEDULERS, SLOW, TAINTS, TEAM, TEAMS,
-    ZONE, bytes, chance, claim_name, count, pick, random_app, random_reason, random_zone,
+    ADDRESSES, APP, APPS, DeviceUse, EXTENDED, GPU, HOLD, HOSTNAME, NAMESPACES, SCHEDULERS, SLOW,
+    TAINTS, TEAM, TEAMS, ZONE, bytes, chance, claim_name, count, device_claim_name, pick,
+    random_app, random_reason, random_zone,
 };
 use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use berth_api::pod::{
     Affinity, Container, ContainerPort, NodeAffinity, PersistentVolumeClaimSource, PodAffinity,
-    PodAffinityTerm, SchedulingGate, TopologySpreadConstraint, Volume,
+    PodAffinityTerm, PodResourceClaim, SchedulingGate, TopologySpreadConstraint, Volume,
 };
 use berth_api::taint::TolerationOperator;
 use berth_api::{LabelSelector, Labels, Pod, Quantity, Str, Toleration};
@@ -190,6 +191,8 @@ pub struct PodShape {
     pub host_port: Option<(&'static str, i32)>,
     /// The claim that it uses, by number.
     pub claim: Option<usize>,
+    /// How it comes by devices.
+    pub devices: Option<DeviceUse>,
     /// The priority.
     pub priority: i32,
     /// Whether it never preempts others.
@@ -246,6 +249,10 @@ impl PodShape {
             shape.namespace = NAMESPACES[1];
         } else if chance(rng, 20) {
             shape.claim = Some(rng.usize(..=claims));
+        }
+        if chance(rng, 20) {
+            let has_claims = shape.namespace.is_empty();
+            shape.devices = Some(DeviceUse::random(rng, claims, has_claims));
         }
         shape.meek = chance(rng, 5);
         if chance(rng, 50) {
@@ -338,6 +345,16 @@ impl PodShape {
             ..Volume::default()
         });
         pod.spec.volumes.extend(volume);
+        let (claim, template) = match self.devices {
+            Some(DeviceUse::Claim(number)) => (Some(device_claim_name(number).into()), None),
+            Some(DeviceUse::Template(want)) => (None, Some(want.template().into())),
+            Some(DeviceUse::Extended(_)) | None => return pod,
+        };
+        pod.spec.resource_claims.push(PodResourceClaim {
+            name: "devices".into(),
+            resource_claim_name: claim,
+            resource_claim_template_name: template,
+        });
         pod
     }
 
@@ -355,6 +372,9 @@ impl PodShape {
         }
         if self.gpus > 0 {
             requests.set(GPU.into(), count(self.gpus));
+        }
+        if let Some(DeviceUse::Extended(devices)) = self.devices {
+            requests.set(EXTENDED.into(), count(devices));
         }
         if let Some((ip, port)) = self.host_port {
             container.ports.push(ContainerPort {
@@ -451,6 +471,9 @@ impl fmt::Display for PodShape {
         }
         if let Some(claim) = self.claim {
             write!(f, ", claim {}", claim_name(claim))?;
+        }
+        if let Some(devices) = self.devices {
+            write!(f, ", {devices}")?;
         }
         if !self.namespace.is_empty() {
             write!(f, ", in namespace {}", self.namespace)?;

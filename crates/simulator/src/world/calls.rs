@@ -23,7 +23,7 @@ impl World {
     }
 
     /// The UID in a patch is a precondition.
-    fn same_pod(&self, name: &str, uid: &str) -> Result<(), Refusal> {
+    pub(super) fn same_pod(&self, name: &str, uid: &str) -> Result<(), Refusal> {
         match self.pods.get(name) {
             None => Err(Refusal::NotFound),
             Some(pod) if pod.uid().as_str() != uid => Err(Refusal::Conflict),

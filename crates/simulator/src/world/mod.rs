@@ -4,12 +4,14 @@
 //! [`Watches`] hand out what one scheduler's watches deliver.
 
 mod calls;
+mod devices;
 mod objects;
 mod pods;
 mod storage;
 mod watch;
 
 pub use calls::Refusal;
+pub use devices::Devices;
 pub use objects::Others;
 pub use watch::{WATCHED, WatchEvent, Watches};
 

@@ -1,9 +1,12 @@
 //! Nodes, and everything that is neither pod nor node.
 
-use super::{WatchEvent, World};
-use crate::shapes::{Budget, NAMESPACES, NodeChange, NodeShape, namespace, storage_class};
+use super::{Devices, WatchEvent, World};
+use crate::shapes::{
+    Budget, DEVICE_CLASSES, NAMESPACES, NodeChange, NodeShape, device_class, namespace,
+    storage_class,
+};
 use berth_api::storage::{CsiNode, PersistentVolume, PersistentVolumeClaim, VolumeNodeResources};
-use berth_api::{Kind, Namespace, Node, Object, Str};
+use berth_api::{DeviceClass, Kind, Namespace, Node, Object, ResourceClaim, Str};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,6 +46,14 @@ impl Others {
     pub fn claim(&self, namespace: &str, name: &str) -> Option<&Arc<PersistentVolumeClaim>> {
         match self.get(Kind::PersistentVolumeClaim, namespace, name)? {
             Object::PersistentVolumeClaim(claim) => Some(claim),
+            _ => None,
+        }
+    }
+
+    /// A resource claim.
+    pub fn device_claim(&self, namespace: &str, name: &str) -> Option<&Arc<ResourceClaim>> {
+        match self.get(Kind::ResourceClaim, namespace, name)? {
+            Object::ResourceClaim(claim) => Some(claim),
             _ => None,
         }
     }
@@ -94,6 +105,12 @@ impl World {
             let mut class = storage_class(name);
             world.create(&mut class.metadata);
             world.put_other(Object::StorageClass(Arc::new(class)));
+        }
+        for name in DEVICE_CLASSES {
+            let class = serde_json::from_value::<DeviceClass>(device_class(name));
+            let mut class = class.unwrap_or_else(|error| panic!("class {name}: {error}"));
+            world.create(&mut class.metadata);
+            world.put_other(Object::DeviceClass(Arc::new(class)));
         }
         world
     }
@@ -186,6 +203,7 @@ impl World {
         for orphan in orphans.cloned().collect::<Vec<_>>() {
             self.remove_other(&orphan);
         }
+        Devices::of(self).collect();
     }
 
     // --- namespaces and budgets --------------------------------------------------------------------------

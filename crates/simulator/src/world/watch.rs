@@ -5,7 +5,7 @@ use berth_api::{Kind, Object};
 use std::fmt;
 
 /// The kinds that change in the world.
-pub const WATCHED: [Kind; 8] = [
+pub const WATCHED: [Kind; 11] = [
     Kind::Pod,
     Kind::Node,
     Kind::PersistentVolume,
@@ -14,6 +14,9 @@ pub const WATCHED: [Kind; 8] = [
     Kind::CsiNode,
     Kind::Namespace,
     Kind::PodDisruptionBudget,
+    Kind::DeviceClass,
+    Kind::ResourceSlice,
+    Kind::ResourceClaim,
 ];
 
 /// A change of one object, as a watch delivers it.
@@ -69,6 +72,20 @@ impl fmt::Display for WatchEvent {
             },
             Object::PersistentVolumeClaim(claim) if claim.is_fully_bound() => {
                 write!(f, " with volume {}", claim.spec.volume_name)
+            }
+            Object::ResourceClaim(claim) => {
+                let results = claim
+                    .status
+                    .allocation
+                    .iter()
+                    .flat_map(|a| &a.devices.results);
+                for result in results {
+                    write!(f, " with {}/{}", result.pool, result.device)?;
+                }
+                for consumer in &claim.status.reserved_for {
+                    write!(f, " for {}", consumer.name)?;
+                }
+                Ok(())
             }
             _ => Ok(()),
         }

@@ -1,0 +1,91 @@
+//! Judging the devices that a scheduler chooses for claims.
+
+use super::{Checker, Violation};
+use crate::rules::wrong_devices;
+use berth_api::devices::AllocationResult;
+use berth_api::{ResourceClaim, Str};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The devices that a scheduler has chosen and the API does not show yet, by the UID of the claim, or its name while it
+/// is to be created.
+pub(crate) type DecidedDevices = BTreeMap<Str, AllocationResult>;
+
+/// What a decision goes by.
+fn key_of(claim: &ResourceClaim) -> Str {
+    let meta = &claim.metadata;
+    match meta.uid.is_empty() {
+        true => meta.name.clone(),
+        false => meta.uid.clone(),
+    }
+}
+
+impl Checker {
+    /// The claims that the scheduler shows with devices that the API does not show, all of them.
+    ///
+    /// # Errors
+    /// When a device that was chosen now is allocated to another claim, or must not be given to this one.
+    pub fn devices_chosen(&mut self, assumed: &[Arc<ResourceClaim>]) -> Result<u64, Violation> {
+        let known = std::mem::take(&mut self.devices);
+        let mut new = Vec::new();
+        for claim in assumed {
+            let Some(allocation) = &claim.status.allocation else {
+                continue;
+            };
+            // A claim that was to be created has got its UID.
+            let earlier = known
+                .get(&key_of(claim))
+                .or(known.get(&claim.metadata.name));
+            // The time of the allocation is set when it is written.
+            match earlier.is_some_and(|earlier| earlier.devices == allocation.devices) {
+                true => {
+                    self.devices.insert(key_of(claim), allocation.clone());
+                }
+                false => new.push((claim, allocation)),
+            }
+        }
+        let count = new.len() as u64;
+        for (claim, allocation) in new {
+            self.check_devices(claim, allocation)?;
+            self.devices.insert(key_of(claim), allocation.clone());
+        }
+        Ok(count)
+    }
+
+    fn check_devices(
+        &self,
+        claim: &ResourceClaim,
+        allocation: &AllocationResult,
+    ) -> Result<(), Violation> {
+        let owner = claim.metadata.controller().map(|owner| &owner.uid);
+        let uses = |uid: &&Str| {
+            let pod = self.pods.get(*uid);
+            pod.is_some_and(|pod| {
+                let mut names = crate::rules::claim_names(pod).flatten();
+                let is_named = names.any(|name| *name == claim.metadata.name)
+                    && *pod.namespace() == claim.metadata.namespace;
+                is_named || owner == Some(pod.uid())
+            })
+        };
+        let placed = self.placed.iter();
+        let nodes = placed.filter(|(uid, _)| uses(uid));
+        let nodes: Vec<_> = nodes
+            .filter_map(|(_, placement)| self.nodes.get(&placement.node))
+            .collect();
+        let mut wrong = None;
+        for node in &nodes {
+            wrong = wrong_devices(&self.scene(), claim, allocation, node);
+            if wrong.is_none() {
+                return Ok(());
+            }
+        }
+        match wrong {
+            None => Ok(()),
+            Some((device, problem)) => Err(Violation::WrongDevice {
+                claim: claim.metadata.name.clone(),
+                device,
+                problem,
+            }),
+        }
+    }
+}
