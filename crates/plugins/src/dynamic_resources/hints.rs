@@ -83,10 +83,9 @@ pub(super) fn claim_change_tells_more(
     let meta = &claim.metadata;
     if new.is_none() && frees_devices(old, new) {
         let was_created_for = meta.controller().is_some_and(|o| o.uid == *pod.uid());
-        return Ok(match was_created_for || resolve(cluster, pod).is_ok() {
-            true => Hint::Queue,
-            false => Hint::Skip,
-        });
+        if was_created_for || resolve(cluster, pod).is_ok() {
+            return Ok(Hint::Queue);
+        }
     }
     let is_used =
         meta.namespace == *pod.namespace() && claim_names(pod).any(|claim| *claim == meta.name);

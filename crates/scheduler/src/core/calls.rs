@@ -2,7 +2,7 @@
 
 use super::requests::Assumption;
 use super::{Core, LogLevel};
-use crate::dispatcher::{Dispatcher, Finished};
+use crate::dispatcher::{Dispatcher, Finished, find_in_flight};
 use crate::failure::return_to_queue;
 use crate::metrics::Metric;
 use crate::pod_status::{follow_nomination, publish_report, show_writes};
@@ -137,7 +137,7 @@ fn take_back(core: &mut Core, write: &Write) {
 /// A write is not wanted any more. One that is on its way stays assumed: the API may carry it out.
 fn give_up(core: &mut Core, write: Write) {
     let dispatcher = &core.calls.dispatcher;
-    match dispatcher.in_flight(&write.key(), &ApiCall::from(write.clone())) {
+    match find_in_flight(dispatcher, &write.key(), &ApiCall::from(write.clone())) {
         Some(call) => {
             core.calls.given_up.insert(call, write);
         }

@@ -8,6 +8,18 @@ use berth_framework::ApiCall;
 use berth_framework::call::{CallId, ObjectKey, Response};
 use std::sync::Arc;
 
+/// The call that the dispatcher has sent and that has not been answered, if it is this one.
+pub(crate) fn find_in_flight(
+    dispatcher: &Dispatcher,
+    object: &ObjectKey,
+    call: &ApiCall,
+) -> Option<CallId> {
+    let objects = &dispatcher.backlog.objects;
+    let at = objects.find(object.kind, &object.uid)?;
+    let entry = objects.get(at)?.in_flight.as_deref()?;
+    (entry.call == *call).then_some(entry.id)
+}
+
 impl Dispatcher {
     /// This is how the API shows the pod now. A waiting call that would change nothing any more is dropped, and
     /// writes that the pod shows are forgotten.
@@ -107,13 +119,6 @@ impl Dispatcher {
             object.gone = true;
         }
         self.backlog.tidy(at);
-    }
-
-    /// The call, if it is on its way.
-    pub(crate) fn in_flight(&self, object: &ObjectKey, call: &ApiCall) -> Option<CallId> {
-        let at = self.backlog.objects.find(object.kind, &object.uid)?;
-        let entry = self.backlog.objects.get(at)?.in_flight.as_deref()?;
-        (entry.call == *call).then_some(entry.id)
     }
 
     /// Drops the waiting calls about an object of which `which` is true; what is on its way cannot be cancelled.

@@ -106,7 +106,7 @@ impl fmt::Display for DriverShape {
     }
 }
 
-/// What a claim requests: the number of one of [`WANTS`], which is also the template of that name.
+/// What a claim requests: an index, which is also the number in the name of its template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceWant(pub usize);
 
