@@ -161,7 +161,7 @@ async fn the_kubeconfig_is_private_and_written_in_one_step() {
     let directory = std::env::temp_dir().join(format!("berth-kubeconfig-{}", std::process::id()));
     assert!(std::fs::create_dir_all(&directory).is_ok());
     let path = directory.join("config");
-    assert!(cluster.server.write_kubeconfig(&path).is_ok());
+    assert!(cluster.server.write_kubeconfig(&path, &[]).is_ok());
     let mode = std::fs::metadata(&path).map(|m| m.permissions().mode() & 0o777);
     assert_eq!(mode.ok(), Some(0o600));
     let config = std::fs::read_to_string(&path).unwrap_or_default();
@@ -176,12 +176,12 @@ async fn the_kubeconfig_is_private_and_written_in_one_step() {
     assert_eq!(left.ok(), Some(1), "nothing is left beside it");
     let error = cluster
         .server
-        .write_kubeconfig(Path::new("/nonexistent/config"))
+        .write_kubeconfig(Path::new("/nonexistent/config"), &[])
         .err()
         .map(|e| e.to_string())
         .unwrap_or_default();
     assert!(error.contains("/nonexistent/config"), "{error}");
-    assert!(cluster.server.write_kubeconfig(&directory).is_err());
+    assert!(cluster.server.write_kubeconfig(&directory, &[]).is_err());
     assert!(std::fs::remove_dir_all(&directory).is_ok());
 }
 
