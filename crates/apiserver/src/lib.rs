@@ -13,13 +13,11 @@ pub mod admission;
 mod apply;
 pub mod auth;
 pub mod controllers;
-#[allow(dead_code)]
 mod cron;
-#[allow(dead_code)] // Custom resources come next.
 mod custom;
 mod discovery;
 pub mod field;
-#[allow(dead_code)]
+#[allow(dead_code)] // The columns of custom resources come next.
 mod jsonpath;
 pub mod kubelet;
 #[cfg(feature = "loopback")]
