@@ -221,7 +221,7 @@ fn acknowledged_writes_survive_sigkill() {
 }
 
 #[test]
-#[ignore = "minutes; a step of its own in CI"]
+#[ignore = "long; a step of .ci/run"]
 fn acknowledged_writes_survive_many_sigkills() {
     kill_many("kill-many", 2, KILLS_MANY);
 }

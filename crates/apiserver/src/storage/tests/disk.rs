@@ -376,7 +376,7 @@ async fn acknowledged_writes_survive_faults_of_the_disk() {
 }
 
 #[tokio::test]
-#[ignore = "minutes; a step of its own in CI"]
+#[ignore = "long; a step of .ci/run"]
 async fn acknowledged_writes_survive_many_faults_of_the_disk() {
     run_many(RUNS..RUNS_MANY).await;
 }
