@@ -85,6 +85,10 @@ fn seeds_that_failed_once_pass() {
             563_519_829_602,
             "a rejected pod kept the failed binding of the scheduler that led before as its condition",
         ),
+        (
+            22_822_395_362,
+            "devices stayed assumed that the scheduler that led before had allocated to the claim",
+        ),
     ] {
         eprintln!("seed {seed}: {defect}");
         play(seed..seed + 1, 500, Faults::ALL);
