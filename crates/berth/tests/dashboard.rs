@@ -146,18 +146,22 @@ fn a_browser_shows_reasons_and_follows_changes() {
     let address = cluster.greeted("http://127.0.0.1:");
     let url = address.replace("/metrics", "/dashboard");
     let profile = cluster.scratch.path("chromium");
-    let (page, console) = browse(browser, &url, &profile);
-    assert_eq!(console, "", "the console is empty");
-    for shown in [
+    let shows = |texts: &[&str]| {
+        let (page, console) = browse(browser, &url, &profile);
+        assert_eq!(console, "", "the console is empty");
+        texts.iter().all(|text| page.contains(text))
+    };
+    let reasons = [
         "default/huge",
         "NodeResourcesFit",
         "5 Insufficient cpu",
         "updated ",
-    ] {
-        assert!(page.contains(shown), "{shown:?} is missing in\n{page}");
-    }
+    ];
+    eventually("the page shows the reasons", || {
+        shows(&reasons).then_some(())
+    });
     create_huge(&api, "another");
-    let (page, console) = browse(browser, &url, &profile);
-    assert_eq!(console, "");
-    assert!(page.contains("default/another"), "{page}");
+    eventually("the page shows the new pod", || {
+        shows(&["default/another"]).then_some(())
+    });
 }
