@@ -100,13 +100,16 @@ pub struct Cache {
     /// The stored pods by namespace and name.
     by_name: PodsByName,
     /// Objects of other kinds, by kind, namespace and name, as the API shows them.
-    others: FxHashMap<(Kind, Str, Str), Object>,
+    others: FxHashMap<Key, Object>,
     /// What is assumed of some of them.
-    assumed_writes: FxHashMap<(Kind, Str, Str), Write>,
+    assumed_writes: FxHashMap<Key, Write>,
     assumed: usize,
 }
 
-fn key_of(object: &Object) -> (Kind, Str, Str) {
+/// Kind, namespace and name of an object.
+type Key = (Kind, Str, Str);
+
+fn key_of(object: &Object) -> Key {
     let metadata = object.metadata();
     (
         object.kind(),
@@ -372,22 +375,28 @@ impl Cache {
 
     // --- everything else -----------------------------------------------------------------------------------
 
-    /// Takes the stored object of a kind other than pods and nodes. Returns the one before.
-    pub fn set_object(&mut self, object: Object) -> Option<Object> {
+    /// Takes the stored object of a kind other than pods and nodes. Returns how the object was seen before, if it is
+    /// not new, and how it is seen now: with the write that is assumed of it.
+    pub fn set_object(&mut self, object: Object) -> (Option<Object>, Object) {
+        let key = key_of(&object);
+        let before = self.seen(&key);
         let effective = self.with_assumed_write(&object);
         if !self.cluster.set(&effective) {
-            return None;
+            return (None, effective);
         }
-        self.others.insert(key_of(&object), object)
+        self.others.insert(key, object);
+        (before, effective)
     }
 
-    /// An object of a kind other than pods and nodes is gone. Returns it as it was stored.
+    /// An object of a kind other than pods and nodes was deleted. Returns how it was seen: devices that were assumed to
+    /// be allocated are free again.
     pub fn remove_object(&mut self, kind: Kind, namespace: &Str, name: &Str) -> Option<Object> {
         let key = (kind, namespace.clone(), name.clone());
+        let seen = self.seen(&key)?;
         let object = self.others.remove(&key)?;
         self.assumed_writes.remove(&key);
         self.cluster.unset(&object);
-        Some(object)
+        Some(seen)
     }
 
     /// The stored object of a kind other than pods and nodes.

@@ -89,6 +89,14 @@ fn seeds_that_failed_once_pass() {
             22_822_395_362,
             "devices stayed assumed that the scheduler that led before had allocated to the claim",
         ),
+        (
+            612_453_296_760,
+            "a claim was deleted while its allocation was on its way, and pods that waited for the devices were not woken",
+        ),
+        (
+            864_517_130_103,
+            "a claim changed while its allocation was on its way, and pods that waited for the devices were not woken",
+        ),
     ] {
         eprintln!("seed {seed}: {defect}");
         play(seed..seed + 1, 500, Faults::ALL);

@@ -6,7 +6,7 @@
 //! newer either shows the write or makes the API refuse it, so such an assumption never has to expire. A write that
 //! holds for any version is assumed until it is taken back.
 
-use super::{Cache, key_of};
+use super::{Cache, Key, key_of};
 use berth_api::Object;
 use berth_framework::Write;
 
@@ -45,6 +45,15 @@ impl Cache {
         };
         self.cluster.set(stored);
         Some((write.applied_to(stored), stored.clone()))
+    }
+
+    /// A stored object as everybody sees it.
+    pub(super) fn seen(&self, key: &Key) -> Option<Object> {
+        let stored = self.others.get(key)?;
+        Some(match self.assumed_writes.get(key) {
+            Some(write) => write.applied_to(stored),
+            None => stored.clone(),
+        })
     }
 
     /// The object as everybody is to see it. What was assumed of an earlier version is forgotten.
@@ -165,6 +174,41 @@ mod tests {
             assert_eq!(seen(&cache), seen_now, "{situation}");
             assert_eq!(cache.take_back_write(&write), None, "{situation}: once");
         }
+    }
+
+    /// Hints compare what pods could see: what was assumed of an object ends with it.
+    #[test]
+    fn changes_start_from_what_was_seen() {
+        let stored = claim("u", 5, "");
+        let node_of = |object: &Object| {
+            let annotations = &object.metadata().annotations;
+            annotations
+                .get(SELECTED_NODE_ANNOTATION)
+                .map(str::to_owned)
+        };
+        let assumed = || {
+            let mut cache = Cache::default();
+            cache.set_object(stored.clone());
+            cache.assume_write(select(&stored, "n1"));
+            cache
+        };
+        let seen = |node: &str| Some(node.to_owned());
+        for (situation, shown, expected) in [
+            ("the same version", claim("u", 5, ""), seen("n1")),
+            ("a newer version", claim("u", 6, ""), seen("")),
+        ] {
+            let (before, now) = assumed().set_object(shown);
+            let before = before.as_ref().and_then(node_of);
+            assert_eq!(
+                (before, node_of(&now)),
+                (seen("n1"), expected),
+                "{situation}"
+            );
+        }
+        let (namespace, name) = (Str::from("ns"), Str::from("c"));
+        let kind = Kind::PersistentVolumeClaim;
+        let deleted = assumed().remove_object(kind, &namespace, &name);
+        assert_eq!(deleted.as_ref().and_then(node_of), seen("n1"));
     }
 
     #[test]

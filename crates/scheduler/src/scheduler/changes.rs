@@ -143,13 +143,13 @@ impl Intake<'_> {
     fn object_applied(&mut self, object: &Object) {
         let began = self.nanos();
         let (kind, now) = (object.kind(), self.core.now());
-        let old = self.core.cache.set_object(object.clone());
+        let (old, new) = self.core.cache.set_object(object.clone());
         let dispatcher = self.core.calls.dispatcher_mut();
         dispatcher.sync_object(object, now);
         let action = match &old {
             None => ActionType::ADD,
             Some(old) => {
-                let (before, after) = (old.metadata(), object.metadata());
+                let (before, after) = (old.metadata(), new.metadata());
                 if before.resource_version == after.resource_version && before.uid == after.uid {
                     return;
                 }
@@ -160,7 +160,7 @@ impl Intake<'_> {
             }
         };
         let event = ClusterEvent::new(EventResource::of_kind(kind), action);
-        self.core.move_all(&event, old.as_ref(), Some(object), None);
+        self.core.move_all(&event, old.as_ref(), Some(&new), None);
         self.handled(&event, began);
     }
 
