@@ -108,7 +108,16 @@ async fn answer(request: &Request<Incoming>, probe: &impl Probe) -> Response<Ful
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
     }
-    match request.uri().path() {
+    let path = request.uri().path();
+    let names_pods = is_explained(path) || path.starts_with("/dashboard");
+    if names_pods && !is_for_loopback(request) {
+        return text(
+            StatusCode::FORBIDDEN,
+            "explanations and the dashboard are served only to requests for localhost or a loopback address: open \
+             http://127.0.0.1:PORT\n",
+        );
+    }
+    match path {
         "/healthz" | "/livez" => text(StatusCode::OK, "ok"),
         "/readyz" if probe.ready() => text(StatusCode::OK, "ok"),
         "/readyz" => text(
@@ -137,7 +146,7 @@ async fn answer(request: &Request<Incoming>, probe: &impl Probe) -> Response<Ful
                 None => text(StatusCode::NOT_FOUND, "the dashboard has no such data\n"),
             }
         }
-        path if is_explained(path) => explained(request, probe).await,
+        path if is_explained(path) => explained(path, probe).await,
         _ if probe.has_dashboard() => text(
             StatusCode::NOT_FOUND,
             "not found; there are /dashboard, /explain, /healthz, /livez, /readyz and /metrics\n",
@@ -159,18 +168,16 @@ fn not_found() -> Response<Full<Bytes>> {
     )
 }
 
-/// Explanations name pods, so only programs of this machine may read them. A page in a browser could reach the port
-/// under a name of its own (DNS rebinding), so the request must be for the address.
-async fn explained(request: &Request<Incoming>, probe: &impl Probe) -> Response<Full<Bytes>> {
+/// Whether the request is for a loopback address. A page in a browser can reach this port under a name that it controls
+/// (DNS rebinding), and must not read the names of pods.
+fn is_for_loopback(request: &Request<Incoming>) -> bool {
     let host = request.headers().get(header::HOST);
-    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
-    if !is_loopback(host) {
-        return text(
-            StatusCode::FORBIDDEN,
-            "explanations are served on loopback addresses only\n",
-        );
-    }
-    match probe.explain(request.uri().path()).await {
+    let host = host.and_then(|host| host.to_str().ok());
+    host.is_some_and(is_loopback)
+}
+
+async fn explained(path: &str, probe: &impl Probe) -> Response<Full<Bytes>> {
+    match probe.explain(path).await {
         Some((status, json)) => {
             let mut response = text(status, json);
             response.headers_mut().insert(

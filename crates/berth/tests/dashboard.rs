@@ -70,6 +70,18 @@ fn the_page_and_its_data_are_served_read_only() {
     );
 }
 
+/// A page of another site that reaches the port under its own name (DNS rebinding) gets nothing.
+#[test]
+fn the_plain_port_names_no_pods_to_requests_for_another_host() {
+    let cluster = Cluster::up("dashboard-host", &["--nodes", "1"]);
+    for path in ["/dashboard", "/dashboard/state", "/explain/queue"] {
+        let answer = cluster.http_get_for(path, "rebound.example:10251");
+        assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+        let answer = cluster.http_get_for(path, "localhost:10251");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
+}
+
 /// The HTTPS port serves page and data only to those who may read them.
 #[test]
 fn the_https_port_authorizes_the_dashboard_like_metrics() {

@@ -120,7 +120,7 @@ fn create(
     })
 }
 
-/// Deletes the oldest revisions that no pod has; `used` tells which have one.
+/// Deletes the oldest revisions that no pod has; `used` returns whether a pod has the revision.
 pub(super) fn clean_up(
     cx: &mut Context<Key>,
     workload: &Object,

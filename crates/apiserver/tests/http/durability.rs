@@ -114,10 +114,7 @@ async fn a_data_directory_that_cannot_be_used_is_named_with_the_reason() {
     let file = dir.join("berth.redb");
     let bytes = std::fs::read(&file).unwrap_or_default();
     for (what, contents) in [
-        (
-            "some text",
-            b"this is no database, but somebody's notes".repeat(200),
-        ),
+        ("some text", b"this file is not a database".repeat(200)),
         ("half of it", bytes[..bytes.len() / 2].to_vec()),
         ("a damaged header", [&[7; 512], &bytes[512..]].concat()),
     ] {

@@ -171,13 +171,7 @@ impl Shadow {
             }
             self.shared
                 .update(|report| report.open = report.open.saturating_sub(1));
-            let disagreement = Disagreement {
-                at: now.rfc3339(),
-                pod: pod.key(),
-                other: format!("unschedulable: {message}"),
-                berth: told(&verdict),
-                case: None,
-            };
+            let disagreement = unschedulable_elsewhere(pod, message, &verdict, now);
             self.settle(scheduler, pod, compared, disagreement, now);
         }
     }
@@ -224,7 +218,7 @@ impl Shadow {
             at: now.rfc3339(),
             pod: new.key(),
             other: format!("bound to {node}"),
-            berth: told(&verdict),
+            berth: summary(&verdict),
             case: None,
         };
         let compared = match verdict.feasible.is_empty() {
@@ -271,13 +265,7 @@ impl Shadow {
             });
             return;
         }
-        let disagreement = Disagreement {
-            at: now.rfc3339(),
-            pod: pod.key(),
-            other: format!("unschedulable: {message}"),
-            berth: told(&verdict),
-            case: None,
-        };
+        let disagreement = unschedulable_elsewhere(pod, message, &verdict, now);
         self.settle(scheduler, pod, compared, disagreement, now);
     }
 
@@ -314,8 +302,19 @@ fn compare_unschedulable(message: &str, verdict: &Verdict) -> Compared {
     }
 }
 
+/// A disagreement about a pod for which the other scheduler reported `message`.
+fn unschedulable_elsewhere(pod: &Pod, message: &str, verdict: &Verdict, now: Time) -> Disagreement {
+    Disagreement {
+        at: now.rfc3339(),
+        pod: pod.key(),
+        other: format!("unschedulable: {message}"),
+        berth: summary(verdict),
+        case: None,
+    }
+}
+
 /// Berth's decision in a line.
-fn told(verdict: &Verdict) -> String {
+fn summary(verdict: &Verdict) -> String {
     match verdict.feasible.first() {
         Some((node, _)) => format!("{} feasible nodes, such as {node}", verdict.feasible.len()),
         None => format!("unschedulable: {}", verdict.message),

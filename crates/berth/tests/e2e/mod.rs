@@ -116,16 +116,27 @@ impl Running {
         if let Some((_, address)) = serving.and_then(|line| line.split_once("https://")) {
             return https::get(address, path, "").expect("the HTTPS port answers");
         }
+        let address = self.plain_address();
+        self.http_get_for(path, &address)
+    }
+
+    /// The address of the plain port.
+    fn plain_address(&self) -> String {
         let address = self.greeted("http://127.0.0.1:");
         let address = address.trim_start_matches("http://");
-        let address = address.split('/').next().unwrap_or_default();
+        address.split('/').next().unwrap_or_default().to_owned()
+    }
+
+    /// The same from the plain port, with this Host header.
+    pub(crate) fn http_get_for(&self, path: &str, host: &str) -> String {
+        let address = self.plain_address();
         let mut stream = TcpStream::connect(address).expect("the metrics port answers");
         stream
             .set_read_timeout(Some(PATIENCE))
             .expect("a timeout can be set");
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         )
         .expect("the request is sent");
         let mut answer = String::new();

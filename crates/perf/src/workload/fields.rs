@@ -1,4 +1,4 @@
-//! Strict reading of decoded YAML: every field is asked for by name, and what nobody asked for is an error.
+//! Strict reading of decoded YAML: fields are read by name, and a field that was not read is an error.
 
 use super::error::FileError;
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) struct Fields {
     place: String,
     map: Map<String, Value>,
-    /// Every name that was asked for.
+    /// Every name that was read.
     known: Vec<&'static str>,
 }
 

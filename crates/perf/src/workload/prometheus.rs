@@ -14,7 +14,7 @@ struct Sample {
     value: f64,
 }
 
-/// The labels that series are told apart by.
+/// The labels of a series: name to value.
 pub type Labels = BTreeMap<String, String>;
 
 impl Scrape {
