@@ -307,6 +307,13 @@ impl Write {
                 .is_none_or(|version| !metadata.is_newer_than(version))
     }
 
+    /// Whether the write has to be assumed of this object: it comes after it, and the object does not show it. A write
+    /// that holds for one version and changes nothing makes no later version that could end the assumption.
+    pub fn is_ahead_of(&self, object: &Object) -> bool {
+        let holds_for_any = self.resource_version.is_none();
+        self.comes_after(object.metadata()) && (holds_for_any || !self.is_shown_by(object))
+    }
+
     fn is_about(&self, metadata: &ObjectMeta) -> bool {
         self.uid.is_empty() || metadata.uid == self.uid
     }

@@ -90,6 +90,14 @@ fn seeds_that_failed_once_pass() {
             "devices stayed assumed that the scheduler that led before had allocated to the claim",
         ),
         (
+            568_747_077_496,
+            "the same; here the new leader sees the claim of the former one only after its own write",
+        ),
+        (
+            771_702_003_097,
+            "the same",
+        ),
+        (
             612_453_296_760,
             "a claim was deleted while its allocation was on its way, and pods that waited for the devices were not woken",
         ),

@@ -289,7 +289,7 @@ impl Reserved {
             }
             (Some(WakeReason::Call(Ok(_))), Stage::Reserving) => self.reserved(plugin, cx, pod),
             (Some(WakeReason::Call(Ok(_))), Stage::Publishing) => {
-                self.written(cx, pod);
+                self.written(cx);
                 self.next(plugin, cx, pod)
             }
             (Some(WakeReason::Call(Err(error))), Stage::Creating)
@@ -350,7 +350,7 @@ impl Reserved {
                 if let Some(step) = self.publish(cx, pod) {
                     return Ok(step);
                 }
-                self.written(cx, pod);
+                self.written(cx);
                 continue;
             }
             match &reserved.allocation {
@@ -423,7 +423,7 @@ impl Reserved {
         if let Some(step) = self.publish(cx, pod) {
             return Ok(step);
         }
-        self.written(cx, pod);
+        self.written(cx);
         self.next(plugin, cx, pod)
     }
 
@@ -475,18 +475,10 @@ impl Reserved {
     }
 
     /// The current claim is reserved. Its devices are assumed until the API shows them.
-    fn written(&mut self, cx: &mut StageContext<'_>, pod: &Pod) {
+    fn written(&mut self, cx: &mut StageContext<'_>) {
         let reserved = &mut self.claims[self.current];
         if let Some(assumed) = reserved.assumed.take() {
-            let seen = look_up(cx.cluster, &reserved.claim);
-            let is_shown = seen.is_some_and(|seen| {
-                seen.is_allocated() && !seen.status.is_assumed && is_reserved(Some(seen), pod)
-            });
-            // The write may have changed nothing, because the scheduler that led before has made it: then no later
-            // version of the claim comes that would end the assumption.
-            if let Some(write) = reserved.write.take()
-                && !is_shown
-            {
+            if let Some(write) = reserved.write.take() {
                 cx.outbox.assume(write);
             }
             cx.outbox.take_back(assumed);

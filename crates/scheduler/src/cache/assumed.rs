@@ -3,8 +3,8 @@
 //! A volume that was chosen for a claim, a claim that a node was selected for or that has got its devices: each is
 //! **assumed** to be so from the decision on, as the next pod must not choose the same. The assumption is applied to
 //! the stored object for as long as that object is not newer than the version that the write holds for. Whatever is
-//! newer either shows the write or makes the API refuse it, so such an assumption never has to expire. A write that
-//! holds for any version is assumed until it is taken back.
+//! newer either shows the write or makes the API refuse it, so such an assumption never has to expire. An object that
+//! shows the write already ends it, too. A write that holds for any version is assumed until it is taken back.
 
 use super::{Cache, Key, key_of};
 use berth_api::Object;
@@ -14,15 +14,15 @@ use berth_framework::Write;
 pub(crate) type Looks = (Object, Object);
 
 impl Cache {
-    /// Shows the object from now on as if the write had been made. Nothing happens when the object was deleted, or has a
-    /// later version than the one that the write holds for: then the write will be refused.
+    /// Shows the object from now on as if the write had been made. Nothing happens when the object was deleted, shows
+    /// the write, or has a later version than the one that the write holds for: then the write will be refused.
     pub(crate) fn assume_write(&mut self, write: Write) {
         let name = write.object();
         let key = (name.kind, name.namespace.clone(), name.name.clone());
         let Some(stored) = self.others.get(&key).or(write.created()) else {
             return;
         };
-        if write.comes_after(stored.metadata()) {
+        if write.is_ahead_of(stored) {
             self.cluster.set(&write.applied_to(stored));
             self.assumed_writes.insert(key, write);
         }
@@ -63,7 +63,7 @@ impl Cache {
         }
         let key = key_of(stored);
         match self.assumed_writes.get(&key) {
-            Some(write) if write.comes_after(stored.metadata()) => write.applied_to(stored),
+            Some(write) if write.is_ahead_of(stored) => write.applied_to(stored),
             Some(_) => {
                 self.assumed_writes.remove(&key);
                 stored.clone()
@@ -81,7 +81,7 @@ impl Cache {
     pub(super) fn check_writes(&self) -> Result<(), String> {
         for (key, write) in &self.assumed_writes {
             let stored = self.others.get(key).or(write.created());
-            if !stored.is_some_and(|stored| write.comes_after(stored.metadata())) {
+            if !stored.is_some_and(|stored| write.is_ahead_of(stored)) {
                 return Err(format!(
                     "a write to {} is assumed, which is gone or has changed since",
                     write.object()
@@ -127,6 +127,12 @@ mod tests {
             ("the same version", Some(claim("u", 5, "")), Some("n1"), 1),
             ("an older version", Some(claim("u", 4, "")), Some("n1"), 1),
             ("our write", Some(claim("u", 6, "n1")), Some("n1"), 0),
+            (
+                "what we write, at the version that we write to",
+                Some(claim("u", 5, "n1")),
+                Some("n1"),
+                0,
+            ),
             (
                 "somebody else's write",
                 Some(claim("u", 6, "n2")),
