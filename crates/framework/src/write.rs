@@ -307,11 +307,20 @@ impl Write {
                 .is_none_or(|version| !metadata.is_newer_than(version))
     }
 
-    /// Whether the write has to be assumed of this object: it comes after it, and the object does not show it. A write
-    /// that holds for one version and changes nothing makes no later version that could end the assumption.
+    /// Whether the write can be assumed of this object: it comes after it, and would change how the object looks. A
+    /// write that changes nothing makes no later version that could end the assumption.
     pub fn is_ahead_of(&self, object: &Object) -> bool {
-        let holds_for_any = self.resource_version.is_none();
-        self.comes_after(object.metadata()) && (holds_for_any || !self.is_shown_by(object))
+        self.comes_after(object.metadata()) && !self.is_shown_by(object)
+    }
+
+    /// Whether the object has this version only after the one that the write holds for.
+    pub fn is_outdated_by(&self, version: &str) -> bool {
+        let holds_for = self.resource_version.as_deref();
+        let version = ObjectMeta {
+            resource_version: version.into(),
+            ..ObjectMeta::default()
+        };
+        holds_for.is_some_and(|holds_for| version.is_newer_than(holds_for))
     }
 
     fn is_about(&self, metadata: &ObjectMeta) -> bool {

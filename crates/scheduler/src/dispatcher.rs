@@ -39,7 +39,6 @@ mod writes;
 pub use berth_framework::write::Lane;
 pub use lanes::{LaneShare, LaneShares};
 pub use options::{DispatcherOptions, RetryPolicy};
-pub(crate) use sync::find_in_flight;
 pub use types::CallTypeError;
 pub use view::{CallState, CallView, calls_about};
 pub use writes::Writes;

@@ -42,6 +42,8 @@ pub(super) struct Reserved {
     /// The claim that is being written.
     current: usize,
     stage: Stage,
+    /// Whether PreBind has waited, so that what Reserve assumes is shown.
+    has_waited: bool,
     /// When devices have to be ready; known once all claims are written.
     deadline: Option<Time>,
 }
@@ -197,6 +199,7 @@ pub(super) fn reserve(
         claims,
         current: 0,
         stage: Stage::Start,
+        has_waited: false,
         deadline: None,
     });
     Status::success()
@@ -278,6 +281,7 @@ impl Reserved {
         pod: &Pod,
         wake: Option<Wake<'_>>,
     ) -> Step {
+        self.has_waited |= wake.is_some();
         let result = match (wake.map(Wake::reason), self.stage) {
             (Some(WakeReason::Call(Ok(response))), Stage::Protecting) => {
                 let seen = look_up(cx.cluster, &self.claims[self.current].claim);
@@ -459,6 +463,13 @@ impl Reserved {
             claim.metadata.resource_version = version;
         }
         let write = match &mut reserved.allocation {
+            Some(_) if self.has_waited && !writes::is_assumed_for(&claim, pod) => {
+                // It was, and was freed. Another claim may have the devices by now.
+                let key = claim.key();
+                return Err(format!(
+                    "claim {key} got allocated elsewhere in the meantime"
+                ));
+            }
             Some(allocation) => {
                 if has_binding_conditions(cx.features) {
                     allocation.allocation_timestamp = Some(cx.now);
@@ -494,8 +505,11 @@ impl Reserved {
         pod: &Pod,
         error: &CallError,
     ) -> Result<Step, String> {
-        let reserved = &self.claims[self.current];
+        let reserved = &mut self.claims[self.current];
         let key = reserved.claim.key();
+        if self.stage == Stage::Reserving && error.kind.is_definite() {
+            reserved.write = None;
+        }
         if self.stage == Stage::Publishing {
             let pod = pod.key();
             return Err(format!(

@@ -536,6 +536,40 @@ fn a_binding_waits_for_its_devices() {
     }
 }
 
+/// PL-161: the allocation of a claim has no answer, and its pod is deleted. The API may have made the allocation: no other
+/// claim gets the device until the answer to the release tells.
+#[test]
+fn a_device_is_not_free_while_it_is_unknown_whether_it_was_allocated() {
+    for was_made in [false, true] {
+        let mut w = world(&["n1"]);
+        w.object(Kind::ResourceClaim, claim("mine"));
+        w.object(Kind::ResourceClaim, claim("other"));
+        w.pod(using("p", &["mine"]));
+        assert_eq!(w.attempt(), "p on n1");
+        answer_write(&mut w, None);
+        let status = answer_write(&mut w, Some(CallErrorKind::Timeout))["status"].clone();
+        w.deleted("p");
+        w.pod(using("q", &["other"]));
+        let tried = w.attempt();
+        assert!(tried.contains("cannot allocate all claims"), "{tried}");
+        if was_made {
+            w.object(Kind::ResourceClaim, with_status("mine", status));
+        }
+        // The release waits as long as a retry would.
+        w.advance(10);
+        let release = answer_write(&mut w, None);
+        assert!(release["status"]["reservedFor"].is_array(), "{release}");
+        if !was_made {
+            assert_eq!(w.core.cache().assumed_objects(), 1);
+            w.object(Kind::ResourceClaim, claim("mine"));
+        }
+        assert_eq!(w.core.cache().assumed_objects(), 0, "{was_made}");
+        w.advance(10);
+        let expected = if was_made { "idle" } else { "q on n1" };
+        assert_eq!(w.attempt(), expected);
+    }
+}
+
 /// PL-161: a pod is deleted while the allocation of its claim is on its way. The API may carry it out, so no other claim
 /// gets the device until the answer is known.
 #[test]

@@ -4,7 +4,8 @@
 //! **assumed** to be so from the decision on, as the next pod must not choose the same. The assumption is applied to
 //! the stored object for as long as that object is not newer than the version that the write holds for. Whatever is
 //! newer either shows the write or makes the API refuse it, so such an assumption never has to expire. An object that
-//! shows the write already ends it, too. A write that holds for any version is assumed until it is taken back.
+//! the write would not change ends it, too. Otherwise a write that holds for any version is assumed until it is taken
+//! back.
 
 use super::{Cache, Key, key_of};
 use berth_api::Object;
@@ -188,9 +189,7 @@ mod tests {
         let stored = claim("u", 5, "");
         let node_of = |object: &Object| {
             let annotations = &object.metadata().annotations;
-            annotations
-                .get(SELECTED_NODE_ANNOTATION)
-                .map(str::to_owned)
+            annotations.get(SELECTED_NODE_ANNOTATION).map(str::to_owned)
         };
         let assumed = || {
             let mut cache = Cache::default();

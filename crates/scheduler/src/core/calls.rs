@@ -2,14 +2,14 @@
 
 use super::requests::Assumption;
 use super::{Core, LogLevel};
-use crate::dispatcher::{Dispatcher, Finished, find_in_flight};
+use crate::dispatcher::{Dispatcher, Finished};
 use crate::failure::return_to_queue;
 use crate::metrics::Metric;
 use crate::pod_status::{follow_nomination, publish_report, show_writes};
 use crate::preemptions::{eviction_ended, start_preemptions};
 use crate::queue::QueuedPodInfo;
 use berth_api::{Str, Time};
-use berth_framework::call::{CallError, CallErrorKind, CallId, ObjectName};
+use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult, ObjectKey, ObjectName};
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Write};
 use rustc_hash::FxHashMap;
 
@@ -29,8 +29,9 @@ pub(crate) struct Calls {
     made: Vec<Made>,
     /// Pods that return to the queue when their status is written (gate SchedulerAsyncAPICalls off).
     returning: FxHashMap<CallId, QueuedPodInfo>,
-    /// Writes that are on their way and assumed until they have ended, although their plugin has given them up.
-    given_up: FxHashMap<CallId, Write>,
+    /// Writes that their plugin has given up, but that the API may have carried out or may yet. They are assumed until
+    /// the last call about their object has ended.
+    given_up: FxHashMap<ObjectKey, Write>,
 }
 
 impl Calls {
@@ -134,14 +135,40 @@ fn take_back(core: &mut Core, write: &Write) {
     core.waits.object_changed(write.object());
 }
 
-/// A write is not wanted any more. One that is on its way stays assumed: the API may carry it out.
+/// A write is not wanted any more. It stays assumed while there are calls about its object, because the API may carry it
+/// out, or may have done so without an answer.
 fn give_up(core: &mut Core, write: Write) {
-    let dispatcher = &core.calls.dispatcher;
-    match find_in_flight(dispatcher, &write.key(), &ApiCall::from(write.clone())) {
-        Some(call) => {
-            core.calls.given_up.insert(call, write);
+    let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
+    let dispatcher = &mut core.calls.dispatcher;
+    dispatcher.cancel(&key, |other| *other == call, now);
+    match dispatcher.has_calls(&key) {
+        true => drop(core.calls.given_up.insert(key, write)),
+        false => take_back(core, &write),
+    }
+}
+
+/// A call about an object has ended. A write to the object that was given up is taken back if it was refused, or if no
+/// call is left that could tell. If this call made a later version of the object, that version ends the assumption when
+/// the watch shows it.
+fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
+    let key = call.key();
+    let Some(write) = core.calls.given_up.get(&key) else {
+        return;
+    };
+    let is_refused = |error: &CallError| write == call && error.kind.is_definite();
+    let (is_later, is_refused) = match result {
+        Ok(response) => {
+            let version = response.resource_version.as_deref();
+            let is_later = version.is_some_and(|version| write.is_outdated_by(version));
+            (is_later, false)
         }
-        None => take_back(core, &write),
+        Err(error) => (false, is_refused(error)),
+    };
+    if is_later || is_refused || !core.calls.dispatcher.has_calls(&key) {
+        let write = core.calls.given_up.remove(&key);
+        if let Some(write) = write.filter(|_| !is_later) {
+            take_back(core, &write);
+        }
     }
 }
 
@@ -166,8 +193,8 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         core.metrics
             .observe(Metric::AsyncApiCallDuration, &labels, seconds);
     }
-    if let Some(write) = core.calls.given_up.remove(&id).filter(|_| result.is_err()) {
-        take_back(core, &write);
+    if let ApiCall::Write(write) = &call {
+        settle_given_up(core, write, &result);
     }
     if core.waits.call_ended(id, for_waiter) {
         return;

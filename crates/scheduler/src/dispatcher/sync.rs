@@ -5,20 +5,8 @@ use super::status::StatusChange;
 use super::{Dispatcher, Writes, skipped, text};
 use berth_api::{Kind, Object, Pod, Str, Time};
 use berth_framework::ApiCall;
-use berth_framework::call::{CallId, ObjectKey, Response};
+use berth_framework::call::{ObjectKey, Response};
 use std::sync::Arc;
-
-/// The call that the dispatcher has sent and that has not been answered, if it is this one.
-pub(crate) fn find_in_flight(
-    dispatcher: &Dispatcher,
-    object: &ObjectKey,
-    call: &ApiCall,
-) -> Option<CallId> {
-    let objects = &dispatcher.backlog.objects;
-    let at = objects.find(object.kind, &object.uid)?;
-    let entry = objects.get(at)?.in_flight.as_deref()?;
-    (entry.call == *call).then_some(entry.id)
-}
 
 impl Dispatcher {
     /// This is how the API shows the pod now. A waiting call that would change nothing any more is dropped, and
@@ -119,6 +107,14 @@ impl Dispatcher {
             object.gone = true;
         }
         self.backlog.tidy(at);
+    }
+
+    /// Whether a call about the object waits or is in flight.
+    pub fn has_calls(&self, object: &ObjectKey) -> bool {
+        let objects = &self.backlog.objects;
+        let at = objects.find(object.kind, &object.uid);
+        let object = at.and_then(|at| objects.get(at));
+        object.is_some_and(|object| object.in_flight.is_some() || !object.waiting.is_empty())
     }
 
     /// Drops the waiting calls about an object of which `which` is true; what is on its way cannot be cancelled.

@@ -3,6 +3,7 @@
 use super::{Checker, Violation};
 use crate::rules::{GATED, NOT_READY, is_kept_out, is_ours, kept_out};
 use berth_api::{Duration, Pod, Str, Time};
+use berth_framework::call::CallResult;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub(super) struct SentStatus {
     message: String,
     /// Whether the scheduler has received that it was written.
     is_written: bool,
+    /// The version of the pod that the write made, if the scheduler knows it.
+    version: Option<Str>,
     /// The version of the pod that the scheduler knew. A pod that is shown as it was has no information.
     since: Str,
 }
@@ -39,7 +42,12 @@ impl Checker {
             let shows =
                 condition.is_some_and(|c| *c.reason == *sent.reason && *c.message == *sent.message);
             let shows = shows || (condition.is_none() && sent.reason.is_empty());
-            sent.is_written && shows && pod.metadata.resource_version != sent.since
+            let meta = &pod.metadata;
+            let version = sent.version.as_deref();
+            let is_before = version.is_some_and(|version| {
+                *meta.resource_version != *version && !meta.is_newer_than(version)
+            });
+            sent.is_written && shows && meta.resource_version != sent.since && !is_before
         });
         if shown {
             self.sent.remove(pod.uid());
@@ -135,15 +143,18 @@ impl Checker {
             reason: reason.to_owned(),
             message: message.to_owned(),
             is_written: false,
+            version: None,
             since: known.map_or_else(Str::default, |pod| pod.metadata.resource_version.clone()),
         };
         self.sent.insert(uid.clone(), sent).is_none()
     }
 
     /// The scheduler receives the result of a status write.
-    pub fn status_answered(&mut self, uid: &str, success: bool) {
+    pub fn status_answered(&mut self, uid: &str, answer: &CallResult) {
         if let Some(sent) = self.sent.get_mut(uid) {
-            sent.is_written = success;
+            sent.is_written = answer.is_ok();
+            let response = answer.as_ref().ok();
+            sent.version = response.and_then(|response| response.resource_version.clone());
         }
     }
 }

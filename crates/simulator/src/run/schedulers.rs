@@ -215,21 +215,21 @@ impl Run<'_, '_> {
                 Err(error) => format!("scheduler {number} is answered: {call}: {error} ({how})"),
             }
         });
-        let now = self.now;
-        let instance = &mut self.instances[at];
-        let (checker, success) = (&mut instance.checker, result.is_ok());
-        match &call {
-            ApiCall::BindPod { pod, node } => checker.bind_answered(&pod.uid, node, success),
-            ApiCall::PatchPodStatus { pod, .. } | ApiCall::ClearPreEnqueueStatus { pod, .. } => {
-                checker.status_answered(&pod.uid, success);
-            }
-            _ => {}
-        }
         // A server that is cut short returns no version.
         let answer = match id.0 % 4 {
             0 => result,
             _ => told_in_full(&self.world, &call, result),
         };
+        let now = self.now;
+        let instance = &mut self.instances[at];
+        let (checker, success) = (&mut instance.checker, answer.is_ok());
+        match &call {
+            ApiCall::BindPod { pod, node } => checker.bind_answered(&pod.uid, node, success),
+            ApiCall::PatchPodStatus { pod, .. } | ApiCall::ClearPreEnqueueStatus { pod, .. } => {
+                checker.status_answered(&pod.uid, &answer);
+            }
+            _ => {}
+        }
         instance.scheduler.complete(id, answer, now);
         self.after_input(at, None)
     }
