@@ -39,6 +39,7 @@ mod writes;
 pub use berth_framework::write::Lane;
 pub use lanes::{LaneShare, LaneShares};
 pub use options::{DispatcherOptions, RetryPolicy};
+pub(crate) use sync::has_calls;
 pub use types::CallTypeError;
 pub use view::{CallState, CallView, calls_about};
 pub use writes::Writes;

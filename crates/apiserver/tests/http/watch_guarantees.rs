@@ -76,7 +76,8 @@ fn validate(writes: &[Write], start: u64, received: &[Received]) -> Result<(), S
                     _ => "resumable",
                 };
                 if let Some((missing, _)) = written
-                    .range(start + 1..=*revision)
+                    .range(start + 1..)
+                    .take_while(|(written, _)| *written <= revision)
                     .find(|(revision, _)| !seen.contains(revision))
                 {
                     return Err(format!(
@@ -119,6 +120,7 @@ fn the_validator_finds_each_violation() {
         (
             "",
             vec![
+                Received::Bookmark(4),
                 added.clone(),
                 Received::Bookmark(6),
                 modified.clone(),

@@ -2,7 +2,7 @@
 
 use super::requests::Assumption;
 use super::{Core, LogLevel};
-use crate::dispatcher::{Dispatcher, Finished};
+use crate::dispatcher::{Dispatcher, Finished, has_calls};
 use crate::failure::return_to_queue;
 use crate::metrics::Metric;
 use crate::pod_status::{follow_nomination, publish_report, show_writes};
@@ -141,7 +141,7 @@ fn give_up(core: &mut Core, write: Write) {
     let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
     let dispatcher = &mut core.calls.dispatcher;
     dispatcher.cancel(&key, |other| *other == call, now);
-    match dispatcher.has_calls(&key) {
+    match has_calls(dispatcher, &key) {
         true => drop(core.calls.given_up.insert(key, write)),
         false => take_back(core, &write),
     }
@@ -164,7 +164,7 @@ fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
         }
         Err(error) => (false, is_refused(error)),
     };
-    if is_later || is_refused || !core.calls.dispatcher.has_calls(&key) {
+    if is_later || is_refused || !has_calls(&core.calls.dispatcher, &key) {
         let write = core.calls.given_up.remove(&key);
         if let Some(write) = write.filter(|_| !is_later) {
             take_back(core, &write);

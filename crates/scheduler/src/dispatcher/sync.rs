@@ -8,6 +8,14 @@ use berth_framework::ApiCall;
 use berth_framework::call::{ObjectKey, Response};
 use std::sync::Arc;
 
+/// Whether a call about the object waits or is in flight.
+pub(crate) fn has_calls(dispatcher: &Dispatcher, object: &ObjectKey) -> bool {
+    let objects = &dispatcher.backlog.objects;
+    let at = objects.find(object.kind, &object.uid);
+    let object = at.and_then(|at| objects.get(at));
+    object.is_some_and(|object| object.in_flight.is_some() || !object.waiting.is_empty())
+}
+
 impl Dispatcher {
     /// This is how the API shows the pod now. A waiting call that would change nothing any more is dropped, and
     /// writes that the pod shows are forgotten.
@@ -107,14 +115,6 @@ impl Dispatcher {
             object.gone = true;
         }
         self.backlog.tidy(at);
-    }
-
-    /// Whether a call about the object waits or is in flight.
-    pub fn has_calls(&self, object: &ObjectKey) -> bool {
-        let objects = &self.backlog.objects;
-        let at = objects.find(object.kind, &object.uid);
-        let object = at.and_then(|at| objects.get(at));
-        object.is_some_and(|object| object.in_flight.is_some() || !object.waiting.is_empty())
     }
 
     /// Drops the waiting calls about an object of which `which` is true; what is on its way cannot be cancelled.
