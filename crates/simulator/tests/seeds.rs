@@ -103,6 +103,10 @@ fn seeds_that_failed_once_pass() {
             "the checker took the write of another scheduler for a later one of this scheduler",
         ),
         (
+            961_424_995_116,
+            "the checker refused devices because two leaders had overdrawn the counters of another node",
+        ),
+        (
             568_747_077_496,
             "the same; here the new leader sees the claim of the former one only after its own write",
         ),

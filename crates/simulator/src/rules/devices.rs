@@ -216,9 +216,17 @@ impl<'a> Free<'a> {
         None
     }
 
-    /// A counter that is overdrawn.
-    fn overdrawn(&self) -> bool {
-        self.counters.values().any(|left| *left < 0)
+    /// Whether a counter of the device is overdrawn. Two leaders can overdraw those of other devices.
+    fn overdrawn(&self, (pool, device): &DeviceName) -> bool {
+        let found = self.device(&(pool.clone(), device.clone()));
+        let sets = found.map_or(&[][..], |(_, device)| &device.consumes_counters);
+        sets.iter().any(|set| {
+            let mut counters = set.counters.keys();
+            counters.any(|counter| {
+                let key = (pool.clone(), set.counter_set.clone(), counter.clone());
+                self.counters.get(&key).is_some_and(|left| *left < 0)
+            })
+        })
     }
 
     /// Whether all requests fit on the node together. Tries everything.
@@ -256,7 +264,7 @@ impl<'a> Free<'a> {
                 Some(amount) => self.consume(&name, amount),
                 None => self.take(&name),
             }
-            let fits = !self.overdrawn() && self.fits_from(wanted, picked, at + 1, rest, node);
+            let fits = !self.overdrawn(&name) && self.fits_from(wanted, picked, at + 1, rest, node);
             match wanted.memory {
                 Some(amount) => self.consume(&name, -amount),
                 None => self.give_back(&name),
@@ -393,7 +401,7 @@ pub(crate) fn wrong_devices(
                 Some(amount) => free.consume(&name, amount),
                 None => free.take(&name),
             }
-            if free.overdrawn() {
+            if free.overdrawn(&name) {
                 return Some((device, "not enough of its counters is left"));
             }
             picked.push(name);
