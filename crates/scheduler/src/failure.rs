@@ -3,6 +3,7 @@
 use crate::core::{Core, Explanation, LogLevel, note_requests, reasons};
 use crate::cycle::{Attempt, CycleResult};
 use crate::evaluator::FitError;
+use crate::metrics::Metric;
 use crate::nominations;
 use crate::pod_status::{UNSCHEDULABLE, correct_status};
 use crate::queue::{POD_SCHEDULED, QueuedPodInfo};
@@ -71,7 +72,6 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
         true => ("unschedulable", UNSCHEDULABLE),
         false => ("error", "SchedulerError"),
     };
-    core.attempt_took(&attempt, result);
     let info = &mut attempt.info;
     info.clear_rejectors();
     if let Some(error) = &failure.error {
@@ -80,15 +80,19 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
         info.pending_plugins = diagnosis.pending_plugins.iter().cloned().collect();
     }
     let known = look_up(core, &pod);
+    // Of a bound pod nothing of this is true any more.
+    let call = match known {
+        Known::Pending => status_patch(core, &pod, reason, &failure),
+        Known::Gone | Known::Bound | Known::Replaced => None,
+    };
+    if matches!(known, Known::Pending) && call.is_none() && is_as_before(core, info, &failure) {
+        return rejected_as_before(core, attempt, failure);
+    }
+    core.attempt_took(&attempt, result);
     if let Known::Replaced = known {
         core.queue.done(&pod.uid);
         return failure.into_result();
     }
-    // Of a bound pod nothing of this is true any more.
-    let call = match known {
-        Known::Gone | Known::Bound => None,
-        _ => status_patch(core, &pod, reason, &failure),
-    };
     let Attempt { info, profile, .. } = attempt;
     let mut returns_later = None;
     match known {
@@ -128,6 +132,35 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
     failure.into_result()
 }
 
+/// Whether the pod is rejected exactly as by its last attempt.
+fn is_as_before(core: &Core, info: &QueuedPodInfo, failure: &Failure) -> bool {
+    let Some(last) = core.explanations.get(info.pod.uid()) else {
+        return false;
+    };
+    // The flush of long-unschedulable pods makes an attempt, so that an event recalls the pod every few minutes.
+    failure.error.is_some()
+        && !info.was_flushed_from_unschedulable
+        && last.message == failure.message
+        && last.unschedulable_plugins == info.unschedulable_plugins.as_slice()
+        && last.pending_plugins == info.pending_plugins.as_slice()
+}
+
+/// An event woke the pod in vain: its status says all of this already. kube-scheduler counts an attempt, publishes an
+/// event and lengthens the backoff. Where many pods wait for room, nearly all attempts are of this kind.
+fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: Failure) -> CycleResult {
+    let Attempt {
+        mut info, profile, ..
+    } = attempt;
+    core.metrics
+        .count(Metric::AttemptsAvoided, &[profile.name.as_str()]);
+    info.attempts = info.attempts.saturating_sub(1);
+    explain(core, &info, &failure);
+    let pod = info.pod.clone();
+    give_back(core, info, false);
+    nominations::nominate(core, &pod, &failure.nominating);
+    failure.into_result()
+}
+
 fn look_up(core: &Core, pod: &PodRef) -> Known {
     match core.cache.stored(&pod.uid) {
         Some(stored) if stored.is_assigned() => Known::Bound,
@@ -140,7 +173,11 @@ fn look_up(core: &Core, pod: &PodRef) -> Known {
 }
 
 /// Gives a pod back to the queue in its latest version, unless it needs no node any more.
-pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
+pub(crate) fn return_to_queue(core: &mut Core, info: QueuedPodInfo) {
+    give_back(core, info, true);
+}
+
+fn give_back(core: &mut Core, mut info: QueuedPodInfo, is_attempt: bool) {
     let uid = info.pod.uid().clone();
     let stored = core.cache.stored(&uid);
     let is_pending = stored.is_some_and(|pod| !pod.is_assigned());
@@ -150,7 +187,11 @@ pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
     };
     info.pod = pod.clone();
     let (queue, cx) = core.queue();
-    if let Err(error) = queue.add_unschedulable(&cx, info) {
+    let given_back = match is_attempt {
+        true => queue.add_unschedulable(&cx, info),
+        false => queue.add_unchanged(&cx, info),
+    };
+    if let Err(error) = given_back {
         core.log(LogLevel::Error, error.to_string());
     }
 }

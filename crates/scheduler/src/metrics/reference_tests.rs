@@ -4,7 +4,10 @@ use super::{FAMILIES, MetricKind, Metrics, Value};
 use std::collections::BTreeMap;
 
 /// What is Berth's own.
-const OURS: [&str; 1] = ["scheduler_inflight_event_log_collapses_total"];
+const OURS: [&str; 2] = [
+    "scheduler_attempts_avoided_total",
+    "scheduler_inflight_event_log_collapses_total",
+];
 
 /// Name, type, sorted labels; of a histogram the first and the last bound as they are written, and how many there are.
 #[rustfmt::skip]

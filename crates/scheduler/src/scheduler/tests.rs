@@ -18,4 +18,4 @@ mod wake_ups;
 mod waking;
 mod world;
 
-use world::{HandWatch, World, binder, fits, world};
+use world::{HandWatch, World, binder, fits, node_changes, world};

@@ -489,7 +489,8 @@ fn many_attempts_are_counted_as_fifteen_and_more() {
     for (attempts, label) in [(1, "1"), (14, "14"), (15, "15+"), (16, "15+")] {
         let left = Arc::new(std::sync::atomic::AtomicU32::new(attempts - 1));
         let count = left.clone();
-        let mut w = world([fake("Gate").filter(move |_, _, _| {
+        let gate = fake("Gate").events(|| vec![node_changes()]);
+        let mut w = world([gate.filter(move |_, _, _| {
             match count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) {
                 Ok(_) => Status::unschedulable("shut"),
                 Err(_) => Status::success(),

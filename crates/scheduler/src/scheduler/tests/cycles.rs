@@ -10,6 +10,8 @@ use berth_framework::call::EventKind;
 use berth_framework::plugin::PreFilterResult;
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{ApiCall, Status};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// C-1, C-2, C-43: once there is nothing to try the loop waits, and goes on when a pod comes.
 #[test]
@@ -152,7 +154,8 @@ fn a_pod_that_fits_nowhere_reports_the_reason_and_waits_for_an_event() {
 /// C-50, edge case 228.
 #[test]
 fn what_the_pod_says_already_is_not_written_again() {
-    let mut w = world([fake("No").filter(|_, _, _| Status::unschedulable("no"))]);
+    let no = fake("No").events(|| vec![node_changes()]);
+    let mut w = world([no.filter(|_, _, _| Status::unschedulable("no"))]);
     w.applied(node("n1").object());
     w.pod(pod("p"));
     w.attempt();
@@ -163,6 +166,52 @@ fn what_the_pod_says_already_is_not_written_again() {
     assert_eq!(w.attempt(), "0/1 nodes are available: 1 no.");
     assert_eq!(w.calls_text(), Vec::<String>::new());
     assert_eq!(w.events.len(), 1, "people are told all the same");
+}
+
+/// C-58: an event wakes a pod that is rejected exactly as before. That is no attempt.
+#[test]
+fn an_event_in_vain_makes_no_attempt() {
+    let room = Arc::new(AtomicBool::new(false));
+    let has_room = room.clone();
+    let plugin = fake("Room").events(|| vec![node_changes()]);
+    let mut w = world([
+        plugin.filter(move |_, _, _| match has_room.load(Ordering::Relaxed) {
+            true => Status::success(),
+            false => Status::unschedulable("no room"),
+        }),
+    ]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    w.attempt();
+    w.answer_all();
+    w.events.clear();
+    let unschedulable = ["unschedulable", "default-scheduler"];
+    let avoided = ["default-scheduler"];
+    for count in 1..4 {
+        let changed = node("n1")
+            .version(count + 1)
+            .label("changed", &count.to_string());
+        w.applied(changed.object());
+        assert_ne!(w.place_of("p"), Some(QueuedIn::Unschedulable), "{count}");
+        assert_eq!(w.attempt(), "0/1 nodes are available: 1 no room.");
+        assert_eq!(w.calls_text(), Vec::<String>::new(), "{count}");
+        assert_eq!(w.events.len(), 0, "{count}");
+        assert_eq!(w.metric(Metric::ScheduleAttempts, &unschedulable), 1.0);
+        let metric = w.metric(Metric::AttemptsAvoided, &avoided);
+        assert_eq!(metric, count as f64);
+        assert_eq!(w.place_of("p"), Some(QueuedIn::Unschedulable), "{count}");
+    }
+    assert_eq!(w.scheduler.explanation("uid-p").unwrap().attempts, 1);
+    // A change of the message is an attempt, and the next event wakes the pod as before.
+    w.applied(node("n2").object());
+    assert!(w.attempt().starts_with("0/2"));
+    assert_eq!(w.metric(Metric::ScheduleAttempts, &unschedulable), 2.0);
+    assert_eq!(w.events.len(), 1);
+    w.answer_all();
+    room.store(true, Ordering::Relaxed);
+    w.applied(node("n2").version(9).label("changed", "again").object());
+    w.advance(Duration::from_secs(5));
+    assert!(w.attempt().starts_with("on n"));
 }
 
 /// C-50, case 228: another message of the same status leaves the time of the transition as it is, and so does another

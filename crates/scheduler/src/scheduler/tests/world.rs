@@ -12,7 +12,7 @@ use berth_framework::plugin::{PermitStep, PreFilterResult};
 use berth_framework::registry::Registry;
 use berth_framework::stage::{Job, JobId, Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, PodBuilder, fake};
-use berth_framework::{ActionType, ApiCall, EventResource, FeatureGates, Status};
+use berth_framework::{ActionType, ApiCall, EventResource, FeatureGates, Hint, Status};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -412,4 +412,10 @@ impl World {
     pub(super) fn metric(&self, metric: crate::metrics::Metric, labels: &[&str]) -> f64 {
         self.scheduler.metrics().number(metric, labels)
     }
+}
+
+/// Wakes a pod when any node is new or changes.
+pub(super) fn node_changes() -> EventRegistration {
+    let actions = ActionType::ADD | ActionType::UPDATE;
+    EventRegistration::with_hint(EventResource::Node, actions, |_, _, _| Ok(Hint::Queue))
 }
