@@ -49,7 +49,7 @@ pub const REASON_NO_VICTIMS: &str = "No preemption victims found for incoming po
 pub const REASON_PREEMPTING: &str = "waiting for the preemption for this pod to be finished";
 /// The same for the pod's status (KEP-5501 asks for messages that users understand).
 pub const MESSAGE_IN_STATUS: &str =
-    "Waiting until the pods of lower priority that make room for this pod have been told to stop";
+    "Waiting for the eviction of the pods of lower priority that make room for this pod";
 
 /// The type of the condition that gives the reason of the eviction to a victim.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";

@@ -155,8 +155,9 @@ fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: Failure) -> Cy
         .count(Metric::AttemptsAvoided, &[profile.name.as_str()]);
     info.attempts = info.attempts.saturating_sub(1);
     explain(core, &info, &failure);
+    info.is_rejected_as_before = true;
     let pod = info.pod.clone();
-    give_back(core, info, false);
+    return_to_queue(core, info);
     nominations::nominate(core, &pod, &failure.nominating);
     failure.into_result()
 }
@@ -173,11 +174,7 @@ fn look_up(core: &Core, pod: &PodRef) -> Known {
 }
 
 /// Gives a pod back to the queue in its latest version, unless it needs no node any more.
-pub(crate) fn return_to_queue(core: &mut Core, info: QueuedPodInfo) {
-    give_back(core, info, true);
-}
-
-fn give_back(core: &mut Core, mut info: QueuedPodInfo, is_attempt: bool) {
+pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
     let uid = info.pod.uid().clone();
     let stored = core.cache.stored(&uid);
     let is_pending = stored.is_some_and(|pod| !pod.is_assigned());
@@ -187,11 +184,7 @@ fn give_back(core: &mut Core, mut info: QueuedPodInfo, is_attempt: bool) {
     };
     info.pod = pod.clone();
     let (queue, cx) = core.queue();
-    let given_back = match is_attempt {
-        true => queue.add_unschedulable(&cx, info),
-        false => queue.add_unchanged(&cx, info),
-    };
-    if let Err(error) = given_back {
+    if let Err(error) = queue.add_unschedulable(&cx, info) {
         core.log(LogLevel::Error, error.to_string());
     }
 }

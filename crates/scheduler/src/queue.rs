@@ -369,26 +369,6 @@ impl SchedulingQueue {
         cx: &Context<'_>,
         mut info: QueuedPodInfo,
     ) -> Result<QueuedIn, AlreadyQueued> {
-        info.timestamp = cx.now;
-        if info.has_rejectors() {
-            info.unschedulable_count = info.unschedulable_count.saturating_add(1);
-            info.consecutive_errors_count = 0;
-        } else {
-            info.consecutive_errors_count = info.consecutive_errors_count.saturating_add(1);
-        }
-        self.add_unchanged(cx, info)
-    }
-
-    /// The same for a pod that was rejected as before. This was no attempt: its backoff and the time until the flush go on
-    /// from the last one.
-    ///
-    /// # Errors
-    /// When the pod is queued; its flight has ended all the same.
-    pub fn add_unchanged(
-        &mut self,
-        cx: &Context<'_>,
-        mut info: QueuedPodInfo,
-    ) -> Result<QueuedIn, AlreadyQueued> {
         let uid = info.pod.uid().clone();
         if let Some(place) = self
             .places
@@ -402,6 +382,9 @@ impl SchedulingQueue {
             });
         }
         info.was_flushed_from_unschedulable = false;
+        if !std::mem::take(&mut info.is_rejected_as_before) {
+            info.count_failure(cx.now);
+        }
         self.metrics.count_rejectors(&info, 1.0);
         let strategy = self.strategy_after_flight(cx, &info);
         let id = self.places.enter(info, &self.profiles);

@@ -87,6 +87,9 @@ pub struct QueuedPodInfo {
     pub unschedulable_plugins: PluginSet,
     /// The plugins that wait for something on its behalf.
     pub pending_plugins: PluginSet,
+    /// Whether it was rejected exactly as by its last attempt. This was no attempt then: its backoff and the time until
+    /// the flush go on from the last one.
+    pub is_rejected_as_before: bool,
     pub(super) gate: Option<Gate>,
 }
 
@@ -103,7 +106,19 @@ impl QueuedPodInfo {
             initial_attempt_timestamp: None,
             unschedulable_plugins: PluginSet::default(),
             pending_plugins: PluginSet::default(),
+            is_rejected_as_before: false,
             gate: None,
+        }
+    }
+
+    /// An attempt has failed.
+    pub(super) fn count_failure(&mut self, now: Time) {
+        self.timestamp = now;
+        if self.has_rejectors() {
+            self.unschedulable_count = self.unschedulable_count.saturating_add(1);
+            self.consecutive_errors_count = 0;
+        } else {
+            self.consecutive_errors_count = self.consecutive_errors_count.saturating_add(1);
         }
     }
 

@@ -13,7 +13,7 @@ const DELAY: Duration = Duration::from_secs(5);
 /// What preemption says of a pod that it rejects while the pods are being evicted that are evicted for it. Only the
 /// scheduler knows for how long.
 const MAKES_ROOM: &str =
-    "Waiting until the pods of lower priority that make room for this pod have been told to stop";
+    "Waiting for the eviction of the pods of lower priority that make room for this pod";
 
 /// Since when pods have been rejected, by UID, as far as the scheduler can know.
 pub(super) type KeptOutSince = BTreeMap<Str, Time>;

@@ -326,7 +326,8 @@ fn without_the_gate_pods_are_stopped_in_memory_too() {
 #[test]
 fn a_preemptor_is_rejected_while_its_victims_are_evicted() {
     let preemptor = plain("p", 10, 1);
-    let for_users = "Waiting until the pods of lower priority that make room for this pod have been told to stop";
+    let for_users =
+        "Waiting for the eviction of the pods of lower priority that make room for this pod";
     let as_there = "waiting for the preemption for this pod to be finished";
     for (preempting, gate, in_status, expected) in [
         (false, true, true, None),
