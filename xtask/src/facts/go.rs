@@ -2,7 +2,7 @@
 //! enumerates, and the markers of declarative validation.
 
 use super::Error;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 /// The markers of declarative validation that are kept.
@@ -57,17 +57,19 @@ impl Package {
             })
             .collect();
         files.sort();
-        let mut constants: HashMap<String, Vec<String>> = HashMap::new();
+        let mut constants: HashMap<String, Vec<Option<String>>> = HashMap::new();
         let mut marked: Vec<String> = Vec::new();
         for file in files {
             let text = std::fs::read_to_string(&file).map_err(|e| Error::read(&file, e))?;
             package.add_file(&text, &mut constants, &mut marked);
         }
         for name in marked {
-            let mut values = constants.remove(&name).unwrap_or_default();
-            values.sort();
-            values.dedup();
-            package.enums.insert(name, values);
+            // A type with a value of another package is left out: its enumeration would be incomplete.
+            let values = constants.remove(&name).unwrap_or_default();
+            let values: Option<BTreeSet<String>> = values.into_iter().collect();
+            if let Some(values) = values.filter(|v| !v.is_empty()) {
+                package.enums.insert(name, values.into_iter().collect());
+            }
         }
         Ok(package)
     }
@@ -75,7 +77,7 @@ impl Package {
     fn add_file(
         &mut self,
         text: &str,
-        constants: &mut HashMap<String, Vec<String>>,
+        constants: &mut HashMap<String, Vec<Option<String>>>,
         marked: &mut Vec<String>,
     ) {
         let mut comments: Vec<&str> = Vec::new();
@@ -131,17 +133,29 @@ impl Package {
     }
 }
 
-/// `Name Type = "value"`, also behind the keyword `const`.
-fn constant(line: &str) -> Option<(String, String)> {
+/// The type and the value of `Name Type = "value"` or `Name = Type("value")`, also behind the keyword `const`. There is
+/// no value where it is that of another constant.
+fn constant(line: &str) -> Option<(String, Option<String>)> {
     let line = line.strip_prefix("const ").unwrap_or(line);
     let (declared, value) = line.split_once('=')?;
     let mut words = declared.split_whitespace();
-    let (_, type_name, None) = (words.next()?, words.next()?, words.next()) else {
+    let (_, declared_type, None) = (words.next()?, words.next(), words.next()) else {
         return None;
     };
-    let value = value.trim().strip_prefix('"')?;
-    let (value, _) = value.split_once('"')?;
-    Some((type_name.to_owned(), value.to_owned()))
+    let (converted_to, value) = match value.trim().split_once('(') {
+        Some((type_name, value)) if !type_name.contains('"') => (Some(type_name), value),
+        _ => (None, value.trim()),
+    };
+    let value = value.strip_prefix('"').and_then(|v| v.split_once('"'));
+    let type_name = match (declared_type, converted_to) {
+        (Some(type_name), _) if value.is_some() => type_name,
+        (None, Some(type_name)) => type_name,
+        _ => return None,
+    };
+    Some((
+        type_name.to_owned(),
+        value.map(|(value, _)| value.to_owned()),
+    ))
 }
 
 fn field(line: &str, comments: &[&str]) -> Option<Field> {
@@ -193,4 +207,38 @@ fn lower_first(name: &str) -> String {
 fn tag<'a>(tags: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = tags.split_once(&format!("{name}:\""))?;
     rest.split_once('"').map(|(value, _)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_have_their_type_on_either_side() {
+        let cases = [
+            (
+                "ServiceTypeNodePort ServiceType = \"NodePort\"",
+                Some(("ServiceType", Some("NodePort"))),
+            ),
+            ("const A Kind = \"a\" // why", Some(("Kind", Some("a")))),
+            (
+                "AddressTypeIPv4 = AddressType(v1.IPv4Protocol)",
+                Some(("AddressType", None)),
+            ),
+            (
+                "AddressTypeFQDN = AddressType(\"FQDN\")",
+                Some(("AddressType", Some("FQDN"))),
+            ),
+            (
+                "PathTypeExact PathType = PathType(\"Exact\")",
+                Some(("PathType", Some("Exact"))),
+            ),
+            ("Untyped = \"x\"", None),
+        ];
+        for (line, expect) in cases {
+            let got = constant(line);
+            let got = got.as_ref().map(|(t, v)| (t.as_str(), v.as_deref()));
+            assert_eq!(got, expect, "{line}");
+        }
+    }
 }

@@ -285,6 +285,7 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
 
 /// kubectl for one cluster, with a discovery cache of its own.
 pub(crate) struct Kubectl {
+    program: String,
     kubeconfig: PathBuf,
     cache: PathBuf,
 }
@@ -292,28 +293,52 @@ pub(crate) struct Kubectl {
 impl Kubectl {
     /// kubectl, if it is on the PATH. Without it the test is skipped, or fails if `BERTH_REQUIRE_KUBECTL=1` is set.
     pub(crate) fn find(cluster: &Cluster) -> Option<Self> {
-        let found = Command::new("kubectl")
-            .args(["version", "--client"])
-            .output()
-            .is_ok_and(|o| o.status.success());
-        if !found {
+        Self::all(cluster).into_iter().next()
+    }
+
+    /// The kubectl of the PATH and the one that the variable `KUBECTL` names.
+    pub(crate) fn all(cluster: &Cluster) -> Vec<Self> {
+        let mut programs = vec!["kubectl".to_owned()];
+        programs.extend(std::env::var("KUBECTL"));
+        let found: Vec<Self> = programs
+            .into_iter()
+            .enumerate()
+            .map(|(i, program)| Self {
+                program,
+                kubeconfig: cluster.kubeconfig(),
+                cache: cluster.scratch.path(&format!("kubectl-cache-{i}")),
+            })
+            .filter(|kubectl| !kubectl.version().is_empty())
+            .collect();
+        if found.is_empty() {
             let required = std::env::var("BERTH_REQUIRE_KUBECTL").is_ok_and(|v| v == "1");
             assert!(
                 !required,
                 "BERTH_REQUIRE_KUBECTL=1 is set and kubectl is not on the PATH"
             );
-            eprintln!("skipped: kubectl is not on the PATH");
-            return None;
+            eprintln!("skipped: kubectl is not on the PATH and KUBECTL is not set");
         }
-        Some(Self {
-            kubeconfig: cluster.kubeconfig(),
-            cache: cluster.scratch.path("kubectl-cache"),
-        })
+        found
+    }
+
+    /// The program and its version; empty when it cannot be run.
+    pub(crate) fn version(&self) -> String {
+        let args = ["version", "--client", "-o", "json"];
+        let output = Command::new(&self.program).args(args).output();
+        // A client without a version of its own fails after it has printed what it knows.
+        let known: Option<Value> = output
+            .ok()
+            .and_then(|o| serde_json::from_slice(&o.stdout).ok());
+        let Some(known) = known else {
+            return String::new();
+        };
+        let version = &known["clientVersion"]["gitVersion"];
+        format!("{} {version}", self.program)
     }
 
     /// A kubectl command that has not been started.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("kubectl");
+        let mut command = Command::new(&self.program);
         command
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
