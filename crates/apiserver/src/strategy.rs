@@ -1,6 +1,7 @@
 //! What a kind does with its objects on their way into the store.
 
 use crate::field::FieldError;
+use crate::validation::view::copy_field;
 use serde_json::Value;
 
 /// The part of an object that a request writes.
@@ -10,6 +11,10 @@ pub enum Subresource {
     Main,
     /// `…/status`: nothing but its status (and its metadata where the kind allows it).
     Status,
+    /// `pods/resize`: the resources of containers and of the pod.
+    Resize,
+    /// `pods/ephemeralcontainers`.
+    EphemeralContainers,
 }
 
 /// What the strategies may know about a request besides its object.
@@ -72,35 +77,35 @@ pub struct Plain;
 
 impl Strategy for Plain {}
 
+/// The metadata that a write of the status keeps, by kind.
+const KEPT_BY_STATUS: [(&str, &[&str]); 4] = [
+    ("Deployment", &["labels"]),
+    ("DeviceTaintRule", RESET),
+    ("PodGroup", RESET),
+    ("ResourceClaim", RESET),
+];
+const RESET: &[&str] = &["annotations", "finalizers", "labels", "ownerReferences"];
+
+/// Whether a write of the status of this kind keeps all of its metadata.
+pub(crate) fn status_keeps_metadata(kind: &str) -> bool {
+    KEPT_BY_STATUS.contains(&(kind, RESET))
+}
+
 /// The usual division of an object: a write of the object keeps the old status, a write of the status keeps
-/// everything but the status.
+/// everything but the status and, for most kinds, the metadata.
 pub fn keep_other_half(new: &mut Value, old: &Value, subresource: Subresource) {
-    match subresource {
-        Subresource::Main => {
-            if let Some(object) = new.as_object_mut() {
-                match old.get("status") {
-                    Some(status) => object.insert("status".to_owned(), status.clone()),
-                    None => object.remove("status"),
-                };
-            }
-        }
-        Subresource::Status => {
-            let status = new.get("status").cloned();
-            let metadata = new.get("metadata").cloned();
-            *new = old.clone();
-            if let Some(object) = new.as_object_mut() {
-                match status {
-                    Some(status) => object.insert("status".to_owned(), status),
-                    None => object.remove("status"),
-                };
-                if let Some(version) = metadata
-                    .as_ref()
-                    .and_then(|m| m.get("resourceVersion"))
-                    .cloned()
-                {
-                    object["metadata"]["resourceVersion"] = version;
-                }
-            }
-        }
+    if subresource != Subresource::Status {
+        copy_field(new, old, "status");
+        return;
     }
+    let kind = old.get("kind").and_then(Value::as_str).unwrap_or("");
+    let kept = KEPT_BY_STATUS.iter().find(|(known, _)| *known == kind);
+    let mut object = old.clone();
+    for half in ["metadata", "status"] {
+        copy_field(&mut object, new, half);
+    }
+    for field in kept.map_or(&[][..], |(_, fields)| fields) {
+        copy_field(&mut object["metadata"], &old["metadata"], field);
+    }
+    *new = object;
 }

@@ -28,6 +28,9 @@ fn admission(args: &ApiserverArgs) -> Admission {
     let on = |plugin| !args.disable_admission_plugins.contains(&plugin);
     Admission {
         namespace_lifecycle: on(AdmissionPlugin::NamespaceLifecycle),
+        limit_ranger: on(AdmissionPlugin::LimitRanger),
+        runtime_class: on(AdmissionPlugin::RuntimeClass),
+        resource_quota: on(AdmissionPlugin::ResourceQuota),
         priority: on(AdmissionPlugin::Priority),
         default_toleration_seconds: on(AdmissionPlugin::DefaultTolerationSeconds),
         service_account: on(AdmissionPlugin::ServiceAccount) && args.admission == Switch::On,

@@ -189,6 +189,12 @@ pub(crate) enum Command {
 pub(crate) enum AdmissionPlugin {
     /// Objects are created only in namespaces that exist.
     NamespaceLifecycle,
+    /// Containers get default resources and are bounded by limit ranges.
+    LimitRanger,
+    /// Pods get the overhead of their runtime class.
+    RuntimeClass,
+    /// Objects are created only within the quotas of their namespace.
+    ResourceQuota,
     /// Priority classes become priorities.
     Priority,
     /// Pods tolerate nodes that are not ready for five minutes.

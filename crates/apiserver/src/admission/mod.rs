@@ -1,20 +1,31 @@
-//! Admission: what the cluster adds to an object, or refuses, between decoding and validation.
+//! Admission: what the cluster adds to an object before validation, and what it rejects.
 //!
-//! Each rule is a switch of [`Admission`] and a function here: NamespaceLifecycle, Priority,
-//! DefaultTolerationSeconds, ServiceAccount, PodTopologyLabels (applied at binding).
+//! Each plugin is a switch of [`Admission`]: NamespaceLifecycle, LimitRanger, ServiceAccount, Priority,
+//! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, and PodTopologyLabels, which is applied at binding.
 
+mod limit_range;
 mod priority;
+pub(crate) mod quota;
+mod runtime_class;
 
 use crate::access::gr;
-use crate::registry::{self, Api, Resource};
+use crate::registry::{self, Api, ListRequest, Resource};
 use crate::status::{ApiError, Cause};
+use crate::storage::Version;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Which rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Admission {
     /// Objects are created only in namespaces that exist and are not terminating.
     pub namespace_lifecycle: bool,
+    /// Containers get default resources, and limit ranges bound those of pods and claims.
+    pub limit_ranger: bool,
+    /// Pods get the overhead and the scheduling constraints of their runtime class.
+    pub runtime_class: bool,
+    /// Objects are created only within the quotas of their namespace.
+    pub resource_quota: bool,
     /// `priorityClassName` becomes `priority` and `preemptionPolicy`.
     pub priority: bool,
     /// Pods tolerate a node that is not ready or unreachable for five minutes.
@@ -29,6 +40,9 @@ impl Default for Admission {
     fn default() -> Self {
         Self {
             namespace_lifecycle: true,
+            limit_ranger: true,
+            runtime_class: true,
+            resource_quota: true,
             priority: true,
             default_toleration_seconds: true,
             service_account: true,
@@ -44,6 +58,16 @@ const TOLERATED: [&str; 2] = [
     "node.kubernetes.io/unreachable",
 ];
 
+/// The objects of a core resource in a namespace.
+fn siblings(api: &Api, plural: &str, namespace: &str) -> Vec<Arc<Version>> {
+    let request = ListRequest {
+        namespace: Some(namespace),
+        ..ListRequest::default()
+    };
+    let listed = registry::find("", plural).and_then(|r| api.list(r, &request).ok());
+    listed.map(|l| l.items).unwrap_or_default()
+}
+
 impl Api {
     /// The rules for a new object.
     pub(crate) fn admit_create(
@@ -57,6 +81,9 @@ impl Api {
             self.check_namespace(resource, namespace, object)?;
         }
         if resource.resource == gr("", "pods") {
+            if rules.limit_ranger {
+                limit_range::set_defaults(self, namespace, object);
+            }
             if rules.service_account {
                 default_service_account(object);
             }
@@ -66,9 +93,48 @@ impl Api {
             if rules.default_toleration_seconds {
                 tolerate(object);
             }
+            if rules.runtime_class {
+                runtime_class::apply(self, resource, object)?;
+            }
         } else if resource.resource == gr("scheduling.k8s.io", "priorityclasses") && rules.priority
         {
             priority::check_class(self, resource, object)?;
+        }
+        Ok(())
+    }
+
+    /// What is checked when an object is valid: limit ranges, then quotas. `old` is the object before an update; `sub`
+    /// is the subresource that is written.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn admit_valid(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        (object, old): (&Value, Option<&Value>),
+        sub: &str,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        let rules = self.admission();
+        let is_deleting =
+            old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some());
+        let is_changed = old.is_some_and(|old| old.get("spec") != object.get("spec"));
+        let (bounded, counted) = match (resource.resource.resource, sub) {
+            _ if !resource.namespaced || resource.kind == "Event" => (false, false),
+            (_, "") if old.is_none() => (true, true),
+            ("pods", "") => (false, is_changed),
+            ("pods", "resize") => (true, true),
+            ("persistentvolumeclaims", "") => (true, is_changed),
+            ("services" | "resourceclaims", "") => (false, is_changed),
+            _ => (false, false),
+        };
+        let is_limited = matches!(resource.kind, "Pod" | "PersistentVolumeClaim");
+        if rules.limit_ranger && bounded && is_limited && !is_deleting {
+            limit_range::check(self, resource, namespace, object)?;
+        }
+        if rules.resource_quota && counted {
+            quota::charge(self, resource, namespace, (object, old), dry_run)?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The controllers and simulated kubelets on the real API, in virtual time: what manifests become.
 
 use super::object::{
-    CONFIG_MAP, DEPLOYMENT, EVENT, LEASE, NAMESPACE, NODE, POD, REPLICA_SET, SERVICE_ACCOUNT,
-    condition, condition_is_true, is_deleting, items, name, set,
+    CONFIG_MAP, DEPLOYMENT, EVENT, LEASE, NAMESPACE, NODE, POD, REPLICA_SET, RESOURCE_QUOTA,
+    SERVICE_ACCOUNT, condition, condition_is_true, is_deleting, items, name, set,
 };
 use super::runtime::Clock;
 use super::testing::{eventually, pass};
@@ -309,5 +309,52 @@ async fn a_deleted_node_takes_its_lease_and_pods_along() {
         .map(|n| name(n).to_owned())
         .collect();
     assert_eq!(kept, ["berth-node-2"]);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn quotas_are_counted_and_bound_what_controllers_create() {
+    let world = World::new(1).await;
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": {"pods": "3", "count/deployments.apps": "5", "configmaps": "10"}}});
+    world.api.create(RESOURCE_QUOTA.resource, quota).unwrap();
+    let used = |name: &str| {
+        let quota = world
+            .api
+            .get(RESOURCE_QUOTA.resource, "default", "q")
+            .unwrap();
+        quota["status"]["used"][name].clone()
+    };
+    // The namespace has `kube-root-ca.crt` already.
+    eventually("the quota is counted", || used("configmaps") == "1").await;
+    assert_eq!(used("pods"), "0");
+    world.deploy("default", 5);
+    let failed = || {
+        let sets = world.api.list(REPLICA_SET.resource, Some("default"));
+        let set = sets.first()?;
+        let failure = condition(&set["status"], "ReplicaFailure")?;
+        Some(failure["message"].as_str()?.to_owned())
+    };
+    eventually("the set fails to create its fourth pod", || {
+        failed().is_some()
+    })
+    .await;
+    let message = failed().unwrap();
+    assert!(
+        message.ends_with(
+            "is forbidden: exceeded quota: q, requested: pods=1, used: pods=3, limited: pods=3"
+        ),
+        "{message}"
+    );
+    assert_eq!(world.pods("default").len(), 3);
+    assert_eq!(
+        (used("pods"), used("count/deployments.apps")),
+        ("3".into(), "1".into())
+    );
+    world.edit(DEPLOYMENT.resource, "default", "web", |d| {
+        set(d, &["spec", "replicas"], 1.into());
+    });
+    eventually("deleted pods are not counted", || used("pods") == "1").await;
     world.stop().await;
 }

@@ -21,6 +21,7 @@ pub(crate) mod pod;
 mod pod_gc;
 mod replicaset;
 mod resource_claim;
+mod resource_quota;
 mod revisions;
 pub(crate) mod runtime;
 mod selection;
@@ -107,6 +108,7 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
     start!(JOB, job::Jobs::default());
     start!(CRON_JOB, cron_job::CronJobs);
     start!(DEPLOYMENT, deployment::Deployments);
+    start!(RESOURCE_QUOTA, resource_quota::ResourceQuotas::new(&*api));
     start!(DISRUPTION, disruption::Disruption);
     start!(PERSISTENT_VOLUME_BINDER, volumes::Volumes);
     start!(RESOURCE_CLAIM, resource_claim::ResourceClaims);

@@ -69,6 +69,12 @@ pub(crate) const DISRUPTION_BUDGET: Kind = Kind {
     api_version: "policy/v1",
     kind: "PodDisruptionBudget",
 };
+/// Resource quotas.
+pub(crate) const RESOURCE_QUOTA: Kind = Kind {
+    resource: gr("", "resourcequotas"),
+    api_version: "v1",
+    kind: "ResourceQuota",
+};
 /// Persistent volumes.
 pub(crate) const VOLUME: Kind = Kind {
     resource: gr("", "persistentvolumes"),

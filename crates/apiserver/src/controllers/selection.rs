@@ -17,11 +17,12 @@ pub(super) const POD_GARBAGE_COLLECTOR: &str = "pod-garbage-collector-controller
 pub(super) const REPLICASET: &str = "replicaset-controller";
 pub(super) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
 pub(super) const RESOURCE_CLAIM: &str = "resourceclaim-controller";
+pub(super) const RESOURCE_QUOTA: &str = "resourcequota-controller";
 pub(super) const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
 pub(super) const STATEFUL_SET: &str = "statefulset-controller";
 
 /// Every controller.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     CRON_JOB,
     DAEMON_SET,
     DEPLOYMENT,
@@ -36,6 +37,7 @@ const NAMES: [&str; 16] = [
     REPLICASET,
     REPLICATION_CONTROLLER,
     RESOURCE_CLAIM,
+    RESOURCE_QUOTA,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
 ];

@@ -151,8 +151,8 @@ impl Fake {
     ) -> Result<Object, AccessError> {
         let mut state = self.lock();
         let verb = match subresource {
-            Subresource::Main => "update",
             Subresource::Status => "update_status",
+            _ => "update",
         };
         state.check(verb, kind, &new)?;
         let key = Key::of(&new);

@@ -26,6 +26,7 @@ mod devices;
 mod heartbeat;
 mod node;
 mod pods;
+mod resize;
 mod status;
 
 pub use self::devices::{DEVICES_MAX, DRIVER};

@@ -4,6 +4,7 @@
 //! controller takes it; the change brings the next one.
 
 use super::node::{internal_ip, is_silent, is_simulated};
+use super::resize;
 use super::status::{Containers, Place, restarts, status_of};
 use super::{EXIT_CODE, Options, READY_SECONDS, RUN_SECONDS, STARTUP_SECONDS, STOP_SECONDS};
 use crate::access::{AccessError, DeleteOptions, GroupResource, Object};
@@ -184,6 +185,8 @@ fn shows_a_change(pod: &Value, status: &Value) -> bool {
     let generation = &old["observedGeneration"];
     differs("Ready")
         || differs("ContainersReady")
+        || items(&pod["spec"]["ephemeralContainers"]).len()
+            != items(&old["ephemeralContainerStatuses"]).len()
         || (generation.is_number() && *generation != status["observedGeneration"])
 }
 
@@ -246,6 +249,11 @@ fn stop(
         .unwrap_or_default();
     let runs = pod::phase(pod) == "Running";
     let takes = given_seconds(pod, STOP_SECONDS).unwrap_or(defaults.stop);
+    // The containers are stopped when their preStop hooks have slept.
+    let sleeps = items(&pod["spec"]["containers"])
+        .iter()
+        .filter_map(|c| c["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64());
+    let takes = takes.saturating_add(Duration::from_secs(sleeps.max().unwrap_or_default()));
     let takes = if runs {
         takes.min(Duration::from_secs(grace))
     } else {
@@ -305,6 +313,23 @@ impl Pods {
         Ipv4Addr::from(POD_NETWORK | self.addresses).to_string()
     }
 
+    /// A pod that ends makes room for deferred resizes of its node.
+    fn retry_resizes(&self, cx: &mut Context<Key>, diff: &Difference) {
+        let has_ended = diff.new.as_ref().is_none_or(|pod| pod::is_terminal(pod));
+        let node = diff.old.as_ref().and_then(|pod| pod::node_name(pod));
+        let Some(node) = node.filter(|_| has_ended) else {
+            return;
+        };
+        let deferred = cx
+            .cache(POD)
+            .by(Index::Node, node)
+            .filter(|p| resize::is_deferred(p));
+        let keys: Vec<Key> = deferred.map(|p| Key::of(p)).collect();
+        for key in keys {
+            cx.enqueue(key);
+        }
+    }
+
     fn record(&mut self, key: &Key, pod: &Value, host_ip: &str) -> &mut Record {
         let is_known = self.records.get(key).is_some_and(|r| r.uid == uid(pod));
         if !is_known {
@@ -347,6 +372,7 @@ impl Controller for Pods {
 
     fn observe(&mut self, cx: &mut Context<Key>, kind: GroupResource, diff: &Difference) {
         if kind == POD.resource {
+            self.retry_resizes(cx, diff);
             match &diff.new {
                 Some(pod) if pod::node_name(pod).is_some() => cx.enqueue(Key::of(pod)),
                 Some(_) => {}
@@ -388,10 +414,16 @@ impl Controller for Pods {
             .filter(|n| is_simulated(n) && !is_silent(n))
             .cloned();
         let Some(node) = node else { return Ok(()) };
+        let now = cx.now();
+        if pod::phase(&pod) == "Running" && !is_deleting(&pod) {
+            let neighbours = cx.cache(POD).by(Index::Node, name(&node));
+            if let Some(status) = resize::step(&pod, &node, neighbours, now) {
+                return write(cx, &pod, status).map(|_| ());
+            }
+        }
         let (defaults, events) = (self.defaults, self.events);
         let record = self.record(key, &pod, internal_ip(&node));
         let was_stopping = record.stop_at.is_some();
-        let now = cx.now();
         let step = next(&pod, record, internal_ip(&node), defaults, now);
         if events && !was_stopping && record.stop_at.is_some() && pod::phase(&pod) == "Running" {
             tell(cx, &pod, EventType::Normal, "Killing", |c| {
@@ -412,11 +444,8 @@ impl Controller for Pods {
                 cx.delete(POD.resource, &pod, options)
             }
             Step::Write(status, what) => {
-                let mut new = (*pod).clone();
-                new["status"] = status;
-                let written = match cx.update_status(POD, new) {
-                    Err(error) if error.is_not_found() => return Ok(()),
-                    other => other?,
+                let Some(written) = write(cx, &pod, status)? else {
+                    return Ok(());
                 };
                 if events {
                     tell_step(cx, &written, what);
@@ -426,6 +455,16 @@ impl Controller for Pods {
                 Ok(())
             }
         }
+    }
+}
+
+/// Writes the status of a pod; `None` when it does not exist any more.
+fn write(cx: &mut Context<Key>, pod: &Value, status: Value) -> Result<Option<Object>, AccessError> {
+    let mut new = pod.clone();
+    new["status"] = status;
+    match cx.update_status(POD, new) {
+        Err(error) if error.is_not_found() => Ok(None),
+        other => other.map(Some),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The statuses that a kubelet writes as a pod goes through its life. Pure: from the pod, the place and the time.
 
+use super::resize;
 use crate::controllers::object::{condition, generation, items, seconds};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -92,9 +93,11 @@ pub(super) fn status_of(
     for (from, to) in [
         ("initContainers", "initContainerStatuses"),
         ("containers", "containerStatuses"),
+        ("ephemeralContainers", "ephemeralContainerStatuses"),
     ] {
         let specs = items(&pod["spec"][from]);
-        if specs.is_empty() {
+        let is_ephemeral = from == "ephemeralContainers";
+        if specs.is_empty() || (is_ephemeral && containers == Containers::Creating) {
             continue;
         }
         let waits_for_init =
@@ -109,6 +112,8 @@ pub(super) fn status_of(
                 let containers = match containers {
                     Containers::Creating => Containers::Creating,
                     _ if runs_once => Containers::Ended { exit_code: 0 },
+                    Containers::Ended { .. } => containers,
+                    _ if is_ephemeral => Containers::Running { ready: false },
                     other => other,
                 };
                 let run = Run {
@@ -221,6 +226,17 @@ fn container_status(
     if containers != Containers::Creating {
         status["imageID"] = spec["image"].clone();
         status["containerID"] = id.into();
+        let reported = [
+            ("resources", resize::shown(spec)),
+            ("allocatedResources", spec["resources"]["requests"].clone()),
+        ];
+        for (field, first) in reported {
+            let is_known = old["resources"].is_object();
+            let value = if is_known { old[field].clone() } else { first };
+            if value.is_object() {
+                status[field] = value;
+            }
+        }
     }
     status
 }

@@ -374,3 +374,105 @@ async fn ten_thousand_nodes_are_made_and_reported() {
     );
     handle.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_is_allocated_when_the_node_has_room() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
+    for (name, amount) in [("large", "3"), ("small", "500m")] {
+        let mut pod = pod(name, "berth-node-1", "Always", json!({}));
+        pod["metadata"]["generation"] = 1.into();
+        pod["spec"]["containers"][0]["resources"] = cpu(amount);
+        pod["spec"]["containers"][0]["resizePolicy"] =
+            json!([{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]);
+        api.create(POD.resource, pod).unwrap();
+    }
+    pass(1.0).await;
+    let status = |name: &str| get(&api, name)["status"]["containerStatuses"][0].clone();
+    assert_eq!(status("small")["resources"], cpu("500m"));
+    assert_eq!(
+        status("small")["allocatedResources"],
+        json!({"cpu": "500m"})
+    );
+    let resize = |name: &str, amount: &str, generation: i64| {
+        api.edit(POD.resource, ("n", name), |pod| {
+            pod["metadata"]["generation"] = generation.into();
+            pod["spec"]["containers"][0]["resources"] = cpu(amount);
+        });
+    };
+    // The node has 4 CPUs, of which `large` has 3.
+    resize("small", "2", 2);
+    pass(1.0).await;
+    let pending = get(&api, "small");
+    let pending = condition(&pending["status"], "PodResizePending").unwrap();
+    assert_eq!(pending["reason"], "Deferred");
+    assert_eq!(
+        pending["message"],
+        "Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000"
+    );
+    assert_eq!(pending["observedGeneration"], 2);
+    assert_eq!(status("small")["resources"], cpu("500m"));
+    resize("large", "1", 2);
+    pass(1.0).await;
+    assert_eq!(status("large")["resources"], cpu("1"));
+    assert_eq!(status("large")["restartCount"], 1);
+    api.delete(POD.resource, "n", "large", &DeleteOptions::default())
+        .unwrap();
+    pass(40.0).await;
+    assert_eq!(status("small")["resources"], cpu("2"));
+    assert_eq!(status("small")["allocatedResources"], json!({"cpu": "2"}));
+    let resized = get(&api, "small");
+    for kind in ["PodResizePending", "PodResizeInProgress"] {
+        assert!(condition(&resized["status"], kind).is_none(), "{kind}");
+    }
+    assert_eq!(resized["status"]["observedGeneration"], 2);
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ephemeral_container_runs_beside_the_others() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    run(&api, "p", "berth-node-1", "Always", json!({}));
+    pass(1.0).await;
+    api.edit(POD.resource, ("n", "p"), |pod| {
+        pod["spec"]["ephemeralContainers"] = json!([{"name": "d", "image": "debug:1"}]);
+    });
+    pass(1.0).await;
+    let status = &get(&api, "p")["status"]["ephemeralContainerStatuses"][0];
+    assert_eq!(status["name"], "d");
+    assert!(status["state"]["running"].is_object(), "{status}");
+    assert!(is_ready(&api, "p"));
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_stops_after_its_pre_stop_hook_within_its_grace_period() {
+    let api = Fake::new();
+    let handle = start(&api, 1).await;
+    for (name, sleep) in [("short", 10), ("long", 300)] {
+        let mut pod = pod(name, "berth-node-1", "Always", json!({}));
+        pod["spec"]["containers"][0]["lifecycle"] =
+            json!({"preStop": {"sleep": {"seconds": sleep}}});
+        api.create(POD.resource, pod).unwrap();
+    }
+    pass(2.0).await;
+    let options = DeleteOptions {
+        grace_period_seconds: Some(60),
+        ..DeleteOptions::default()
+    };
+    for name in ["short", "long"] {
+        api.delete(POD.resource, "n", name, &options).unwrap();
+    }
+    let exists = |name: &str| api.get(POD.resource, "n", name).is_ok();
+    pass(9.0).await;
+    assert!(exists("short"));
+    pass(3.0).await;
+    assert!(!exists("short") && exists("long"));
+    pass(46.0).await;
+    assert!(exists("long"));
+    pass(4.0).await;
+    assert!(!exists("long"), "the grace period is over");
+    handle.stop().await;
+}

@@ -8,6 +8,7 @@ use super::write::{Change, Method, WriteOptions, Written, adopt_namespace};
 use crate::apply::{self, ApplyError, Author, Conflict, Typed};
 use crate::schema::{self, Schemas};
 use crate::status::{ApiError, Cause};
+use crate::strategy::status_keeps_metadata;
 use crate::validation::warnings;
 use serde_json::{Value, json};
 
@@ -18,7 +19,9 @@ const APPLY_ATTEMPTS_MAX: usize = 3;
 const RESET_BY_MAIN: &[&[&str]] = &[&["f:status"]];
 /// The fields that a write of the status does not change.
 const RESET_BY_STATUS: &[&[&str]] = &[&["f:spec"], &["f:metadata"]];
-/// The same for pods and nodes, whose metadata changes with their status.
+/// The same for Deployments, whose labels stay.
+const RESET_BY_DEPLOYMENT_STATUS: &[&[&str]] = &[&["f:spec"], &["f:metadata", "f:labels"]];
+/// The same for kinds whose metadata changes with their status.
 const RESET_BY_STATUS_WITH_METADATA: &[&[&str]] = &[&["f:spec"]];
 
 impl Resource {
@@ -41,8 +44,9 @@ impl Resource {
     fn reset_fields(&self, part: &str) -> &'static [&'static [&'static str]] {
         match part {
             "" if self.subresource("status").is_some() => RESET_BY_MAIN,
-            "status" if matches!(self.kind, "Node" | "Pod") => RESET_BY_STATUS_WITH_METADATA,
-            "status" => RESET_BY_STATUS,
+            "status" if status_keeps_metadata(self.kind) => RESET_BY_STATUS,
+            "status" if self.kind == "Deployment" => RESET_BY_DEPLOYMENT_STATUS,
+            "status" => RESET_BY_STATUS_WITH_METADATA,
             _ => &[],
         }
     }

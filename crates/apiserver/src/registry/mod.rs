@@ -28,7 +28,7 @@ pub use delete::{DeleteRequest, Deletion, Preconditions};
 pub use list::{ListRequest, Listed, VersionMatch};
 pub use resource::{Catalog, Generation, Resource, Sub, built_in, find};
 pub use reviews::review;
-pub(crate) use write::MANAGER_BYTES_MAX;
+pub(crate) use write::{Change, MANAGER_BYTES_MAX, Method};
 pub use write::{WriteOptions, Written};
 
 pub(crate) use api::{meta, meta_mut};
@@ -38,4 +38,4 @@ pub(crate) use in_process::InProcess;
 pub(crate) use kubernetes::publish;
 pub(crate) use list::parse_revision;
 pub(crate) use options::bad_option;
-pub(crate) use scale::{of as scale_of, selector_text, update_scale};
+pub(crate) use scale::{of as scale_of, resource as scale_resource, selector_text, update_scale};

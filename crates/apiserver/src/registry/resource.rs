@@ -29,7 +29,15 @@ pub(crate) const ALL_VERBS: [&str; 8] = [
 ];
 
 /// The subresources that are served. Those of containers need containers that really run.
-const SUBRESOURCES: [&str; 5] = ["binding", "eviction", "finalize", "scale", "status"];
+const SUBRESOURCES: [&str; 7] = [
+    "binding",
+    "ephemeralcontainers",
+    "eviction",
+    "finalize",
+    "resize",
+    "scale",
+    "status",
+];
 
 /// How `metadata.generation` moves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

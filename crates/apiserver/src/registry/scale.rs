@@ -4,9 +4,29 @@ use super::api::{Api, child_mut, meta};
 use super::decode::{self, Body};
 use super::resource::Resource;
 use super::write::{Change, Method, WriteOptions, Written};
+use crate::access::gr;
 use crate::field::{ErrorType, FieldError};
 use crate::status::{ApiError, Subject};
+use crate::table::Column;
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
+
+/// The kind and the columns of a `Scale`, which is not stored.
+pub(crate) fn resource() -> &'static Resource {
+    static SCALE: LazyLock<Resource> = LazyLock::new(|| {
+        let mut scale = Resource::new(gr("autoscaling", "scales"), "v1", "Scale");
+        scale.columns = [
+            "Name",
+            "Desired integer .spec.replicas",
+            "Available integer .status.replicas",
+            "Age",
+        ]
+        .map(|line| Column::parse(line.split(' '), false))
+        .into();
+        scale
+    });
+    &SCALE
+}
 
 /// The `Scale` of a stored object.
 pub(crate) fn of(object: &Value) -> Value {

@@ -48,19 +48,19 @@ pub struct Written {
 }
 
 /// What an update is computed from.
-pub(super) struct Change<'a> {
-    pub(super) resource: &'a Resource,
-    pub(super) namespace: &'a str,
-    pub(super) name: &'a str,
+pub(crate) struct Change<'a> {
+    pub(crate) resource: &'a Resource,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
     /// The subresource of the request, empty for the object itself.
-    pub(super) sub: &'a str,
-    pub(super) options: &'a WriteOptions,
-    pub(super) by: Method,
+    pub(crate) sub: &'a str,
+    pub(crate) options: &'a WriteOptions,
+    pub(crate) by: Method,
 }
 
 /// How a change was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Method {
+pub(crate) enum Method {
     /// A replacement, with the UID as a precondition.
     Put,
     /// A patch, which must not change the UID.
@@ -74,6 +74,8 @@ impl Change<'_> {
     fn half(&self) -> Subresource {
         match self.sub {
             "status" => Subresource::Status,
+            "resize" => Subresource::Resize,
+            "ephemeralcontainers" => Subresource::EphemeralContainers,
             _ => Subresource::Main,
         }
     }
@@ -137,7 +139,7 @@ impl Api {
         };
         let Some(base) = self.fill_in_metadata(&mut object) else {
             let name = meta(&object, "name").to_owned();
-            let object = self.prepare_create(resource, namespace, object)?;
+            let object = self.prepare_create(resource, namespace, object, options)?;
             return add(object).map_err(|_| ApiError::already_exists(resource.subject(&name)));
         };
         let mut name = String::new();
@@ -146,7 +148,7 @@ impl Api {
             name = self.new_name(&base);
             let mut named = object.clone();
             meta_mut(&mut named).insert("name".to_owned(), name.clone().into());
-            let named = self.prepare_create(resource, namespace, named)?;
+            let named = self.prepare_create(resource, namespace, named, options)?;
             if let Ok(version) = add(named) {
                 return Ok(version);
             }
@@ -160,6 +162,7 @@ impl Api {
         resource: &Resource,
         namespace: &str,
         mut object: Value,
+        options: &WriteOptions,
     ) -> Result<Value, ApiError> {
         let rules = resource.stored_as();
         let strategy = resource.strategy();
@@ -178,6 +181,10 @@ impl Api {
             return Err(ApiError::invalid(subject, &errors));
         }
         complete(rules, &mut object);
+        // A name that is taken costs no quota.
+        let is_taken = || self.get(resource, namespace, meta(&object, "name")).is_ok();
+        let dry_run = options.dry_run || is_taken();
+        self.admit_valid(rules, namespace, (&object, None), "", dry_run)?;
         Ok(object)
     }
 
@@ -253,7 +260,7 @@ impl Api {
 
     /// Computes an object from its current version and stores it. `compute` gets the stored object and returns
     /// the new one in the stored shape; when that carries a `resourceVersion`, only that version is replaced.
-    pub(super) fn update(
+    pub(crate) fn update(
         &self,
         change: &Change<'_>,
         compute: impl Fn(&Value) -> Result<Value, ApiError>,
@@ -391,6 +398,8 @@ impl Api {
             return Err(ApiError::invalid(subject, &errors));
         }
         complete(rules, &mut new);
+        let (namespace, dry_run) = (change.namespace, change.options.dry_run);
+        self.admit_valid(rules, namespace, (&new, Some(old)), change.sub, dry_run)?;
         Ok(new)
     }
 }

@@ -11,11 +11,11 @@ use crate::patch::PatchType;
 use crate::registry::{
     self, Body, DeleteRequest, FieldValidation, ListRequest, Listed, MANAGER_BYTES_MAX, Resource,
     VersionMatch, WriteOptions, Written, bad_option, manager_of_agent, parse_revision, scale_of,
-    update_scale,
+    scale_resource, update_scale,
 };
 use crate::selectors::Selectors;
 use crate::status::{self, ApiError};
-use crate::storage::StoreError;
+use crate::storage::{StoreError, Version};
 use crate::table::Include;
 use crate::validation::errors::quote;
 use crate::watch::{self, Start, WatchRequest};
@@ -268,9 +268,17 @@ impl Request<'_> {
         })
     }
 
+    /// The object that was read or written, or its scale.
     fn object(&self, code: u16, written: &Written) -> Response<AnswerBody> {
         let now = self.state.api.now();
-        let bytes = encode::object(self.resource(), &self.answer.shape(), &written.version, now);
+        let scale;
+        let (resource, version) = if self.target.sub == Some("scale") {
+            scale = Version::unstored(scale_of(written.version.object()));
+            (scale_resource(), &scale)
+        } else {
+            (self.resource(), &written.version)
+        };
+        let bytes = encode::object(resource, &self.answer.shape(), version, now);
         formatted(code, self.answer, bytes, &written.warnings)
     }
 
@@ -289,9 +297,6 @@ impl Request<'_> {
             .state
             .api
             .get(self.resource(), self.namespace(), name)?;
-        if self.target.sub == Some("scale") {
-            return Ok(self.plain(200, &scale_of(version.object()), &[]));
-        }
         let written = Written {
             version,
             warnings: Vec::new(),
@@ -357,6 +362,9 @@ impl Request<'_> {
         if resource.kind == "Binding" {
             return self.bind("", body, &options);
         }
+        if self.answer.shape().view != View::Object {
+            return Err(ApiError::not_acceptable());
+        }
         let (review, warnings) = registry::review(
             &self.state.api,
             resource,
@@ -391,7 +399,7 @@ impl Request<'_> {
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         if sub == Some("scale") {
             let written = update_scale(api, resource, namespace, name, body, &options)?;
-            return Ok(self.scale(&written));
+            return Ok(self.object(200, &written));
         }
         let written = api.update_from(resource, namespace, name, sub, body, &options)?;
         Ok(self.object(200, &written))
@@ -416,9 +424,6 @@ impl Request<'_> {
         }
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         let written = api.patch(resource, namespace, name, sub, (patch_type, body), &options)?;
-        if sub == Some("scale") {
-            return Ok(self.scale(&written));
-        }
         Ok(self.object(200, &written))
     }
 
@@ -431,14 +436,7 @@ impl Request<'_> {
     ) -> Result<Response<AnswerBody>, ApiError> {
         let (api, resource, namespace) = (&self.state.api, self.resource(), self.namespace());
         let (written, created) = api.apply(resource, namespace, name, sub, body, options)?;
-        if sub == Some("scale") {
-            return Ok(self.scale(&written));
-        }
         Ok(self.object(if created { 201 } else { 200 }, &written))
-    }
-
-    fn scale(&self, written: &Written) -> Response<AnswerBody> {
-        self.plain(200, &scale_of(written.version.object()), &written.warnings)
     }
 
     fn delete_request(&self, body: &Bytes) -> Result<DeleteRequest, ApiError> {

@@ -4,6 +4,10 @@ use super::errors::{Errors, IS_NEGATIVE, Path};
 use super::view::View;
 use berth_api::Quantity;
 use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Amounts by resource.
+pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
 /// What is said of text that is no quantity.
 const NOT_A_QUANTITY: &str =
@@ -36,6 +40,14 @@ pub(crate) fn parse(value: &Value) -> Option<Quantity> {
 /// A quantity of a list of resources, if it is there and well formed.
 pub(crate) fn get(resources: &Value, list: &str, name: &str) -> Option<Quantity> {
     resources.field(list)?.field(name).and_then(parse)
+}
+
+/// The well-formed quantities of a list of resources.
+pub(crate) fn list(resources: &Value, list: &str) -> Amounts {
+    let entries = resources.map(list).into_iter().flatten();
+    entries
+        .filter_map(|(name, value)| Some((name.clone(), parse(value)?)))
+        .collect()
 }
 
 /// Writes all quantities of a list of resources in the form that is stored, rounded up to thousandths. What is no

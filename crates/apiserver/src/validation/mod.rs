@@ -10,6 +10,7 @@ mod devices;
 pub(crate) mod engine;
 pub(crate) mod errors;
 pub(crate) mod events;
+mod limits;
 pub mod metadata;
 pub(crate) mod names;
 mod node;
@@ -66,6 +67,7 @@ pub(crate) fn check_fn(name: &str) -> Option<CheckFn> {
         .or_else(|| service::check(name))
         .or_else(|| node::check(name))
         .or_else(|| small::check(name))
+        .or_else(|| limits::check(name))
         .or_else(|| selectors::check(name))
 }
 
@@ -79,6 +81,7 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
         "device-request" => devices::default_request,
         "image-volume" => pod::defaults::image_volume,
         "job" => workloads::default_job,
+        "limit-range-item" => limits::default_item,
         "namespace" => small::default_namespace,
         "node" => node::default,
         "policy-types" => small::default_policy_types,
@@ -123,6 +126,7 @@ fn of_code(kind: GroupResource) -> &'static dyn Strategy {
         ("batch", "jobs") => &workloads::JobStrategy,
         ("", "replicationcontrollers")
         | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
+        | ("", "resourcequotas")
         | ("autoscaling", "horizontalpodautoscalers")
         | ("batch", "cronjobs")
         | ("networking.k8s.io", "ingresses")

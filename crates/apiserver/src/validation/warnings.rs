@@ -1,7 +1,7 @@
 //! What a client is warned about although the object is valid: pods and templates of pods that hardly do what is meant.
 
-use super::names;
 use super::view::View;
+use super::{amounts, names};
 use berth_api::quantity::Quantity;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -90,6 +90,24 @@ pub(crate) fn of_new(kind: &str, object: &Value) -> Vec<String> {
         "DaemonSet" | "Deployment" | "ReplicaSet" | "ReplicationController" | "StatefulSet" => {
             let template = object.part("spec").part("template");
             of_pod(template, "spec.template.", &mut warnings);
+        }
+        "ResourceQuota" => {
+            let hard = amounts::list(object.part("spec"), "hard");
+            for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
+                let (request, limit) = (format!("requests.{name}"), format!("limits.{name}"));
+                let plain = || {
+                    hard.get_key_value(name)
+                        .filter(|_| matches!(name, "cpu" | "memory"))
+                };
+                let request = hard.get_key_value(&request).or_else(plain);
+                if let (Some((request, requested)), Some(limited)) = (request, hard.get(&limit))
+                    && requested > limited
+                {
+                    warnings.push(format!(
+                        "ResourceQuota {request} ({requested}) should be less than {limit} ({limited})"
+                    ));
+                }
+            }
         }
         "Node" => {
             let spec = object.part("spec");

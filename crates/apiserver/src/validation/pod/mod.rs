@@ -10,6 +10,7 @@ pub(crate) mod defaults;
 mod env;
 pub(crate) mod handlers;
 mod mounts;
+mod parts;
 mod prepare;
 pub(crate) mod requests;
 pub(crate) mod resources;
@@ -62,6 +63,8 @@ impl Strategy for PodStrategy {
         match subresource {
             Subresource::Main => prepare::for_update(new, old),
             Subresource::Status => prepare::for_status_update(new, old),
+            Subresource::Resize => parts::prepare_resize(new, old),
+            Subresource::EphemeralContainers => parts::prepare_ephemeral(new, old),
         }
     }
 
@@ -74,6 +77,8 @@ impl Strategy for PodStrategy {
         match subresource {
             Subresource::Main => update::validate(new, old),
             Subresource::Status => status::validate(new, old),
+            Subresource::Resize => parts::validate_resize(new, old),
+            Subresource::EphemeralContainers => parts::validate_ephemeral(new, old),
         }
         .into_vec()
     }

@@ -2,14 +2,10 @@
 //!
 //! The sums follow KEP-753 (sidecars) and the pod-level rules KEP-2837.
 
-use crate::validation::amounts;
+use crate::validation::amounts::{self, Amounts};
 use crate::validation::view::{View, existing, set_if_absent};
 use berth_api::Quantity;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
-
-/// Amounts by resource.
-pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
 /// Resources that may be given for a pod as a whole.
 pub(crate) fn is_pod_level(resource: &str) -> bool {
@@ -17,15 +13,10 @@ pub(crate) fn is_pod_level(resource: &str) -> bool {
 }
 
 fn amounts_of(container: &Value, list: &str) -> Amounts {
-    container
-        .part("resources")
-        .entries(list)
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), amounts::parse(value)?)))
-        .collect()
+    amounts::list(container.part("resources"), list)
 }
 
-fn add(into: &mut Amounts, other: &Amounts) {
+pub(crate) fn add(into: &mut Amounts, other: &Amounts) {
     for (name, amount) in other {
         *into.entry(name.clone()).or_default() += *amount;
     }
@@ -67,6 +58,17 @@ pub(crate) fn aggregate(spec: &Value, list: &str) -> Amounts {
         }
     }
     raise(&mut total, &init);
+    total
+}
+
+/// As [`aggregate`], with the CPU and memory that are given for the pod as a whole in their place.
+pub(crate) fn with_pod_level(spec: &Value, list: &str) -> Amounts {
+    let mut total = aggregate(spec, list);
+    for (name, amount) in amounts::list(spec.part("resources"), list) {
+        if matches!(name.as_str(), "cpu" | "memory") {
+            total.insert(name, amount);
+        }
+    }
     total
 }
 

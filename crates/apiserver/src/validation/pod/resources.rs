@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Names that Kubernetes itself gives to resources.
-const STANDARD: &[&str] = &[
+pub(crate) const STANDARD: &[&str] = &[
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -194,7 +194,7 @@ fn validate_huge_pages(
     }
 }
 
-fn validate_name(errors: &mut Errors, name: &str, path: &Path) -> bool {
+pub(crate) fn validate_name(errors: &mut Errors, name: &str, path: &Path) -> bool {
     let messages = names::qualified_name(name);
     if !messages.is_empty() {
         errors.each_invalid(path, name, messages);
@@ -214,7 +214,7 @@ fn validate_name(errors: &mut Errors, name: &str, path: &Path) -> bool {
     true
 }
 
-fn validate_container_name(errors: &mut Errors, name: &str, path: &Path) {
+pub(crate) fn validate_container_name(errors: &mut Errors, name: &str, path: &Path) {
     validate_name(errors, name, path);
     if !name.contains('/') {
         let known =

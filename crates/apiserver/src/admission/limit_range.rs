@@ -1,0 +1,180 @@
+//! LimitRanger: defaults for the resources of containers, and bounds for those of containers, pods and claims.
+
+use super::siblings;
+use crate::access::gr;
+use crate::registry::{Api, Resource};
+use crate::status::ApiError;
+use crate::validation::amounts::{self, Amounts};
+use crate::validation::pod::requests;
+use crate::validation::view::{View, child, items_mut, set_if_absent};
+use berth_api::Quantity;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// The annotation that lists what was set.
+const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+/// The lists of containers of a pod and their names in messages.
+const CONTAINERS: [(&str, &str); 2] = [
+    ("containers", "container"),
+    ("initContainers", "init container"),
+];
+
+/// Gives containers without requests or limits those of the limit ranges of the namespace.
+pub(super) fn set_defaults(api: &Api, namespace: &str, pod: &mut Value) {
+    for range in siblings(api, "limitranges", namespace) {
+        let (mut requests, mut limits) = (Map::new(), Map::new());
+        for item in range.object().part("spec").items("limits") {
+            if item.text("type") == "Container" {
+                for (list, field) in [(&mut requests, "defaultRequest"), (&mut limits, "default")] {
+                    list.extend(item.map(field).cloned().unwrap_or_default());
+                }
+            }
+        }
+        let mut notes = Vec::new();
+        for (list, what) in CONTAINERS {
+            let Some(spec) = child(pod, "spec") else {
+                return;
+            };
+            for container in items_mut(spec, list) {
+                let name = container.text("name").to_owned();
+                for (field, defaults, noun) in [
+                    ("requests", &requests, "request"),
+                    ("limits", &limits, "limit"),
+                ] {
+                    let set = fill(container, field, defaults);
+                    if !set.is_empty() {
+                        notes.push(format!("{} {noun} for {what} {name}", set.join(", ")));
+                    }
+                }
+            }
+        }
+        if !notes.is_empty() {
+            let note = format!("LimitRanger plugin set: {}", notes.join("; "));
+            let annotations = child(pod, "metadata").and_then(|m| child(m, "annotations"));
+            if let Some(annotations) = annotations {
+                annotations[ANNOTATION] = note.into();
+            }
+        }
+    }
+}
+
+/// Sets the amounts that a container does not state and returns their names.
+fn fill<'d>(container: &mut Value, field: &str, defaults: &'d Map<String, Value>) -> Vec<&'d str> {
+    let stated = container.part("resources").map(field);
+    let missing = |name: &str| stated.is_none_or(|stated| !stated.contains_key(name));
+    let mut names: Vec<&str> = defaults.keys().map(String::as_str).collect();
+    names.retain(|name| missing(name));
+    names.sort_unstable();
+    if let Some(list) = child(container, "resources").filter(|_| !names.is_empty())
+        && let Some(list) = child(list, field)
+    {
+        for name in &names {
+            set_if_absent(list, name, defaults[*name].clone());
+        }
+    }
+    names
+}
+
+/// Compares a pod or a claim with the limit ranges of its namespace.
+///
+/// # Errors
+/// 403 that names every bound of the first range that does not hold.
+pub(super) fn check(
+    api: &Api,
+    resource: &Resource,
+    namespace: &str,
+    object: &Value,
+) -> Result<(), ApiError> {
+    let spec = object.part("spec");
+    for range in siblings(api, "limitranges", namespace) {
+        let mut faults = Vec::new();
+        for item in range.object().part("spec").items("limits") {
+            let kind = item.text("type");
+            match (kind, resource.resource == gr("", "pods")) {
+                ("Container", true) => {
+                    for (list, _) in CONTAINERS {
+                        for container in spec.items(list) {
+                            let own = |list| amounts::list(container.part("resources"), list);
+                            compare(item, &own("requests"), Some(&own("limits")), &mut faults);
+                        }
+                    }
+                }
+                ("Pod", true) => {
+                    let own = |list| requests::with_pod_level(spec, list);
+                    compare(item, &own("requests"), Some(&own("limits")), &mut faults);
+                }
+                ("PersistentVolumeClaim", false) => {
+                    let requests = amounts::list(spec.part("resources"), "requests");
+                    compare(item, &requests, None, &mut faults);
+                }
+                _ => {}
+            }
+        }
+        let mut seen = BTreeSet::new();
+        faults.retain(|fault| seen.insert(fault.clone()));
+        let message = match faults.as_slice() {
+            [] => continue,
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        let name = object.part("metadata").text("name");
+        return Err(ApiError::forbidden(resource.subject(name), &message));
+    }
+    Ok(())
+}
+
+/// The faults of amounts under one entry of a limit range. Claims have no limits: their maximum is one of the request.
+fn compare(item: &Value, requests: &Amounts, limits: Option<&Amounts>, faults: &mut Vec<String>) {
+    let kind = item.text("type");
+    let limit_of = |name: &str| limits.and_then(|limits| limits.get(name));
+    for (name, least) in amounts::list(item, "min") {
+        let bound = format!("minimum {name} usage per {kind} is {least}");
+        match (requests.get(&name), limit_of(&name)) {
+            (None, _) => faults.push(format!("{bound}.  No request is specified")),
+            (Some(request), _) if *request < least => {
+                faults.push(format!("{bound}, but request is {request}"));
+            }
+            (_, Some(limit)) if *limit < least => {
+                faults.push(format!("{bound}, but limit is {limit}"));
+            }
+            _ => {}
+        }
+    }
+    for (name, most) in amounts::list(item, "max") {
+        let bound = format!("maximum {name} usage per {kind} is {most}");
+        match (requests.get(&name), limit_of(&name)) {
+            (_, None) if limits.is_some() => {
+                faults.push(format!("{bound}.  No limit is specified"));
+            }
+            (_, Some(limit)) if *limit > most => {
+                faults.push(format!("{bound}, but limit is {limit}"));
+            }
+            (Some(request), _) if *request > most => {
+                faults.push(format!("{bound}, but request is {request}"));
+            }
+            (None, _) if limits.is_none() => {
+                faults.push(format!("{bound}.  No request is specified"));
+            }
+            _ => {}
+        }
+    }
+    if limits.is_none() {
+        return;
+    }
+    for (name, most) in amounts::list(item, "maxLimitRequestRatio") {
+        let bound = format!("{name} max limit to request ratio per {kind} is {most}");
+        let given = |amount: Option<&Quantity>| amount.copied().filter(|q| q.sign() != 0);
+        match (given(requests.get(&name)), given(limit_of(&name))) {
+            (None, _) => faults.push(format!(
+                "{bound}, but no request is specified or request is 0"
+            )),
+            (_, None) => faults.push(format!("{bound}, but no limit is specified or limit is 0")),
+            (Some(request), Some(limit)) => {
+                let ratio = limit.as_f64() / request.as_f64();
+                if ratio > most.as_f64() {
+                    faults.push(format!("{bound}, but provided ratio is {ratio:.6}"));
+                }
+            }
+        }
+    }
+}
