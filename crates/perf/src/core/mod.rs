@@ -3,6 +3,7 @@
 //! Each row is run with each evaluator that is asked for, in one run: machines are noisy, ratios are less so. The
 //! plain evaluator goes node by node and gets only a sample of the pods; those decisions must be the same.
 
+mod devices;
 mod report;
 mod row;
 mod world;

@@ -1,6 +1,7 @@
 //! The rows: what each cluster and its pods look like. They follow the templates of kube-scheduler's own benchmarks
 //! (`test/integration/scheduler_perf`), in a cluster of three zones.
 
+use super::devices;
 use crate::generate::{self, ZONES};
 use berth_api::{Node, Object, Pod};
 use serde_json::{Value, json};
@@ -64,6 +65,11 @@ rows! {
     DifferentConstraints: "different-constraints", "The same, and half of them are spread, or near and far from others, by selectors of their own.";
     Preemption: "preemption", "Every node is full of less important pods: each pod must make room.";
     Unfit: "unfit", "Pods that fit nowhere, for different reasons on different nodes.";
+    Devices: "devices", "Pods with a claim for one device that a CEL expression selects.";
+    MatchingDevices: "matching-devices", "Pods with a claim for four devices of one PCIe root.";
+    DeviceLists: "device-lists", "Pods with a claim for the first of three alternatives that is available.";
+    Partitions: "partitions", "Pods with a claim for a partition of a device; partitions share counters.";
+    NetworkDevices: "network-devices", "Pods with a claim for one of the devices that all nodes can use.";
     Overhead: "overhead", "Pods that fit anywhere on ten large nodes: what a decision costs beside the evaluator.";
 }
 
@@ -105,14 +111,29 @@ impl Row {
         self != Self::Preemption
     }
 
-    /// The namespaces.
-    pub(super) fn namespaces(self) -> Vec<Object> {
+    /// Whether the pods have claims for devices.
+    pub(super) fn has_claims(self) -> bool {
+        matches!(
+            self,
+            Self::Devices
+                | Self::MatchingDevices
+                | Self::DeviceLists
+                | Self::Partitions
+                | Self::NetworkDevices
+        )
+    }
+
+    /// What exists besides nodes and pods, in a cluster of `nodes` nodes.
+    pub(super) fn objects(self, nodes: usize) -> Vec<Object> {
         let mut all = vec![generate::namespace("default", json!({}))];
         if matches!(self, Self::NamespaceSelectors | Self::ManyShapes) {
             all.extend((0..NAMESPACES).map(|at| {
                 let team = if at % 2 == 0 { "devops" } else { "research" };
                 generate::namespace(&namespace_name(at), json!({"team": team}))
             }));
+        }
+        if self.has_claims() {
+            all.extend(devices::objects(self, nodes));
         }
         all
     }
@@ -156,9 +177,16 @@ impl Row {
         generate::pod_of(&pod)
     }
 
-    /// A pod to be scheduled.
-    pub(super) fn pod(self, index: usize, rng: &mut fastrand::Rng) -> Arc<Pod> {
-        generate::pod(index, |pod| match self {
+    /// A pod to be scheduled, and the JSON of its claim.
+    pub(super) fn pod(self, index: usize, rng: &mut fastrand::Rng) -> (Arc<Pod>, Option<Value>) {
+        let mut pod = generate::pod_json(index);
+        self.shape(&mut pod, index, rng);
+        let claim = self.has_claims().then(|| devices::claim(self, &mut pod));
+        (generate::pod_of(&pod), claim)
+    }
+
+    fn shape(self, pod: &mut Value, index: usize, rng: &mut fastrand::Rng) {
+        match self {
             Self::Unconstrained | Self::Overhead => {
                 let (cpu, memory) =
                     [("50m", "100Mi"), ("100m", "500Mi"), ("200m", "1Gi")][rng.usize(0..3)];
@@ -183,7 +211,12 @@ impl Row {
                 request(pod, "5", "500Mi");
                 in_zones(pod, &ZONES[..2]);
             }
-        })
+            Self::Devices
+            | Self::MatchingDevices
+            | Self::DeviceLists
+            | Self::Partitions
+            | Self::NetworkDevices => {}
+        }
     }
 }
 
@@ -341,7 +374,7 @@ mod tests {
     fn no_two_pods_of_the_rows_of_different_pods_are_alike() {
         let mut rng = fastrand::Rng::with_seed(1);
         for row in [Row::Different, Row::DifferentConstraints] {
-            let pods: Vec<_> = (0..200).map(|at| row.pod(at, &mut rng)).collect();
+            let pods: Vec<_> = (0..200).map(|at| row.pod(at, &mut rng).0).collect();
             for (at, pod) in pods.iter().enumerate() {
                 let alike = |other: &&Arc<Pod>| {
                     other.spec.containers == pod.spec.containers || other.labels() == pod.labels()

@@ -1,11 +1,15 @@
 //! The cluster around the core: it answers every call at once, and shows what came of it as a watch would.
 
 use super::Row;
+use crate::generate;
 use berth_api::pod::PodCondition;
-use berth_api::{Duration, Object, Pod, Str, Time};
-use berth_framework::{ApiCall, CallId};
+use berth_api::{Duration, Kind, Object, Pod, Str, Time};
+use berth_framework::call::Response;
+use berth_framework::write::Action;
+use berth_framework::{ApiCall, CallId, Write};
 use berth_scheduler::evaluator::Stopwatch;
 use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +34,8 @@ pub(super) struct World {
     scheduler: Scheduler,
     now: Time,
     pods: HashMap<Str, Arc<Pod>>,
+    /// The claims for devices as the API stores them, by name.
+    claims: HashMap<Str, Value>,
     /// How long the core was at work since the cluster was set up.
     seconds: f64,
     bound: usize,
@@ -72,12 +78,13 @@ impl World {
             scheduler,
             now,
             pods: HashMap::new(),
+            claims: HashMap::new(),
             seconds: 0.0,
             bound: 0,
             versions: 0,
         };
-        for namespace in row.namespaces() {
-            world.show(ClusterChange::Applied(namespace));
+        for object in row.objects(nodes) {
+            world.show(ClusterChange::Applied(object));
         }
         for index in 0..nodes {
             world.show(ClusterChange::Applied(Object::Node(row.node(index))));
@@ -87,7 +94,11 @@ impl World {
         }
         let mut rng = fastrand::Rng::with_seed(seed);
         for index in 0..pods {
-            world.add(row.pod(index, &mut rng));
+            let (pod, claim) = row.pod(index, &mut rng);
+            if let Some(claim) = claim {
+                world.show_claim(claim);
+            }
+            world.add(pod);
         }
         Ok(world)
     }
@@ -95,6 +106,12 @@ impl World {
     fn add(&mut self, pod: Arc<Pod>) {
         self.pods.insert(pod.uid().clone(), pod.clone());
         self.show(ClusterChange::Applied(Object::Pod(pod)));
+    }
+
+    fn show_claim(&mut self, claim: Value) {
+        let object = generate::decoded(Kind::ResourceClaim, &claim);
+        self.claims.insert(object.metadata().name.clone(), claim);
+        self.show(ClusterChange::Applied(object));
     }
 
     fn show(&mut self, change: ClusterChange) {
@@ -173,7 +190,11 @@ impl World {
                 .collect();
             let begun = Instant::now();
             for (id, change) in answers {
-                self.scheduler.complete(id, Ok(()), self.now);
+                let response = Response {
+                    resource_version: change.as_ref().map(version),
+                    ..Response::default()
+                };
+                self.scheduler.complete(id, Ok(response), self.now);
                 if let Some(change) = change {
                     self.scheduler.apply(change, self.now);
                 }
@@ -182,7 +203,28 @@ impl World {
         }
     }
 
+    /// Changes a claim as the API server does. Its lists in these rows have one entry, so both kinds of patches replace
+    /// them.
+    fn write(&mut self, write: &Write) -> Option<ClusterChange> {
+        let (Action::Patch(patch) | Action::StrategicPatch(patch)) = write.action() else {
+            return None;
+        };
+        let claim = self.claims.get_mut(&write.object().name)?;
+        for part in ["metadata", "status"] {
+            for (field, value) in patch[part].as_object().into_iter().flatten() {
+                claim[part][field] = value.clone();
+            }
+        }
+        self.versions += 1;
+        claim["metadata"]["resourceVersion"] = json!(format!("9{:09}", self.versions));
+        let object = generate::decoded(Kind::ResourceClaim, claim);
+        Some(ClusterChange::Applied(object))
+    }
+
     fn carry_out(&mut self, call: ApiCall) -> Option<ClusterChange> {
+        if let ApiCall::Write(write) = &call {
+            return self.write(write);
+        }
         let uid = call.pod()?.uid.clone();
         if let ApiCall::DeletePod { .. } = call {
             let gone = self.pods.remove(&uid)?;
@@ -215,6 +257,16 @@ impl World {
         }
         *stored = Arc::new(pod);
         Some(ClusterChange::Applied(Object::Pod(stored.clone())))
+    }
+}
+
+/// The version of the object after a call.
+fn version(change: &ClusterChange) -> Str {
+    match change {
+        ClusterChange::Applied(object) | ClusterChange::Deleted(object) => {
+            object.metadata().resource_version.clone()
+        }
+        _ => Str::default(),
     }
 }
 

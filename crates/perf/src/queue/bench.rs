@@ -5,7 +5,8 @@ use super::crowd::{Crowd, Mould};
 use super::report::{EventFigures, PairFigures};
 use super::scene::Scene;
 use crate::core::PerfError;
-use berth_api::{Duration, Pod, Time};
+use berth_api::{Duration, Object, Pod, ResourceClaim, Time};
+use berth_framework::cluster::claim_names;
 use berth_framework::plugin::Context;
 use berth_framework::{Cluster, FeatureGates};
 use berth_scheduler::profile::{Profile, ProfileSpec};
@@ -82,7 +83,16 @@ impl Bench {
         })
     }
 
+    /// Adds a pod, whose claims for devices exist.
     fn add(&mut self, pod: Arc<Pod>) {
+        for name in claim_names(&pod) {
+            let mut claim = ResourceClaim::default();
+            claim.metadata.name = name.clone();
+            claim.metadata.namespace = pod.namespace().clone();
+            claim.metadata.uid = name.clone();
+            self.cluster.set(&Object::ResourceClaim(Arc::new(claim)));
+            self.cluster.pods.insert(pod.uid().clone(), pod.clone());
+        }
         let cx = Context {
             now: self.now,
             cluster: &self.cluster,
@@ -151,6 +161,7 @@ impl Bench {
         }
         for pod in &helped {
             self.queue.delete(pod);
+            self.cluster.pods.remove(pod.uid());
         }
         played
     }

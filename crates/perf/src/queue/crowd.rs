@@ -1,8 +1,8 @@
 //! Those who wait for something else.
 
 use crate::generate;
-use berth_api::Pod;
 use berth_api::pod::Volume;
+use berth_api::{Pod, Str};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -19,6 +19,8 @@ pub(super) enum Crowd {
     ForPods,
     /// Pods whose claims are not there.
     ForVolumes,
+    /// Pods for whose claims no node has devices.
+    ForDevices,
 }
 
 /// What some pods of a crowd are like.
@@ -30,12 +32,13 @@ pub(super) struct Like {
 }
 
 impl Crowd {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Gated,
         Self::ForNodes,
         Self::ForTaints,
         Self::ForPods,
         Self::ForVolumes,
+        Self::ForDevices,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -45,6 +48,7 @@ impl Crowd {
             Self::ForTaints => "for other taints",
             Self::ForPods => "for other pods",
             Self::ForVolumes => "for other claims",
+            Self::ForDevices => "for devices",
         }
     }
 
@@ -133,6 +137,10 @@ impl Crowd {
                     edit: |pod| claim(pod, "own"),
                 },
             ],
+            Self::ForDevices => &[Like {
+                plugin: Some("DynamicResources"),
+                edit: |pod| device_claim(pod, "own"),
+            }],
         }
     }
 }
@@ -165,6 +173,14 @@ pub(super) fn claim(pod: &mut Value, name: &str) {
         json!([{"name": "data", "persistentVolumeClaim": {"claimName": name}}]);
 }
 
+pub(super) fn device_claim(pod: &mut Value, name: &str) {
+    pod["spec"]["resourceClaims"] = json!([{"name": "gpus", "resourceClaimName": name}]);
+}
+
+fn is_own(claim: &Option<Str>) -> bool {
+    claim.as_ref().is_some_and(|claim| **claim == *"own")
+}
+
 /// Pods like one that was decoded once: under other names, each with its own claim where it has one of its own.
 pub(super) struct Mould(Arc<Pod>);
 
@@ -187,6 +203,15 @@ impl Mould {
                 if let Some(claim) = &mut volume.persistent_volume_claim {
                     claim.claim_name = format!("data-{name}").into();
                 }
+            }
+        }
+        let claims = &pod.spec.resource_claims;
+        if claims
+            .iter()
+            .any(|claim| is_own(&claim.resource_claim_name))
+        {
+            for claim in &mut pod.spec.resource_claims {
+                claim.resource_claim_name = Some(format!("gpus-{name}").into());
             }
         }
         Arc::new(pod)

@@ -1,6 +1,6 @@
 //! What happens, and whom it helps.
 
-use super::crowd::{Crowd, affinity, claim, request, tolerate};
+use super::crowd::{Crowd, affinity, claim, device_claim, request, tolerate};
 use crate::generate;
 use berth_api::{Kind, Object, Pod};
 use berth_framework::event::Change;
@@ -130,6 +130,17 @@ impl Scene {
                 crowd: Crowd::ForVolumes,
             },
             Self {
+                name: "resource claim changed",
+                event: event(R::ResourceClaim, A::UPDATE),
+                old: Some(device_claim_object(json!({}))),
+                new: Some(device_claim_object(json!({"reservedFor": [
+                    {"resource": "pods", "name": "other", "uid": "other"},
+                ]}))),
+                plugin: "DynamicResources",
+                helped: |pod| device_claim(pod, "shared"),
+                crowd: Crowd::ForDevices,
+            },
+            Self {
                 name: "namespace changed",
                 event: event(R::of_kind(Kind::Namespace), A::UPDATE),
                 old: Some(generate::namespace("other", json!({}))),
@@ -158,6 +169,12 @@ impl Scene {
             new: self.new.as_ref(),
         }
     }
+}
+
+fn device_claim_object(status: Value) -> Object {
+    let metadata = json!({"name": "shared", "namespace": "default", "uid": "shared"});
+    let object = json!({"metadata": metadata, "status": status});
+    generate::decoded(Kind::ResourceClaim, &object)
 }
 
 fn claim_object(version: &str) -> Object {
