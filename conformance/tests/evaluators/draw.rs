@@ -1,6 +1,6 @@
 //! Random objects, as JSON.
 
-use super::storage;
+use super::{devices, storage};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -58,6 +58,9 @@ pub(crate) fn node(index: usize, rng: &mut Rng) -> Value {
     let mut allocatable = json!({"cpu": format!("{}", rng.u8(1..5)), "memory": format!("{}Gi", rng.u8(1..9)), "pods": format!("{}", rng.u8(2..9))});
     if often(rng, 3) {
         allocatable["example.com/gpu"] = json!(format!("{}", rng.u8(..3)));
+    }
+    if often(rng, 6) {
+        allocatable["example.com/device"] = json!(format!("{}", rng.u8(..3)));
     }
     if often(rng, 20) {
         allocatable = json!({});
@@ -127,6 +130,9 @@ pub(crate) fn template(rng: &mut Rng) -> Value {
     if often(rng, 10) {
         requests["example.com/gpu"] = json!("1");
     }
+    if often(rng, 16) {
+        devices::extended(&mut requests, rng);
+    }
     let mut container =
         json!({"name": "c", "image": pick(rng, &IMAGES), "resources": {"requests": requests}});
     if often(rng, 6) {
@@ -186,6 +192,9 @@ pub(crate) fn template(rng: &mut Rng) -> Value {
             .map(|at| storage::volume(&format!("v{at}"), rng))
             .collect();
         spec["volumes"] = json!(volumes);
+    }
+    if often(rng, 3) {
+        spec["resourceClaims"] = devices::entries(rng);
     }
     json!({"labels": labels, "spec": spec})
 }

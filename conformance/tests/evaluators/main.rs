@@ -1,7 +1,7 @@
 //! The two evaluators on random clusters and events: every decision is made by both, and they must agree.
 //!
 //! Recorded decisions show one moment of a cluster. Here clusters change: volumes of every kind and the objects behind
-//! them, disruption budgets, nominated and other pending pods, preemption through ports, spread, anti-affinity and
+//! them, devices and claims, disruption budgets, nominated and other pending pods, preemption through ports, spread, anti-affinity and
 //! volumes, services with default spreading, two profiles, a percentage of nodes to score, and nodes that are deleted and
 //! return under the same name with other labels.
 //!
@@ -10,6 +10,7 @@
 // A test may use threads; it is no part of the core.
 #![allow(clippy::disallowed_methods)]
 
+mod devices;
 mod draw;
 mod storage;
 mod world;

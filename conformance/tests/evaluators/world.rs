@@ -1,10 +1,11 @@
 //! A random cluster around two cores that differ in their evaluator alone, and must not differ in anything they do.
 
-use crate::{draw, storage};
+use crate::{devices, draw, storage};
 use berth_api::{Duration, Kind, Object, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, CallId, CallResult, Response};
 use berth_framework::write::{Action, Write};
+use berth_framework::{Feature, FeatureGates};
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::{PluginConfig, ProfileSpec};
 use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
@@ -114,6 +115,7 @@ impl World {
                 profiles: vec![default.clone(), other.clone()],
                 evaluator,
                 seed,
+                features: FeatureGates::default().with(Feature::DRADeviceTaintRules, true),
                 ..SchedulerOptions::default()
             };
             Scheduler::new(options, &berth_plugins::in_tree(), now).expect("the profiles")
@@ -152,6 +154,12 @@ impl World {
         for _ in 0..world.rng.usize(..20) {
             world.change_storage();
         }
+        for class in devices::classes() {
+            world.set(class);
+        }
+        for _ in 0..world.rng.usize(..40) {
+            world.change_devices();
+        }
         world
     }
 
@@ -181,7 +189,7 @@ impl World {
     /// One thing happens, and the core does what there is to do.
     pub(crate) fn step(&mut self) {
         self.now = self.now + Duration::from_millis(self.rng.u64(1..4_000));
-        match self.rng.u8(..26) {
+        match self.rng.u8(..32) {
             0..=8 => self.new_pods(),
             9..=11 => self.delete_pod(),
             12..=14 => self.change_node(),
@@ -200,6 +208,8 @@ impl World {
             }
             19..=22 => self.change_storage(),
             23 | 24 => self.bind_claims(),
+            25..=28 => self.change_devices(),
+            29 | 30 => self.manage_claims(),
             _ => self.relabel_pod(),
         }
         self.work();
@@ -209,9 +219,12 @@ impl World {
         let template = self.templates[self.rng.usize(..self.templates.len())].clone();
         for _ in 0..self.rng.usize(1..5) {
             self.made += 1;
-            let pod = draw::pod(self.made, &template, &mut self.rng);
+            let mut pod = draw::pod(self.made, &template, &mut self.rng);
             let uid = pod["metadata"]["uid"].as_str().expect("a UID").to_owned();
             self.make_ephemeral_claims(&pod, &uid);
+            for claim in devices::claims_of(&mut pod, &mut self.rng) {
+                self.set(claim);
+            }
             self.pods.insert(uid, pod.clone());
             self.show(pod);
         }
@@ -277,6 +290,59 @@ impl World {
                 if let Some(volume) = volume {
                     self.set(volume);
                 }
+                self.set(claim);
+            }
+        }
+    }
+
+    /// Devices, their taints or a claim are created, changed or deleted.
+    fn change_devices(&mut self) {
+        let is_gone = draw::often(&mut self.rng, 3);
+        let object = match self.rng.u8(..8) {
+            0 => devices::taint_rule(NODES, &mut self.rng),
+            1 | 2 => devices::claim(&mut self.rng),
+            _ => {
+                let pool = devices::pool(NODES, &mut self.rng);
+                let slices = devices::slices(&pool, self.version, &mut self.rng);
+                let slices = if is_gone { Vec::new() } else { slices };
+                for at in slices.len()..devices::SLICES_MAX {
+                    let name = format!("{pool}-{at}");
+                    let name = ("ResourceSlice".to_owned(), String::new(), name);
+                    if let Some(old) = self.objects.remove(&name) {
+                        self.hide(&old);
+                    }
+                }
+                for slice in slices {
+                    self.set(slice);
+                }
+                return;
+            }
+        };
+        match self.objects.remove(&name_of(&object)) {
+            Some(old) if is_gone => self.hide(&old),
+            // What a claim requests never changes.
+            Some(old) if object["kind"] == "ResourceClaim" => {
+                self.objects.insert(name_of(&old), old);
+            }
+            _ => self.set(object),
+        }
+    }
+
+    /// The claim controller releases the claims of pods that were deleted, and drivers report that devices are ready.
+    fn manage_claims(&mut self) {
+        let claims = self.objects.iter();
+        let claims = claims.filter(|((kind, ..), _)| kind == "ResourceClaim");
+        for (name, claim) in claims
+            .map(|(name, claim)| (name.clone(), claim.clone()))
+            .collect::<Vec<_>>()
+        {
+            let exists = |uid: &str| self.pods.contains_key(uid);
+            if devices::is_orphan(&claim, exists) {
+                self.objects.remove(&name);
+                self.hide(&claim);
+            } else if let Some(claim) = devices::released(&claim, exists) {
+                self.set(claim);
+            } else if let Some(claim) = devices::ready(&claim) {
                 self.set(claim);
             }
         }
@@ -412,7 +478,7 @@ impl World {
         }
     }
 
-    /// Writes a volume or a claim as the API server does.
+    /// Writes a volume, a claim or the status of a pod as the API server does.
     fn write(&mut self, write: &Write) -> CallResult {
         let object = write.object();
         let name = (
@@ -421,6 +487,27 @@ impl World {
             object.name.to_string(),
         );
         let failed = |kind| Err(CallError::new(kind, "refused"));
+        self.writes += 1;
+        if object.kind == Kind::Pod {
+            let mut pods = self.pods.values();
+            let Some(mut pod) = pods.find(|pod| name_of(pod) == name).cloned() else {
+                return failed(CallErrorKind::NotFound);
+            };
+            if let Action::Patch(body) = write.action() {
+                merge(&mut pod, body);
+            }
+            let uid = pod["metadata"]["uid"].as_str().expect("a UID").to_owned();
+            self.pods.insert(uid, pod.clone());
+            self.show(pod);
+            return Ok(Response::default());
+        }
+        if let Action::Create(body) = write.action() {
+            let mut body = body.clone();
+            body["apiVersion"] = json!("resource.k8s.io/v1");
+            body["kind"] = json!(name.0);
+            body["metadata"]["uid"] = json!(format!("uid-of-{}", name.2));
+            return Ok(self.stored(body));
+        }
         let Some(stored) = self.objects.get(&name) else {
             return failed(CallErrorKind::NotFound);
         };
@@ -433,11 +520,29 @@ impl World {
         }
         let mut stored = stored.clone();
         match write.action() {
+            Action::Patch(body) | Action::StrategicPatch(body)
+                if object.kind == Kind::ResourceClaim =>
+            {
+                let is_strategic = matches!(write.action(), Action::StrategicPatch(_));
+                devices::patch(&mut stored, body, is_strategic);
+            }
             Action::Patch(patch) | Action::StrategicPatch(patch) => merge(&mut stored, patch),
+            Action::Delete => {
+                self.objects.remove(&name);
+                self.hide(&stored);
+                return Ok(Response::default());
+            }
             action => panic!("{action:?} of {name:?}"),
         }
-        self.writes += 1;
-        self.set(stored);
-        Ok(Response::default())
+        Ok(self.stored(stored))
+    }
+
+    /// Stores and shows an object, and returns the answer with its version.
+    fn stored(&mut self, object: Value) -> Response {
+        self.set(object);
+        Response {
+            resource_version: Some(self.version.to_string().into()),
+            ..Response::default()
+        }
     }
 }

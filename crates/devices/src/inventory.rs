@@ -3,11 +3,12 @@
 use crate::allocated::AllocatedDevices;
 use crate::pools::{NodePool, PoolView, view};
 use crate::selectors;
-use crate::slice::{PreparedSlice, Target};
+use crate::slice::{PreparedSlice, SliceId, Target};
 use crate::{AllocatorFeatures, TargetNode};
 use berth_api::Str;
 use berth_api::devices::{AllocationResult, DeviceTaintRule, ResourceSlice};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -40,6 +41,11 @@ impl fmt::Display for PoolId {
 /// The slices of a pool, of all generations, in the order in which they became known.
 pub(crate) type PoolSlices = Vec<Arc<PreparedSlice>>;
 
+/// The slices that a node without slices of its own needs to know. The same devices can be allocated on all nodes with an
+/// equal view.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SharedView(SmallVec<[SliceId; 8]>);
+
 /// Slices and allocations. It is updated with each change of a ResourceSlice or of a claim's allocation.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
@@ -56,6 +62,7 @@ pub struct Inventory {
     /// By name.
     taint_rules: BTreeMap<Str, Arc<DeviceTaintRule>>,
     version: u64,
+    shared_version: u64,
 }
 
 impl Inventory {
@@ -131,6 +138,8 @@ impl Inventory {
                 continue;
             }
             self.version += 1;
+            self.shared_version +=
+                u64::from(self.of_any_node.contains(id) || self.broken_everywhere.contains(id));
             for known in slices {
                 let slice = known.published().clone();
                 let prepared = PreparedSlice::new(slice, self.taint_rules.values());
@@ -149,13 +158,24 @@ impl Inventory {
         nodes.collect()
     }
 
-    /// Whether what a node can allocate depends only on the pools in which it has slices of its own.
-    pub fn is_node_local(&self) -> bool {
-        self.of_any_node.is_empty() && self.broken_everywhere.is_empty()
+    /// Changes with every change of what nodes can allocate from pools in which they have no slices of their own.
+    pub fn shared_version(&self) -> u64 {
+        self.shared_version
+    }
+
+    fn is_shared(&self, id: &PoolId) -> bool {
+        self.of_any_node.contains(id) || self.broken_everywhere.contains(id)
+    }
+
+    /// A pool is about to change, or has changed.
+    fn touch(&mut self, id: &PoolId) {
+        self.version += 1;
+        self.shared_version += u64::from(self.is_shared(id));
     }
 
     /// Removes a pool from the lists that a former slice has put it in. [`Self::list`] adds it again where needed.
     fn unlist(&mut self, id: &PoolId, before: &PreparedSlice) {
+        self.touch(id);
         if let Some(node) = before.node_name()
             && let Some(pools) = self.of_node.get_mut(node)
         {
@@ -168,7 +188,12 @@ impl Inventory {
     }
 
     fn list(&mut self, id: &PoolId) {
-        self.version += 1;
+        self.touch(id);
+        self.list_slices(id);
+        self.touch(id);
+    }
+
+    fn list_slices(&mut self, id: &PoolId) {
         self.broken_everywhere.remove(id);
         let Some(slices) = self.pools.get(id) else {
             return;
@@ -207,7 +232,6 @@ impl Inventory {
         if before == after {
             return Vec::new();
         }
-        self.version += 1;
         if let Some(before) = before {
             self.allocated.remove(before);
         }
@@ -221,6 +245,7 @@ impl Inventory {
             name: result.pool.clone(),
         });
         let pools: BTreeSet<PoolId> = pools.collect();
+        pools.iter().for_each(|id| self.touch(id));
         pools.iter().flat_map(|id| self.nodes_of(id)).collect()
     }
 
@@ -242,6 +267,29 @@ impl Inventory {
     /// All slices, in the order of their pools.
     pub fn slices(&self) -> impl Iterator<Item = &Arc<PreparedSlice>> {
         self.pools.values().flatten()
+    }
+
+    /// The view of a node. `None` if the node has slices of its own, or if devices of a slice select nodes one by one.
+    pub fn shared_view(&self, node: TargetNode<'_>) -> Option<SharedView> {
+        if self.of_node.contains_key(node.name) {
+            return None;
+        }
+        let target = Target {
+            name: node.name,
+            labels: node.labels,
+        };
+        let mut view = SmallVec::new();
+        for id in self.of_any_node.union(&self.broken_everywhere) {
+            for slice in self.pools.get(id).into_iter().flatten() {
+                if slice.slice().spec.per_device_node_selection {
+                    return None;
+                }
+                if slice.is_relevant(target).ok()? {
+                    view.push(slice.id());
+                }
+            }
+        }
+        Some(SharedView(view))
     }
 
     /// The pools that a node needs to know, in the order in which devices are allocated from them: by driver and name,

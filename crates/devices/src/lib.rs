@@ -31,7 +31,7 @@ pub use budget::Budget;
 pub use claims::ClaimRequests;
 pub use count::count_devices;
 pub use features::AllocatorFeatures;
-pub use inventory::{Inventory, PoolId};
+pub use inventory::{Inventory, PoolId, SharedView};
 pub use search::{AllocateError, Allocator, TargetNode};
 pub use slice::PreparedSlice;
 

@@ -143,7 +143,7 @@ impl PostFilter for DynamicResources {
             let status = Status::new(Code::UnschedulableAndUnresolvable, []);
             return PostFilterStep::done(status, Nominating::Keep);
         }
-        post_filter::post_filter(cx, &pod.pod, wake)
+        post_filter::post_filter(&self.args, cx, &pod.pod, statuses, wake)
     }
 }
 
@@ -272,10 +272,16 @@ impl PreBind for DynamicResources {
 }
 
 impl Keep for DynamicResources {
-    /// Of claims without devices, the answers depend on the requests, and on the devices of the node. Reserve looks the
-    /// claims up again.
+    /// Answers depend on what the claims request, on the nodes that can use the devices that they have, and on the
+    /// devices of the node. Devices that several nodes can use are part of the fragment. Reserve looks the claims up
+    /// again.
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
         State::fragment(cx, &pod.pod, fragment)
+    }
+
+    /// By the alternatives of lists.
+    fn normalizes(&self) -> bool {
+        true
     }
 }
 

@@ -132,7 +132,9 @@ fn look_up<'c>(
         return Err(What::Going(name));
     }
     let owner = claim.metadata.controller();
-    if reference.is_own && owner.is_none_or(|owner| owner.uid != *pod.uid()) {
+    // A pod without a UID stands for all pods like it, whose answers are kept.
+    let must_own = reference.is_own && !pod.uid().is_empty();
+    if must_own && owner.is_none_or(|owner| owner.uid != *pod.uid()) {
         return Err(What::NotOwned(name));
     }
     Ok(claim)

@@ -37,7 +37,7 @@ const UNNAMED: &str = "<extended-resources>";
 /// The reason on all nodes while a claim of an earlier attempt exists.
 const LEFTOVER: &str = "cannot schedule extended resource claim";
 /// The reason on a node that does not offer a resource that no class backs.
-const CANNOT_FIT: &str = "cannot fit resource";
+pub(super) const CANNOT_FIT: &str = "cannot fit resource";
 /// How long a generated name is at most without its random end, as in the API server.
 const NAME_BASE_MAX: usize = 58;
 /// The characters of the random end of generated names, as in the API server.

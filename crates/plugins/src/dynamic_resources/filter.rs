@@ -2,8 +2,8 @@
 
 use super::args::DynamicResourcesArgs;
 use super::conditions::{self, Readiness};
-use super::state::{State, allocator_features, has_binding_conditions};
-use berth_devices::{AllocateError, Allocator, Budget, TargetNode};
+use super::state::{PodClaim, State, has_binding_conditions};
+use berth_devices::{AllocateError, Budget};
 use berth_framework::plugin::Context;
 use berth_framework::{Feature, FeatureGates, NodeView, Status};
 
@@ -32,6 +32,29 @@ pub(super) fn failed(error: AllocateError, node: &str) -> Status {
     }
 }
 
+/// Whether the pod can use the devices of a claim on a node; true if the claim has none.
+pub(super) fn is_usable(
+    args: &DynamicResourcesArgs,
+    cx: &Context<'_>,
+    claim: &PodClaim,
+    node: NodeView<'_>,
+) -> bool {
+    let Some(allocation) = claim.allocation() else {
+        return true;
+    };
+    let selector = claim.node_selector.as_ref();
+    let is_reachable = selector.is_none_or(|s| s.matches(node.labels(), node.name()) == Ok(true));
+    is_reachable
+        && (!has_binding_conditions(cx.features)
+            || match conditions::readiness(&claim.claim) {
+                Readiness::Ready => true,
+                Readiness::Pending => {
+                    !conditions::is_late(allocation, args.binding_timeout, cx.now)
+                }
+                Readiness::Failed(_) => false,
+            })
+}
+
 /// Filters one node.
 pub(super) fn filter(
     args: &DynamicResourcesArgs,
@@ -46,37 +69,11 @@ pub(super) fn filter(
         },
         None => None,
     };
-    let mut is_unavailable = false;
-    for (index, claim) in state.claims.iter().enumerate() {
-        let Some(allocation) = claim.allocation() else {
-            continue;
-        };
-        let selector = claim.node_selector.as_ref();
-        let is_reachable =
-            selector.is_none_or(|s| s.matches(node.labels(), node.name()) == Ok(true));
-        let is_usable = is_reachable
-            && (!has_binding_conditions(cx.features)
-                || match conditions::readiness(&claim.claim) {
-                    Readiness::Ready => true,
-                    Readiness::Pending => {
-                        !conditions::is_late(allocation, args.binding_timeout, cx.now)
-                    }
-                    Readiness::Failed(_) => false,
-                });
-        if !is_usable {
-            state.unavailable.borrow_mut().insert(index);
-            is_unavailable = true;
-        }
-    }
-    let requests = state.requests(extended.as_ref().map(|variant| &variant.requests));
-    if !requests.is_empty() {
-        let allocator = Allocator::new(&cx.cluster.devices, allocator_features(cx.features));
-        let target = TargetNode {
-            name: node.name(),
-            labels: node.labels(),
-        };
-        let budget = &mut budget(args, cx.features);
-        match allocator.preference(target, &requests, budget) {
+    let mut claims = state.claims.iter();
+    let is_unavailable = claims.any(|claim| !is_usable(args, cx, claim, node));
+    if !state.requests.is_empty() || extended.is_some() {
+        let extended = extended.as_ref().map(|variant| &variant.requests);
+        match state.search(args, cx, extended, node) {
             Err(error) => return failed(error, node.name()),
             Ok(None) => return Status::unresolvable(CANNOT_ALLOCATE),
             Ok(Some(preference)) if state.has_lists => {

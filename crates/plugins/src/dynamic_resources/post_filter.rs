@@ -1,15 +1,17 @@
 //! PostFilter: frees the devices of a claim that keep the pod from all nodes.
 
-use super::NOTHING_TO_DEALLOCATE;
-use super::claims;
-use super::extended::Extended;
-use super::state::State;
-use super::writes;
+use super::args::DynamicResourcesArgs;
+use super::extended::{CANNOT_FIT, Extended};
+use super::state::{PodClaim, State};
+use super::{NAME, NOTHING_TO_DEALLOCATE, claims, filter, writes};
 use berth_api::{Duration, Pod, ResourceClaim};
 use berth_framework::call::CallErrorKind;
-use berth_framework::plugin::{Context, Nominating, PostFilterContext, PostFilterStep};
+use berth_framework::plugin::{
+    Context, NodeStatuses, Nominating, PostFilterContext, PostFilterStep,
+};
 use berth_framework::stage::{Wait, WaitOn, Wake, WakeReason};
 use berth_framework::{ApiCall, Status};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// How long PostFilter waits for the write. The dispatcher ends every call sooner.
@@ -29,12 +31,42 @@ fn is_free_for(claim: &ResourceClaim, pod: &Pod) -> bool {
     consumers.all(|consumer| consumer.uid == *pod.uid())
 }
 
-/// The claim whose devices are freed.
-fn to_free(state: &State, pod: &Pod) -> Option<Arc<ResourceClaim>> {
-    let unavailable = state.unavailable.borrow();
-    let claims = unavailable.iter().map(|index| &state.claims[*index].claim);
-    let mut claims = claims.filter(|claim| is_free_for(claim, pod));
-    claims.next().cloned()
+/// The claim whose devices are freed: the first that no other pod uses and that rejects a node.
+fn to_free(
+    args: &DynamicResourcesArgs,
+    cx: &mut PostFilterContext<'_>,
+    pod: &Pod,
+    statuses: &NodeStatuses,
+) -> Option<Arc<ResourceClaim>> {
+    let state = cx.dry_run.state().read::<State>()?;
+    let claims = state.claims.iter();
+    let claims: Vec<PodClaim> = claims
+        .filter(|claim| claim.claim.is_allocated() && is_free_for(&claim.claim, pod))
+        .cloned()
+        .collect();
+    let context = Context {
+        now: cx.now,
+        cluster: cx.dry_run.cluster(),
+        features: cx.features,
+    };
+    let rejects = |claim: &&PodClaim| {
+        let mut is_rejecting = false;
+        statuses.each(|slot, status| {
+            let is_own = status.plugin().is_some_and(|plugin| **plugin == *NAME);
+            // Where a resource does not fit, Filter does not examine the claims.
+            if is_own && status.reasons() != [CANNOT_FIT] {
+                let node = context.cluster.nodes.get(slot);
+                is_rejecting =
+                    node.is_some_and(|node| !filter::is_usable(args, &context, claim, node));
+            }
+            match is_rejecting {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        is_rejecting
+    };
+    claims.iter().find(rejects).map(|claim| claim.claim.clone())
 }
 
 /// Whether a claim of an earlier attempt was deleted.
@@ -46,8 +78,10 @@ fn has_leftover(cx: &mut PostFilterContext<'_>) -> bool {
 
 /// Frees one claim at a time; the change of the claim queues the pod again.
 pub(super) fn post_filter(
+    args: &DynamicResourcesArgs,
     cx: &mut PostFilterContext<'_>,
     pod: &Arc<Pod>,
+    statuses: &NodeStatuses,
     wake: Option<Wake<'_>>,
 ) -> PostFilterStep {
     if let Some(wake) = wake {
@@ -65,12 +99,8 @@ pub(super) fn post_filter(
             _ => "deallocating a ResourceClaim: no answer from the API server".to_owned(),
         };
         // The change of the claim that the pod would wait for may never happen.
-        if let Some(claim) = cx
-            .dry_run
-            .state()
-            .read::<State>()
-            .and_then(|s| to_free(s, pod))
-        {
+        let state = cx.dry_run.state().read_mut::<State>();
+        if let Some(claim) = state.and_then(|state| state.freeing.take()) {
             let write = writes::freed(&claim);
             cx.outbox.assume(write.clone());
             cx.outbox.take_back(write);
@@ -84,7 +114,7 @@ pub(super) fn post_filter(
     };
     let has_claims = claims::resolve(context.cluster, pod).is_ok_and(|found| !found.is_empty())
         || Extended::of(&context, pod).is_some();
-    let claim = match cx.dry_run.state().read::<State>() {
+    match cx.dry_run.state().read::<State>() {
         Some(state) if state.is_empty() => {
             return done(Status::unschedulable(NOTHING_TO_DEALLOCATE));
         }
@@ -104,14 +134,15 @@ pub(super) fn post_filter(
                 deadline: cx.now + WRITE_WAIT_MAX,
             });
         }
-        Some(state) => to_free(state, pod),
-        // The answers are those for a pod like this one: none of its claims has devices.
-        None if has_claims => None,
-        None => return done(Status::unschedulable(NOTHING_TO_DEALLOCATE)),
-    };
-    let Some(claim) = claim else {
+        None if !has_claims => return done(Status::unschedulable(NOTHING_TO_DEALLOCATE)),
+        _ => {}
+    }
+    let Some(claim) = to_free(args, cx, pod, statuses) else {
         return done(Status::unschedulable(STILL_NOT_SCHEDULABLE));
     };
+    if let Some(state) = cx.dry_run.state().read_mut::<State>() {
+        state.freeing = Some(claim.clone());
+    }
     let call = cx.outbox.call(ApiCall::from(writes::deallocate(&claim)));
     PostFilterStep::Wait(Wait {
         on: WaitOn::Call(call),

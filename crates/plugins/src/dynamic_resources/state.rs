@@ -1,18 +1,21 @@
 //! What the plugin knows of a pod's claims during one scheduling cycle.
 
+use super::args::DynamicResourcesArgs;
 use super::bind::Reserved;
 use super::extended::{self, Extended};
-use super::{claims, classes, writes};
+use super::{claims, classes, conditions, filter, writes};
 use berth_api::devices::{AllocationResult, CLAIM_CONSUMERS_MAX};
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::{Pod, ResourceClaim};
-use berth_devices::{ALTERNATIVES_MAX, AllocatorFeatures, ClaimRequests};
+use berth_devices::{
+    ALTERNATIVES_MAX, AllocateError, Allocator, AllocatorFeatures, ClaimRequests, SharedView,
+    TargetNode,
+};
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
-use berth_framework::{Feature, FeatureGates, Slot, Status};
+use berth_framework::{Feature, FeatureGates, NodeView, Slot, Status};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Written by PreFilter.
@@ -28,15 +31,28 @@ pub(super) struct State {
     pub(super) has_lists: bool,
     /// The preference of the claims that have devices.
     pub(super) preference: i64,
-    /// Claims that have devices which the pod cannot use on some node, by index. Filter adds them.
-    pub(super) unavailable: RefCell<BTreeSet<usize>>,
+    /// Results for nodes that share all their devices with others.
+    shared: RefCell<SharedResults>,
+    /// The claim whose devices PostFilter frees.
+    pub(super) freeing: Option<Arc<ResourceClaim>>,
     /// How much the alternatives on a node are preferred. Filter adds them if there are lists.
     pub(super) preferences: RefCell<FxHashMap<Slot, i64>>,
     /// What Reserve has decided.
     pub(super) reserved: Option<Reserved>,
 }
 
+/// Results of searches by what nodes see, for one version of the devices.
+#[derive(Default)]
+struct SharedResults {
+    version: u64,
+    by_view: FxHashMap<SharedView, SearchResult>,
+}
+
+/// How much the alternatives are preferred; `None` if the devices are not available.
+type SearchResult = Result<Option<i64>, AllocateError>;
+
 /// A claim of the pod.
+#[derive(Clone)]
 pub(super) struct PodClaim {
     pub(super) claim: Arc<ResourceClaim>,
     /// The nodes that can use the devices of the claim; `None` for all.
@@ -141,8 +157,8 @@ impl State {
         Ok(state)
     }
 
-    /// Writes what the answers about a pod depend on, other than the nodes and their devices, and returns whether that is
-    /// possible: not if a claim has devices, has a list of alternatives, or cannot be allocated at all.
+    /// Writes what the answers about a pod depend on, other than the nodes and their devices. Returns whether that is
+    /// possible: not if PreFilter rejects the pod, and not if the answers depend on the time.
     pub(super) fn fragment(cx: &Context<'_>, pod: &Pod, fragment: &mut Fragment) -> Kept {
         let Ok(claims) = claims::resolve(cx.cluster, pod) else {
             return Kept::Never;
@@ -155,30 +171,73 @@ impl State {
         if claims.is_empty() && !has_extended {
             return Kept::ByFragment;
         }
-        if !cx.cluster.devices.is_node_local() {
-            return Kept::Never;
-        }
         if !has_extended {
             fragment.put(&false);
         }
         fragment.put(&claims.len());
+        let mut needs_devices = has_extended;
         for claim in claims {
-            if claim.is_allocated() {
-                return Kept::Never;
-            }
-            fragment.put(&*claim.spec);
-            for request in &claim.spec.devices.requests {
-                let class = request.exactly.as_ref();
-                let class = class.map(|exactly| &exactly.device_class_name);
-                let class = class.and_then(|name| cx.cluster.device_classes.get(name));
-                let Some(class) = class.filter(|_| request.first_available.is_empty()) else {
+            if let Some(allocation) = &claim.status.allocation {
+                let depends_on_time =
+                    has_binding_conditions(cx.features) && conditions::must_report(allocation);
+                if claim.status.is_assumed || is_full_for(claim, pod) || depends_on_time {
                     return Kept::Never;
-                };
-                let meta = &class.metadata;
-                fragment.put(&(&meta.name, &meta.uid, &meta.resource_version));
+                }
+                let preference = preference(claim, allocation);
+                fragment.put(&(true, &allocation.node_selector, preference));
+                continue;
+            }
+            needs_devices = true;
+            fragment.put(&(false, &*claim.spec));
+            for request in &claim.spec.devices.requests {
+                for requested in request.exactly.iter().chain(&request.first_available) {
+                    let class = cx.cluster.device_classes.get(&requested.device_class_name);
+                    let Some(class) = class else {
+                        return Kept::Never;
+                    };
+                    let meta = &class.metadata;
+                    fragment.put(&(&meta.name, &meta.uid, &meta.resource_version));
+                }
             }
         }
+        if needs_devices {
+            fragment.put(&cx.cluster.devices.shared_version());
+        }
         Kept::ByFragment
+    }
+
+    /// Searches the devices of a node for all claims that need some, and for those of extended resources. Nodes that see
+    /// the same devices have the same result.
+    pub(super) fn search(
+        &self,
+        args: &DynamicResourcesArgs,
+        cx: &Context<'_>,
+        extended: Option<&ClaimRequests>,
+        node: NodeView<'_>,
+    ) -> SearchResult {
+        let devices = &cx.cluster.devices;
+        let requests = self.requests(extended);
+        let target = TargetNode {
+            name: node.name(),
+            labels: node.labels(),
+        };
+        let search = || {
+            let allocator = Allocator::new(devices, allocator_features(cx.features));
+            allocator.preference(target, &requests, &mut filter::budget(args, cx.features))
+        };
+        let view = match extended {
+            None => devices.shared_view(target),
+            Some(_) => None,
+        };
+        let Some(view) = view else {
+            return search();
+        };
+        let shared = &mut *self.shared.borrow_mut();
+        if shared.version != devices.version() {
+            shared.version = devices.version();
+            shared.by_view.clear();
+        }
+        shared.by_view.entry(view).or_insert_with(search).clone()
     }
 
     /// The raw score of a node: how much the alternatives are preferred that the claims have or get there.

@@ -339,6 +339,62 @@ fn a_change_of_devices_changes_kept_answers() {
     assert!(counts.kept >= 3, "{counts:?}");
 }
 
+/// Pods whose claims are generated from one template share the answers of nodes, whatever the claims request. The answers
+/// of all nodes are computed again only for a device that several nodes can use.
+#[test]
+fn pods_of_one_template_share_kept_answers() {
+    let gpus = |count: u8| json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count});
+    let exactly = |request: Value| json!([{"name": "r", "exactly": request}]);
+    let named = |mut request: Value, name: &str| {
+        request["name"] = json!(name);
+        request
+    };
+    let mut a100 = gpus(1);
+    a100["selectors"] = json!([{"cel": {
+        "expression": "device.attributes['gpu.example.com'].model == 'a100'"}}]);
+    let list = json!([named(gpus(2), "two"), named(gpus(1), "one")]);
+    let list = json!([{"name": "r", "firstAvailable": list}]);
+    for (situation, requests, is_shared, expected) in [
+        ("one device", exactly(gpus(1)), false, 2),
+        ("a selector", exactly(a100), false, 2),
+        ("a list", list, false, 2),
+        ("a device of several nodes", exactly(gpus(1)), true, 3),
+    ] {
+        let mut w = world(&["n1", "n2", "n3"]);
+        if is_shared {
+            for (name, device) in [("n1", "x"), ("n2", "y"), ("n3", "z")] {
+                let mut slice = slice(name);
+                slice["spec"]["nodeName"] = Value::Null;
+                slice["spec"]["allNodes"] = json!(true);
+                slice["spec"]["devices"][0]["name"] = json!(device);
+                w.object(Kind::ResourceSlice, slice);
+            }
+        }
+        for name in ["p", "q"] {
+            let mut claim = claim(name);
+            claim["spec"]["devices"]["requests"] = requests.clone();
+            claim["metadata"]["ownerReferences"] = json!([
+                {"kind": "Pod", "name": name, "uid": format!("uid-{name}"), "controller": true}]);
+            w.object(Kind::ResourceClaim, claim);
+            w.pod(pod(name).with(|pod| {
+                let entries = json!([{"name": "e", "resourceClaimTemplateName": "t"}]);
+                pod.spec.resource_claims = serde_json::from_value(entries).expect("entries");
+                let statuses = json!([{"name": "e", "resourceClaimName": name}]);
+                pod.status.resource_claim_statuses =
+                    serde_json::from_value(statuses).expect("statuses");
+            }));
+            let tried = w.attempt();
+            assert!(
+                tried.starts_with(&format!("{name} on ")),
+                "{situation}: {tried}"
+            );
+        }
+        let counts = w.core.answer_cache().counts();
+        let got = (counts.kept, counts.plain, counts.group_answers);
+        assert_eq!(got, (2, 0, expected), "{situation}");
+    }
+}
+
 /// PL-175: a DeviceTaintRule makes the devices that it selects unavailable to claims that do not tolerate its taint; a
 /// change of the rule wakes the pods that wait for devices.
 #[test]
