@@ -172,7 +172,10 @@ fn selected(
         return result.clone();
     }
     let result = select(dry_run, pod, node, now);
-    dry_run.remember(node, Box::new(Known(result.clone())));
+    // The text of an error may name objects of this pod, such as its claims.
+    if result.as_ref().err().is_none_or(Status::is_rejected) {
+        dry_run.remember(node, Box::new(Known(result.clone())));
+    }
     result
 }
 
