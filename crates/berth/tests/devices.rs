@@ -28,7 +28,9 @@ const fn devices_resource(plural: &'static str) -> Resource {
 }
 
 const CLAIMS: Resource = devices_resource("resourceclaims");
+const CLASSES: Resource = devices_resource("deviceclasses");
 const SLICES: Resource = devices_resource("resourceslices");
+const TEMPLATES: Resource = devices_resource("resourceclaimtemplates");
 
 const PCIE_ROOT: &str = "resource.kubernetes.io/pcieRoot";
 
@@ -103,6 +105,8 @@ fn pods_get_the_devices_that_they_claim() {
     a_freed_device_wakes_the_pod_that_waits(&api);
     an_invalid_selector_is_rejected(&api);
     a_claim_that_comes_late_is_used(&api);
+    classes_back_extended_resources(&api);
+    pods_that_share_a_claim_run_when_the_slices_arrive(&api);
     let flushed = cluster.metric("scheduler_pod_scheduled_after_flush_total", "");
     assert_eq!(flushed, 0.0, "all pods were woken by events");
 }
@@ -210,4 +214,92 @@ fn a_claim_that_comes_late_is_used(api: &Api) {
     let claim = object("ResourceClaim", "late", &two_gpus());
     api.send(&request::create(CLAIMS, "default", &claim));
     bound(api, "waiting");
+}
+
+/// A class backs an extended resource: two GPUs are allocated to a pod that requests the resource, in a claim that the
+/// scheduler creates and the pod's status names.
+fn classes_back_extended_resources(api: &Api) {
+    delete(api, "waiting");
+    let spec = json!({
+        "selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}],
+        "extendedResourceName": "example.com/gpu",
+    });
+    let class = object("DeviceClass", "extended", &spec);
+    api.send(&request::create(CLASSES, "", &class));
+    let resources = json!({"limits": {"example.com/gpu": "2"}});
+    let container = json!({"name": "c", "image": "registry.example/c:1", "resources": resources});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "extended"},
+        "spec": {"containers": [container]},
+    });
+    api.send(&request::create(request::PODS, "default", &pod));
+    let pod = bound(api, "extended");
+    let status = &pod["status"]["extendedResourceClaimStatus"];
+    let mapping = &status["requestMappings"][0];
+    assert_eq!(mapping["resourceName"], "example.com/gpu", "{status}");
+    assert_eq!(mapping["containerName"], "c", "{status}");
+    let claim = status["resourceClaimName"].as_str().expect("a claim");
+    let claim = api.send(&request::get(CLAIMS, "default", claim));
+    let results = &claim["status"]["allocation"]["devices"]["results"];
+    let results = results.as_array().expect("results");
+    assert_eq!(results.len(), 2, "{claim}");
+    for result in results {
+        assert_eq!(result["request"], mapping["requestName"], "{claim}");
+        assert_eq!(result["pool"], pod["spec"]["nodeName"], "{claim}");
+    }
+    delete(api, "extended");
+}
+
+/// KEP-6132: several pods use the claim that was generated for one of them, and the driver publishes its devices last.
+/// The slices wake all of them.
+fn pods_that_share_a_claim_run_when_the_slices_arrive(api: &Api) {
+    let driver = "late.example.com";
+    let spec =
+        json!({"selectors": [{"cel": {"expression": format!("device.driver == {driver:?}")}}]});
+    let class = object("DeviceClass", driver, &spec);
+    api.send(&request::create(CLASSES, "", &class));
+    let requests = json!([{"name": "r", "exactly": {"deviceClassName": driver}}]);
+    let spec = json!({"spec": {"devices": {"requests": requests}}});
+    let template = object("ResourceClaimTemplate", "one-device", &spec);
+    api.send(&request::create(TEMPLATES, "default", &template));
+    let create = |name: &str, entry: Value| {
+        api.send(&request::create(
+            request::PODS,
+            "default",
+            &pod(name, &entry),
+        ))
+    };
+    create(
+        "owner",
+        json!({"name": "gpus", "resourceClaimTemplateName": "one-device"}),
+    );
+    let claim = eventually("the claim is generated", || {
+        let owner = api.pod("owner");
+        let claim = &owner["status"]["resourceClaimStatuses"][0]["resourceClaimName"];
+        claim.as_str().map(str::to_owned)
+    });
+    let names: Vec<String> = (0..5).map(|n| format!("sharer-{n}")).collect();
+    for name in &names {
+        create(name, json!({"name": "gpus", "resourceClaimName": claim}));
+    }
+    let all = || names.iter().map(String::as_str).chain(["owner"]);
+    for name in all() {
+        eventually("the pod has no node", || {
+            let condition = scheduled(&api.pod(name));
+            (condition["reason"] == "Unschedulable").then_some(())
+        });
+    }
+    let pool = json!({"name": "late", "generation": 1, "resourceSliceCount": 1});
+    let spec = json!({
+        "driver": driver, "pool": pool, "nodeName": "berth-node-1",
+        "devices": [{"name": "only"}],
+    });
+    let slice = object("ResourceSlice", "late", &spec);
+    api.send(&request::create(SLICES, "", &slice));
+    for name in all() {
+        assert_eq!(bound(api, name)["spec"]["nodeName"], "berth-node-1");
+    }
+    let claim = api.send(&request::get(CLAIMS, "default", &claim));
+    let holders = claim["status"]["reservedFor"].as_array().map(Vec::len);
+    assert_eq!(holders, Some(6), "{claim}");
 }
