@@ -112,9 +112,9 @@ async fn containers_get_defaults_and_stay_within_bounds() {
     let mut three = pod("three");
     for name in ["d", "e"] {
         let more = json!({"name": name, "image": "registry.example/a:1"});
-        three["spec"]["containers"]
-            .as_array_mut()
-            .map(|list| list.push(more));
+        if let Some(list) = three["spec"]["containers"].as_array_mut() {
+            list.push(more);
+        }
     }
     let cases = [
         (
@@ -369,9 +369,9 @@ async fn a_pod_gets_the_overhead_and_the_constraints_of_its_runtime_class() {
     cluster.create(CLASSES, &class).await;
     let with = |name: &str, spec: Value| {
         let mut pod = pod(name);
-        pod["spec"]
-            .as_object_mut()
-            .map(|own| own.extend(spec.as_object().cloned().unwrap_or_default()));
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            pod["spec"][field] = value.clone();
+        }
         pod
     };
     let cases = [

@@ -6,9 +6,9 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 fn container(fields: Value) -> Value {
     let mut container = json!({"name": "c"});
-    container
-        .as_object_mut()
-        .map(|own| own.extend(fields.as_object().cloned().unwrap_or_default()));
+    for (field, value) in fields.as_object().into_iter().flatten() {
+        container[field] = value.clone();
+    }
     json!({"spec": {"containers": [container]}})
 }
 
