@@ -92,12 +92,8 @@ impl Cluster for Processes {
     }
 
     fn processes(&self) -> Vec<Process> {
-        let runner = Process {
-            name: "runner".to_owned(),
-            pid: std::process::id(),
-        };
         let children = [self.apiserver.process(), self.scheduler.process()];
-        children.into_iter().flatten().chain([runner]).collect()
+        children.into_iter().flatten().chain([Process::runner()]).collect()
     }
 
     fn is_shared(&self) -> bool {

@@ -179,13 +179,9 @@ impl Cluster for Attached {
     }
 
     fn processes(&self) -> Vec<Process> {
-        let runner = Process {
-            name: "runner".to_owned(),
-            pid: std::process::id(),
-        };
         let mut processes = self.processes.clone();
         processes.extend(self.scheduler.process());
-        processes.push(runner);
+        processes.push(Process::runner());
         processes
     }
 

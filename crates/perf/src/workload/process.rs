@@ -11,6 +11,16 @@ pub struct Process {
     pub pid: u32,
 }
 
+impl Process {
+    /// This process, which runs the workload.
+    pub fn runner() -> Self {
+        Self {
+            name: "runner".to_owned(),
+            pid: std::process::id(),
+        }
+    }
+}
+
 /// What a process has used since it started.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
