@@ -93,7 +93,11 @@ impl Cluster for Processes {
 
     fn processes(&self) -> Vec<Process> {
         let children = [self.apiserver.process(), self.scheduler.process()];
-        children.into_iter().flatten().chain([Process::runner()]).collect()
+        children
+            .into_iter()
+            .flatten()
+            .chain([Process::runner()])
+            .collect()
     }
 
     fn is_shared(&self) -> bool {
