@@ -11,7 +11,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask facts --kubernetes DIR [--check]
 
-facts  Writes crates/apiserver/facts/kubernetes.txt, the facts about Kubernetes' API types, from a source tree of
+facts  Writes crates/protobuf/facts/kubernetes.txt, the facts about Kubernetes' API types, from a source tree of
        Kubernetes: its OpenAPI and discovery documents (api/), its .proto files and its Go types (staging/).
        The resources and types to include are listed in crates/apiserver/facts/served.txt.
 

@@ -1,7 +1,8 @@
 //! Custom resources: kinds that only plugins read, and whose changes they receive.
 
 use crate::ObjectMeta;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::fmt;
 
@@ -63,17 +64,20 @@ pub struct CustomObject {
 }
 
 impl CustomObject {
-    /// Decodes an object from the API's JSON.
+    /// Decodes an object.
     ///
     /// # Errors
-    /// When the JSON is malformed or the metadata have wrong types.
-    pub fn decode(kind: CustomKind, json: &[u8]) -> Result<Self, serde_json::Error> {
-        let mut value: Value = serde_json::from_slice(json)?;
+    /// When the input is malformed or the metadata have wrong types.
+    pub(crate) fn decode<'de, D: Deserializer<'de>>(
+        kind: CustomKind,
+        input: D,
+    ) -> Result<Self, D::Error> {
+        let mut value = Value::deserialize(input)?;
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
         let metadata = match value.get("metadata") {
-            Some(metadata) => ObjectMeta::deserialize(metadata)?,
+            Some(metadata) => ObjectMeta::deserialize(metadata).map_err(D::Error::custom)?,
             None => ObjectMeta::default(),
         };
         Ok(Self {

@@ -10,7 +10,7 @@ use crate::workload::{
     PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet,
 };
 use crate::{Namespace, Node, ObjectMeta, Pod};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
 
 macro_rules! kinds {
@@ -49,9 +49,20 @@ macro_rules! kinds {
             /// # Errors
             /// When the JSON is malformed or a field has the wrong type.
             pub fn decode(self, json: &[u8]) -> Result<Object, serde_json::Error> {
+                let mut json = serde_json::Deserializer::from_slice(json);
+                let object = self.decode_from(&mut json)?;
+                json.end()?;
+                Ok(object)
+            }
+
+            /// Decodes an object of this kind from any format whose fields have the names that they have in JSON.
+            ///
+            /// # Errors
+            /// When the input is malformed or a field has the wrong type.
+            pub fn decode_from<'de, D: Deserializer<'de>>(self, input: D) -> Result<Object, D::Error> {
                 Ok(match self {
-                    $(Self::$variant => Object::$variant(Arc::new(serde_json::from_slice(json)?)),)*
-                    Self::Custom(kind) => Object::Custom(Arc::new(CustomObject::decode(kind, json)?)),
+                    $(Self::$variant => Object::$variant(Arc::new(Deserialize::deserialize(input)?)),)*
+                    Self::Custom(kind) => Object::Custom(Arc::new(CustomObject::decode(kind, input)?)),
                 })
             }
         }

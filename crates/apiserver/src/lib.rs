@@ -24,7 +24,6 @@ pub mod kubelet;
 pub mod loopback;
 pub mod openapi;
 pub mod patch;
-pub mod protobuf;
 pub mod registry;
 #[allow(dead_code)]
 pub mod schema;

@@ -56,19 +56,13 @@ fn user_agent() -> String {
 }
 
 fn read(path: &str) -> ApiRequest {
-    ApiRequest {
-        method: http::Method::GET,
-        path: path.to_owned(),
-        content_type: "application/json",
-        body: Vec::new(),
-        lane: berth_client::limit::Lane::Read,
-    }
+    berth_client::request::get_path(path)
 }
 
 /// The metrics that a component serves.
 async fn scrape(port: &Transport) -> Option<String> {
-    let bytes = port.request_bytes(&read("/metrics")).await.ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    let answer = port.answer(&read("/metrics")).await.ok()?;
+    Some(String::from_utf8_lossy(&answer.bytes).into_owned())
 }
 
 /// Waits until a scheduler has listed the cluster.

@@ -11,6 +11,7 @@ use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, KUBERNETES_VERSION, Settings};
 use crate::shadow::Shared;
 use crate::signal;
+use berth_client::content::ContentTypes;
 use berth_client::election::{self, Election, ElectionOptions, Leadership, LeaseLock};
 use berth_client::events::{Event, Regarding, now};
 use berth_client::limit::RateLimit;
@@ -306,6 +307,10 @@ impl Scheduling {
         };
         let config = &options.config;
         let connection = &config.client_connection;
+        let (content_type, accept) = (&connection.content_type, &connection.accept_content_types);
+        let content = ContentTypes::new(content_type, accept)
+            .map_err(|e| Failure::Usage(format!("clientConnection.acceptContentTypes: {e}")))?;
+        let transport = transport.speaking(content);
         let limit = || RateLimit::new(connection.qps, connection.burst);
         let election = config.leader_election.leader_elect.then(|| {
             let election = &config.leader_election;

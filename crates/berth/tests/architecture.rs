@@ -48,7 +48,7 @@ const FORBIDDEN_IN_CORE: [&str; 16] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 16] = [
+const DIRECTIONS: [(&str, &[&str]); 17] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -66,8 +66,12 @@ const DIRECTIONS: [(&str, &[&str]); 16] = [
         "berth-explain",
         &["berth-api", "berth-framework", "berth-scheduler"],
     ),
-    ("berth-client", &["berth-api"]),
-    ("berth-apiserver", &["berth-api", "berth-cel"]),
+    ("berth-protobuf", &[]),
+    ("berth-client", &["berth-api", "berth-protobuf"]),
+    (
+        "berth-apiserver",
+        &["berth-api", "berth-cel", "berth-protobuf"],
+    ),
     (
         "berth-simulator",
         &[

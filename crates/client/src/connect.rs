@@ -2,7 +2,7 @@
 
 use crate::error::chain;
 use crate::token::TokenFile;
-use crate::{ConnectError, Transport};
+use crate::{ConnectError, Transport, http_client};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -96,9 +96,9 @@ pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, 
     if token.is_some() {
         config.auth_info.token = None;
     }
-    let client = kube::Client::try_from(config).map_err(|e| ConnectError::Client {
+    let client = http_client::service(&config).map_err(|e| ConnectError::Client {
         server: server.clone(),
-        reason: chain(&e),
+        reason: chain(&*e),
     })?;
     Ok(Transport::new(client, server, user_agent, token))
 }

@@ -9,10 +9,13 @@
 
 pub mod component;
 pub mod connect;
+pub mod content;
 pub mod election;
 pub mod error;
 pub mod events;
 pub mod extender;
+pub mod frames;
+mod http_client;
 pub mod limit;
 pub mod observe;
 mod reach;

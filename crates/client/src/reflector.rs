@@ -4,12 +4,12 @@
 //! The list is streamed by the watch itself (KEP-3157, WatchList) where the server offers that, which costs it less
 //! memory than a list does. Otherwise it is read page by page.
 
+use crate::content::{DecodeError, Event, Payload};
 use crate::error::StatusBody;
-use crate::request::{self, Resource};
-use crate::transport::Lines;
+use crate::frames::Frames;
+use crate::request::{self, ApiRequest, Resource};
 use crate::{ApiError, Transport};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,6 +51,17 @@ pub struct Followed {
     pub field_selector: &'static str,
     /// What it means when there is nothing to be had.
     pub need: Need,
+    /// Whether the objects must come as JSON.
+    pub json_only: bool,
+}
+
+impl Followed {
+    fn request(&self, request: ApiRequest) -> ApiRequest {
+        match self.json_only {
+            true => request.for_json(),
+            false => request,
+        }
+    }
 }
 
 /// How much depends on a kind.
@@ -114,8 +125,7 @@ impl Availability {
     }
 }
 
-/// Follows a kind until the consumer hangs up. `decode` turns the JSON of one object into what the consumer
-/// wants; an object that does not decode is passed over with a warning.
+/// Follows a kind until the consumer hangs up. `decode` turns one object into what the consumer wants; an object that does not decode is passed over with a warning.
 ///
 /// Failures are retried for ever, with growing pauses: there is nothing else to do without the API.
 pub async fn follow<T, D>(
@@ -125,7 +135,7 @@ pub async fn follow<T, D>(
     updates: mpsc::Sender<Update<T>>,
     availability: Arc<Availability>,
 ) where
-    D: Fn(&[u8]) -> Result<T, serde_json::Error> + Send,
+    D: Fn(Payload<'_>) -> Result<T, DecodeError> + Send,
     T: Send,
 {
     let mut pause = Backoff::default();
@@ -134,17 +144,21 @@ pub async fn follow<T, D>(
     let mut told_error = String::new();
     let mut streams_lists = true;
     while !updates.is_closed() {
-        let (from, lines) = match &version {
+        let (from, frames) = match &version {
             Some(version) => (version.clone(), None),
             None => match list(&transport, followed, &decode, &mut streams_lists).await {
-                Ok(Listed { objects, at, lines }) => {
+                Ok(Listed {
+                    objects,
+                    at,
+                    frames,
+                }) => {
                     told_missing = false;
                     told_error.clear();
                     availability.found(followed.resource);
                     if updates.send(Update::Replaced(objects)).await.is_err() {
                         return;
                     }
-                    (at, lines)
+                    (at, frames)
                 }
                 Err(error) if followed.need.is_met_by_none(&error) => {
                     // It may come later, with an upgrade of the server or a role: asked again, but seldom.
@@ -177,7 +191,7 @@ pub async fn follow<T, D>(
                 }
             },
         };
-        match watch(&transport, followed, &decode, from, lines, &updates).await {
+        match watch(&transport, followed, &decode, from, frames, &updates).await {
             Ended::At(at) => {
                 pause.reset();
                 version = Some(at);
@@ -205,36 +219,20 @@ enum Ended {
     HungUp,
 }
 
-#[derive(Deserialize)]
-struct Page<'a> {
-    #[serde(default)]
-    metadata: ListMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ListMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    continue_token: Option<String>,
-}
-
 /// All objects of a kind.
 struct Listed<T> {
     objects: Vec<T>,
     /// The version that they were listed at.
     at: String,
     /// The watch that they came from and that goes on, if they were streamed.
-    lines: Option<Lines>,
+    frames: Option<Frames>,
 }
 
 /// Lists, streaming where the server offers it. `streams` is switched off for good when it does not.
 async fn list<T>(
     transport: &Transport,
     followed: Followed,
-    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
     streams: &mut bool,
 ) -> Result<Listed<T>, ApiError> {
     if *streams {
@@ -250,53 +248,58 @@ async fn list<T>(
         );
     }
     let (objects, at) = list_all(transport, followed, decode).await?;
-    let lines = None;
-    Ok(Listed { objects, at, lines })
+    let frames = None;
+    Ok(Listed {
+        objects,
+        at,
+        frames,
+    })
 }
 
 /// Reads the events of a watch until the bookmark that says that all objects have been sent.
 async fn stream_list<T>(
     transport: &Transport,
     followed: Followed,
-    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
 ) -> Result<Listed<T>, ApiError> {
-    let request = request::watch_list(followed.resource, followed.field_selector, WATCH_SECONDS);
+    let request = followed.request(request::watch_list(
+        followed.resource,
+        followed.field_selector,
+        WATCH_SECONDS,
+    ));
     let unfinished = |reason: &str| ApiError::Decode {
         request: request.describe(),
         reason: reason.to_owned(),
     };
-    let mut lines = transport.stream(&request).await?;
+    let mut frames = transport.stream(&request).await?;
     // By namespace and name: an object may change or go while the list is sent.
     let mut objects = BTreeMap::new();
     loop {
-        let line = match timeout(STREAMED_LIST_SILENCE, lines.next()).await {
-            Ok(line) => line?,
+        let bytes = match timeout(STREAMED_LIST_SILENCE, frames.next()).await {
+            Ok(bytes) => bytes?,
             Err(_) => return Err(unfinished("the list did not go on")),
         };
-        let line = line.ok_or_else(|| unfinished("the list ended early"))?;
-        let parsed: Line<'_> =
-            serde_json::from_slice(&line).map_err(|e| unfinished(&e.to_string()))?;
-        let json = parsed.object.get().as_bytes();
-        let version = serde_json::from_slice::<Version>(json).unwrap_or_default();
-        let metadata = version.metadata;
-        match parsed.kind {
+        let bytes = bytes.ok_or_else(|| unfinished("the list ended early"))?;
+        let event = Event::read(frames.format(), &bytes).map_err(|e| unfinished(&e.to_string()))?;
+        let metadata = Version::of(event.object).metadata;
+        match event.kind {
             "ADDED" | "MODIFIED" => {
-                if let Some(object) = decoded(followed, decode, json) {
+                if let Some(object) = decoded(followed, decode, event.object) {
                     objects.insert((metadata.namespace, metadata.name), object);
                 }
             }
             "DELETED" => {
                 objects.remove(&(metadata.namespace, metadata.name));
             }
-            "BOOKMARK" if ends_list(json) => {
+            "BOOKMARK" if ends_list(event.object) => {
                 return Ok(Listed {
                     objects: objects.into_values().collect(),
                     at: metadata.resource_version,
-                    lines: Some(lines),
+                    frames: Some(frames),
                 });
             }
             "ERROR" => {
-                let status: StatusBody = serde_json::from_slice(json).unwrap_or_default();
+                let status: StatusBody = event.object.decode().unwrap_or_default();
                 return Err(status.into_error(500));
             }
             _ => {}
@@ -307,7 +310,7 @@ async fn stream_list<T>(
 async fn list_all<T>(
     transport: &Transport,
     followed: Followed,
-    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
 ) -> Result<(Vec<T>, String), ApiError> {
     let mut relists = 0;
     'list: loop {
@@ -315,25 +318,19 @@ async fn list_all<T>(
         let mut token = String::new();
         loop {
             let request = request::list(followed.resource, followed.field_selector, PAGE, &token);
-            let body = match transport.request_bytes(&request).await {
+            let request = followed.request(request);
+            let page = match transport.answer(&request).await {
                 Err(error) if error.is_expired() && relists < RELISTS_MAX => {
                     relists += 1;
                     continue 'list;
                 }
                 answer => answer?,
             };
-            let page: Page<'_> = serde_json::from_slice(&body).map_err(|e| ApiError::Decode {
-                request: request.describe(),
-                reason: e.to_string(),
-            })?;
-            for item in page.items.unwrap_or_default() {
-                if let Some(object) = decoded(followed, decode, item.get().as_bytes()) {
-                    objects.push(object);
-                }
-            }
-            match page.metadata.continue_token.filter(|t| !t.is_empty()) {
+            let metadata = page.list(|item| objects.extend(decoded(followed, decode, item)));
+            let metadata = metadata.map_err(|e| ApiError::from((&request, e)))?;
+            match metadata.continue_token.filter(|t| !t.is_empty()) {
                 Some(next) => token = next,
-                None => return Ok((objects, page.metadata.resource_version)),
+                None => return Ok((objects, metadata.resource_version)),
             }
         }
     }
@@ -341,13 +338,13 @@ async fn list_all<T>(
 
 fn decoded<T>(
     followed: Followed,
-    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
-    json: &[u8],
+    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
+    object: Payload<'_>,
 ) -> Option<T> {
-    match decode(json) {
+    match decode(object) {
         Ok(object) => Some(object),
         Err(error) => {
-            let seen: Version = serde_json::from_slice(json).unwrap_or_default();
+            let seen = Version::of(object);
             tracing::warn!(
                 kind = followed.resource.plural,
                 namespace = seen.metadata.namespace,
@@ -360,18 +357,16 @@ fn decoded<T>(
     }
 }
 
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
-}
-
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Version {
     metadata: VersionMeta,
+}
+
+impl Version {
+    fn of(object: Payload<'_>) -> Self {
+        object.decode().unwrap_or_default()
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -383,7 +378,7 @@ struct VersionMeta {
 }
 
 /// Whether a bookmark says that all objects have been sent.
-fn ends_list(json: &[u8]) -> bool {
+fn ends_list(bookmark: Payload<'_>) -> bool {
     #[derive(Deserialize)]
     struct Bookmark {
         metadata: Metadata,
@@ -393,7 +388,7 @@ fn ends_list(json: &[u8]) -> bool {
         #[serde(default)]
         annotations: BTreeMap<String, serde::de::IgnoredAny>,
     }
-    serde_json::from_slice::<Bookmark>(json).is_ok_and(|bookmark| {
+    bookmark.decode::<Bookmark>().is_ok_and(|bookmark| {
         bookmark
             .metadata
             .annotations
@@ -404,21 +399,21 @@ fn ends_list(json: &[u8]) -> bool {
 async fn watch<T>(
     transport: &Transport,
     followed: Followed,
-    decode: &impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+    decode: &impl Fn(Payload<'_>) -> Result<T, DecodeError>,
     from: String,
-    lines: Option<Lines>,
+    frames: Option<Frames>,
     updates: &mpsc::Sender<Update<T>>,
 ) -> Ended {
-    let request = request::watch(
+    let request = followed.request(request::watch(
         followed.resource,
         followed.field_selector,
         &from,
         WATCH_SECONDS,
-    );
-    let mut lines = match lines {
-        Some(lines) => lines,
+    ));
+    let mut frames = match frames {
+        Some(frames) => frames,
         None => match transport.stream(&request).await {
-            Ok(lines) => lines,
+            Ok(frames) => frames,
             Err(error) if is_to_list_anew(&error) => return Ended::Expired,
             Err(error) => return Ended::Broken(from, error),
         },
@@ -426,11 +421,11 @@ async fn watch<T>(
     let mut at = from;
     loop {
         let next = tokio::select! {
-            next = timeout(WATCH_SILENCE, lines.next()) => next,
+            next = timeout(WATCH_SILENCE, frames.next()) => next,
             () = updates.closed() => return Ended::HungUp,
         };
-        let line = match next {
-            Ok(Ok(Some(line))) => line,
+        let bytes = match next {
+            Ok(Ok(Some(bytes))) => bytes,
             Ok(Ok(None)) => return Ended::At(at),
             Ok(Err(error)) => return Ended::Broken(at, error),
             Err(_) => {
@@ -438,19 +433,12 @@ async fn watch<T>(
                 return Ended::Broken(at, ApiError::Timeout { seconds });
             }
         };
-        let parsed: Line<'_> = match serde_json::from_slice(&line) {
-            Ok(parsed) => parsed,
-            Err(e) => {
-                let error = ApiError::Decode {
-                    request: request.describe(),
-                    reason: e.to_string(),
-                };
-                return Ended::Broken(at, error);
-            }
+        let event = match Event::read(frames.format(), &bytes) {
+            Ok(event) => event,
+            Err(error) => return Ended::Broken(at, (&request, error).into()),
         };
-        let json = parsed.object.get().as_bytes();
-        if parsed.kind == "ERROR" {
-            let status: StatusBody = serde_json::from_slice(json).unwrap_or_default();
+        if event.kind == "ERROR" {
+            let status: StatusBody = event.object.decode().unwrap_or_default();
             let error = status.into_error(500);
             return if is_to_list_anew(&error) {
                 Ended::Expired
@@ -458,12 +446,12 @@ async fn watch<T>(
                 Ended::Broken(at, error)
             };
         }
-        let update = match parsed.kind {
-            "ADDED" | "MODIFIED" => decoded(followed, decode, json).map(Update::Applied),
-            "DELETED" => decoded(followed, decode, json).map(Update::Deleted),
+        let update = match event.kind {
+            "ADDED" | "MODIFIED" => decoded(followed, decode, event.object).map(Update::Applied),
+            "DELETED" => decoded(followed, decode, event.object).map(Update::Deleted),
             _ => None,
         };
-        let version = serde_json::from_slice::<Version>(json).unwrap_or_default();
+        let version = Version::of(event.object);
         if let Some(update) = update
             && updates.send(update).await.is_err()
         {
@@ -518,152 +506,4 @@ impl Backoff {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{Scripted, status};
-    use serde_json::{Value, json};
-
-    /// What a server without streaming lists answers.
-    fn no_streams() -> (u16, Value) {
-        status(422, "sendInitialEvents is forbidden for watch")
-    }
-
-    fn page(version: &str, name: &str) -> (u16, Value) {
-        let items = [json!({"metadata": {"name": name}})];
-        let list = json!({"metadata": {"resourceVersion": version}, "items": items});
-        (200, list)
-    }
-
-    /// Follows pods on a server that gives these answers.
-    async fn following(
-        need: Need,
-        answers: Vec<(u16, Value)>,
-    ) -> (mpsc::Receiver<Update<String>>, Scripted) {
-        let server = Scripted::start(answers).await;
-        let (updates, told) = mpsc::channel(8);
-        let followed = Followed {
-            resource: Resource {
-                group: "",
-                version: "v1",
-                plural: "pods",
-            },
-            field_selector: "",
-            need,
-        };
-        let name = |json: &[u8]| {
-            serde_json::from_slice::<Version>(json).map(|object| object.metadata.name)
-        };
-        let availability = Arc::default();
-        tokio::spawn(follow(
-            server.client(),
-            followed,
-            name,
-            updates,
-            availability,
-        ));
-        (told, server)
-    }
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    async fn next(told: &mut mpsc::Receiver<Update<String>>) -> Option<Update<String>> {
-        timeout(PATIENCE, told.recv())
-            .await
-            .expect("an update in time")
-    }
-
-    #[tokio::test]
-    async fn a_version_that_the_server_cannot_go_on_from_means_a_new_list() {
-        for (code, message) in [
-            (410, "too old resource version: 90 (95)"),
-            (504, "Too large resource version: 90, current: 7"),
-        ] {
-            let answers = vec![
-                no_streams(),
-                page("90", "a"),
-                status(code, message),
-                page("7", "b"),
-            ];
-            let (mut told, mut server) = following(Need::Essential, answers).await;
-            for name in ["a", "b"] {
-                let update = next(&mut told).await;
-                let expected = Update::Replaced(vec![name.to_owned()]);
-                assert_eq!(update, Some(expected), "{code}");
-            }
-            let mut watches = Vec::new();
-            while let Some(request) = timeout(PATIENCE, server.asked.recv())
-                .await
-                .expect("an end in time")
-            {
-                watches.push(request.line().contains("watch="));
-            }
-            assert_eq!(watches, [true, false, true, false], "{code}");
-        }
-    }
-
-    /// What cannot be listed is taken for nothing only where that does no harm; else it is asked for until it can be.
-    #[tokio::test]
-    async fn what_the_server_does_not_have_or_show_is_nothing_or_waited_for() {
-        for (need, code, is_nothing) in [
-            (Need::Essential, 404, false),
-            (Need::Essential, 403, false),
-            (Need::Known, 404, true),
-            (Need::Known, 403, false),
-            (Need::Readable, 404, true),
-            (Need::Readable, 403, true),
-            (Need::Readable, 500, false),
-        ] {
-            let answers = vec![no_streams(), status(code, "not available"), page("7", "a")];
-            let (mut told, _server) = following(need, answers).await;
-            let expected = match is_nothing {
-                true => Vec::new(),
-                false => vec!["a".to_owned()],
-            };
-            let update = next(&mut told).await;
-            assert_eq!(update, Some(Update::Replaced(expected)), "{need:?} {code}");
-        }
-    }
-
-    fn event(kind: &str, name: &str, version: u32) -> Value {
-        json!({"type": kind, "object": {"metadata": {"name": name, "resourceVersion": version.to_string()}}})
-    }
-
-    /// KEP-3157: the watch begins with all objects, and goes on as a watch.
-    #[tokio::test]
-    async fn a_list_is_streamed_by_the_watch_where_the_server_offers_it() {
-        let mut end = event("BOOKMARK", "", 7);
-        end["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-        let stream = json!([
-            event("ADDED", "a", 3),
-            event("ADDED", "b", 4),
-            event("BOOKMARK", "", 4),
-            event("DELETED", "a", 5),
-            event("ADDED", "c", 6),
-            end,
-            event("ADDED", "d", 8),
-        ]);
-        let answers = vec![(200, stream), (200, json!([event("DELETED", "b", 9)]))];
-        let (mut told, mut server) = following(Need::Essential, answers).await;
-        let name = |name: &str| name.to_owned();
-        for expected in [
-            Update::Replaced(vec![name("b"), name("c")]),
-            Update::Applied(name("d")),
-            Update::Deleted(name("b")),
-        ] {
-            assert_eq!(next(&mut told).await, Some(expected));
-        }
-        for part in ["&sendInitialEvents=true&", "&resourceVersion=8&"] {
-            let asked = server.asked.recv().await.expect("a request");
-            assert!(asked.line().contains(part), "{}", asked.line());
-        }
-    }
-
-    /// A stream that ends before the list is complete counts as no list.
-    #[tokio::test]
-    async fn a_streamed_list_that_ends_early_is_read_by_pages() {
-        let answers = vec![(200, json!([event("ADDED", "a", 3)])), page("7", "b")];
-        let (mut told, _server) = following(Need::Essential, answers).await;
-        let expected = Update::Replaced(vec!["b".to_owned()]);
-        assert_eq!(next(&mut told).await, Some(expected));
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! Requests as values: what is asked of the API, without asking.
 
+use crate::content::JSON;
 use crate::limit::Lane;
 use berth_api::Str;
 use http::Method;
@@ -19,9 +20,10 @@ pub struct ApiRequest {
     pub body: Vec<u8>,
     /// How urgent it is when the client limits itself.
     pub lane: Lane,
+    /// Whether the answer must be JSON, whatever the client prefers.
+    pub json_only: bool,
 }
 
-const JSON: &str = "application/json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 
@@ -37,7 +39,25 @@ impl ApiRequest {
             content_type,
             body: body.map(|b| b.to_string().into_bytes()).unwrap_or_default(),
             lane,
+            json_only: false,
         }
+    }
+
+    /// The request whose answer must be JSON.
+    #[must_use]
+    pub fn for_json(self) -> Self {
+        Self {
+            json_only: true,
+            ..self
+        }
+    }
+
+    /// The body in protobuf, if the request is one of an object whose kind has that form. Patches are JSON.
+    pub(crate) fn protobuf(&self) -> Option<Vec<u8>> {
+        if self.content_type != JSON || self.body.is_empty() {
+            return None;
+        }
+        berth_protobuf::encode_body(&serde_json::from_slice(&self.body).ok()?)
     }
 
     /// The request in another lane.

@@ -2,6 +2,10 @@
 
 use crate::Transport;
 use crate::connect::over;
+use crate::content::{Format, JSON};
+use berth_protobuf::Types;
+use berth_protobuf::envelope::{self, MEDIA_TYPE, WatchEvent};
+use berth_protobuf::wire::Writer;
 use kube::Config;
 use serde_json::{Value, json};
 use std::io;
@@ -45,6 +49,13 @@ impl Request {
         line.trim_end_matches(" HTTP/1.1")
     }
 
+    /// The value of a header; empty when there is none.
+    pub fn header(&self, name: &str) -> &str {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        let found = lines.find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map_or("", |(_, value)| value)
+    }
+
     /// The body; null when it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
@@ -61,19 +72,77 @@ pub async fn answer(
     body: &str,
     goes_on: bool,
 ) -> io::Result<()> {
+    answer_in(stream, code, JSON, body.as_bytes(), goes_on).await
+}
+
+async fn answer_in(
+    stream: &mut (impl AsyncWrite + Unpin),
+    code: u16,
+    content_type: &str,
+    body: &[u8],
+    goes_on: bool,
+) -> io::Result<()> {
     let (length, connection) = (body.len(), if goes_on { "keep-alive" } else { "close" });
     let head = format!(
-        "HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+        "HTTP/1.1 {code} x\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\
          connection: {connection}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
+    stream.write_all(body).await?;
     stream.flush().await
+}
+
+/// The content type and the body of an answer. A JSON list is a watch.
+fn written(format: Format, answer: &Value) -> (String, Vec<u8>) {
+    match (format, answer) {
+        (Format::Json, Value::Array(events)) => {
+            let lines = events.iter().map(|event| format!("{event}\n"));
+            (JSON.to_owned(), lines.collect::<String>().into_bytes())
+        }
+        (Format::Json, object) => (JSON.to_owned(), object.to_string().into_bytes()),
+        (Format::Protobuf, Value::Array(events)) => {
+            let frames = events.iter().flat_map(|event| {
+                let kind = event["type"].as_str().expect("a type");
+                let object = &protobuf(&event["object"]);
+                let frame = WatchEvent { kind, object }.write();
+                let length = u32::try_from(frame.len()).expect("a small event");
+                [length.to_be_bytes().to_vec(), frame].concat()
+            });
+            (format!("{MEDIA_TYPE};stream=watch"), frames.collect())
+        }
+        (Format::Protobuf, object) => (MEDIA_TYPE.to_owned(), protobuf(object)),
+    }
+}
+
+/// An object or a list of objects in protobuf.
+fn protobuf(object: &Value) -> Vec<u8> {
+    let text = |field: &str| object[field].as_str().expect("apiVersion and kind");
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let Some(items) = object["items"].as_array() else {
+        return berth_protobuf::encode_body(object).expect("a known kind");
+    };
+    let types = Types::get();
+    let mut list = Writer::default();
+    for (number, api_version, kind, objects) in [
+        (
+            1,
+            "v1",
+            "ListMeta",
+            std::slice::from_ref(&object["metadata"]),
+        ),
+        (2, api_version, kind.trim_end_matches("List"), items),
+    ] {
+        let message = types.of_kind(api_version, kind).expect("a known kind");
+        for object in objects {
+            list.bytes(number, &berth_protobuf::encode(message, object));
+        }
+    }
+    envelope::seal(api_version, kind, &list.into_bytes())
 }
 
 /// A code with what API servers say beside it.
 pub fn status(code: u16, message: &str) -> (u16, Value) {
-    let status = json!({"kind": "Status", "code": code, "message": message});
+    let status = json!({"apiVersion": "v1", "kind": "Status", "code": code, "message": message});
     (code, status)
 }
 
@@ -92,6 +161,14 @@ impl Scripted {
     /// # Panics
     /// When there is no port.
     pub async fn start(answers: Vec<(u16, Value)>) -> Self {
+        Self::speaking(Format::Json, answers).await
+    }
+
+    /// The same in this format, whatever is asked for. In protobuf, objects must name their kind.
+    ///
+    /// # Panics
+    /// When there is no port.
+    pub async fn speaking(format: Format, answers: Vec<(u16, Value)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let (seen, asked) = mpsc::channel(answers.len().max(1));
@@ -101,11 +178,8 @@ impl Scripted {
                 let request = Request::read(&mut stream).await.expect("a request");
                 // A test may not care what was asked, and a client not wait for the answer.
                 let _ = seen.send(request).await;
-                let text = match &body {
-                    Value::Array(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
-                    body => body.to_string(),
-                };
-                let _ = answer(&mut stream, code, &text, false).await;
+                let (content_type, body) = written(format, &body);
+                let _ = answer_in(&mut stream, code, &content_type, &body, false).await;
             }
         });
         Self {

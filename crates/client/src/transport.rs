@@ -1,48 +1,54 @@
-//! Sends requests. Every request has a deadline, every line of a stream a greatest length.
+//! Sends requests. Every request has a deadline.
 
 use crate::ApiError;
+use crate::content::{Answer, ContentTypes, Format, JSON};
 use crate::election::Fence;
 use crate::error::{StatusBody, chain};
+use crate::frames::Frames;
+use crate::http_client::{Body, HttpService};
 use crate::limit::RateLimit;
 use crate::observe::{Exchange, Observer, Unobserved};
 use crate::reach::Reach;
 use crate::request::ApiRequest;
 use crate::token::TokenFile;
+use berth_protobuf::envelope::MEDIA_TYPE;
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use http_body_util::{BodyExt, Full};
-use kube::client::Body;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt};
 
 /// How long a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest line of a watch: an object of the largest size that the API stores, escaped.
-const LINE_BYTES_MAX: usize = 16 << 20;
 /// The largest answer: one page of a list.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
+/// The largest answer that refuses a request.
+const REFUSAL_BYTES_MAX: usize = 1 << 20;
 
 /// A connection to one cluster. Cloning shares it.
 #[derive(Clone)]
 pub struct Transport {
-    client: kube::Client,
+    client: HttpService,
     server: String,
     /// Host and port of the server, for metrics.
     host: Arc<str>,
-    user_agent: String,
+    user_agent: HeaderValue,
     token: Option<Arc<TokenFile>>,
     reach: Arc<Reach>,
     limit: RateLimit,
     fence: Option<Fence>,
     is_read_only: bool,
     observer: Arc<dyn Observer>,
+    content: ContentTypes,
 }
 
 impl Transport {
     pub(crate) fn new(
-        client: kube::Client,
+        client: HttpService,
         server: String,
         user_agent: String,
         token: Option<TokenFile>,
@@ -53,38 +59,33 @@ impl Transport {
             client,
             server,
             host,
-            user_agent,
+            user_agent: HeaderValue::try_from(user_agent)
+                .unwrap_or_else(|_| HeaderValue::from_static("berth")),
             token: token.map(Arc::new),
             reach: Arc::default(),
             limit: RateLimit::NONE,
             fence: None,
             is_read_only: false,
             observer: Arc::new(Unobserved),
+            content: ContentTypes::default(),
         }
     }
 
     /// A connection to a server of this process: `answer` is called for each request.
     pub fn in_process<F, R, B>(answer: F, server: String, user_agent: String) -> Self
     where
-        F: Fn(http::Request<Full<Bytes>>) -> R + Clone + Send + 'static,
+        F: Fn(http::Request<Full<Bytes>>) -> R + Clone + Send + Sync + 'static,
         R: Future<Output = http::Response<B>> + Send + 'static,
         B: http_body::Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + 'static,
     {
-        let service = tower::service_fn(move |request: http::Request<Body>| {
+        let service = tower::service_fn(move |request: http::Request<Full<Bytes>>| {
             let answer = answer.clone();
             async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect_bytes().await?;
-                let request = http::Request::from_parts(parts, Full::new(body));
-                Ok::<_, kube::Error>(answer(request).await)
+                let answer = answer(request).await;
+                Ok::<_, BoxError>(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()))
             }
         });
-        Self::new(
-            kube::Client::new(service, "default"),
-            server,
-            user_agent,
-            None,
-        )
+        Self::new(BoxCloneSyncService::new(service), server, user_agent, None)
     }
 
     /// The same connection with a limit on requests a second.
@@ -109,6 +110,12 @@ impl Transport {
         }
     }
 
+    /// The same connection, which uses these content types. Without, it is JSON alone.
+    #[must_use]
+    pub fn speaking(self, content: ContentTypes) -> Self {
+        Self { content, ..self }
+    }
+
     /// The same connection, which reports its requests.
     #[must_use]
     pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
@@ -130,11 +137,8 @@ impl Transport {
     /// # Errors
     /// The server's refusal, a broken connection, no answer in time, or one that does not decode.
     pub async fn request<T: DeserializeOwned>(&self, request: &ApiRequest) -> Result<T, ApiError> {
-        let body = self.request_bytes(request).await?;
-        serde_json::from_slice(&body).map_err(|e| ApiError::Decode {
-            request: request.describe(),
-            reason: e.to_string(),
-        })
+        let answer = self.answer(request).await?;
+        answer.decode().map_err(|e| (request, e).into())
     }
 
     /// Sends a request whose answer does not matter beyond success.
@@ -142,36 +146,34 @@ impl Transport {
     /// # Errors
     /// As [`Transport::request`].
     pub async fn execute(&self, request: &ApiRequest) -> Result<(), ApiError> {
-        self.request_bytes(request).await.map(drop)
+        self.answer(request).await.map(drop)
     }
 
-    /// Sends a request and returns the whole answer.
+    /// Sends a request and returns the answer.
     ///
     /// # Errors
     /// As [`Transport::request`], but for decoding.
-    pub async fn request_bytes(&self, request: &ApiRequest) -> Result<Bytes, ApiError> {
+    pub async fn answer(&self, request: &ApiRequest) -> Result<Answer, ApiError> {
         let exchange = async {
             let response = self.send(request).await?;
-            collect(response.into_body(), ANSWER_BYTES_MAX).await
+            let format = Format::of(response.headers());
+            let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
+            Ok(Answer { format, bytes })
         };
-        self.exchange(request, exchange, false, |body: &Bytes| Some(body.len()))
-            .await
+        let length = |answer: &Answer| Some(answer.bytes.len());
+        self.exchange(request, exchange, false, length).await
     }
 
-    /// Sends a request whose answer is a stream of lines.
+    /// Sends a request that is answered by a stream of events.
     ///
     /// # Errors
     /// The server's refusal, a broken connection, or no answer in time.
-    pub async fn stream(&self, request: &ApiRequest) -> Result<Lines, ApiError> {
+    pub async fn stream(&self, request: &ApiRequest) -> Result<Frames, ApiError> {
         let response = self
             .exchange(request, self.send(request), true, |_| None)
             .await?;
-        Ok(Lines {
-            body: response.into_body(),
-            buffer: BytesMut::new(),
-            searched: 0,
-            ended: false,
-        })
+        let format = Format::of(response.headers());
+        Ok(Frames::new(response.into_body(), format))
     }
 
     /// Carries out an exchange when its turn comes: it has a deadline, its end is reported, and when nothing gets through
@@ -241,61 +243,101 @@ impl Transport {
         }
     }
 
+    /// Sends a request in the preferred format, and once more as JSON when the server does not take that.
     async fn send_as(
         &self,
         request: &ApiRequest,
         authorization: Option<HeaderValue>,
     ) -> Result<http::Response<Body>, ApiError> {
+        let protobuf = match self.content.body {
+            Format::Protobuf => request.protobuf(),
+            Format::Json => None,
+        };
+        let json = Bytes::from(request.body.clone());
+        let Some(protobuf) = protobuf else {
+            return self
+                .send_body(request, request.content_type, json, authorization)
+                .await;
+        };
+        let answer = self
+            .send_body(request, MEDIA_TYPE, protobuf.into(), authorization.clone())
+            .await;
+        match &answer {
+            Err(error) if error.code() == Some(415) => {
+                self.send_body(request, JSON, json, authorization).await
+            }
+            _ => answer,
+        }
+    }
+
+    async fn send_body(
+        &self,
+        request: &ApiRequest,
+        content_type: &'static str,
+        body: Bytes,
+        authorization: Option<HeaderValue>,
+    ) -> Result<http::Response<Body>, ApiError> {
+        let accept = match request.json_only {
+            true => HeaderValue::from_static(JSON),
+            false => self.content.accept.clone(),
+        };
         let mut builder = http::Request::builder()
             .method(request.method.clone())
             .uri(&request.path)
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::USER_AGENT, &self.user_agent);
+            .header(http::header::ACCEPT, accept)
+            .header(http::header::USER_AGENT, self.user_agent.clone());
         if let Some(value) = authorization {
             builder = builder.header(http::header::AUTHORIZATION, value);
         }
-        if !request.body.is_empty() {
-            builder = builder.header(http::header::CONTENT_TYPE, request.content_type);
+        if !body.is_empty() {
+            builder = builder.header(
+                http::header::CONTENT_TYPE,
+                HeaderValue::from_static(content_type),
+            );
         }
         let built = builder
-            .body(Body::from(request.body.clone()))
+            .body(Full::new(body))
             .map_err(|e| ApiError::Transport(format!("malformed request: {e}")))?;
-        let response = self
-            .client
-            .send(built)
-            .await
-            .map_err(|e| ApiError::Transport(chain(&e)))?;
-        let code = response.status();
-        if code.is_success() {
-            return Ok(response);
+        let mut client = self.client.clone();
+        let failed = |e: BoxError| ApiError::Transport(chain(&*e));
+        let client = client.ready().await.map_err(failed)?;
+        let response = client.call(built).await.map_err(failed)?;
+        match response.status().is_success() {
+            true => Ok(response),
+            false => Err(refusal(response).await),
         }
-        let retry_after = response
-            .headers()
-            .get(http::header::RETRY_AFTER)
-            .and_then(|v| v.to_str().ok()?.parse().ok());
-        let body = collect(response.into_body(), 1 << 20)
-            .await
-            .unwrap_or_default();
-        let status: StatusBody = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
-            message: String::from_utf8_lossy(&body).trim().to_owned(),
-            ..StatusBody::default()
-        });
-        let mut error = status.into_error(code.as_u16());
-        if let ApiError::Status {
-            retry_after_seconds: seconds @ None,
-            ..
-        } = &mut error
-        {
-            *seconds = retry_after;
-        }
-        Err(error)
     }
+}
+
+/// The error that an answer is.
+async fn refusal(response: http::Response<Body>) -> ApiError {
+    let code = response.status();
+    let header = response.headers().get(http::header::RETRY_AFTER);
+    let retry_after = header.and_then(|v| v.to_str().ok()?.parse().ok());
+    let format = Format::of(response.headers());
+    let bytes = collect(response.into_body(), REFUSAL_BYTES_MAX)
+        .await
+        .unwrap_or_default();
+    let answer = Answer { format, bytes };
+    let status = answer.decode().unwrap_or_else(|_| StatusBody {
+        message: String::from_utf8_lossy(&answer.bytes).trim().to_owned(),
+        ..StatusBody::default()
+    });
+    let mut error = status.into_error(code.as_u16());
+    if let ApiError::Status {
+        retry_after_seconds: seconds @ None,
+        ..
+    } = &mut error
+    {
+        *seconds = retry_after;
+    }
+    error
 }
 
 pub(crate) async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     let mut collected = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| ApiError::Transport(chain(&e)))?;
+        let frame = frame.map_err(|e| ApiError::Transport(chain(&*e)))?;
         if let Ok(data) = frame.into_data() {
             if collected.len() + data.len() > bytes_max {
                 return Err(ApiError::Transport(format!(
@@ -306,57 +348,4 @@ pub(crate) async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, A
         }
     }
     Ok(collected.freeze())
-}
-
-/// The lines of a streamed answer.
-pub struct Lines {
-    body: Body,
-    buffer: BytesMut,
-    /// How much of `buffer` holds no line end.
-    searched: usize,
-    ended: bool,
-}
-
-impl Lines {
-    /// The next line that is not empty, without its end; `None` when the stream has ended.
-    ///
-    /// # Errors
-    /// A broken connection, or a line that is too long.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
-        loop {
-            if let Some(at) = self.buffer[self.searched..]
-                .iter()
-                .position(|b| *b == b'\n')
-            {
-                let line = self.buffer.split_to(self.searched + at + 1);
-                self.searched = 0;
-                let line = line.freeze();
-                let line = line.slice(..line.len() - 1);
-                if !line.is_empty() {
-                    return Ok(Some(line));
-                }
-                continue;
-            }
-            self.searched = self.buffer.len();
-            if self.searched > LINE_BYTES_MAX {
-                return Err(ApiError::Transport(format!(
-                    "a line of the stream is longer than {LINE_BYTES_MAX} bytes"
-                )));
-            }
-            if self.ended {
-                let rest = self.buffer.split().freeze();
-                self.searched = 0;
-                return Ok((!rest.is_empty()).then_some(rest));
-            }
-            match self.body.frame().await {
-                None => self.ended = true,
-                Some(frame) => {
-                    let frame = frame.map_err(|e| ApiError::Transport(chain(&e)))?;
-                    if let Ok(data) = frame.into_data() {
-                        self.buffer.extend_from_slice(&data);
-                    }
-                }
-            }
-        }
-    }
 }

@@ -2,7 +2,7 @@
 //! gnostic's `OpenAPIv2.proto`), in which kubectl asks for it.
 
 use super::components::COMPONENTS;
-use crate::protobuf::Writer;
+use berth_protobuf::wire::Writer;
 use serde_json::{Map, Value, json};
 
 const DEFINITIONS: &str = "#/definitions/";

@@ -3,9 +3,9 @@
 use super::api::meta_mut;
 use super::events;
 use super::resource::Resource;
-use crate::protobuf;
 use crate::schema::{self, Schemas};
 use crate::status::ApiError;
+use berth_protobuf::envelope::Envelope;
 use serde_json::Value;
 
 /// How many bytes of a body that cannot be read stand in the error.
@@ -73,7 +73,8 @@ impl Body<'_> {
             Encoding::Json => ("json", schema::parse_json(self.bytes)),
             Encoding::Yaml => ("yaml", schema::parse_yaml(self.bytes)),
             Encoding::Protobuf => {
-                let object = protobuf::decode(self.bytes).map_err(|e| {
+                let object = Envelope::open(self.bytes).and_then(|body| body.decode());
+                let object = object.map_err(|e| {
                     ApiError::bad_request(format!(
                         "the object provided is unrecognized (must be of type {kind}): {e}"
                     ))

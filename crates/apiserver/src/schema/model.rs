@@ -128,24 +128,6 @@ pub(crate) struct Field {
     pub(crate) markers: Vec<&'static str>,
 }
 
-/// Where a field of a message goes.
-#[derive(Debug, Clone)]
-pub(crate) enum Target {
-    /// Into the field at this index.
-    Field(usize),
-    /// Into the fields of an embedded message.
-    Embedded(Vec<Wire>),
-}
-
-/// A field of a message.
-#[derive(Debug, Clone)]
-pub(crate) struct Wire {
-    /// The number on the wire.
-    pub(crate) number: u32,
-    /// Where it goes.
-    pub(crate) target: Target,
-}
-
 /// A line of a type's validation.
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
@@ -168,8 +150,6 @@ pub(crate) struct ObjectType {
     pub(crate) open: bool,
     /// Whether objects of this type are owned as a whole.
     pub(crate) atomic: bool,
-    /// The fields in protobuf, by number.
-    pub(crate) wires: Vec<Wire>,
     /// How objects are validated, in order.
     pub(crate) rules: Vec<Rule>,
     /// What fills in defaults that depend on other fields.
@@ -245,7 +225,6 @@ impl ObjectType {
             fields: Vec::new(),
             open: false,
             atomic: false,
-            wires: Vec::new(),
             rules: Vec::new(),
             defaults: Vec::new(),
             has_rules: false,

@@ -1,14 +1,12 @@
-//! Reads `facts/kubernetes.txt`: the resources, types and fields that Kubernetes publishes. The head of that file
+//! Reads `crates/protobuf/facts/kubernetes.txt`: the resources, types and fields that Kubernetes publishes. The head of that file
 //! describes its form and how to generate it.
 
-use super::model::{
-    Alternative, Field, ListType, Model, ObjectType, Presence, Shape, Target, TypeId, Wire,
-};
+use super::model::{Alternative, Field, ListType, Model, ObjectType, Presence, Shape, TypeId};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 /// The table.
-pub(super) const KUBERNETES: &str = include_str!("../../facts/kubernetes.txt");
+pub(super) const KUBERNETES: &str = berth_protobuf::FACTS;
 
 /// A resource as Kubernetes publishes it.
 #[derive(Debug, Clone)]
@@ -109,7 +107,7 @@ pub(super) fn parse(text: &'static str) -> Table {
             fields: Vec::new(),
             faults: &mut table.faults,
         };
-        let wires = builder.lines(own);
+        builder.lines(own);
         if own.object {
             builder.fields.extend(["apiVersion", "kind"].map(|name| {
                 let mut field = Field::new(name, Shape::String);
@@ -120,30 +118,11 @@ pub(super) fn parse(text: &'static str) -> Table {
         let fields = builder.fields;
         let mut object_type = ObjectType::new(own.name);
         object_type.atomic = own.atomic;
-        // Fields are sorted by name; wires refer to the order of reading.
-        let mut order: Vec<usize> = (0..fields.len()).collect();
-        order.sort_by(|a, b| fields[*a].name.cmp(&fields[*b].name));
-        let mut places = vec![0; order.len()];
-        for (to, from) in order.iter().enumerate() {
-            places[*from] = to;
-        }
-        object_type.wires = placed(wires, &places);
         object_type.fields = fields;
         object_type.fields.sort_by(|a, b| a.name.cmp(&b.name));
         table.model.set(TypeId(i), object_type);
     }
     table
-}
-
-fn placed(mut wires: Vec<Wire>, places: &[usize]) -> Vec<Wire> {
-    for wire in &mut wires {
-        match &mut wire.target {
-            Target::Field(index) => *index = places[*index],
-            Target::Embedded(inner) => *inner = placed(std::mem::take(inner), places),
-        }
-    }
-    wires.sort_by_key(|wire| wire.number);
-    wires
 }
 
 fn group_version(text: &'static str) -> (&'static str, &'static str) {
@@ -200,27 +179,24 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn lines(&mut self, from: &Raw) -> Vec<Wire> {
-        let mut wires = Vec::new();
+    fn lines(&mut self, from: &Raw) {
         for line in &from.lines {
-            match self.line(line) {
-                Some(wire) => wires.push(wire),
-                None => self.faults.push(format!("{}: {line}", from.name)),
+            if self.line(line).is_none() {
+                self.faults.push(format!("{}: {line}", from.name));
             }
         }
-        wires
     }
 
-    fn line(&mut self, line: &'static str) -> Option<Wire> {
+    fn line(&mut self, line: &'static str) -> Option<()> {
         let mut words = super::words(line);
         let name = words.next()?;
-        let number = words.next()?.parse().ok()?;
+        // The number in protobuf.
+        words.next()?.parse::<u8>().ok()?;
         let type_text = words.next()?;
         if name == "^" {
             let raw = self.raw;
-            let embedded = raw.get(*self.by_name.get(type_text)?)?;
-            let target = Target::Embedded(self.lines(embedded));
-            return Some(Wire { number, target });
+            self.lines(raw.get(*self.by_name.get(type_text)?)?);
+            return Some(());
         }
         let bare = name.trim_end_matches('?');
         let omitted = name.len() - bare.len();
@@ -234,8 +210,7 @@ impl Builder<'_> {
             attribute(&mut field, word)?;
         }
         self.fields.push(field);
-        let target = Target::Field(self.fields.len() - 1);
-        Some(Wire { number, target })
+        Some(())
     }
 
     fn shape(&self, text: &str) -> Option<Shape> {

@@ -1,11 +1,12 @@
 //! Answers as bytes: objects, lists, tables, reduced metadata, in the view and format that the client asked for.
 
 use super::negotiate::Format;
-use crate::protobuf::{self, Writer};
 use crate::registry::{Listed, Resource, meta, to_events_v1};
-use crate::schema::Schemas;
 use crate::storage::Version;
 use crate::table::{self, Include};
+use berth_protobuf::Types;
+use berth_protobuf::envelope::{self, WatchEvent};
+use berth_protobuf::wire::Writer;
 use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -54,13 +55,12 @@ fn message<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
 
 /// An object of a kind as a message of protobuf.
 fn encode(resource: &Resource, object: &Value) -> Vec<u8> {
-    let (group, version) = (resource.resource.group, resource.version);
-    encode_kind(group, version, resource.kind, object)
+    encode_kind(&resource.api_version(), resource.kind, object)
 }
 
-fn encode_kind(group: &str, version: &str, kind: &str, object: &Value) -> Vec<u8> {
-    let found = Schemas::get().find(group, version, kind);
-    found.map_or_else(Vec::new, |id| protobuf::message(id, object))
+fn encode_kind(api_version: &str, kind: &str, object: &Value) -> Vec<u8> {
+    let message = Types::get().of_kind(api_version, kind);
+    message.map_or_else(Vec::new, |message| berth_protobuf::encode(message, object))
 }
 
 /// An object that names its kind, in this format.
@@ -70,14 +70,8 @@ pub(crate) fn plain(format: Format, object: &Value) -> Bytes {
     }
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or("");
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let (group, version) = match api_version.split_once('/') {
-        // The types of the machinery are listed with the core group.
-        Some(("meta.k8s.io", version)) => ("", version),
-        Some(pair) => pair,
-        None => ("", api_version),
-    };
-    let message = encode_kind(group, version, kind, object);
-    Bytes::from(protobuf::envelope(api_version, kind, &message))
+    let message = encode_kind(api_version, kind, object);
+    Bytes::from(envelope::seal(api_version, kind, &message))
 }
 
 /// Appends `{"kind":…,"apiVersion":…,` and the rest of the object.
@@ -133,10 +127,8 @@ pub(crate) fn event(
     if format == Format::Protobuf {
         let mut bytes = BytesMut::new();
         object(&mut bytes);
-        let mut event = Writer::default();
-        event.bytes(1, kind.as_bytes());
-        event.message(2, |raw| raw.bytes(1, &bytes));
-        let event = event.into_bytes();
+        let object = &bytes;
+        let event = WatchEvent { kind, object }.write();
         out.put_u32(u32::try_from(event.len()).unwrap_or(u32::MAX));
         out.extend_from_slice(&event);
         return;
@@ -160,7 +152,7 @@ pub(crate) fn watched(
     match shape.view {
         View::Object if shape.format == Format::Protobuf => {
             let message = message(resource, version);
-            out.extend_from_slice(&protobuf::envelope(
+            out.extend_from_slice(&envelope::seal(
                 &resource.api_version(),
                 resource.kind,
                 &message,
@@ -255,15 +247,12 @@ pub(crate) fn list(resource: &Resource, shape: &Shape, listed: &Listed, now: Tim
     match shape.view {
         View::Object if shape.format == Format::Protobuf => {
             let mut list = Writer::default();
-            list.bytes(
-                1,
-                &encode_kind("", "v1", "ListMeta", &Value::Object(list_meta)),
-            );
+            list.bytes(1, &encode_kind("v1", "ListMeta", &Value::Object(list_meta)));
             for version in &listed.items {
                 list.bytes(2, &message(resource, version));
             }
             let (kind, api_version) = (resource.list_kind, resource.api_version());
-            return Bytes::from(protobuf::envelope(&api_version, kind, &list.into_bytes()));
+            return Bytes::from(envelope::seal(&api_version, kind, &list.into_bytes()));
         }
         View::Object => {
             put_head(&mut out, resource.list_kind, &resource.api_version());

@@ -1,6 +1,7 @@
 //! Creating, updating and patching.
 
 use super::*;
+use berth_protobuf::envelope::Envelope;
 
 #[tokio::test]
 async fn unknown_fields_fail_warn_or_vanish() {
@@ -79,7 +80,8 @@ async fn bodies_and_answers_may_be_yaml_or_protobuf() {
         reply.header("content-type"),
         "application/vnd.kubernetes.protobuf"
     );
-    let created = berth_apiserver::protobuf::decode(&reply.body).expect("protobuf");
+    let created = Envelope::open(&reply.body).and_then(|body| body.decode());
+    let created: Value = created.expect("protobuf");
     assert_eq!(*at(&created, "/data"), json!({"x": "y"}));
     assert_eq!(text(&created, "/kind"), "ConfigMap");
     let reply = cluster

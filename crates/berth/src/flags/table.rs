@@ -163,7 +163,7 @@ flags! {
             "Profile lock contention. Ignored with --config.";
         kube_api_burst: i32 = "100", Deprecated("clientConnection.burst"),
             "The number of requests that may be sent to the API server at once. Ignored with --config.";
-        kube_api_content_type: String = "application/vnd.kubernetes.protobuf", Ignored("requests and answers are JSON"),
+        kube_api_content_type: String = "application/vnd.kubernetes.protobuf", Deprecated("clientConnection.contentType"),
             "The content type of requests to the API server. Ignored with --config.";
         kube_api_qps: f32 = "50", Deprecated("clientConnection.qps"),
             "The number of requests a second to the API server. Ignored with --config.";

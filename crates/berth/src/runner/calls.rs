@@ -1,6 +1,7 @@
 //! Carries out the core's API calls, and tells it how they went.
 
 use berth_api::{Duration, ObjectMeta, Str, Time};
+use berth_client::content::Answer;
 use berth_client::limit;
 use berth_client::request::{ApiRequest, Resource};
 use berth_client::{ApiError, Transport, request};
@@ -68,10 +69,11 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Respon
             change_pod(transport, &delete, &pod.uid).await
         }
         ApiCall::Write(write) => {
-            let body = transport.request_bytes(&write_request(write)).await?;
+            // Plugins read JSON.
+            let answer = transport.answer(&write_request(write).for_json()).await?;
             Ok(Response {
-                resource_version: version_of(&body, write.uid()),
-                body: body.as_ref().into(),
+                resource_version: version_of(&answer, write.uid()),
+                body: answer.bytes.as_ref().into(),
             })
         }
     }
@@ -92,9 +94,9 @@ async fn change_pod(
     request: &ApiRequest,
     uid: &str,
 ) -> Result<Response, ApiError> {
-    let body = transport.request_bytes(request).await?;
+    let answer = transport.answer(request).await?;
     Ok(Response {
-        resource_version: version_of(&body, uid),
+        resource_version: version_of(&answer, uid),
         ..Response::default()
     })
 }
@@ -172,12 +174,12 @@ fn with_metadata(body: &Value, fields: Map<String, Value>) -> Value {
 }
 
 /// The version of the object in an answer; `None` when it tells of nothing or of something else, as servers may.
-fn version_of(body: &[u8], uid: &str) -> Option<Str> {
+fn version_of(answer: &Answer, uid: &str) -> Option<Str> {
     #[derive(Deserialize)]
     struct Written {
         metadata: ObjectMeta,
     }
-    let meta = serde_json::from_slice::<Written>(body).ok()?.metadata;
+    let meta = answer.decode::<Written>().ok()?.metadata;
     let is_it = uid.is_empty() || meta.uid == uid;
     (is_it && !meta.resource_version.is_empty()).then_some(meta.resource_version)
 }
@@ -260,6 +262,7 @@ fn told(error: &ApiError, is_settling: bool) -> CallError {
 mod tests {
     use super::*;
     use berth_api::Kind;
+    use berth_client::content::Format;
     use berth_framework::CallType;
 
     fn pod() -> PodRef {
@@ -340,7 +343,11 @@ mod tests {
             ("no version", r#"{"metadata":{"uid":"u"}}"#, None),
             ("nonsense", r#"{"metadata":[]}"#, None),
         ] {
-            let told = version_of(body.as_bytes(), "u");
+            let answer = Answer {
+                format: Format::Json,
+                bytes: body.as_bytes().into(),
+            };
+            let told = version_of(&answer, "u");
             assert_eq!(told.as_deref(), version, "{situation}");
         }
     }

@@ -3,6 +3,7 @@
 use super::Input;
 use berth_api::{Kind, Object};
 use berth_client::Transport;
+use berth_client::content::Payload;
 use berth_client::extender::raw::{Raw, RawObjects};
 use berth_client::reflector::{Availability, Followed, Need, Update, follow};
 use berth_client::request::Resource;
@@ -49,11 +50,16 @@ pub(super) fn start(
         .iter()
         .flat_map(|kind| {
             let (updates, changes) = mpsc::channel(UPDATES_MAX);
-            let followed = followed(*kind);
+            let followed = Followed {
+                // Extenders are asked with JSON, and custom resources have no other form.
+                json_only: raw.keeps(*kind) || matches!(kind, Kind::Custom(_)),
+                ..followed(*kind)
+            };
             let (kind, kept) = (*kind, raw.clone());
-            let decode = move |json: &[u8]| {
-                let object = kind.decode(json)?;
-                let raw = kept.of(&object, json);
+            let decode = move |object: Payload<'_>| {
+                let json = object.json();
+                let object = object.of_kind(kind)?;
+                let raw = json.and_then(|json| kept.of(&object, json));
                 Ok((object, raw))
             };
             [
@@ -86,6 +92,7 @@ fn followed(kind: Kind) -> Followed {
         },
         field_selector: if kind == Kind::Pod { LIVE_PODS } else { "" },
         need: need(kind),
+        json_only: false,
     }
 }
 

@@ -17,11 +17,12 @@ pub mod wire;
 pub use verbs::{FilterAnswer, MetaVictimsOf, Nodes, VictimsOf};
 
 use crate::error::chain;
+use crate::http_client::{self, HttpService};
 use crate::transport::collect;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use kube::client::Body;
+use http_body_util::Full;
 use kube::config::{
     AuthInfo, Cluster, Config, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster,
     NamedContext,
@@ -30,6 +31,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::time::timeout;
+use tower::{BoxError, Service, ServiceExt};
 
 /// The largest answer that is read: every node of a large cluster, whole.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -130,7 +132,7 @@ pub enum ExtenderError {
 /// Asks one extender. Connections are kept open.
 #[derive(Clone)]
 pub struct ExtenderClient {
-    client: kube::Client,
+    client: HttpService,
     /// Without slashes at the end.
     url: String,
     timeout: Duration,
@@ -150,7 +152,7 @@ impl ExtenderClient {
             reason,
         };
         let config = config(&url, &options).await.map_err(failed)?;
-        let client = kube::Client::try_from(config).map_err(|e| failed(chain(&e)))?;
+        let client = http_client::service(&config).map_err(|e| failed(chain(&*e)))?;
         Ok(Self {
             client,
             url,
@@ -209,16 +211,12 @@ impl ExtenderClient {
             .header(http::header::CONTENT_TYPE, "application/json")
             .header(http::header::ACCEPT, "application/json")
             .header(http::header::USER_AGENT, &self.user_agent)
-            .body(Body::from(question))
+            .body(Full::from(question))
             .map_err(|e| failed(e.to_string()))?;
-        let response = self.client.send(request).await;
-        let response = response.map_err(|e| {
-            failed(match &e {
-                // Its own name for what goes wrong below it says nothing.
-                kube::Error::Service(inner) => chain(inner.as_ref()),
-                other => chain(other),
-            })
-        })?;
+        let failed_to_send = |e: BoxError| failed(chain(&*e));
+        let mut client = self.client.clone();
+        let client = client.ready().await.map_err(failed_to_send)?;
+        let response = client.call(request).await.map_err(failed_to_send)?;
         let code = response.status();
         if code != http::StatusCode::OK {
             return Err(ExtenderError::Code {

@@ -65,6 +65,15 @@ impl RawObjects {
         }
     }
 
+    /// Whether the JSON of some objects of a kind is kept.
+    pub fn keeps(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Pod => self.wanted.pending_pods || self.wanted.all_pods,
+            Kind::Node => self.wanted.nodes,
+            _ => false,
+        }
+    }
+
     /// The JSON of an object as it is to be kept; `None` when it is not. What tells who wrote which field is left out,
     /// as it is in kube-scheduler.
     pub fn of(&self, object: &Object, json: &[u8]) -> Option<Raw> {

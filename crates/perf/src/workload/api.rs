@@ -1,9 +1,9 @@
 //! What operations ask of the API server.
 
 use super::error::RunError;
+use berth_client::frames::Frames;
 use berth_client::limit::Lane;
 use berth_client::request::ApiRequest;
-use berth_client::transport::Lines;
 use berth_client::{ApiError, Transport};
 use http::Method;
 use serde::Deserialize;
@@ -256,7 +256,7 @@ impl Api {
     ///
     /// # Errors
     /// When the watch does not begin.
-    pub(super) async fn watch(&self, collection: &str, version: &str) -> Result<Lines, ApiError> {
+    pub(super) async fn watch(&self, collection: &str, version: &str) -> Result<Frames, ApiError> {
         let path =
             format!("{collection}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
         self.transport
@@ -267,8 +267,8 @@ impl Api {
     /// What the server says about itself at a path, as text.
     pub(super) async fn text(&self, path: &str) -> Option<String> {
         let request = request(Method::GET, path.to_owned(), Vec::new());
-        let bytes = self.transport.request_bytes(&request).await.ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        let answer = self.transport.answer(&request).await.ok()?;
+        Some(String::from_utf8_lossy(&answer.bytes).into_owned())
     }
 }
 
@@ -291,6 +291,7 @@ fn request(method: Method, path: String, body: Vec<u8>) -> ApiRequest {
         path,
         content_type: "application/json",
         body,
+        json_only: false,
     }
 }
 

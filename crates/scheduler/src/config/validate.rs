@@ -2,7 +2,7 @@
 
 use super::error::{Problems, show};
 use super::profile::ProfileConfig;
-use super::{API_VERSION, Config, LeaderElection, extender};
+use super::{API_VERSION, ClientConnection, Config, LeaderElection, extender};
 use crate::profile::{PluginConfig, PluginSet, Point};
 use berth_api::GoDuration;
 use serde_json::{Value, json};
@@ -15,12 +15,37 @@ const REMOVED_PLUGINS: [&str; 4] = [
     "GCEPDLimits",
 ];
 
+/// The formats in which Berth can talk to an API server.
+const CONTENT_TYPES: [&str; 2] = ["application/vnd.kubernetes.protobuf", "application/json"];
+
+/// Checks that requests can be encoded, and that some answer can be decoded.
+fn content_types(connection: &ClientConnection, problems: &mut Problems) {
+    let supported = CONTENT_TYPES.join(" and ");
+    let content_type = connection.content_type.as_str();
+    if !CONTENT_TYPES.contains(&content_type) {
+        let why = format!("must be one of the supported types: {supported}");
+        problems.invalid("clientConnection.contentType", content_type, &why);
+    }
+    let accept = connection.accept_content_types.as_str();
+    let mut types = accept.split(',').map(|clause| {
+        let media_type = clause.split(';').next().unwrap_or_default();
+        media_type.trim()
+    });
+    let is_supported =
+        |name: &str| CONTENT_TYPES.contains(&name) || matches!(name, "*/*" | "application/*");
+    if !accept.is_empty() && !types.any(is_supported) {
+        let why = format!("must contain one of the supported types: {supported}");
+        problems.invalid("clientConnection.acceptContentTypes", accept, &why);
+    }
+}
+
 /// Checks everything that does not depend on plugins.
 pub(super) fn validate(config: &Config, problems: &mut Problems) {
     if config.client_connection.burst < 0 {
         let burst = config.client_connection.burst;
         problems.invalid("clientConnection.burst", burst, "must be non-negative");
     }
+    content_types(&config.client_connection, problems);
     if config.leader_election.leader_elect {
         leader_election(&config.leader_election, problems);
     }

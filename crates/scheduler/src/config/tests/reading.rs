@@ -33,7 +33,7 @@ leaderElection:
   resourceLock: leases
   resourceNamespace: ns
   resourceName: berth
-clientConnection: {{kubeconfig: /k, acceptContentTypes: a, contentType: c, qps: 0.5, burst: 7}}
+clientConnection: {{kubeconfig: /k, acceptContentTypes: "*/*", contentType: application/json, qps: 0.5, burst: 7}}
 enableProfiling: false
 percentageOfNodesToScore: 40
 podInitialBackoffSeconds: 2
@@ -73,8 +73,8 @@ extenders:
     };
     expected.client_connection = ClientConnection {
         kubeconfig: "/k".to_owned(),
-        accept_content_types: "a".to_owned(),
-        content_type: "c".to_owned(),
+        accept_content_types: "*/*".to_owned(),
+        content_type: "application/json".to_owned(),
         qps: 0.5,
         burst: 7,
     };

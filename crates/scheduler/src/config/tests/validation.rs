@@ -52,6 +52,37 @@ fn numbers_are_in_their_ranges() {
     ]);
 }
 
+#[test]
+fn content_types_are_those_that_berth_speaks() {
+    let connection = |content_type: &str, accept: &str| json!({"clientConnection": {"contentType": content_type, "acceptContentTypes": accept}});
+    check(&[
+        (connection("", ""), &[]),
+        (
+            connection(
+                "application/json",
+                "application/vnd.kubernetes.protobuf, application/json;q=0.9",
+            ),
+            &[],
+        ),
+        (
+            connection(
+                "application/vnd.kubernetes.protobuf",
+                "application/yaml,*/*",
+            ),
+            &[],
+        ),
+        (
+            connection("application/cbor", "application/yaml, text/html"),
+            &[
+                "clientConnection.contentType: Invalid value: \"application/cbor\": must be one of the supported types: \
+                 application/vnd.kubernetes.protobuf and application/json",
+                "clientConnection.acceptContentTypes: Invalid value: \"application/yaml, text/html\": must contain one of \
+                 the supported types: application/vnd.kubernetes.protobuf and application/json",
+            ],
+        ),
+    ]);
+}
+
 /// F-34.
 #[test]
 fn leader_election_can_work() {

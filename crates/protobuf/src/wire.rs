@@ -1,23 +1,23 @@
 //! The wire format: tags, varints, lengths. Groups and 32-bit values are skipped, Kubernetes has none.
 
-use super::ProtobufError;
+use crate::Error;
 
-/// A value as it stands on the wire.
+/// A value on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire<'a> {
+pub enum Wire<'a> {
     /// A variable-length integer.
     Varint(u64),
     /// Eight bytes.
     Fixed64(u64),
-    /// Four bytes, which no field here has.
+    /// Four bytes, which no field of Kubernetes has.
     Fixed32,
     /// Bytes with a length: strings, messages, packed lists.
     Bytes(&'a [u8]),
 }
 
 /// Reads the fields of one message.
-#[derive(Debug)]
-pub(super) struct Reader<'a> {
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
@@ -25,45 +25,59 @@ pub(super) struct Reader<'a> {
 const VARINT_BYTES_MAX: usize = 10;
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    /// Reads these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// The next field: its number and its value; `None` at the end.
-    pub(super) fn next_field(&mut self) -> Result<Option<(u32, Wire<'a>)>, ProtobufError> {
+    ///
+    /// # Errors
+    /// When the bytes end within the field.
+    pub fn next_field(&mut self) -> Result<Option<(u32, Wire<'a>)>, Error> {
         let Some(tag) = self.next_varint_bits()? else {
             return Ok(None);
         };
-        let number = u32::try_from(tag >> 3).map_err(|_| ProtobufError::Truncated)?;
+        let number = u32::try_from(tag >> 3).map_err(|_| Error::truncated())?;
         let wire = match tag & 0b111 {
-            0 => Wire::Varint(self.next_varint_bits()?.ok_or(ProtobufError::Truncated)?),
+            0 => Wire::Varint(self.next_varint_bits()?.ok_or_else(Error::truncated)?),
             1 => {
                 let bytes = self.take(8)?;
-                let bytes = <[u8; 8]>::try_from(bytes).map_err(|_| ProtobufError::Truncated)?;
+                let bytes = <[u8; 8]>::try_from(bytes).map_err(|_| Error::truncated())?;
                 Wire::Fixed64(u64::from_le_bytes(bytes))
             }
             2 => {
-                let length = self.next_varint_bits()?.ok_or(ProtobufError::Truncated)?;
-                let length = usize::try_from(length).map_err(|_| ProtobufError::Truncated)?;
+                let length = self.next_varint_bits()?.ok_or_else(Error::truncated)?;
+                let length = usize::try_from(length).map_err(|_| Error::truncated())?;
                 Wire::Bytes(self.take(length)?)
             }
             5 => {
                 self.take(4)?;
                 Wire::Fixed32
             }
-            _ => return Err(ProtobufError::Truncated),
+            _ => return Err(Error::truncated()),
         };
         Ok(Some((number, wire)))
     }
 
     /// The next integer of a packed list; `None` at the end.
-    pub(super) fn next_varint(&mut self) -> Result<Option<i64>, ProtobufError> {
+    ///
+    /// # Errors
+    /// When the bytes end within the integer.
+    pub fn next_varint(&mut self) -> Result<Option<i64>, Error> {
         Ok(self.next_varint_bits()?.map(u64::cast_signed))
     }
 
-    fn next_varint_bits(&mut self) -> Result<Option<u64>, ProtobufError> {
+    fn next_varint_bits(&mut self) -> Result<Option<u64>, Error> {
         if self.rest.is_empty() {
             return Ok(None);
+        }
+        // Most are tags and lengths of one byte.
+        if let [byte, rest @ ..] = self.rest
+            && byte & 0x80 == 0
+        {
+            self.rest = rest;
+            return Ok(Some(u64::from(*byte)));
         }
         let mut bits = 0_u64;
         for (i, byte) in self.rest.iter().take(VARINT_BYTES_MAX).enumerate() {
@@ -73,14 +87,14 @@ impl<'a> Reader<'a> {
                 return Ok(Some(bits));
             }
         }
-        Err(ProtobufError::Truncated)
+        Err(Error::truncated())
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], ProtobufError> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
         let (taken, rest) = self
             .rest
             .split_at_checked(length)
-            .ok_or(ProtobufError::Truncated)?;
+            .ok_or_else(Error::truncated)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -88,18 +102,18 @@ impl<'a> Reader<'a> {
 
 /// Writes the fields of messages.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
+pub struct Writer {
     out: Vec<u8>,
 }
 
 impl Writer {
     /// What was written.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
+    pub fn into_bytes(self) -> Vec<u8> {
         self.out
     }
 
     /// Writes bytes as they are.
-    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+    pub fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
@@ -112,26 +126,26 @@ impl Writer {
     }
 
     /// An integer field.
-    pub(crate) fn varint(&mut self, number: u32, value: i64) {
+    pub fn varint(&mut self, number: u32, value: i64) {
         self.varint_bits(u64::from(number) << 3);
         self.varint_bits(value.cast_unsigned());
     }
 
     /// A field of eight bytes.
-    pub(crate) fn double(&mut self, number: u32, value: f64) {
+    pub fn double(&mut self, number: u32, value: f64) {
         self.varint_bits(u64::from(number) << 3 | 1);
         self.raw(&value.to_le_bytes());
     }
 
     /// A field of bytes.
-    pub(crate) fn bytes(&mut self, number: u32, value: &[u8]) {
+    pub fn bytes(&mut self, number: u32, value: &[u8]) {
         self.varint_bits(u64::from(number) << 3 | 2);
         self.varint_bits(value.len() as u64);
         self.raw(value);
     }
 
     /// A message field, written by `body`.
-    pub(crate) fn message(&mut self, number: u32, body: impl FnOnce(&mut Self)) {
+    pub fn message(&mut self, number: u32, body: impl FnOnce(&mut Self)) {
         self.varint_bits(u64::from(number) << 3 | 2);
         // Most messages are shorter than 128 bytes: one byte is left for the length, and more is made when needed.
         let start = self.out.len();

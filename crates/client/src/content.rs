@@ -1,0 +1,232 @@
+//! The formats of bodies: JSON and Kubernetes' protobuf.
+
+use crate::ApiError;
+use berth_api::{Kind, Object};
+use berth_protobuf::envelope::{Envelope, MEDIA_TYPE, WatchEvent};
+use bytes::Bytes;
+use http::HeaderValue;
+use http::header::{CONTENT_TYPE, HeaderMap};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+/// The content type of JSON.
+pub const JSON: &str = "application/json";
+
+/// A format of bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// JSON.
+    #[default]
+    Json,
+    /// Kubernetes' protobuf.
+    Protobuf,
+}
+
+impl Format {
+    /// The format of a body with these headers.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let value = headers.get(CONTENT_TYPE);
+        let is_protobuf =
+            value.is_some_and(|value| value.as_bytes().starts_with(MEDIA_TYPE.as_bytes()));
+        match is_protobuf {
+            true => Self::Protobuf,
+            false => Self::Json,
+        }
+    }
+}
+
+/// The content types that a client uses, as `clientConnection` names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentTypes {
+    /// The format of bodies of requests, where the kind has it.
+    pub(crate) body: Format,
+    /// The header `Accept`.
+    pub(crate) accept: HeaderValue,
+}
+
+impl Default for ContentTypes {
+    fn default() -> Self {
+        Self {
+            body: Format::Json,
+            accept: HeaderValue::from_static(JSON),
+        }
+    }
+}
+
+impl ContentTypes {
+    /// Bodies of requests are of type `content_type` where the kind has that form, and JSON otherwise. The answers that
+    /// are accepted are `accept` or, when that is empty, `content_type` before anything else that the server has.
+    ///
+    /// # Errors
+    /// When `accept` is no value of a header.
+    pub fn new(content_type: &str, accept: &str) -> Result<Self, http::Error> {
+        let accept = match accept {
+            "" => format!("{content_type}, */*"),
+            accept => accept.to_owned(),
+        };
+        Ok(Self {
+            body: match content_type {
+                MEDIA_TYPE => Format::Protobuf,
+                _ => Format::Json,
+            },
+            accept: HeaderValue::try_from(accept)?,
+        })
+    }
+}
+
+/// Bytes that are not what they are expected to be.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum DecodeError {
+    /// Of JSON.
+    Json(#[from] serde_json::Error),
+    /// Of protobuf.
+    Protobuf(#[from] berth_protobuf::Error),
+}
+
+/// An object as the server encoded it.
+#[derive(Debug, Clone, Copy)]
+pub enum Payload<'a> {
+    /// JSON.
+    Json(&'a [u8]),
+    /// The message of its kind.
+    Protobuf(berth_protobuf::Object<'a>),
+}
+
+impl<'a> Payload<'a> {
+    /// Decodes the object.
+    ///
+    /// # Errors
+    /// When it is malformed, or a field is not what `T` expects.
+    pub fn decode<T: Deserialize<'a>>(self) -> Result<T, DecodeError> {
+        Ok(match self {
+            Self::Json(json) => serde_json::from_slice(json)?,
+            Self::Protobuf(object) => T::deserialize(object)?,
+        })
+    }
+
+    /// Decodes an object of this kind.
+    ///
+    /// # Errors
+    /// When it is malformed, or a field has a wrong type.
+    pub fn of_kind(self, kind: Kind) -> Result<Object, DecodeError> {
+        Ok(match self {
+            Self::Json(json) => kind.decode(json)?,
+            Self::Protobuf(object) => kind.decode_from(object)?,
+        })
+    }
+
+    /// The JSON; `None` when the object is encoded otherwise.
+    pub fn json(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Json(json) => Some(json),
+            Self::Protobuf(_) => None,
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The format of the body.
+    pub format: Format,
+    /// The body.
+    pub bytes: Bytes,
+}
+
+impl Answer {
+    /// Decodes the object in the answer.
+    ///
+    /// # Errors
+    /// When it is malformed, or a field is not what `T` expects.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+        Ok(match self.format {
+            Format::Json => serde_json::from_slice(&self.bytes)?,
+            Format::Protobuf => Envelope::open(&self.bytes)?.decode()?,
+        })
+    }
+}
+
+/// An event of a watch.
+pub(crate) struct Event<'a> {
+    /// The type, such as `ADDED`.
+    pub(crate) kind: &'a str,
+    pub(crate) object: Payload<'a>,
+}
+
+impl<'a> Event<'a> {
+    /// Reads an event: a line of JSON, or the message of a frame.
+    pub(crate) fn read(format: Format, bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        #[derive(Deserialize)]
+        struct Line<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+            #[serde(borrow)]
+            object: &'a RawValue,
+        }
+        Ok(match format {
+            Format::Json => {
+                let Line { kind, object } = serde_json::from_slice(bytes)?;
+                let object = Payload::Json(object.get().as_bytes());
+                Self { kind, object }
+            }
+            Format::Protobuf => {
+                let WatchEvent { kind, object } = WatchEvent::read(bytes)?;
+                let object = Payload::Protobuf(Envelope::open(object)?.object()?);
+                Self { kind, object }
+            }
+        })
+    }
+}
+
+/// The metadata of a list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ListMeta {
+    pub(crate) resource_version: String,
+    #[serde(rename = "continue")]
+    pub(crate) continue_token: Option<String>,
+}
+
+impl Answer {
+    /// Reads a list, and passes each item to `each`.
+    pub(crate) fn list(&self, mut each: impl FnMut(Payload<'_>)) -> Result<ListMeta, DecodeError> {
+        #[derive(Deserialize)]
+        struct Page<'a> {
+            #[serde(default)]
+            metadata: ListMeta,
+            #[serde(borrow, default)]
+            items: Option<Vec<&'a RawValue>>,
+        }
+        match self.format {
+            Format::Json => {
+                let page: Page<'_> = serde_json::from_slice(&self.bytes)?;
+                for item in page.items.into_iter().flatten() {
+                    each(Payload::Json(item.get().as_bytes()));
+                }
+                Ok(page.metadata)
+            }
+            Format::Protobuf => {
+                let list = Envelope::open(&self.bytes)?.list()?;
+                let metadata = list.metadata()?;
+                for item in list {
+                    each(Payload::Protobuf(item));
+                }
+                Ok(metadata)
+            }
+        }
+    }
+}
+
+impl From<(&crate::request::ApiRequest, DecodeError)> for ApiError {
+    fn from((request, error): (&crate::request::ApiRequest, DecodeError)) -> Self {
+        Self::Decode {
+            request: request.describe(),
+            reason: error.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Connections to a server over TLS.
+
+use super::*;
+use crate::Transport;
+use crate::connect::over;
+use crate::request::{self, PODS};
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// What a server has seen.
+#[derive(Default)]
+struct Seen {
+    connections: AtomicUsize,
+    http2_requests: AtomicUsize,
+}
+
+/// A server over TLS that offers these protocols. A watch is answered with 4 MiB and goes on; everything else with `{}`.
+async fn server(protocols: &[&str]) -> (Transport, Arc<Seen>) {
+    let certified =
+        rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(
+        certified.signing_key.serialize_der(),
+    ));
+    let mut tls = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certified.cert.der().clone()], key)
+        .expect("a certificate of its key");
+    tls.alpn_protocols = protocols
+        .iter()
+        .map(|name| name.as_bytes().to_vec())
+        .collect();
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let seen = Arc::<Seen>::default();
+    let noted = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            noted.connections.fetch_add(1, Ordering::Relaxed);
+            let (acceptor, noted) = (acceptor.clone(), Arc::clone(&noted));
+            tokio::spawn(async move {
+                let stream = acceptor.accept(stream).await.expect("TLS");
+                let answer = service_fn(move |request| answer(request, Arc::clone(&noted)));
+                let server = auto::Builder::new(TokioExecutor::new());
+                // The client closes the connection with the test.
+                let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+            });
+        }
+    });
+    let mut config = Config::new(format!("https://{address}").parse().expect("an address"));
+    config.accept_invalid_certs = true;
+    (
+        over(config, "berth-test".to_owned()).expect("a client"),
+        seen,
+    )
+}
+
+async fn answer(request: Request<Incoming>, seen: Arc<Seen>) -> Result<Response<Body>, Infallible> {
+    if request.version() == http::Version::HTTP_2 {
+        seen.http2_requests.fetch_add(1, Ordering::Relaxed);
+    }
+    let is_watch = request
+        .uri()
+        .query()
+        .is_some_and(|query| query.contains("watch=true"));
+    let body = match is_watch {
+        true => {
+            let line = [vec![b'x'; 64 << 10], b"\n".to_vec()].concat();
+            let lines = (0..64).map(move |_| Ok(Frame::data(Bytes::from(line.clone()))));
+            let lines = futures_util::stream::iter(lines);
+            let open = futures_util::stream::pending();
+            StreamBody::new(futures_util::StreamExt::chain(lines, open)).boxed_unsync()
+        }
+        false => Full::from("{}").map_err(BoxError::from).boxed_unsync(),
+    };
+    Ok(Response::new(body))
+}
+
+const WATCHES: usize = 30;
+
+/// Watches and requests share one connection. A watch that is not read, though the server has more to send than it may
+/// send ahead, stops neither requests nor other watches.
+#[tokio::test]
+async fn watches_and_requests_share_a_connection() {
+    let (client, seen) = server(&["h2", "http/1.1"]).await;
+    let watch = request::watch(PODS, "", "1", 300);
+    let mut open = Vec::new();
+    for _ in 0..WATCHES {
+        open.push(client.stream(&watch).await.expect("a watch"));
+    }
+    for _ in 0..10 {
+        client
+            .execute(&request::get(PODS, "ns", "p"))
+            .await
+            .expect("an answer");
+    }
+    let last = open.last_mut().expect("a watch");
+    for _ in 0..64 {
+        last.next().await.expect("a line").expect("a line");
+    }
+    assert_eq!(seen.connections.load(Ordering::Relaxed), 1);
+    assert_eq!(seen.http2_requests.load(Ordering::Relaxed), WATCHES + 10);
+}
+
+/// A server, or a proxy before it, that has no HTTP/2 is spoken to over HTTP/1.1.
+#[tokio::test]
+async fn a_server_without_http2_is_understood() {
+    for protocols in [&["http/1.1"][..], &[]] {
+        let (client, seen) = server(protocols).await;
+        let watch = request::watch(PODS, "", "1", 300);
+        let mut open = client.stream(&watch).await.expect("a watch");
+        client
+            .execute(&request::get(PODS, "ns", "p"))
+            .await
+            .expect("an answer");
+        open.next().await.expect("a line").expect("a line");
+        assert_eq!(seen.connections.load(Ordering::Relaxed), 2, "{protocols:?}");
+        assert_eq!(
+            seen.http2_requests.load(Ordering::Relaxed),
+            0,
+            "{protocols:?}"
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! Following a kind, on servers that answer in JSON and in protobuf.
+
+use super::*;
+use crate::content::{ContentTypes, Format};
+use crate::testing::{Scripted, status};
+use serde_json::{Value, json};
+
+/// What a server without streaming lists answers.
+fn no_streams() -> (u16, Value) {
+    status(422, "sendInitialEvents is forbidden for watch")
+}
+
+fn page(version: &str, name: &str) -> (u16, Value) {
+    let items = [json!({"metadata": {"name": name}})];
+    let list = json!({
+        "apiVersion": "v1", "kind": "PodList",
+        "metadata": {"resourceVersion": version}, "items": items,
+    });
+    (200, list)
+}
+
+const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
+
+/// Follows pods on a server that gives these answers. The client prefers protobuf.
+async fn following(
+    format: Format,
+    need: Need,
+    answers: Vec<(u16, Value)>,
+) -> (mpsc::Receiver<Update<String>>, Scripted) {
+    let server = Scripted::speaking(format, answers).await;
+    let content = ContentTypes::new("application/vnd.kubernetes.protobuf", "");
+    let (updates, told) = mpsc::channel(8);
+    let followed = Followed {
+        resource: Resource {
+            group: "",
+            version: "v1",
+            plural: "pods",
+        },
+        field_selector: "",
+        need,
+        json_only: false,
+    };
+    let name = |object: Payload<'_>| Ok(object.decode::<Version>()?.metadata.name);
+    let availability = Arc::default();
+    tokio::spawn(follow(
+        server.client().speaking(content.expect("a header")),
+        followed,
+        name,
+        updates,
+        availability,
+    ));
+    (told, server)
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn next(told: &mut mpsc::Receiver<Update<String>>) -> Option<Update<String>> {
+    timeout(PATIENCE, told.recv())
+        .await
+        .expect("an update in time")
+}
+
+#[tokio::test]
+async fn a_version_that_the_server_cannot_go_on_from_means_a_new_list() {
+    let cases = [
+        (410, "too old resource version: 90 (95)"),
+        (504, "Too large resource version: 90, current: 7"),
+    ];
+    for (format, (code, message)) in FORMATS.iter().flat_map(|f| cases.map(|case| (*f, case))) {
+        let answers = vec![
+            no_streams(),
+            page("90", "a"),
+            status(code, message),
+            page("7", "b"),
+        ];
+        let (mut told, mut server) = following(format, Need::Essential, answers).await;
+        for name in ["a", "b"] {
+            let update = next(&mut told).await;
+            let expected = Update::Replaced(vec![name.to_owned()]);
+            assert_eq!(update, Some(expected), "{code}");
+        }
+        let mut watches = Vec::new();
+        while let Some(request) = timeout(PATIENCE, server.asked.recv())
+            .await
+            .expect("an end in time")
+        {
+            watches.push(request.line().contains("watch="));
+        }
+        assert_eq!(watches, [true, false, true, false], "{code}");
+    }
+}
+
+/// What cannot be listed is taken for nothing only where that does no harm; else it is asked for until it can be.
+#[tokio::test]
+async fn what_the_server_does_not_have_or_show_is_nothing_or_waited_for() {
+    for (need, code, is_nothing) in [
+        (Need::Essential, 404, false),
+        (Need::Essential, 403, false),
+        (Need::Known, 404, true),
+        (Need::Known, 403, false),
+        (Need::Readable, 404, true),
+        (Need::Readable, 403, true),
+        (Need::Readable, 500, false),
+    ] {
+        let answers = vec![no_streams(), status(code, "not available"), page("7", "a")];
+        let (mut told, _server) = following(Format::Json, need, answers).await;
+        let expected = match is_nothing {
+            true => Vec::new(),
+            false => vec!["a".to_owned()],
+        };
+        let update = next(&mut told).await;
+        assert_eq!(update, Some(Update::Replaced(expected)), "{need:?} {code}");
+    }
+}
+
+fn event(kind: &str, name: &str, version: u32) -> Value {
+    let metadata = json!({"name": name, "resourceVersion": version.to_string()});
+    json!({"type": kind, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}})
+}
+
+/// KEP-3157: the watch begins with all objects, and goes on as a watch.
+#[tokio::test]
+async fn a_list_is_streamed_by_the_watch_where_the_server_offers_it() {
+    for format in FORMATS {
+        let mut end = event("BOOKMARK", "", 7);
+        end["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        let stream = json!([
+            event("ADDED", "a", 3),
+            event("ADDED", "b", 4),
+            event("BOOKMARK", "", 4),
+            event("DELETED", "a", 5),
+            event("ADDED", "c", 6),
+            end,
+            event("ADDED", "d", 8),
+        ]);
+        let answers = vec![(200, stream), (200, json!([event("DELETED", "b", 9)]))];
+        let (mut told, mut server) = following(format, Need::Essential, answers).await;
+        let name = |name: &str| name.to_owned();
+        for expected in [
+            Update::Replaced(vec![name("b"), name("c")]),
+            Update::Applied(name("d")),
+            Update::Deleted(name("b")),
+        ] {
+            assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
+        }
+        for part in ["&sendInitialEvents=true&", "&resourceVersion=8&"] {
+            let asked = server.asked.recv().await.expect("a request");
+            assert!(asked.line().contains(part), "{}", asked.line());
+        }
+    }
+}
+
+/// A stream that ends before the list is complete counts as no list.
+#[tokio::test]
+async fn a_streamed_list_that_ends_early_is_read_by_pages() {
+    for format in FORMATS {
+        let answers = vec![(200, json!([event("ADDED", "a", 3)])), page("7", "b")];
+        let (mut told, _server) = following(format, Need::Essential, answers).await;
+        let expected = Update::Replaced(vec!["b".to_owned()]);
+        assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
+    }
+}
+
+/// A watch whose version has expired ends with an error event, and the kind is listed again.
+#[tokio::test]
+async fn an_error_event_means_a_new_list() {
+    for format in FORMATS {
+        let (_, expired) = status(410, "too old resource version: 90 (95)");
+        let error = json!([{"type": "ERROR", "object": expired}]);
+        let answers = vec![no_streams(), page("90", "a"), (200, error), page("95", "b")];
+        let (mut told, mut server) = following(format, Need::Essential, answers).await;
+        for name in ["a", "b"] {
+            let expected = Update::Replaced(vec![name.to_owned()]);
+            assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
+        }
+        let asked = server.asked.recv().await.expect("a request");
+        let accepted = "application/vnd.kubernetes.protobuf, */*";
+        assert_eq!(asked.header("accept"), accepted);
+    }
+}
+
+/// An object that does not decode is passed over; the others arrive, and the watch goes on.
+#[tokio::test]
+async fn an_object_that_does_not_decode_is_passed_over() {
+    for format in FORMATS {
+        let server = Scripted::speaking(
+            format,
+            vec![
+                no_streams(),
+                page("7", "bad"),
+                (
+                    200,
+                    json!([event("ADDED", "bad", 8), event("ADDED", "good", 9)]),
+                ),
+            ],
+        )
+        .await;
+        let (updates, mut told) = mpsc::channel(8);
+        let followed = Followed {
+            resource: request::PODS,
+            field_selector: "",
+            need: Need::Essential,
+            json_only: false,
+        };
+        let decode = |object: Payload<'_>| {
+            let name = object.decode::<Version>()?.metadata.name;
+            match name.as_str() {
+                "bad" => Err(DecodeError::Json(serde::de::Error::custom("bad"))),
+                _ => Ok(name),
+            }
+        };
+        tokio::spawn(follow(
+            server.client(),
+            followed,
+            decode,
+            updates,
+            Arc::default(),
+        ));
+        for expected in [
+            Update::Replaced(Vec::new()),
+            Update::Applied("good".to_owned()),
+        ] {
+            assert_eq!(next(&mut told).await, Some(expected), "{format:?}");
+        }
+    }
+}

@@ -1,0 +1,642 @@
+//! Messages as a serde format: a message is a map from the names of its fields in JSON.
+//!
+//! Repeated fields and the entries of maps are read as far as they follow each other, as Kubernetes writes them. A second
+//! run of the same field is an error of most types, a duplicate key.
+
+use crate::error::Error;
+use crate::types::{Field, MessageType, Shape, Target, Types};
+use crate::wire::{Reader, Wire};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
+use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use std::cell::Cell;
+
+/// The most values in one object. The objects that API servers store are smaller than this many bytes times six.
+pub const VALUES_MAX: u32 = 250_000;
+/// Messages are not nested deeper.
+const DEPTH_MAX: u8 = 64;
+
+/// Decodes a message.
+///
+/// # Errors
+/// When the message is truncated or malformed, or when a value is not what `T` expects there.
+pub fn decode<'de, T: Deserialize<'de>>(
+    message: &'static MessageType,
+    bytes: &'de [u8],
+) -> Result<T, Error> {
+    T::deserialize(Object::new(message, bytes))
+}
+
+/// A message as a deserializer.
+#[derive(Debug, Clone, Copy)]
+pub struct Object<'de> {
+    message: &'static MessageType,
+    bytes: &'de [u8],
+    type_meta: Option<[&'de str; 2]>,
+}
+
+impl<'de> Object<'de> {
+    /// The message of this type in these bytes.
+    pub fn new(message: &'static MessageType, bytes: &'de [u8]) -> Self {
+        Self {
+            message,
+            bytes,
+            type_meta: None,
+        }
+    }
+
+    /// The same with the fields `apiVersion` and `kind`, which messages do not contain.
+    #[must_use]
+    pub fn with_type_meta(self, api_version: &'de str, kind: &'de str) -> Self {
+        Self {
+            type_meta: Some([api_version, kind]),
+            ..self
+        }
+    }
+}
+
+/// Forwards what needs no hint.
+macro_rules! forward {
+    () => {
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
+            tuple tuple_struct map struct identifier
+        }
+    };
+}
+
+impl<'de> Deserializer<'de> for Object<'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let budget = Budget::default();
+        let fields = Fields {
+            budget: &budget,
+            depth: 0,
+            head: self.type_meta.map_or(&[][..], |_| &["apiVersion", "kind"]),
+            type_meta: self.type_meta.unwrap_or_default(),
+            inner: Run::new(self.message, self.bytes),
+            outer: Vec::new(),
+            next: Next::None,
+        };
+        let decoded = visitor.visit_map(fields);
+        decoded.map_err(|error| error.within(self.message.name()))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Error> {
+        Err(Error::wire_type())
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+
+    forward!();
+}
+
+/// How many more values an object may have.
+struct Budget(Cell<u32>);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(Cell::new(VALUES_MAX))
+    }
+}
+
+impl Budget {
+    fn spend(&self) -> Result<(), Error> {
+        match self.0.get().checked_sub(1) {
+            Some(left) => {
+                self.0.set(left);
+                Ok(())
+            }
+            None => Err(Error::new(format_args!(
+                "the object has more than {VALUES_MAX} values"
+            ))),
+        }
+    }
+}
+
+/// The fields of a message that are still to be read.
+#[derive(Debug, Clone)]
+struct Run<'de> {
+    message: &'static MessageType,
+    reader: Reader<'de>,
+}
+
+impl<'de> Run<'de> {
+    fn new(message: &'static MessageType, bytes: &'de [u8]) -> Self {
+        let reader = Reader::new(bytes);
+        Self { message, reader }
+    }
+
+    /// The value of the next field if it has this number.
+    fn next_of(&mut self, number: u32) -> Result<Option<Wire<'de>>, Error> {
+        let mut ahead = self.reader.clone();
+        match ahead.next_field()? {
+            Some((found, wire)) if found == number => {
+                self.reader = ahead;
+                Ok(Some(wire))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The value that belongs to the key that was read last.
+enum Next<'de> {
+    None,
+    Text(&'de str),
+    Field(u32, &'static Field, Wire<'de>),
+}
+
+/// The fields of a message, those of embedded messages included.
+struct Fields<'a, 'de> {
+    budget: &'a Budget,
+    depth: u8,
+    /// The fields before those of the message.
+    head: &'static [&'static str],
+    type_meta: [&'de str; 2],
+    inner: Run<'de>,
+    /// The messages around an embedded one.
+    outer: Vec<Run<'de>>,
+    next: Next<'de>,
+}
+
+impl<'de> MapAccess<'de> for Fields<'_, 'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        if let [name, rest @ ..] = self.head {
+            let at = self.type_meta.len() - self.head.len();
+            self.next = Next::Text(self.type_meta[at]);
+            self.head = rest;
+            let key: StrDeserializer<'_, Error> = (*name).into_deserializer();
+            return seed.deserialize(key).map(Some);
+        }
+        loop {
+            let Some((number, wire)) = self.inner.reader.next_field()? else {
+                match self.outer.pop() {
+                    Some(outer) => self.inner = outer,
+                    None => return Ok(None),
+                }
+                continue;
+            };
+            match self.inner.message.field(number) {
+                None => {}
+                Some(Target::Embedded(at)) => {
+                    let Wire::Bytes(bytes) = wire else {
+                        return Err(Error::wire_type());
+                    };
+                    if self.outer.len() >= usize::from(DEPTH_MAX) {
+                        return Err(too_deep());
+                    }
+                    let inner = Run::new(Types::get().at(*at), bytes);
+                    self.outer.push(std::mem::replace(&mut self.inner, inner));
+                }
+                Some(Target::Field(field)) if field.is_left_out(wire) => {}
+                Some(Target::Field(field)) => {
+                    self.budget.spend()?;
+                    self.next = Next::Field(number, field, wire);
+                    let key: StrDeserializer<'_, Error> = field.name.into_deserializer();
+                    return seed.deserialize(key).map(Some);
+                }
+            }
+        }
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
+        match std::mem::replace(&mut self.next, Next::None) {
+            Next::None => Err(Error::new("a value without a key")),
+            Next::Text(text) => seed.deserialize(BorrowedStrDeserializer::new(text)),
+            Next::Field(number, field, wire) => {
+                let place = Place {
+                    budget: self.budget,
+                    depth: self.depth,
+                };
+                let value = match &field.shape {
+                    Shape::List(items) => {
+                        let entries = Entries::new(place, &mut self.inner, number, items, wire);
+                        entries.read(|entries| seed.deserialize(List(entries)))
+                    }
+                    Shape::Map(values) => {
+                        let entries = Entries::new(place, &mut self.inner, number, values, wire);
+                        entries.read(|entries| seed.deserialize(Pairs(entries)))
+                    }
+                    shape => seed.deserialize(Value { place, shape, wire }),
+                };
+                value.map_err(|error| error.within(field.name))
+            }
+        }
+    }
+}
+
+impl Field {
+    /// Whether JSON would not have this field.
+    fn is_left_out(&self, wire: Wire<'_>) -> bool {
+        let is_zero = matches!(wire, Wire::Varint(0) | Wire::Bytes(&[]));
+        match self.shape {
+            // No time at all; the zero of Unix is written with its seconds.
+            Shape::Time | Shape::MicroTime => is_zero,
+            Shape::Bool | Shape::Int | Shape::String | Shape::Bytes => self.omits_zero && is_zero,
+            _ => false,
+        }
+    }
+}
+
+/// Where a value is.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    budget: &'a Budget,
+    depth: u8,
+}
+
+fn too_deep() -> Error {
+    Error::new(format_args!("messages are nested deeper than {DEPTH_MAX}"))
+}
+
+/// One value that is not repeated.
+struct Value<'a, 'de> {
+    place: Place<'a>,
+    shape: &'static Shape,
+    wire: Wire<'de>,
+}
+
+impl Value<'_, '_> {
+    fn is_no_time(&self) -> bool {
+        matches!(self.shape, Shape::Time | Shape::MicroTime) && self.wire == Wire::Bytes(&[])
+    }
+}
+
+impl<'de> Deserializer<'de> for Value<'_, 'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match (self.shape, self.wire) {
+            (Shape::String, Wire::Bytes(bytes)) => visitor.visit_borrowed_str(text(bytes)?),
+            (Shape::Int, Wire::Varint(bits)) => visitor.visit_i64(bits.cast_signed()),
+            (Shape::Bool, Wire::Varint(bits)) => visitor.visit_bool(bits != 0),
+            (Shape::Quantity, Wire::Bytes(bytes)) => {
+                visitor.visit_borrowed_str(match first_text(bytes)? {
+                    "" => "0",
+                    text => text,
+                })
+            }
+            (Shape::Message(at), Wire::Bytes(bytes)) => {
+                let depth = self.place.depth + 1;
+                if depth > DEPTH_MAX {
+                    return Err(too_deep());
+                }
+                visitor.visit_map(Fields {
+                    budget: self.place.budget,
+                    depth,
+                    head: &[],
+                    type_meta: Default::default(),
+                    inner: Run::new(Types::get().at(*at), bytes),
+                    outer: Vec::new(),
+                    next: Next::None,
+                })
+            }
+            (Shape::Time | Shape::MicroTime, Wire::Bytes(&[])) => visitor.visit_unit(),
+            (Shape::Time, Wire::Bytes(bytes)) => {
+                visitor.visit_string(time(bytes, "%Y-%m-%dT%H:%M:%SZ")?)
+            }
+            (Shape::MicroTime, Wire::Bytes(bytes)) => {
+                visitor.visit_string(time(bytes, "%Y-%m-%dT%H:%M:%S.%6fZ")?)
+            }
+            (Shape::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes, visitor),
+            (Shape::Bytes, Wire::Bytes(bytes)) => visitor.visit_string(STANDARD.encode(bytes)),
+            (Shape::Strings, Wire::Bytes(bytes)) => visitor.visit_seq(Texts {
+                budget: self.place.budget,
+                reader: Reader::new(bytes),
+            }),
+            (Shape::Json, Wire::Bytes(bytes)) => match first(bytes)? {
+                [] => visitor.visit_unit(),
+                json => serde_json::Deserializer::from_slice(json)
+                    .deserialize_any(visitor)
+                    .map_err(Error::new),
+            },
+            _ => Err(Error::wire_type()),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.is_no_time() {
+            return visitor.visit_none();
+        }
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match (self.shape, self.wire) {
+            (Shape::String, Wire::Bytes(bytes)) => {
+                let variant: StrDeserializer<'_, Error> = text(bytes)?.into_deserializer();
+                visitor.visit_enum(variant)
+            }
+            _ => Err(Error::wire_type()),
+        }
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+
+    forward!();
+}
+
+/// The values of a repeated field, or the entries of a map.
+struct Entries<'a, 'de> {
+    place: Place<'a>,
+    run: &'a mut Run<'de>,
+    number: u32,
+    shape: &'static Shape,
+    first: Option<Wire<'de>>,
+    /// Integers that share one field.
+    packed: Option<Reader<'de>>,
+    /// The value of the key that was read last.
+    value: Wire<'de>,
+}
+
+impl<'a, 'de> Entries<'a, 'de> {
+    fn new(
+        place: Place<'a>,
+        run: &'a mut Run<'de>,
+        number: u32,
+        shape: &'static Shape,
+        first: Wire<'de>,
+    ) -> Self {
+        Self {
+            place,
+            run,
+            number,
+            shape,
+            first: Some(first),
+            packed: None,
+            value: Wire::Bytes(&[]),
+        }
+    }
+
+    /// Reads the entries, and skips those that `read` leaves.
+    fn read<R>(mut self, read: impl FnOnce(&mut Self) -> Result<R, Error>) -> Result<R, Error> {
+        let result = read(&mut self)?;
+        while self.run.next_of(self.number)?.is_some() {}
+        Ok(result)
+    }
+
+    fn next(&mut self) -> Result<Option<Wire<'de>>, Error> {
+        loop {
+            if let Some(packed) = &mut self.packed {
+                if let Some(integer) = packed.next_varint()? {
+                    self.place.budget.spend()?;
+                    return Ok(Some(Wire::Varint(integer.cast_unsigned())));
+                }
+                self.packed = None;
+            }
+            let wire = match self.first.take() {
+                Some(first) => first,
+                None => match self.run.next_of(self.number)? {
+                    Some(wire) => wire,
+                    None => return Ok(None),
+                },
+            };
+            match (self.shape, wire) {
+                (Shape::Int | Shape::Bool, Wire::Bytes(bytes)) => {
+                    self.packed = Some(Reader::new(bytes));
+                }
+                _ => {
+                    self.place.budget.spend()?;
+                    return Ok(Some(wire));
+                }
+            }
+        }
+    }
+}
+
+/// A repeated field.
+struct List<'e, 'a, 'de>(&'e mut Entries<'a, 'de>);
+
+/// A map.
+struct Pairs<'e, 'a, 'de>(&'e mut Entries<'a, 'de>);
+
+macro_rules! collection {
+    ($type:ident, $visit:ident) => {
+        impl<'de> Deserializer<'de> for $type<'_, '_, 'de> {
+            type Error = Error;
+
+            fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+                visitor.$visit(self)
+            }
+
+            fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+                visitor.visit_some(self)
+            }
+
+            fn deserialize_newtype_struct<V: Visitor<'de>>(
+                self,
+                _: &'static str,
+                visitor: V,
+            ) -> Result<V::Value, Error> {
+                visitor.visit_newtype_struct(self)
+            }
+
+            fn deserialize_enum<V: Visitor<'de>>(
+                self,
+                _: &'static str,
+                _: &'static [&'static str],
+                _: V,
+            ) -> Result<V::Value, Error> {
+                Err(Error::wire_type())
+            }
+
+            fn deserialize_ignored_any<V: Visitor<'de>>(
+                self,
+                visitor: V,
+            ) -> Result<V::Value, Error> {
+                visitor.visit_unit()
+            }
+
+            forward!();
+        }
+    };
+}
+
+collection!(List, visit_seq);
+collection!(Pairs, visit_map);
+
+impl<'de> SeqAccess<'de> for List<'_, '_, 'de> {
+    type Error = Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Error> {
+        let Some(wire) = self.0.next()? else {
+            return Ok(None);
+        };
+        let Entries { place, shape, .. } = *self.0;
+        seed.deserialize(Value { place, shape, wire }).map(Some)
+    }
+}
+
+impl<'de> MapAccess<'de> for Pairs<'_, '_, 'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        let wire = match self.0.next()? {
+            Some(Wire::Bytes(bytes)) => bytes,
+            Some(_) => return Err(Error::wire_type()),
+            None => return Ok(None),
+        };
+        let mut entry = Reader::new(wire);
+        let mut key = "";
+        self.0.value = self.0.shape.zero();
+        while let Some((number, wire)) = entry.next_field()? {
+            match (number, wire) {
+                (1, Wire::Bytes(bytes)) => key = text(bytes)?,
+                (2, wire) => self.0.value = wire,
+                _ => {}
+            }
+        }
+        seed.deserialize(BorrowedStrDeserializer::new(key))
+            .map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
+        let Entries {
+            place,
+            shape,
+            value: wire,
+            ..
+        } = *self.0;
+        seed.deserialize(Value { place, shape, wire })
+    }
+}
+
+impl Shape {
+    /// The value that an entry of a map without one has.
+    fn zero(&self) -> Wire<'static> {
+        match self {
+            Self::Bool | Self::Int => Wire::Varint(0),
+            _ => Wire::Bytes(&[]),
+        }
+    }
+}
+
+/// The strings in a message of strings.
+struct Texts<'a, 'de> {
+    budget: &'a Budget,
+    reader: Reader<'de>,
+}
+
+impl<'de> SeqAccess<'de> for Texts<'_, 'de> {
+    type Error = Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Error> {
+        while let Some((number, wire)) = self.reader.next_field()? {
+            if let (1, Wire::Bytes(bytes)) = (number, wire) {
+                self.budget.spend()?;
+                let text = BorrowedStrDeserializer::new(text(bytes)?);
+                return seed.deserialize(text).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, Error> {
+    std::str::from_utf8(bytes).map_err(|_| Error::new("invalid UTF-8"))
+}
+
+/// The first field of a message.
+fn first(bytes: &[u8]) -> Result<&[u8], Error> {
+    let mut reader = Reader::new(bytes);
+    let mut found = &[][..];
+    while let Some((number, wire)) = reader.next_field()? {
+        match (number, wire) {
+            (1, Wire::Bytes(bytes)) => found = bytes,
+            (1, _) => return Err(Error::wire_type()),
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn first_text(bytes: &[u8]) -> Result<&str, Error> {
+    first(bytes).and_then(text)
+}
+
+fn int_or_string<'de, V: Visitor<'de>>(bytes: &'de [u8], visitor: V) -> Result<V::Value, Error> {
+    const IS_STRING: u64 = 1;
+    let mut reader = Reader::new(bytes);
+    let (mut kind, mut integer, mut string) = (0, 0, "");
+    while let Some((number, wire)) = reader.next_field()? {
+        match (number, wire) {
+            (1, Wire::Varint(bits)) => kind = bits,
+            (2, Wire::Varint(bits)) => integer = bits.cast_signed(),
+            (3, Wire::Bytes(bytes)) => string = text(bytes)?,
+            _ => {}
+        }
+    }
+    match kind {
+        IS_STRING => visitor.visit_borrowed_str(string),
+        _ => visitor.visit_i64(integer),
+    }
+}
+
+/// A time as the API's JSON has it.
+fn time(bytes: &[u8], format: &str) -> Result<String, Error> {
+    let mut reader = Reader::new(bytes);
+    let (mut seconds, mut nanos) = (0, 0);
+    while let Some((number, wire)) = reader.next_field()? {
+        match (number, wire) {
+            (1, Wire::Varint(bits)) => seconds = bits.cast_signed(),
+            (2, Wire::Varint(bits)) => nanos = bits.cast_signed(),
+            _ => {}
+        }
+    }
+    let nanos = i32::try_from(nanos).map_err(Error::new)?;
+    let time = Timestamp::new(seconds, nanos).map_err(Error::new)?;
+    Ok(time.strftime(format).to_string())
+}

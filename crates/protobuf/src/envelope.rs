@@ -1,0 +1,220 @@
+//! What surrounds messages: the envelope of an object (`runtime.Unknown`), lists, and the events of watches.
+
+use crate::decode::{Object, text};
+use crate::error::Error;
+use crate::types::{MessageType, Types};
+use crate::wire::{Reader, Wire, Writer};
+use serde::Deserialize;
+
+/// The content type.
+pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+/// The first bytes of every envelope.
+pub const MAGIC: &[u8] = b"k8s\0";
+/// The field of an envelope with the message.
+pub(crate) const RAW: u32 = 2;
+
+/// An object in its envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// Group and version.
+    pub api_version: &'a str,
+    /// The kind.
+    pub kind: &'a str,
+    /// The message.
+    pub raw: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    /// Opens an envelope.
+    ///
+    /// # Errors
+    /// When the bytes are no envelope, or are truncated.
+    pub fn open(bytes: &'a [u8]) -> Result<Self, Error> {
+        let rest = bytes
+            .strip_prefix(MAGIC)
+            .ok_or_else(|| Error::new("the body does not begin with k8s\\0"))?;
+        let mut envelope = Self {
+            api_version: "",
+            kind: "",
+            raw: &[],
+        };
+        let mut has_raw = false;
+        let mut reader = Reader::new(rest);
+        while let Some((number, wire)) = reader.next_field()? {
+            match (number, wire) {
+                (1, Wire::Bytes(meta)) => {
+                    let mut meta = Reader::new(meta);
+                    while let Some((number, wire)) = meta.next_field()? {
+                        match (number, wire) {
+                            (1, Wire::Bytes(bytes)) => envelope.api_version = text(bytes)?,
+                            (2, Wire::Bytes(bytes)) => envelope.kind = text(bytes)?,
+                            _ => {}
+                        }
+                    }
+                }
+                (RAW, Wire::Bytes(bytes)) => {
+                    envelope.raw = bytes;
+                    has_raw = true;
+                }
+                _ => {}
+            }
+        }
+        match has_raw {
+            true => Ok(envelope),
+            false => Err(Error::new("the envelope has no message")),
+        }
+    }
+
+    /// The message as a deserializer.
+    ///
+    /// # Errors
+    /// When the kind has no message.
+    pub fn object(&self) -> Result<Object<'a>, Error> {
+        let Self {
+            api_version, kind, ..
+        } = self;
+        match Types::get().of_kind(api_version, kind) {
+            Some(message) => Ok(Object::new(message, self.raw)),
+            None => Err(unknown(api_version, kind)),
+        }
+    }
+
+    /// The list in the envelope.
+    ///
+    /// # Errors
+    /// When it is no list of a kind that has a message, or when it is truncated.
+    pub fn list(&self) -> Result<List<'a>, Error> {
+        let item = self.kind.strip_suffix("List");
+        let item = item.and_then(|kind| Types::get().of_kind(self.api_version, kind));
+        let mut list = List {
+            metadata: &[],
+            item: item.ok_or_else(|| unknown(self.api_version, self.kind))?,
+            items: Reader::new(self.raw),
+        };
+        let mut reader = list.items.clone();
+        while let Some((number, wire)) = reader.next_field()? {
+            if let (1, Wire::Bytes(bytes)) = (number, wire) {
+                list.metadata = bytes;
+            }
+        }
+        Ok(list)
+    }
+
+    /// Decodes the object, with its fields `apiVersion` and `kind`.
+    ///
+    /// # Errors
+    /// When the kind has no message, when that is truncated or malformed, or when a value is not what `T` expects.
+    pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, Error> {
+        T::deserialize(self.object()?.with_type_meta(self.api_version, self.kind))
+    }
+}
+
+/// Puts a message into an envelope.
+pub fn seal(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let mut writer = begin(api_version, kind);
+    writer.bytes(RAW, message);
+    end(writer)
+}
+
+pub(crate) fn begin(api_version: &str, kind: &str) -> Writer {
+    let mut writer = Writer::default();
+    writer.raw(MAGIC);
+    writer.message(1, |meta| {
+        meta.bytes(1, api_version.as_bytes());
+        meta.bytes(2, kind.as_bytes());
+    });
+    writer
+}
+
+pub(crate) fn end(mut writer: Writer) -> Vec<u8> {
+    writer.bytes(3, b"");
+    writer.bytes(4, b"");
+    writer.into_bytes()
+}
+
+/// A list.
+#[derive(Debug, Clone)]
+pub struct List<'a> {
+    metadata: &'a [u8],
+    item: &'static MessageType,
+    items: Reader<'a>,
+}
+
+impl<'a> List<'a> {
+    /// Decodes the metadata of the list.
+    ///
+    /// # Errors
+    /// When the metadata are malformed.
+    pub fn metadata<T: Deserialize<'a>>(&self) -> Result<T, Error> {
+        let message = Types::get().of_kind("v1", "ListMeta");
+        let message = message.ok_or_else(|| unknown("v1", "ListMeta"))?;
+        T::deserialize(Object::new(message, self.metadata))
+    }
+}
+
+/// The items.
+impl<'a> Iterator for List<'a> {
+    type Item = Object<'a>;
+
+    fn next(&mut self) -> Option<Object<'a>> {
+        // The whole list was read once without an error.
+        while let Ok(Some((number, wire))) = self.items.next_field() {
+            if let (2, Wire::Bytes(item)) = (number, wire) {
+                return Some(Object::new(self.item, item));
+            }
+        }
+        None
+    }
+}
+
+fn unknown(api_version: &str, kind: &str) -> Error {
+    Error::new(format_args!(
+        "no kind {kind:?} is known in version {api_version:?}"
+    ))
+}
+
+/// An event of a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchEvent<'a> {
+    /// The type, such as `ADDED`.
+    pub kind: &'a str,
+    /// The object in its envelope.
+    pub object: &'a [u8],
+}
+
+impl<'a> WatchEvent<'a> {
+    /// Reads an event without the length before it.
+    ///
+    /// # Errors
+    /// When the event is truncated.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
+        let mut event = Self {
+            kind: "",
+            object: &[],
+        };
+        let mut reader = Reader::new(bytes);
+        while let Some((number, wire)) = reader.next_field()? {
+            match (number, wire) {
+                (1, Wire::Bytes(bytes)) => event.kind = text(bytes)?,
+                (2, Wire::Bytes(raw)) => {
+                    let mut raw = Reader::new(raw);
+                    while let Some((number, wire)) = raw.next_field()? {
+                        if let (1, Wire::Bytes(bytes)) = (number, wire) {
+                            event.object = bytes;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(event)
+    }
+
+    /// The event without the length before it.
+    pub fn write(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.bytes(1, self.kind.as_bytes());
+        writer.message(2, |raw| raw.bytes(1, self.object));
+        writer.into_bytes()
+    }
+}

@@ -1,0 +1,329 @@
+//! Bodies as kubectl 1.32 sent them, and bodies that nobody should send.
+
+mod kinds;
+
+use crate::envelope::{Envelope, MAGIC};
+use crate::{Error, FACTS, Types, VALUES_MAX, encode, encode_body};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+fn decode(body: &[u8]) -> Result<Value, Error> {
+    Envelope::open(body)?.decode()
+}
+
+const DEPLOYMENT: &str = "azhzAAoVCgdhcHBzL3YxEgpEZXBsb3ltZW50ErQBCh8KA3dlYhIAGgAiACoAMgA4AEIAWgoKA2FwcBIDd2ViEoIBCA\
+    MSDAoKCgNhcHASA3dlYhpoChwKABIAGgAiACoAMgA4AEIAWgoKA2FwcBIDd2ViEkgSKgoBeRIFeC95OjEqADIKCgAQ\
+    ABhQIgAqAEIAagByAIABAIgBAJABAKIBABoAMgBCAEoAUgBYAGAAaACCAQCKAQCaAQDCAQAiAgoAKAA4ABoMCAAQAB\
+    gAIAAoADgAGgAiAA==";
+const CONFIG_MAP: &str = "azhzAAoPCgJ2MRIJQ29uZmlnTWFwEhsKEQoBYRIAGgAiACoAMgA4AEIAEgYKAXgSAXkaACIA";
+const SECRET: &str = "azhzAAoMCgJ2MRIGU2VjcmV0Eh0KEQoBcxIAGgAiACoAMgA4AEIAEgYKAXASAXEaABoAIgA=";
+const ACCESS_REVIEW: &str = "azhzAAoyChdhdXRob3JpemF0aW9uLms4cy5pby92MRIXU2VsZlN1YmplY3RBY2Nlc3NSZXZpZXcSPAoQCgASABoAIg\
+    AqADIAOABCABIeChwKB2RlZmF1bHQSA2dldBoAIgAqBHBvZHMyADoAGggIABIAGgAgABoAIgA=";
+const SERVICE: &str = "azhzAAoNCgJ2MRIHU2VydmljZRJpCh8KA3N2YxIAGgAiACoAMgA4AEIAWgoKA2FwcBIDc3ZjEkIKGwoHODAtODA4MB\
+    IDVENQGFAiBwgAEJA/GgAoABIKCgNhcHASA3N2YxoAIglDbHVzdGVySVA6AEIAUgBaAGAAaAAaAgoAGgAiAA==";
+
+fn bytes(text: &str) -> Vec<u8> {
+    STANDARD.decode(text).unwrap_or_default()
+}
+
+fn at(object: &Value, pointer: &str) -> Value {
+    object.pointer(pointer).cloned().unwrap_or(Value::Null)
+}
+
+#[test]
+fn recorded_bodies_become_the_objects_that_they_are() {
+    type Case<'a> = (&'a str, &'a str, &'a [(&'a str, Value)]);
+    let cases: [Case<'_>; 5] = [
+        (
+            "deployment",
+            DEPLOYMENT,
+            &[
+                ("/apiVersion", json!("apps/v1")),
+                ("/kind", json!("Deployment")),
+                ("/metadata/name", json!("web")),
+                ("/metadata/labels", json!({"app": "web"})),
+                ("/metadata/creationTimestamp", Value::Null),
+                ("/spec/replicas", json!(3)),
+                ("/spec/selector/matchLabels/app", json!("web")),
+                ("/spec/template/spec/containers/0/image", json!("x/y:1")),
+                (
+                    "/spec/template/spec/containers/0/ports/0/containerPort",
+                    json!(80),
+                ),
+            ],
+        ),
+        (
+            "config map",
+            CONFIG_MAP,
+            &[("/metadata/name", json!("a")), ("/data", json!({"x": "y"}))],
+        ),
+        ("secret", SECRET, &[("/data", json!({"p": "cQ=="}))]),
+        (
+            "access review",
+            ACCESS_REVIEW,
+            &[
+                ("/apiVersion", json!("authorization.k8s.io/v1")),
+                ("/spec/resourceAttributes/verb", json!("get")),
+                ("/spec/resourceAttributes/resource", json!("pods")),
+            ],
+        ),
+        (
+            "service",
+            SERVICE,
+            &[
+                ("/spec/ports/0/port", json!(80)),
+                ("/spec/ports/0/targetPort", json!(8080)),
+                ("/spec/type", json!("ClusterIP")),
+            ],
+        ),
+    ];
+    for (name, body, expect) in cases {
+        let object = match decode(&bytes(body)) {
+            Ok(object) => object,
+            Err(e) => panic!("{name}: {e}"),
+        };
+        for (pointer, value) in expect {
+            assert_eq!(at(&object, pointer), *value, "{name} {pointer}: {object}");
+        }
+    }
+}
+
+/// A field of bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![number << 3 | 2];
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        out.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(bytes);
+    out
+}
+
+fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
+    [MAGIC.to_vec(), field(1, &meta), field(2, raw)].concat()
+}
+
+#[test]
+fn special_types_have_their_json_form() {
+    // Lease.spec: leaseDurationSeconds (2), acquireTime (3), renewTime (4).
+    let time = [
+        vec![0x08],
+        vec![0x80, 0x92, 0xb8, 0xc3, 0x06],
+        vec![0x10, 0xc0, 0x84, 0x3d],
+    ]
+    .concat();
+    let spec = [vec![0x10, 0x0f], field(3, &time), field(4, &[])].concat();
+    let lease = decode(&body("coordination.k8s.io/v1", "Lease", &field(2, &spec)));
+    let spec = lease.map(|l| at(&l, "/spec"));
+    assert_eq!(
+        spec,
+        Ok(json!({
+            "leaseDurationSeconds": 15,
+            "acquireTime": "2025-07-09T06:15:28.001000Z",
+        }))
+    );
+    // Pod.spec (2): overhead (32) is a map to quantities, volumes (1) have their source inlined.
+    let quantity = [field(1, b"cpu"), field(2, &field(1, b"100m"))].concat();
+    let overhead = [vec![0x82, 0x02, quantity.len() as u8], quantity].concat();
+    let volume = [field(1, b"v"), field(2, &field(10, &field(1, b"c")))].concat();
+    let spec = [field(1, &volume), overhead].concat();
+    let pod = decode(&body("v1", "Pod", &field(2, &spec))).map(|p| at(&p, "/spec"));
+    let spec = pod.unwrap_or_default();
+    assert_eq!(at(&spec, "/overhead"), json!({"cpu": "100m"}));
+    assert_eq!(at(&spec, "/volumes/0/name"), json!("v"));
+    assert_eq!(
+        at(&spec, "/volumes/0/persistentVolumeClaim/claimName"),
+        json!("c")
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_and_nothing_panics() {
+    let good = bytes(DEPLOYMENT);
+    for (body, expected) in [
+        (b"{}".to_vec(), "the body does not begin with k8s\\0"),
+        (
+            body("v1", "Nonsense", &[]),
+            "no kind \"Nonsense\" is known in version \"v1\"",
+        ),
+    ] {
+        assert_eq!(
+            decode(&body).map_err(|e| e.to_string()),
+            Err(expected.to_owned())
+        );
+    }
+    // What follows the message may be missing, nothing of the message may.
+    let whole = decode(&good);
+    for cut in 0..good.len() {
+        let got = decode(good.get(..cut).unwrap_or(&[]));
+        assert!(got.is_err() || got == whole, "cut at {cut}: {got:?}");
+    }
+    // Every byte wrong in turn: an error or another object, but an answer.
+    for i in 0..good.len() {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut bad = good.clone();
+            if let Some(byte) = bad.get_mut(i) {
+                *byte ^= flip;
+            }
+            let _ = decode(&bad);
+        }
+    }
+}
+
+/// The message of a pod whose spec (field 2) is this.
+fn pod(spec: &[u8]) -> Vec<u8> {
+    body("v1", "Pod", &field(2, spec))
+}
+
+#[test]
+fn an_error_names_the_kind_and_the_field() {
+    // PodSpec: containers is 2, nodeName 10, priority 25 (a varint). Container: name is 1.
+    for (spec, expected) in [
+        (
+            field(2, &field(1, b"\xff")),
+            "Pod.spec.containers.name: invalid UTF-8",
+        ),
+        (
+            vec![10 << 3, 1],
+            "Pod.spec.nodeName: the wire type is not that of the field",
+        ),
+        (
+            vec![10 << 3 | 2, 9, b'n'],
+            "Pod.spec: the message is truncated or contains a wrong length",
+        ),
+        (
+            vec![10 << 3 | 3],
+            "Pod.spec: the message is truncated or contains a wrong length",
+        ),
+        // A length that does not fit into memory.
+        (
+            [vec![10 << 3 | 2], vec![0xff; 9], vec![1]].concat(),
+            "Pod.spec: the message is truncated or contains a wrong length",
+        ),
+    ] {
+        let error = decode(&pod(&spec)).map_err(|e| e.to_string());
+        assert_eq!(error, Err(expected.to_owned()));
+    }
+}
+
+#[test]
+fn an_object_has_a_limited_number_of_values() {
+    let container = field(2, b"");
+    for (containers, is_decoded) in [(1_000, true), (VALUES_MAX as usize, false)] {
+        let result = decode(&pod(&container.repeat(containers)));
+        assert_eq!(result.is_ok(), is_decoded, "{containers}");
+    }
+}
+
+#[test]
+fn zeros_that_json_leaves_out_are_left_out() {
+    // ObjectMeta: name is 1, generation 7, creationTimestamp 8. Container: name is 1, image 2, ports 6. ContainerPort:
+    // containerPort is 3.
+    let meta = [field(1, b""), vec![7 << 3, 0], field(8, b"")].concat();
+    let port = field(6, &[3 << 3, 0]);
+    let spec = field(2, &[field(1, b""), field(2, b""), port].concat());
+    let message = [field(1, &meta), field(2, &spec)].concat();
+    let pod = decode(&body("v1", "Pod", &message));
+    let expected = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {},
+        "spec": {"containers": [{"name": "", "ports": [{"containerPort": 0}]}]},
+    });
+    assert_eq!(pod, Ok(expected));
+}
+
+/// Fields of newer versions are skipped, whatever their wire type.
+#[test]
+fn unknown_fields_are_skipped() {
+    let unknown = [
+        vec![0xf8, 0x3f, 7],
+        [vec![0xf9, 0x3f], vec![0; 8]].concat(),
+        vec![0xfa, 0x3f, 2, 1, 1],
+        [vec![0xfd, 0x3f], vec![0; 4]].concat(),
+    ];
+    let spec = [unknown.concat(), field(10, b"n"), unknown.concat()].concat();
+    let spec = decode(&pod(&spec)).map(|pod| at(&pod, "/spec"));
+    assert_eq!(spec, Ok(json!({"nodeName": "n"})));
+}
+
+#[test]
+fn bodies_that_are_written_can_be_read() {
+    let objects = [
+        json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"namespace": "ns", "name": "p", "uid": "u"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "DeleteOptions",
+            "preconditions": {"uid": "u", "resourceVersion": "7"},
+        }),
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "l", "labels": {"a": "b", "c": ""}},
+            "spec": {
+                "holderIdentity": "me", "leaseDurationSeconds": 15,
+                "renewTime": "2026-01-02T03:04:06.000006Z", "leaseTransitions": 0,
+            },
+        }),
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": "b"},
+            "spec": {"minAvailable": "50%", "maxUnavailable": 3},
+            "status": {"currentHealthy": 0, "desiredHealthy": -1, "expectedPods": 2, "disruptionsAllowed": 1_u64 << 30,
+                "disruptedPods": {"p": "2026-01-02T03:04:06Z"}},
+        }),
+        json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
+            "spec": {"user": "u", "extra": {"scopes": ["a", "b"]}}, "status": {"allowed": false},
+        }),
+    ];
+    for object in objects {
+        let body = encode_body(&object).expect("a known kind");
+        assert_eq!(decode(&body), Ok(object));
+    }
+    assert_eq!(
+        encode_body(&json!({"apiVersion": "example.com/v1", "kind": "Foo"})),
+        None
+    );
+}
+
+/// Integers of repeated fields come one by one from Kubernetes, and packed from newer encoders.
+#[test]
+fn repeated_integers_may_be_packed() {
+    // PodSecurityContext (14 of PodSpec): supplementalGroups is 4.
+    let packed = field(4, &[1, 0x80, 1]);
+    let single = vec![4 << 3, 1, 4 << 3, 0x80, 1];
+    for groups in [packed, single] {
+        let spec = decode(&pod(&field(14, &groups))).map(|pod| at(&pod, "/spec"));
+        let expected = json!({"securityContext": {"supplementalGroups": [1, 128]}});
+        assert_eq!(spec, Ok(expected));
+    }
+}
+
+/// Every field of every type has a number and a shape, and each number one field.
+#[test]
+fn every_line_of_the_facts_is_understood() {
+    let mut name = "";
+    let mut seen = std::collections::BTreeMap::<&str, usize>::new();
+    for line in FACTS.lines().filter(|line| !line.starts_with('#')) {
+        match line.strip_prefix("type ") {
+            Some(rest) => name = rest.split(' ').next().unwrap_or(rest),
+            None if line.starts_with("  ") && !name.is_empty() => {
+                *seen.entry(name).or_default() += 1
+            }
+            None => {}
+        }
+    }
+    assert!(seen.len() > 300, "{}", seen.len());
+    for (name, lines) in seen {
+        let message = Types::get().of_type(name).expect(name);
+        assert_eq!(message.fields().count(), lines, "{name}");
+        assert_eq!(encode(message, &Value::Null), b"", "{name}");
+    }
+}

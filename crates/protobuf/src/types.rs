@@ -1,0 +1,253 @@
+//! The messages of Kubernetes' types: which field has which number, name and shape.
+//!
+//! They are read from `facts/kubernetes.txt`, the one place with facts about Kubernetes' types. The head of that file
+//! describes its form and how it is generated. The embedded API server reads the rest of it.
+
+use rustc_hash::FxHashMap;
+use std::sync::OnceLock;
+
+/// The facts about Kubernetes' types.
+pub const FACTS: &str = include_str!("../facts/kubernetes.txt");
+
+/// The types of the machinery, which belong to every group and version.
+const MACHINERY: [&str; 5] = [
+    "meta.v1.DeleteOptions",
+    "meta.v1.ListMeta",
+    "meta.v1.PartialObjectMetadata",
+    "meta.v1.PartialObjectMetadataList",
+    "meta.v1.Status",
+];
+
+/// All messages.
+#[derive(Debug)]
+pub struct Types {
+    messages: Vec<MessageType>,
+    by_name: FxHashMap<&'static str, usize>,
+    /// By `apiVersion` and `kind`.
+    by_kind: FxHashMap<(&'static str, &'static str), usize>,
+}
+
+/// The message of a type.
+#[derive(Debug)]
+pub struct MessageType {
+    /// The name without group and version, such as `PodSpec`.
+    pub(crate) name: &'static str,
+    /// By number.
+    fields: Vec<Option<Target>>,
+}
+
+/// Where a field of a message goes.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    /// Into a field in JSON.
+    Field(Field),
+    /// Into the fields of the message around it: the index of an embedded message.
+    Embedded(usize),
+}
+
+/// A field.
+#[derive(Debug, Clone)]
+pub(crate) struct Field {
+    /// The name in JSON.
+    pub(crate) name: &'static str,
+    pub(crate) shape: Shape,
+    /// Whether JSON leaves the field out when it is zero. Protobuf has no such rule: the message contains the zero.
+    pub(crate) omits_zero: bool,
+}
+
+/// What a value may be.
+#[derive(Debug, Clone)]
+pub(crate) enum Shape {
+    Bool,
+    Int,
+    String,
+    Bytes,
+    Quantity,
+    IntOrString,
+    Time,
+    MicroTime,
+    /// A message with a list of strings.
+    Strings,
+    /// A message with JSON.
+    Json,
+    /// The index of a message.
+    Message(usize),
+    List(Box<Shape>),
+    Map(Box<Shape>),
+}
+
+// === impl Types ===
+
+impl Types {
+    /// The types of this process.
+    pub fn get() -> &'static Self {
+        static TYPES: OnceLock<Types> = OnceLock::new();
+        TYPES.get_or_init(|| Self::read(FACTS))
+    }
+
+    /// The message of a kind. `None` when the kind has none, as custom resources.
+    pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&MessageType> {
+        // Options name the group and version of the object that they are for.
+        let api_version = match kind {
+            "DeleteOptions" => "v1",
+            _ => api_version,
+        };
+        let at = self.by_kind.get(&(api_version, kind))?;
+        self.messages.get(*at)
+    }
+
+    /// The message of a type by its name in the facts, such as `core.v1.PodSpec`.
+    pub fn of_type(&self, name: &str) -> Option<&MessageType> {
+        self.messages.get(*self.by_name.get(name)?)
+    }
+
+    /// A message by its index, which a shape or target contains.
+    pub(crate) fn at(&self, index: usize) -> &MessageType {
+        &self.messages[index]
+    }
+
+    fn read(facts: &'static str) -> Self {
+        let lines = || facts.lines().filter(|line| !line.starts_with('#'));
+        let mut types = Self {
+            messages: Vec::new(),
+            by_name: FxHashMap::default(),
+            by_kind: FxHashMap::default(),
+        };
+        for line in lines() {
+            if let Some(rest) = line.strip_prefix("type ") {
+                let name = rest.split(' ').next().unwrap_or(rest);
+                types.add(name, short(name));
+            }
+        }
+        let mut current = None;
+        for line in lines() {
+            let mut words = line.split_ascii_whitespace();
+            match words.next() {
+                Some("resource") if !line.starts_with(' ') => {
+                    if let (Some(name), Some(version)) = (words.next(), words.next()) {
+                        types.add_kind(name, version);
+                    }
+                }
+                Some("sub") if current.is_none() => {
+                    if let (_, Some(name), Some(version)) =
+                        (words.next(), words.next(), words.next())
+                    {
+                        types.add_kind(name, version);
+                    }
+                }
+                Some("type") if !line.starts_with(' ') => {
+                    current = words
+                        .next()
+                        .and_then(|name| types.by_name.get(name).copied());
+                }
+                Some(name) => {
+                    if let Some(current) = current
+                        && let Some((number, target)) = types.field(name, words)
+                    {
+                        types.messages[current].set(number, target);
+                    }
+                }
+                None => {}
+            }
+        }
+        for name in MACHINERY {
+            if let Some(at) = types.by_name.get(name) {
+                for version in ["v1", "meta.k8s.io/v1"] {
+                    types.by_kind.insert((version, short(name)), *at);
+                }
+            }
+        }
+        types
+    }
+
+    fn add(&mut self, full: &'static str, name: &'static str) -> usize {
+        let at = self.messages.len();
+        self.messages.push(MessageType {
+            name,
+            fields: Vec::new(),
+        });
+        self.by_name.insert(full, at);
+        at
+    }
+
+    fn add_kind(&mut self, type_name: &'static str, api_version: &'static str) {
+        if let Some(at) = self.by_name.get(type_name) {
+            self.by_kind.insert((api_version, short(type_name)), *at);
+        }
+    }
+
+    /// A field from the words of its line: name, number and type.
+    fn field(
+        &self,
+        name: &'static str,
+        mut words: impl Iterator<Item = &'static str>,
+    ) -> Option<(usize, Target)> {
+        let number: u8 = words.next()?.parse().ok()?;
+        let text = words.next()?;
+        if name == "^" {
+            let target = Target::Embedded(*self.by_name.get(text)?);
+            return Some((number.into(), target));
+        }
+        let shape = self.shape(text.trim_start_matches('*'))?;
+        let field = Field {
+            name: name.trim_end_matches('?'),
+            shape,
+            omits_zero: name.ends_with('?') && !text.starts_with('*'),
+        };
+        Some((number.into(), Target::Field(field)))
+    }
+
+    fn shape(&self, text: &str) -> Option<Shape> {
+        if let Some(items) = text.strip_prefix("[]") {
+            return Some(Shape::List(Box::new(self.shape(items)?)));
+        }
+        if let Some(values) = text.strip_prefix("map[string]") {
+            return Some(Shape::Map(Box::new(self.shape(values)?)));
+        }
+        Some(match text {
+            "string" => Shape::String,
+            "bool" => Shape::Bool,
+            "int32" | "int64" => Shape::Int,
+            "bytes" => Shape::Bytes,
+            "time" => Shape::Time,
+            "microtime" => Shape::MicroTime,
+            "quantity" => Shape::Quantity,
+            "intorstring" => Shape::IntOrString,
+            "strings" => Shape::Strings,
+            "fields" | "raw" => Shape::Json,
+            name => Shape::Message(*self.by_name.get(name)?),
+        })
+    }
+}
+
+/// The last part of a type's name.
+fn short(name: &'static str) -> &'static str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+// === impl MessageType ===
+
+impl MessageType {
+    /// The name without group and version, such as `PodSpec`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn set(&mut self, number: usize, target: Target) {
+        if self.fields.len() <= number {
+            self.fields.resize(number + 1, None);
+        }
+        self.fields[number] = Some(target);
+    }
+
+    /// The field of a number.
+    pub(crate) fn field(&self, number: u32) -> Option<&Target> {
+        self.fields.get(usize::try_from(number).ok()?)?.as_ref()
+    }
+
+    /// All fields, by number.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (u32, &Target)> {
+        let numbered = (0..).zip(&self.fields);
+        numbered.filter_map(|(number, target)| Some((number, target.as_ref()?)))
+    }
+}

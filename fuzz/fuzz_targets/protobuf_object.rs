@@ -1,0 +1,8 @@
+//! Protobuf: decoding any bytes ends, without a panic.
+
+#![no_main]
+
+#[path = "../../crates/protobuf/tests/fuzz/check.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));
