@@ -78,7 +78,7 @@ impl Api {
     ) -> Result<(), ApiError> {
         let rules = self.admission();
         if rules.namespace_lifecycle && resource.namespaced {
-            self.check_namespace(resource, namespace, object)?;
+            check_namespace(self, resource, namespace, object)?;
         }
         if resource.resource == gr("", "pods") {
             if rules.limit_ranger {
@@ -151,38 +151,38 @@ impl Api {
             tolerate(new);
         }
     }
+}
 
-    fn check_namespace(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        object: &Value,
-    ) -> Result<(), ApiError> {
-        let namespaces = registry::find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
-        let found = self.get(namespaces, "", namespace)?;
-        if found
-            .object()
-            .pointer("/metadata/deletionTimestamp")
-            .is_none()
-        {
-            return Ok(());
-        }
-        let name = object
-            .pointer("/metadata/name")
-            .and_then(Value::as_str)
-            .unwrap_or("");
-        let error = ApiError::forbidden(
-            resource.subject(name),
-            &format!(
-                "unable to create new content in namespace {namespace} because it is being terminated"
-            ),
-        );
-        Err(error.with_cause(Cause {
-            reason: "NamespaceTerminating",
-            message: format!("namespace {namespace} is being terminated"),
-            field: "metadata.namespace".to_owned(),
-        }))
+fn check_namespace(
+    api: &Api,
+    resource: &Resource,
+    namespace: &str,
+    object: &Value,
+) -> Result<(), ApiError> {
+    let namespaces = registry::find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+    let found = api.get(namespaces, "", namespace)?;
+    if found
+        .object()
+        .pointer("/metadata/deletionTimestamp")
+        .is_none()
+    {
+        return Ok(());
     }
+    let name = object
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or("");
+    let error = ApiError::forbidden(
+        resource.subject(name),
+        &format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        ),
+    );
+    Err(error.with_cause(Cause {
+        reason: "NamespaceTerminating",
+        message: format!("namespace {namespace} is being terminated"),
+        field: "metadata.namespace".to_owned(),
+    }))
 }
 
 fn default_service_account(pod: &mut Value) {
