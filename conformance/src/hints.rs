@@ -154,7 +154,7 @@ impl Asked {
         let mut answers = BTreeMap::new();
         for plugin in &self.events {
             for registration in &plugin.registrations {
-                // What only Berth's plugin hears of has no recorded answer.
+                // An event that only Berth's plugin is registered for has no recorded answer.
                 if registration.is_supplementary || !registration.event.matches(event) {
                     continue;
                 }

@@ -9,7 +9,7 @@ use berth_scheduler::evaluator::{FitError, Scores};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// How many differences of one case are told.
+/// How many differences of one case are printed.
 const DIFFERENCES_MAX: usize = 5;
 
 /// One case as far as it was compared.
@@ -18,7 +18,7 @@ pub(super) struct Comparison<'a> {
     differences: Vec<String>,
     /// The plugins whose entries were left out.
     left_out: Vec<String>,
-    /// Whether some plugin that is not built turned down a node, or the pod.
+    /// Whether some plugin that is not built rejected a node or the pod.
     rejection_left_out: bool,
 }
 

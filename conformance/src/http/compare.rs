@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// No more differences of one answer are told.
+/// The number of differences of one answer that are printed.
 const DIFFERENCES_MAX: usize = 10;
 
 /// Fields that may hold any time, as long as it is one.

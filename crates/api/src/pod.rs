@@ -83,7 +83,7 @@ impl Pod {
     }
 }
 
-/// Nobody reads the annotations of pods, and they are long.
+/// The scheduler does not read the annotations of pods, and they are long.
 fn without_annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let mut metadata = ObjectMeta::deserialize(deserializer)?;
     metadata.annotations = Labels::default();

@@ -23,7 +23,7 @@ pub enum ErrorType {
     NotFound,
     /// The value has the wrong type.
     TypeInvalid,
-    /// Something went wrong that the user cannot mend.
+    /// An internal error, which the user cannot correct.
     Internal,
 }
 

@@ -16,7 +16,7 @@ const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 /// The extension of a cluster in a kubeconfig that names the URL of its scheduler.
 pub(crate) const SCHEDULER_EXTENSION: &str = "berth.dev/scheduler";
 
-/// How many nodes there are when nobody says.
+/// The default number of nodes.
 pub(crate) const NODES_DEFAULT: usize = 3;
 /// More simulated nodes than anybody has asked for.
 const NODES_MAX: usize = 1_000_000;

@@ -16,7 +16,7 @@ pub(crate) enum Failure {
     Environment(String),
     /// The leader lease was lost. Exit code 1, as of kube-scheduler.
     LeaseLost,
-    /// Nobody reads what is printed any more. Exit code 141, as of a program that a broken pipe ends.
+    /// The output is not read any more. Exit code 141, as of a program that a broken pipe ends.
     Unread,
 }
 

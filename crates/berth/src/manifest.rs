@@ -69,7 +69,7 @@ fn read(file: &Path, documents: &mut Vec<Document>) -> Result<(), Failure> {
         let place = format!("{shown}, document {}", index + 1);
         let malformed = |reason: String| {
             Failure::Usage(format!(
-                "failed to parse manifest {place}: {reason}; mend the file, nothing was started"
+                "failed to parse manifest {place}: {reason}; correct the file; nothing was started"
             ))
         };
         let parsed = schema::parse_yaml(text.as_bytes()).map_err(|e| malformed(e.to_string()))?;
@@ -133,7 +133,7 @@ fn checked(document: Document) -> Result<Document, Failure> {
     match missing {
         Some((field, _)) if !(field == "metadata.name" && has_generate_name(&document)) => {
             Err(Failure::Usage(format!(
-                "failed to use manifest {}: {field} is not set; mend the file, nothing was started",
+                "failed to use manifest {}: {field} is not set; correct the file; nothing was started",
                 document.place
             )))
         }
@@ -158,7 +158,7 @@ fn known_fields(document: Document) -> Result<Document, Failure> {
         return Ok(document);
     }
     Err(Failure::Usage(format!(
-        "failed to use manifest {}: {}; mend the file, nothing was started",
+        "failed to use manifest {}: {}; correct the file; nothing was started",
         document.place,
         wrong.join(", ")
     )))

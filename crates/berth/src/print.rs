@@ -22,7 +22,7 @@ pub(crate) use say;
 /// Prints text on standard output.
 ///
 /// # Errors
-/// [`Failure::Unread`] when nobody reads it; another one when it cannot be written, as on a full disk.
+/// [`Failure::Unread`] when it is not read; another one when it cannot be written, as on a full disk.
 pub(crate) fn text(text: impl fmt::Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     write!(out, "{text}")
@@ -33,7 +33,7 @@ pub(crate) fn text(text: impl fmt::Display) -> Result<(), Failure> {
         })
 }
 
-/// Prints a line on standard error, after the name of the program. Nothing can be done when nobody reads it.
+/// Prints a line on standard error, after the name of the program. Nothing can be done when it is not read.
 pub(crate) fn complain(text: impl fmt::Display) {
     remark(format_args!("{}: {text}", program()));
 }

@@ -11,7 +11,7 @@ const QUOTED_FIELD: &str = "unsupported syntax: '`'";
 const BAD_NUMBERS: [&str; 2] = ["invalid int literal", "invalid double literal"];
 /// What is reported besides if no name follows the dot of an optional field.
 const NO_NAME: &str = "unsupported ident kind";
-/// How messages of the parser about its own tree start. Beside errors of the syntax, nobody wants them.
+/// How messages of the parser about its own tree start. They add nothing to errors of the syntax.
 const FOLLOW_UPS: [&str; 3] = ["No `", "Incomplete ", NO_NAME];
 
 /// What is wrong with the syntax of a text.

@@ -21,7 +21,7 @@ pub struct Exchange<'a> {
     pub response_bytes: Option<usize>,
 }
 
-/// Hears of every request of a connection. It is called on the tasks that send requests and must not block.
+/// Observes every request of a connection. It is called on the tasks that send requests and must not block.
 pub trait Observer: Send + Sync {
     /// A request was delayed by the client's own limit, possibly by nothing.
     fn waited(&self, method: &str, host: &str, waited: Duration);

@@ -21,7 +21,7 @@ struct State {
     /// Since when nothing has come through.
     lost: Option<Instant>,
     /// When that was said last.
-    told: Option<Instant>,
+    reported: Option<Instant>,
     /// When the server was reached again after an outage.
     back: Option<Instant>,
 }
@@ -81,10 +81,10 @@ impl State {
         if failed {
             let lost = *self.lost.get_or_insert(now);
             let is_due = self
-                .told
-                .is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY);
+                .reported
+                .is_none_or(|reported| now.saturating_duration_since(reported) >= TELL_EVERY);
             return is_due.then(|| {
-                self.told = Some(now);
+                self.reported = Some(now);
                 News::Lost(now.saturating_duration_since(lost))
             });
         }
@@ -92,8 +92,8 @@ impl State {
             self.back = Some(now);
         }
         let lost = self.lost.take()?;
-        // Only who was told that it was lost wants to know that it is back.
-        (self.told? >= lost).then(|| News::Back(now.saturating_duration_since(lost)))
+        // The return is reported only if the loss was.
+        (self.reported? >= lost).then(|| News::Back(now.saturating_duration_since(lost)))
     }
 }
 

@@ -31,7 +31,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// The first and the longest pause after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// What the consumer is told.
+/// What the consumer receives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update<T> {
     /// This is all there is; whatever else the consumer knows of is gone.
@@ -73,7 +73,7 @@ pub enum Need {
     /// consumer waits.
     Known,
     /// There are none of it while the server does not have the kind or does not let us read it. Servers look at
-    /// permissions first, so without them one cannot be told from the other.
+    /// permissions first, so without them the two cannot be distinguished.
     Readable,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The zones that nodes are spread over.
 pub(crate) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
-/// Decodes what this crate has written itself; nothing can be wrong with it that a user could mend.
+/// Decodes what this crate has written itself; an error in it is a defect of this crate.
 pub(crate) fn decoded(kind: Kind, value: &Value) -> Object {
     let decoded = serde_json::to_vec(value).map(|json| kind.decode(&json));
     match decoded {

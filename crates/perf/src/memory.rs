@@ -92,7 +92,7 @@ pub enum MemoryError {
     Unknown(String),
 }
 
-/// Fills a core with nodes and bound pods; `progress` hears of every object.
+/// Fills a core with nodes and bound pods; `progress` is called for every object.
 ///
 /// # Errors
 /// When the operating system does not tell how much memory is in use.
@@ -105,7 +105,7 @@ pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, Memo
         .collect();
     let mut apply = |object: Object| {
         scheduler.apply(ClusterChange::Applied(object), now);
-        // Nobody runs here who would take them.
+        // There is no runner here that would take them.
         drop(scheduler.take_outputs(now));
         progress();
     };

@@ -116,7 +116,7 @@ fn update_storage(world: &mut World, write: &Write) -> Result<(), Refusal> {
 }
 
 /// What the caller receives, given what has come of the call if it was carried out.
-pub(crate) fn told(answer: Answer, outcome: Option<Result<(), Refusal>>) -> CallResult {
+pub(crate) fn answer_of(answer: Answer, outcome: Option<Result<(), Refusal>>) -> CallResult {
     let failure = |kind, message: &str| Err(CallError::new(kind, message));
     match answer {
         Answer::Honest => match outcome {
@@ -140,7 +140,7 @@ pub(crate) fn told(answer: Answer, outcome: Option<Result<(), Refusal>>) -> Call
 
 /// The same with the version that the call has made of its object, which servers tell of pods that are patched or
 /// deleted.
-pub(crate) fn told_in_full(world: &World, call: &ApiCall, result: CallResult) -> CallResult {
+pub(crate) fn full_answer_of(world: &World, call: &ApiCall, result: CallResult) -> CallResult {
     if let ApiCall::Write(write) = call
         && write.object().kind == Kind::ResourceClaim
         && result.is_ok()

@@ -1,4 +1,4 @@
-//! Who sends a request: the bearer of the administrator's token, or nobody in particular.
+//! Who sends a request: the administrator, who has the token, or an anonymous user.
 
 use crate::status::{ApiError, Subject};
 use http::HeaderMap;

@@ -218,9 +218,9 @@ impl Controller for Namespaces {
         }
         let status = content.status(&namespace, cx.now());
         if status != namespace["status"] {
-            let mut told = (*namespace).clone();
-            told["status"] = status;
-            cx.update_status(NAMESPACE, told)?;
+            let mut updated = (*namespace).clone();
+            updated["status"] = status;
+            cx.update_status(NAMESPACE, updated)?;
         }
         let looks = self.looks.entry(key.clone()).or_default();
         let pause = LOOK_AGAIN

@@ -14,7 +14,7 @@ pub(crate) fn is_terminal(pod: &Value) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether it counts as a replica: it has not ended and nobody deletes it.
+/// Whether it counts as a replica: it has not ended and is not being deleted.
 pub(crate) fn is_active(pod: &Value) -> bool {
     !is_terminal(pod) && !is_deleting(pod)
 }

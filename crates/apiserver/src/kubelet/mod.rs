@@ -5,7 +5,7 @@
 //! any other node is left alone. All kubelets together are two tasks: one keeps leases and node conditions fresh,
 //! one carries pods through their lives. Thousands of nodes cost a timer each.
 //!
-//! A pod that is bound to a simulated node starts (`ContainerCreating`), runs, becomes ready, ends if told to, and
+//! A pod that is bound to a simulated node starts (`ContainerCreating`), runs, becomes ready, ends if its annotations say so, and
 //! stops gracefully when it is deleted. Annotations of the pod say how long things take, in seconds with decimals:
 //!
 //! | annotation | meaning | default |
@@ -72,7 +72,7 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// After how many new nodes other tasks have their turn.
 const NODES_PER_TURN: usize = 64;
 
-/// Is told how many nodes there are, as they are made.
+/// Receives the number of nodes as they are created.
 pub type Progress = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Which nodes to make and how their kubelets behave.
@@ -96,7 +96,7 @@ pub struct Options {
     pub events: bool,
     /// The time that is written into objects.
     pub clock: Clock,
-    /// Is told how many nodes there are, as they are made.
+    /// Receives the number of nodes as they are created.
     pub progress: Option<Progress>,
 }
 

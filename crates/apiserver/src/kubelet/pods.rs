@@ -181,7 +181,7 @@ fn shows_a_change(pod: &Value, status: &Value) -> bool {
         let of = |status| condition(status, kind).map(|c: &Value| (&c["status"], &c["reason"]));
         of(old) != of(status)
     };
-    // A server that does not keep the generation must not be told it for ever.
+    // The generation is not written again and again to a server that does not keep it.
     let generation = &old["observedGeneration"];
     differs("Ready")
         || differs("ContainersReady")

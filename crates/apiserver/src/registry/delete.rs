@@ -338,7 +338,7 @@ impl Api {
         }
     }
 
-    /// Deletes the events that nobody has written for `age`. Returns how many.
+    /// Deletes the events that were not written for `age`. Returns how many.
     pub(crate) fn expire_events(&self, age: Duration) -> usize {
         let Some(events) = find("", "events") else {
             return 0;

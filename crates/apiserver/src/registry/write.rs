@@ -43,7 +43,7 @@ pub struct WriteOptions {
 pub struct Written {
     /// The object as it is now.
     pub version: Arc<Version>,
-    /// What the client is told besides.
+    /// The warnings for the client.
     pub warnings: Vec<String>,
 }
 

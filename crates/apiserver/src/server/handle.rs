@@ -27,7 +27,7 @@ use tokio::time::timeout;
 pub(super) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// A body arrives within this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// So much of a body that nobody wants is taken in, for this long.
+/// How much of an unwanted body is read, and for how long.
 const DRAIN_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A response carries so many warnings, each of this length, at most.

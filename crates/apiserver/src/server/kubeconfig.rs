@@ -63,7 +63,7 @@ fn text(server: &str, ca_pem: &str, token: &str, extensions: &[(&str, String)]) 
     )
 }
 
-/// Writes beside the file and renames, so that nobody ever reads half of it.
+/// Writes beside the file and renames, so that no reader sees half of it.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path
         .file_name()

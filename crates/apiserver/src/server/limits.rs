@@ -52,7 +52,7 @@ impl Limits {
     }
 
     pub(super) fn count(&self, method: &http::Method, code: u16) {
-        // Only the methods of the API are told apart, so that clients cannot grow the table.
+        // Only the methods of the API are counted separately, so that clients cannot grow the table.
         let method = match method.as_str() {
             known @ ("GET" | "POST" | "PUT" | "PATCH" | "DELETE") => known,
             _ => "other",

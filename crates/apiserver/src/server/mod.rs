@@ -60,11 +60,11 @@ pub struct ServerOptions {
     pub admission: Admission,
     /// How much history is kept for watches.
     pub history: HistoryLimits,
-    /// Events that nobody has written for so long are deleted.
+    /// Events that were not written for so long are deleted.
     pub event_ttl: Duration,
     /// How often a watcher that wants bookmarks gets one.
     pub bookmark_interval: Duration,
-    /// How many requests, watches aside, are worked on at once; more are told to come again.
+    /// How many requests, watches aside, are handled at once; others get 429.
     pub max_in_flight: usize,
     /// How many watches run at once.
     pub max_watches: usize,

@@ -530,7 +530,7 @@ impl Request<'_> {
         Ok(response)
     }
 
-    /// Where the watch begins; the inner error is told within the stream.
+    /// Where the watch begins; the inner error is sent within the stream.
     async fn start(&self, request: &WatchRequest) -> Result<Result<Start, ApiError>, ApiError> {
         let (api, resource) = (&self.state.api, self.resource());
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;

@@ -122,7 +122,7 @@ fn fill(bytes: &mut [u8]) -> Result<(), StartError> {
         .map_err(|_| StartError::Certificate("the system gives no random numbers".to_owned()))
 }
 
-/// A token that nobody guesses.
+/// A random token that cannot be guessed.
 fn random_token() -> Result<String, StartError> {
     let mut bytes = [0; TOKEN_BYTES];
     fill(&mut bytes)?;

@@ -143,7 +143,7 @@ impl History {
         self.first + self.events.len() as u64
     }
 
-    /// The oldest revision whose state can be told.
+    /// The oldest revision whose state is known.
     pub(super) fn oldest(&self) -> u64 {
         self.dropped
     }

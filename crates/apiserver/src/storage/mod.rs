@@ -429,7 +429,7 @@ impl Store {
         })
     }
 
-    /// Replaces the version `expected` of an object and removes it. Watchers see both steps, but nobody can come
+    /// Replaces the version `expected` of an object and removes it. Watchers see both steps, but no other write can come
     /// between them.
     ///
     /// # Errors

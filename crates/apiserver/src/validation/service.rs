@@ -1,7 +1,7 @@
 //! The rules of Services, with addresses and node ports out of thin air.
 //!
 //! Nothing here routes traffic, so there is no allocator that would know what is taken: a service gets an address
-//! derived from its UID. Two services may share one by chance, which nobody can notice.
+//! derived from its UID. Two services may share one by chance, which has no effect.
 
 use super::checks;
 use super::engine::Owner;

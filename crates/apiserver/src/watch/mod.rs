@@ -35,7 +35,7 @@ pub(crate) struct WatchRequest {
     pub(crate) shape: Shape,
     /// Whether the watcher wants to know how far it is when nothing happens.
     pub(crate) bookmarks: bool,
-    /// How often it is told.
+    /// How often a bookmark is sent.
     pub(crate) bookmark_interval: Duration,
     pub(crate) timeout: Duration,
 }

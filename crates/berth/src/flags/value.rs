@@ -224,7 +224,7 @@ impl FlagValue for LabelValues {
         let mut lists = Self::default();
         for text in texts.iter().filter(|text| !text.is_empty()) {
             let text = text.trim_matches('"');
-            // The values of one label may be given with their commas; several labels are told apart by quotes.
+            // The values of one label may be given with their commas; several labels are separated by quotes.
             let entries = match text.matches('=').count() {
                 1 => vec![text],
                 _ => outside_quotes(text),

@@ -17,7 +17,7 @@ use std::panic::AssertUnwindSafe;
 /// In the words of API servers: the object of that name is not the one that was meant.
 const OTHER_UID: &str = "Precondition failed: UID in precondition";
 
-/// What is told of a call whose task has panicked.
+/// The result of a call whose task has panicked.
 const BROKEN_OFF: &str = "the call broke off for a bug in Berth; the log tells where";
 
 /// Carries out one call. The dispatcher decides whether it is repeated.
@@ -32,7 +32,7 @@ async fn answered(
     is_settling: impl FnOnce() -> bool,
 ) -> CallResult {
     match AssertUnwindSafe(asking).catch_unwind().await {
-        Ok(answer) => answer.map_err(|error| told(&error, is_settling())),
+        Ok(answer) => answer.map_err(|error| call_error(&error, is_settling())),
         Err(_) => Err(CallError::new(CallErrorKind::Refused, BROKEN_OFF)),
     }
 }
@@ -63,7 +63,7 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Respon
         }
         ApiCall::DeletePod { pod, condition } => {
             let patch = status_patch(pod, Some(condition), None, now);
-            // One that is not found is gone already; the core is told, as nothing is to be said of it then.
+            // A pod that is not found was deleted already. The core gets that result, and then publishes nothing about it.
             patch_status(transport, pod, &patch).await?;
             let delete = request::delete_pod(&pod.namespace, &pod.name, &pod.uid);
             change_pod(transport, &delete, &pod.uid).await
@@ -227,7 +227,7 @@ fn clear_patch(pod: &PodRef, nominated_node: Option<&Str>, now: Time) -> Value {
 }
 
 /// The error as the core understands it. A server that `is_settling` may not have loaded its roles yet.
-fn told(error: &ApiError, is_settling: bool) -> CallError {
+fn call_error(error: &ApiError, is_settling: bool) -> CallError {
     let kind = match error {
         ApiError::Timeout { .. } => CallErrorKind::Timeout,
         ApiError::Transport(_) | ApiError::NotLeading => CallErrorKind::Unavailable,
@@ -516,12 +516,12 @@ mod tests {
                 CallErrorKind::Unavailable,
             ),
         ] {
-            assert_eq!(told(&error, false).kind, kind, "{error:?}");
+            assert_eq!(call_error(&error, false).kind, kind, "{error:?}");
         }
-        let early = told(&status(403), true);
+        let early = call_error(&status(403), true);
         assert_eq!(early.kind, CallErrorKind::Unavailable, "roles may come yet");
         for (asked, seconds) in [(None, None), (Some(7), Some(Duration::from_secs(7)))] {
-            let busy = told(&says(429, "too many requests", asked), false);
+            let busy = call_error(&says(429, "too many requests", asked), false);
             assert_eq!(busy.retry_after, seconds, "Retry-After {asked:?}");
         }
     }

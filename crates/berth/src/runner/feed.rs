@@ -33,7 +33,7 @@ pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
 }
 
 /// How many kinds other than pods have not been listed yet. Pods are shown to the core when that is none: what is said of
-/// them depends on all the rest, and users are told when it lasts for five seconds.
+/// them depends on all the rest, and the log reports it when it lasts for five seconds.
 type Unlisted = watch::Sender<usize>;
 
 /// Starts a watch of each of these kinds.

@@ -87,7 +87,7 @@ pub(super) struct Listening {
     pub(super) pages: Arc<Pages>,
 }
 
-/// Serves until it is told to stop; then requests that are being answered have a moment to end.
+/// Serves until it is stopped; then requests that are being answered have a moment to end.
 pub(super) async fn serve(listening: Listening, mut stop: oneshot::Receiver<()>) {
     let Listening {
         listener,

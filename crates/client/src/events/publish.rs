@@ -25,7 +25,7 @@ pub(super) struct Waiting {
     pub(super) place: OwnedSemaphorePermit,
 }
 
-/// Publishes until nobody can hand in anything more and everything is published.
+/// Publishes until all senders are dropped and everything is published.
 pub(super) async fn run(
     api: impl Api,
     instance: String,
@@ -114,7 +114,7 @@ impl Lanes {
     }
 }
 
-/// Counts the events that nobody will see, until that is told.
+/// Counts the dropped events until the log has reported them.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     counts: Mutex<Counts>,

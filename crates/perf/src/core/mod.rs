@@ -109,15 +109,15 @@ pub enum PerfError {
         nodes: usize,
         /// Pods of the cluster.
         pods: usize,
-        /// Pods that nobody decided on.
+        /// Pods without a decision.
         left: usize,
     },
 }
 
-/// Measures each row at each size in turn; `progress` hears of every decision as (row, nodes).
+/// Measures each row at each size in turn; `progress` is called for every decision with (row, nodes).
 ///
 /// # Errors
-/// When the core does not do its work; nothing that a caller can mend.
+/// When the core does not do its work; an internal error.
 pub fn run(options: &Options, mut progress: impl FnMut(Row, usize)) -> Result<Report, PerfError> {
     let mut report = Report {
         seed: options.seed,

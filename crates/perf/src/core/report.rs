@@ -92,7 +92,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Decisions per second, as far as can be told without what else ran on the machine.
+    /// Decisions per second, as far as can be computed without the other load of the machine.
     fn speed(&self) -> f64 {
         let cpu = self.decisions_per_cpu_second;
         cpu.unwrap_or(self.decisions_per_second)

@@ -52,9 +52,9 @@ pub(super) struct Run {
     pub(super) cpu_share: Option<f64>,
     /// Pods that got a node.
     pub(super) scheduled: usize,
-    /// The node of each pod that was placed, in the order of the decisions; empty for those that were turned down.
+    /// The node of each pod that was placed, in the order of the decisions; empty for those that were rejected.
     pub(super) nodes: Vec<Str>,
-    /// Pods that nobody decided on.
+    /// Pods without a decision.
     pub(super) left: usize,
 }
 
@@ -118,7 +118,7 @@ impl World {
         self.scheduler.apply(change, self.now);
     }
 
-    /// Lets the core schedule until it is done with `pods` pods; `progress` hears of every decision.
+    /// Lets the core schedule until it is done with `pods` pods; `progress` is called for every decision.
     pub(super) fn run(mut self, row: Row, pods: usize, mut progress: impl FnMut(usize)) -> Run {
         let mut run = Run {
             micros: Vec::with_capacity(pods),

@@ -66,7 +66,7 @@ impl Options {
     }
 }
 
-/// Measures; `progress` hears of each part before it begins.
+/// Measures; `progress` is called before each part.
 pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Report {
     progress(format!("{} calls", options.calls));
     let throughput = throughput(options.calls);

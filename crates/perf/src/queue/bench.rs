@@ -111,7 +111,7 @@ impl Bench {
         while let Some(mut info) = self.queue.pop(self.now) {
             info.clear_rejectors();
             info.unschedulable_plugins = [plugin].into_iter().collect();
-            // Nobody else adds the pod meanwhile.
+            // Nothing else adds the pod meanwhile.
             let given_back = self.queue.add_unschedulable(&cx, info);
             debug_assert!(given_back.is_ok());
         }

@@ -25,7 +25,7 @@ pub(super) enum Crowd {
 
 /// What some pods of a crowd are like.
 pub(super) struct Like {
-    /// Who turned them down; nobody for pods behind gates.
+    /// The plugin that rejected them; none for pods behind gates.
     pub(super) plugin: Option<&'static str>,
     /// What is special about them.
     pub(super) edit: fn(&mut Value),

@@ -1,7 +1,7 @@
 //! The scheduling queue alone: what an event costs when many pods wait for other things, and how fast pods come and go.
 //!
 //! The queue has the in-tree plugins of the default profile. An event is raised again and again; each time it helps a
-//! few pods, which are then tried and turned down once more. Beside them wait as many pods as asked for, turned down
+//! few pods, which are then tried and rejected once more. Beside them wait as many pods as requested, rejected
 //! for reasons that the event does not touch, or kept out by scheduling gates. Pods looked at are counted: they must
 //! be as many whatever the size of the crowd.
 
@@ -51,7 +51,7 @@ impl Options {
     }
 }
 
-/// Measures; `progress` hears of each crowd before it gathers.
+/// Measures; `progress` is called before each crowd is created.
 ///
 /// # Errors
 /// When the default profile cannot be built: a bug.

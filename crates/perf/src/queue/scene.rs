@@ -14,7 +14,7 @@ pub(super) struct Scene {
     pub(super) event: ClusterEvent,
     old: Option<Object>,
     new: Option<Object>,
-    /// Who turned down the pods that it helps.
+    /// The plugin that rejected the pods that it helps.
     pub(super) plugin: &'static str,
     /// What they are like.
     pub(super) helped: fn(&mut Value),

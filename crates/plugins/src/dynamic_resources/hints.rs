@@ -68,7 +68,7 @@ pub(super) fn after_claim_change(
     })
 }
 
-/// What is told of a pod that still lacks a claim, after one that it uses was made, changed or deleted: what it lacks
+/// The answer about a pod that still lacks a claim, after one that it uses was made, changed or deleted: what it lacks
 /// may be another one now. kube-scheduler goes on telling what was lacking first. And one that is made over to the pod
 /// helps it, which is nothing that the claim's status tells.
 pub(super) fn claim_change_tells_more(
@@ -112,7 +112,7 @@ pub(super) fn claims_made_tell_more(pod: &Pod, change: &Change<'_>) -> Result<Hi
 }
 
 /// The pods that a change of a claim can help (KEP-6132): those that use it, or all when devices are free again. That
-/// nobody uses a claim yet is an answer, too: linking it to a pod is a change of that pod.
+/// no pod uses a claim yet is an answer, too: linking it to a pod is a change of that pod.
 pub(super) fn helped_by_claim_change(
     cluster: &Cluster,
     change: &Change<'_>,

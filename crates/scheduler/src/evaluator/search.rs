@@ -44,7 +44,7 @@ pub struct SearchLimit {
 impl SearchLimit {
     /// The limit for a search among `nodes` nodes.
     ///
-    /// Without a percentage every node is looked at. Nobody to score them makes one feasible node as good as any
+    /// Without a percentage every node is looked at. Without a Score plugin, one feasible node is as good as any
     /// (C-20).
     pub fn new(nodes: usize, percentage: Option<i32>, scored: bool) -> Self {
         if !scored {

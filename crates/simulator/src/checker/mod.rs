@@ -79,7 +79,7 @@ impl Checker {
     // --- what the scheduler receives ------------------------------------------------------------------------
 
     /// The scheduler receives a change.
-    pub fn told(&mut self, event: &WatchEvent, now: Time) {
+    pub fn watched(&mut self, event: &WatchEvent, now: Time) {
         match event {
             WatchEvent::Applied(Object::Pod(pod)) => {
                 self.told_pod(pod);

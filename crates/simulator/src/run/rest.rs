@@ -28,7 +28,7 @@ impl Run<'_, '_> {
             self.land(0)?;
         }
         self.answer_all()?;
-        // Nobody allows what the simulator's Permit holds back: users give up on it.
+        // No component allows the pods that the simulator's Permit holds back: users delete them.
         let held_back: Vec<Str> = self
             .world
             .pods()

@@ -2,7 +2,7 @@
 
 use super::instance::{Instance, Role, change_of};
 use super::{LEADER, OTHER, Run, in_short};
-use crate::api::{is_carried_out, told, told_in_full};
+use crate::api::{answer_of, full_answer_of, is_carried_out};
 use crate::checker::Violation;
 use crate::rules::{NOT_READY, conflict};
 use crate::script::{Answer, Step};
@@ -108,7 +108,7 @@ impl Run<'_, '_> {
         let now = self.now;
         let instance = &mut self.instances[at];
         let number = instance.number;
-        instance.checker.told(event, now);
+        instance.checker.watched(event, now);
         for change in self.subject.api.tell(change_of(event)) {
             instance.scheduler.apply(change, now);
         }
@@ -206,7 +206,7 @@ impl Run<'_, '_> {
             true => Some(self.carry_out(&call, at != LEADER)?),
             false => None,
         };
-        let result = told(how, outcome);
+        let result = answer_of(how, outcome);
         self.tally.faults += u64::from(how != Answer::Honest);
         self.say(|| {
             let call = in_short(&call);
@@ -218,7 +218,7 @@ impl Run<'_, '_> {
         // A server that is cut short returns no version.
         let answer = match id.0 % 4 {
             0 => result,
-            _ => told_in_full(&self.world, &call, result),
+            _ => full_answer_of(&self.world, &call, result),
         };
         let now = self.now;
         let instance = &mut self.instances[at];

@@ -1,6 +1,6 @@
 //! The Deployment controller: one replica set per pod template, rolled from the old ones to the new one.
 //!
-//! The arithmetic is in `rolling` and `scaling`, what users are told in `status`, both pure; here is the order of
+//! The arithmetic is in `rolling` and `scaling`, conditions and events in `status`, both pure; here is the order of
 //! things, as kube-controller-manager does them. Each reconcile takes one step; the replica sets' changes bring
 //! the next one.
 

@@ -172,8 +172,9 @@ impl Rollout {
         if note_revision(&mut deployment, new) {
             self.deployment = cx.update(DEPLOYMENT.resource, deployment)?;
         }
-        let told = &self.deployment["status"];
-        let is_missing = crate::controllers::object::condition(told, status::PROGRESSING).is_none();
+        let written = &self.deployment["status"];
+        let is_missing =
+            crate::controllers::object::condition(written, status::PROGRESSING).is_none();
         if status::progress_deadline(&self.deployment).is_some() && (always || is_missing) {
             let condition = new_condition(status::PROGRESSING, "True", reason, message, cx.now());
             self.write_condition(cx, condition)?;
@@ -446,7 +447,7 @@ impl Rollout {
         Ok(())
     }
 
-    /// Brings the counts up to date, and leaves the progress as it was told.
+    /// Brings the counts up to date, and keeps the condition Progressing.
     pub(super) fn sync_status_only(&mut self, cx: &mut Context<Key>) -> Result<(), AccessError> {
         let status = self.counts(cx);
         self.write_status(cx, status)

@@ -100,7 +100,7 @@ impl Nodes {
         Ok(updated)
     }
 
-    /// Pods on a node that nobody hears from are not ready, whatever they last said.
+    /// Pods on a node that sends no heartbeats are not ready, whatever their last status is.
     fn mark_pods(&self, cx: &mut Context<String>, key: &str) -> Result<(), AccessError> {
         let pods: Vec<Object> = cx
             .cache(POD)
@@ -172,7 +172,7 @@ fn not_gone(result: Result<Object, AccessError>) -> Result<(), AccessError> {
     }
 }
 
-/// The status of a node that nobody hears from; `None` when it says so already.
+/// The status of a node that sends no heartbeats; `None` when it has that status already.
 fn unknown(node: &Value, now: Timestamp) -> Option<Value> {
     let mut status = node["status"].clone();
     if !status.is_object() {

@@ -54,7 +54,7 @@ fn still_holds(cx: &Cx, claim: &Key, holder: &Value) -> Result<bool, AccessError
     }
 }
 
-/// Writes down who is left. When nobody is, the devices are free again if a scheduler took them, as its finalizer
+/// Writes the consumers that are left. When none is, the devices are free again if a scheduler took them, as its finalizer
 /// tells; then that goes, too.
 fn let_go(cx: &mut Cx, claim: Object, holders: Vec<Value>) -> Result<Object, AccessError> {
     let before = items(&claim["status"]["reservedFor"]).len();

@@ -1,6 +1,6 @@
 //! What every controller runs on: one task, its own views of the kinds it watches, and a work queue.
 //!
-//! A controller is told of each difference exactly once ([`Controller::observe`]), decides which keys it
+//! A controller receives each difference exactly once ([`Controller::observe`]), decides which keys it
 //! concerns, and brings one key at a time to where it should be ([`Controller::reconcile`]). Everything it needs
 //! it owns, so there is no lock; the calls of [`Access`] do not wait, so a task never blocks on another.
 //!

@@ -120,7 +120,7 @@ impl Recorder {
                 set(&mut event, &["count"], count.into());
                 set(&mut event, &["lastTimestamp"], seconds(now));
                 set(&mut event, &["message"], message.as_str().into());
-                // Nobody else writes it; the write must not depend on what was read.
+                // It has no other writer; the write must not depend on what was read.
                 if let Some(metadata) = event["metadata"].as_object_mut() {
                     metadata.remove("resourceVersion");
                 }

@@ -17,7 +17,7 @@ const STORAGE_PROVISIONER: [&str; 2] = [
     "volume.kubernetes.io/storage-provisioner",
     "volume.beta.kubernetes.io/storage-provisioner",
 ];
-/// The provisioner of classes whose volumes nobody makes.
+/// The provisioner of classes whose volumes are not provisioned.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// Brings a claim closer to its volume.
@@ -129,7 +129,7 @@ fn ask(cx: &mut Cx, claim: &Object, provisioner: &str) -> Result<(), AccessError
     Ok(())
 }
 
-/// Brings a claim and a volume together: the volume is given to the claim first, so that nobody else takes it.
+/// Brings a claim and a volume together: the volume is bound to the claim first, so that no other claim takes it.
 fn bind(cx: &mut Cx, claim: &Object, volume: &Object) -> Result<(), AccessError> {
     if text(volume, "/spec/claimRef/uid") != uid(claim) {
         let mut given = (**volume).clone();

@@ -17,7 +17,7 @@ pub(super) fn sync(cx: &mut Cx, key: &Key) -> Result<(), AccessError> {
     }
     let given = text(&volume, "/spec/claimRef/uid");
     let Some(claim_key) = claim_of(&volume).filter(|_| !given.is_empty()) else {
-        // Free, or meant for a claim that nobody has seen yet.
+        // Free, or reserved for a claim that was not seen yet.
         set_status(cx, VOLUME, &volume, &[("phase", "Available".into())])?;
         return Ok(());
     };

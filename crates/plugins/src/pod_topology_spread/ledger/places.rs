@@ -24,7 +24,7 @@ impl Place {
         Self(number | Self::COUNTS)
     }
 
-    /// Where a node is of which more is to be told.
+    /// The position of a node with more details.
     pub(super) fn of(entry: &Entry) -> Self {
         let mut place = entry.number;
         if entry.counts {
