@@ -6,7 +6,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 const DRIVER: &str = "d.example.com";
-const CLASSES: [&str; 4] = ["gpu", "part", "shared", "missing"];
+const CLASSES: [&str; 3] = ["gpu", "part", "shared"];
 /// The extended resource that devices of the class `gpu` back.
 const EXTENDED: &str = "example.com/device";
 const CLAIMS: [&str; 4] = ["rc0", "rc1", "rc2", "rc3"];
@@ -33,7 +33,7 @@ fn object(kind: &str, namespace: &str, name: &str, fields: Value) -> Value {
     object
 }
 
-/// Every class but one.
+/// Every class.
 pub(crate) fn classes() -> Vec<Value> {
     let class = |name: &&str| {
         let expression = format!("device.attributes[{DRIVER:?}].class == {name:?}");
@@ -43,7 +43,7 @@ pub(crate) fn classes() -> Vec<Value> {
         }
         object("DeviceClass", "", name, json!({"spec": spec}))
     };
-    CLASSES[..3].iter().map(class).collect()
+    CLASSES.iter().map(class).collect()
 }
 
 /// A rule that taints the devices of a pool.

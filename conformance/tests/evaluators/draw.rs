@@ -193,7 +193,7 @@ pub(crate) fn template(rng: &mut Rng) -> Value {
             .collect();
         spec["volumes"] = json!(volumes);
     }
-    if often(rng, 3) {
+    if often(rng, 4) {
         spec["resourceClaims"] = devices::entries(rng);
     }
     json!({"labels": labels, "spec": spec})

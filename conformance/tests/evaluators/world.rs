@@ -189,8 +189,8 @@ impl World {
     /// One thing happens, and the core does what there is to do.
     pub(crate) fn step(&mut self) {
         self.now = self.now + Duration::from_millis(self.rng.u64(1..4_000));
-        match self.rng.u8(..32) {
-            0..=8 => self.new_pods(),
+        match self.rng.u8(..35) {
+            0..=8 | 32..=34 => self.new_pods(),
             9..=11 => self.delete_pod(),
             12..=14 => self.change_node(),
             15 => self.remove_node(),
