@@ -41,8 +41,8 @@ impl fmt::Display for PoolId {
 /// The slices of a pool, of all generations, in the order in which they became known.
 pub(crate) type PoolSlices = Vec<Arc<PreparedSlice>>;
 
-/// The slices that a node without slices of its own needs to know. The same devices can be allocated on all nodes with an
-/// equal view.
+/// The slices that a node without slices of its own needs to know, except those of pools that are the same for all nodes.
+/// The same devices can be allocated on all nodes with an equal view.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SharedView(SmallVec<[SliceId; 8]>);
 
@@ -56,6 +56,8 @@ pub struct Inventory {
     of_node: FxHashMap<Str, BTreeSet<PoolId>>,
     /// Pools with devices that are not bound to one node.
     of_any_node: BTreeSet<PoolId>,
+    /// Those of them whose slices or devices select nodes.
+    selecting: BTreeSet<PoolId>,
     /// Pools that are relevant to every node because they have shared counters, and that are not usable.
     broken_everywhere: BTreeSet<PoolId>,
     allocated: AllocatedDevices,
@@ -185,6 +187,7 @@ impl Inventory {
             }
         }
         self.of_any_node.remove(id);
+        self.selecting.remove(id);
     }
 
     fn list(&mut self, id: &PoolId) {
@@ -210,6 +213,9 @@ impl Inventory {
                 }
                 None => {
                     self.of_any_node.insert(id.clone());
+                    if !slice.slice().spec.all_nodes {
+                        self.selecting.insert(id.clone());
+                    }
                 }
             }
         }
@@ -279,7 +285,7 @@ impl Inventory {
             labels: node.labels,
         };
         let mut view = SmallVec::new();
-        for id in self.of_any_node.union(&self.broken_everywhere) {
+        for id in &self.selecting {
             for slice in self.pools.get(id).into_iter().flatten() {
                 if slice.slice().spec.per_device_node_selection {
                     return None;
