@@ -1,7 +1,7 @@
 //! When a job has failed: too many failures of its pods, its deadline, or its policy for failures.
 
 use super::tally::Tally;
-use super::{BACK_OFF_SECONDS, BACK_OFF_SECONDS_MAX, TRACKING, after};
+use super::{TRACKING, after, back_off};
 use crate::access::Object;
 use crate::controllers::object::{
     condition, created_at, has_finalizer, items, name, namespace, time,
@@ -18,7 +18,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    fn new(reason: &str, message: impl Into<String>) -> Self {
+    pub(super) fn new(reason: &str, message: impl Into<String>) -> Self {
         Self {
             reason: reason.to_owned(),
             message: message.into(),
@@ -37,6 +37,8 @@ impl Failure {
     pub(super) fn event_reason(&self) -> &'static str {
         match self.reason.as_str() {
             "DeadlineExceeded" => "DeadlineExceeded",
+            "FailedIndexes" => "FailedIndexes",
+            "MaxFailedIndexesExceeded" => "MaxFailedIndexesExceeded",
             "PodFailurePolicy" => "PodFailurePolicy",
             _ => "BackoffLimitExceeded",
         }
@@ -100,12 +102,10 @@ pub(super) fn by_policy(spec: &Value, pods: &[Object]) -> Option<Failure> {
     None
 }
 
-/// Whether a failed pod is not counted, by a rule with the action Ignore.
-pub(super) fn is_ignored(spec: &Value, pod: &Value) -> bool {
-    items(&spec["podFailurePolicy"]["rules"])
-        .iter()
-        .find(|rule| matched(rule, pod).is_some())
-        .is_some_and(|rule| rule["action"] == "Ignore")
+/// The action of the rule that matches a failed pod.
+pub(super) fn action<'s>(spec: &'s Value, pod: &Value) -> Option<&'s str> {
+    let mut rules = items(&spec["podFailurePolicy"]["rules"]).iter();
+    rules.find(|rule| matched(rule, pod).is_some())?["action"].as_str()
 }
 
 /// What of a pod a rule matches.
@@ -161,14 +161,10 @@ pub(super) fn back_off_ends(pods: &[Object]) -> Option<Timestamp> {
         .filter(|at| success.is_none_or(|success| *at > success))
         .collect();
     let last = failures.iter().max()?;
-    let doublings = u32::try_from(failures.len() - 1)
-        .unwrap_or(u32::MAX)
-        .min(10);
-    let pause = (BACK_OFF_SECONDS << doublings).min(BACK_OFF_SECONDS_MAX);
-    Some(after(*last, pause))
+    Some(after(*last, back_off(failures.len() - 1)))
 }
 
-fn ended_at(pod: &Value) -> Timestamp {
+pub(super) fn ended_at(pod: &Value) -> Timestamp {
     items(&pod["status"]["containerStatuses"])
         .iter()
         .filter_map(|c| time(&c["state"]["terminated"]["finishedAt"]))

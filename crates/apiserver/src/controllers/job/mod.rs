@@ -4,6 +4,7 @@
 //! to `status.uncountedTerminatedPods`, then its finalizer is removed, then it moves to the counts.
 
 mod failure;
+mod per_index;
 mod tally;
 
 use self::failure::Failure;
@@ -153,9 +154,22 @@ fn expire(cx: &mut Context<Key>, key: &Key, job: &Object) -> Result<(), AccessEr
     cx.delete(JOB.resource, job, options)
 }
 
+/// The pause in seconds before the pod after this many failures and one more.
+fn back_off(failures: usize) -> i64 {
+    let doublings = u32::try_from(failures).unwrap_or(u32::MAX).min(10);
+    (BACK_OFF_SECONDS << doublings).min(BACK_OFF_SECONDS_MAX)
+}
+
 fn after(time: Timestamp, seconds: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(seconds))
         .unwrap_or(Timestamp::MAX)
+}
+
+/// Why a job is complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Success {
+    reason: String,
+    message: String,
 }
 
 /// One reconcile of a job.
@@ -166,7 +180,7 @@ struct Run<'a> {
     tally: Tally,
     status: Value,
     failure: Option<Failure>,
-    is_complete: bool,
+    success: Option<Success>,
     /// When the job must be looked at again.
     next: Option<Timestamp>,
     events: Vec<(EventType, &'static str, String)>,
@@ -186,7 +200,7 @@ impl<'a> Run<'a> {
             tally,
             status,
             failure: None,
-            is_complete: false,
+            success: None,
             next: None,
             events: Vec::new(),
         }
@@ -214,9 +228,13 @@ impl<'a> Run<'a> {
 
     /// Whether the job has failed or succeeded.
     fn decide(&mut self) {
-        if object::condition(&self.status, "SuccessCriteriaMet").is_some() {
+        if let Some(met) = object::condition(&self.status, "SuccessCriteriaMet") {
             // The pods that are deleted then are no failures.
-            self.is_complete = true;
+            let text = |field: &str| met[field].as_str().unwrap_or_default().to_owned();
+            self.success = Some(Success {
+                reason: text("reason"),
+                message: text("message"),
+            });
             return;
         }
         self.failure = failure::kept(&self.status)
@@ -236,14 +254,26 @@ impl<'a> Run<'a> {
                 self.look_again(deadline);
             }
         }
+        if self.failure.is_none() {
+            self.failure = per_index::failure(self.spec(), &self.tally);
+        }
         if self.failure.is_some() {
             return;
         }
+        if let Some(completed) = self.tally.completed() {
+            self.success = per_index::success(self.spec(), completed);
+        }
         let succeeded = self.tally.succeeded();
-        self.is_complete = match self.spec()["completions"].as_i64() {
+        let is_complete = match self.spec()["completions"].as_i64() {
             Some(completions) => succeeded >= completions,
             None => succeeded > 0 && self.active().next().is_none() && self.terminating() == 0,
         };
+        if self.success.is_none() && is_complete {
+            self.success = Some(Success {
+                reason: "CompletionsReached".to_owned(),
+                message: "Reached expected number of succeeded pods".to_owned(),
+            });
+        }
     }
 
     fn look_again(&mut self, at: Timestamp) {
@@ -252,7 +282,7 @@ impl<'a> Run<'a> {
 
     /// Creates and deletes pods.
     fn manage(&mut self, cx: &mut Context<Key>, key: &Key) -> Result<(), AccessError> {
-        let ended = self.failure.is_some() || self.is_complete;
+        let ended = self.failure.is_some() || self.success.is_some();
         if ended || self.is_suspended() {
             let surplus: Vec<Object> = self.active().cloned().collect();
             self.delete(cx, surplus)?;
@@ -315,15 +345,29 @@ impl<'a> Run<'a> {
         key: &Key,
         missing: usize,
     ) -> Result<(), AccessError> {
-        if let Some(at) = failure::back_off_ends(&self.pods)
+        if self.tally.per_index.is_none()
+            && let Some(at) = failure::back_off_ends(&self.pods)
             && at > self.now
         {
             self.look_again(at);
             return Ok(());
         }
-        let indexes: Vec<Option<u64>> = if self.tally.is_indexed() {
-            let free = self.free_indexes();
-            free.into_iter().take(missing).map(Some).collect()
+        let indexes: Vec<Option<u64>> = if self.tally.completed().is_some() {
+            let mut free = self.free_indexes();
+            free.truncate(missing);
+            if let Some(per_index) = &self.tally.per_index {
+                let ends = |index: &u64| per_index.back_off_ends(*index);
+                let next = free
+                    .iter()
+                    .filter_map(ends)
+                    .filter(|at| *at > self.now)
+                    .min();
+                free.retain(|index| ends(index).is_none_or(|at| at <= self.now));
+                if let Some(at) = next {
+                    self.look_again(at);
+                }
+            }
+            free.into_iter().map(Some).collect()
         } else {
             vec![None; missing]
         };
@@ -353,7 +397,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The indexes that have neither succeeded nor a pod, in order.
+    /// The indexes that have neither ended nor a pod, in order.
     fn free_indexes(&self) -> Vec<u64> {
         let completions = self.spec()["completions"].as_u64().unwrap_or(0);
         let waits_for_end = self.spec()["podReplacementPolicy"] == "Failed";
@@ -366,7 +410,7 @@ impl<'a> Run<'a> {
             .filter_map(|p| tally::index_of(p))
             .collect();
         (0..completions)
-            .filter(|i| !taken.contains(i) && !self.tally.has_completed(*i))
+            .filter(|i| !taken.contains(i) && !self.tally.has_ended(*i))
             .collect()
     }
 
@@ -379,6 +423,9 @@ impl<'a> Run<'a> {
         let Some(index) = index else {
             return pod;
         };
+        if let Some(per_index) = &self.tally.per_index {
+            per_index.annotate(self.spec(), index, &mut pod);
+        }
         let (job, index) = (name(self.job), index.to_string());
         for field in ["labels", "annotations"] {
             set(&mut pod, &["metadata", field, INDEX], index.clone().into());
@@ -433,7 +480,7 @@ impl<'a> Run<'a> {
 
     fn suspend_or_start(&mut self) {
         let was = object::condition(&self.status, "Suspended").map(|c| c["status"] == "True");
-        let ended = self.failure.is_some() || self.is_complete;
+        let ended = self.failure.is_some() || self.success.is_some();
         if self.is_suspended() && !ended {
             if was != Some(true) {
                 self.condition("Suspended", "True", "JobSuspended", "Job suspended");
@@ -469,14 +516,10 @@ impl<'a> Run<'a> {
                 self.events
                     .push((EventType::Warning, failure.event_reason(), message));
             }
-        } else if self.is_complete {
-            let (reason, message) = (
-                "CompletionsReached",
-                "Reached expected number of succeeded pods",
-            );
-            self.once("SuccessCriteriaMet", reason, message);
+        } else if let Some(Success { reason, message }) = self.success.clone() {
+            self.once("SuccessCriteriaMet", &reason, &message);
             if done {
-                self.once("Complete", reason, message);
+                self.once("Complete", &reason, &message);
                 self.status["completionTime"] = seconds(self.now);
                 self.events
                     .push((EventType::Normal, "Completed", "Job completed".to_owned()));

@@ -1,6 +1,7 @@
 //! How many pods of a job have succeeded and failed, each counted once.
 
-use super::failure::is_ignored;
+use super::failure;
+use super::per_index::PerIndex;
 use super::{INDEX, TRACKING};
 use crate::access::Object;
 use crate::controllers::object::{
@@ -15,6 +16,8 @@ use std::collections::BTreeSet;
 pub(super) struct Tally {
     /// The indexes that have succeeded, of a job with `completionMode: Indexed`.
     completed: Option<BTreeSet<u64>>,
+    /// The failures of its indexes, if they are counted apart.
+    pub(super) per_index: Option<PerIndex>,
     succeeded: i64,
     failed: i64,
     /// UIDs of pods that have ended and still have their finalizer.
@@ -40,7 +43,8 @@ fn is_failed(job: &Value, pod: &Value) -> bool {
 
 /// Whether a failure is not counted: the job was suspended, or a rule says so.
 fn is_excused(job: &Value, pod: &Value) -> bool {
-    (job["spec"]["suspend"] == true && is_deleting(pod)) || is_ignored(&job["spec"], pod)
+    (job["spec"]["suspend"] == true && is_deleting(pod))
+        || failure::action(&job["spec"], pod) == Some("Ignore")
 }
 
 impl Tally {
@@ -52,12 +56,28 @@ impl Tally {
         let completions = job["spec"]["completions"].as_u64().unwrap_or(0);
         let mut tally = Self {
             completed: is_indexed.then(|| read(status["completedIndexes"].as_str().unwrap_or(""))),
+            per_index: None,
             succeeded: number("succeeded"),
             failed: number("failed"),
             uncounted_succeeded: Vec::new(),
             uncounted_failed: Vec::new(),
             ignored: Vec::new(),
         };
+        if let Some(completed) = &mut tally.completed {
+            let succeeded = pods.iter().filter(|p| pod::phase(p) == "Succeeded");
+            completed.extend(
+                succeeded
+                    .filter_map(|p| index_of(p))
+                    .filter(|i| *i < completions),
+            );
+            tally.per_index = PerIndex::new(job, pods, completed, |pod| is_failed(job, pod));
+        }
+        let holds = |pod: &Value| tally.per_index.as_ref().is_some_and(|p| p.holds(pod));
+        let held: BTreeSet<String> = pods
+            .iter()
+            .filter(|p| holds(p))
+            .map(|p| uid(p).to_owned())
+            .collect();
         let with_finalizer = |wanted: &Value| {
             pods.iter()
                 .any(|p| uid(p) == wanted && has_finalizer(p, TRACKING))
@@ -83,7 +103,10 @@ impl Tally {
         }
         for pod in pods.iter().filter(|p| has_finalizer(p, TRACKING)) {
             let uid = uid(pod).to_owned();
-            if tally.uncounted_succeeded.contains(&uid) || tally.uncounted_failed.contains(&uid) {
+            if tally.uncounted_succeeded.contains(&uid)
+                || tally.uncounted_failed.contains(&uid)
+                || held.contains(&uid)
+            {
                 continue;
             }
             if pod::phase(pod) == "Succeeded" {
@@ -96,23 +119,19 @@ impl Tally {
                 }
             }
         }
-        if let Some(completed) = &mut tally.completed {
-            let succeeded = pods.iter().filter(|p| pod::phase(p) == "Succeeded");
-            completed.extend(
-                succeeded
-                    .filter_map(|p| index_of(p))
-                    .filter(|i| *i < completions),
-            );
-        }
         tally
     }
 
-    pub(super) fn is_indexed(&self) -> bool {
-        self.completed.is_some()
+    /// The indexes that have succeeded, of an indexed job.
+    pub(super) fn completed(&self) -> Option<&BTreeSet<u64>> {
+        self.completed.as_ref()
     }
 
-    pub(super) fn has_completed(&self, index: u64) -> bool {
-        self.completed.as_ref().is_some_and(|c| c.contains(&index))
+    /// Whether an index needs no pod any more.
+    pub(super) fn has_ended(&self, index: u64) -> bool {
+        let failed = self.per_index.as_ref().map(|p| &p.failed);
+        let mut sets = [self.completed.as_ref(), failed].into_iter().flatten();
+        sets.any(|indexes| indexes.contains(&index))
     }
 
     /// Pods, or indexes, that have succeeded.
@@ -160,6 +179,9 @@ impl Tally {
             }
             None => usize::try_from(self.succeeded).unwrap_or(0),
         };
+        if let Some(per_index) = &self.per_index {
+            status["failedIndexes"] = written(&per_index.failed).into();
+        }
         set_count(status, "succeeded", succeeded);
         set_count(status, "failed", usize::try_from(self.failed).unwrap_or(0));
         let mut uncounted = json!({});
@@ -176,7 +198,7 @@ impl Tally {
 }
 
 /// `"0,2-4"` as numbers.
-fn read(text: &str) -> BTreeSet<u64> {
+pub(super) fn read(text: &str) -> BTreeSet<u64> {
     let mut indexes = BTreeSet::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -212,3 +212,140 @@ async fn the_policy_for_failures_can_end_a_job_or_ignore_a_pod() {
     );
     assert_eq!(failed["message"], expect);
 }
+
+/// The active pod of an index.
+fn of_index(api: &Fake, index: u64) -> Object {
+    let mut active = active(api).into_iter();
+    active
+        .find(|p| tally::index_of(p) == Some(index))
+        .expect("it is active")
+}
+
+fn annotation<'p>(pod: &'p Value, name: &str) -> &'p str {
+    let key = format!("batch.kubernetes.io/{name}");
+    pod["metadata"]["annotations"][key].as_str().unwrap_or("")
+}
+
+fn indexed(spec: Value) -> Value {
+    let mut all = json!({"completionMode": "Indexed", "backoffLimit": i32::MAX, "completions": 3, "parallelism": 3});
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        all[field] = value.clone();
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_index_has_retries_of_its_own() {
+    let (api, _handle) = start(indexed(json!({"backoffLimitPerIndex": 1})));
+    eventually("a pod for each index", || active(&api).len() == 3).await;
+    assert_eq!(
+        annotation(&of_index(&api, 0), "job-index-failure-count"),
+        "0"
+    );
+    end(&api, &of_index(&api, 0), 1);
+    end(&api, &of_index(&api, 1), 0);
+    pass(5.0).await;
+    // The pod that failed is kept until the next one takes over its counts.
+    assert_eq!(active(&api).len(), 1);
+    assert_eq!(status(&api)["failed"], Value::Null);
+    pass(6.0).await;
+    assert_eq!(
+        annotation(&of_index(&api, 0), "job-index-failure-count"),
+        "1"
+    );
+    eventually("the failure is counted", || status(&api)["failed"] == 1).await;
+    end(&api, &of_index(&api, 0), 1);
+    eventually("the index has failed", || {
+        status(&api)["failedIndexes"] == "0"
+    })
+    .await;
+    pass(600.0).await;
+    assert_eq!(active(&api).len(), 1, "the failed index gets no other pod");
+    end(&api, &of_index(&api, 2), 0);
+    eventually("the job has failed", || {
+        condition_is_true(&status(&api), "Failed")
+    })
+    .await;
+    let failed = status(&api);
+    let condition = object::condition(&failed, "Failed").expect("it has failed");
+    assert_eq!(condition["reason"], "FailedIndexes");
+    assert_eq!(condition["message"], "Job has failed indexes");
+    assert_eq!(failed["completedIndexes"], "1,2");
+    assert_eq!(failed["failed"], 2);
+    assert!(pods(&api).iter().all(|p| !has_finalizer(p, TRACKING)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_failed_indexes_end_a_job() {
+    let spec = json!({"backoffLimitPerIndex": 0, "maxFailedIndexes": 1});
+    let (api, _handle) = start(indexed(spec));
+    eventually("a pod for each index", || active(&api).len() == 3).await;
+    end(&api, &of_index(&api, 0), 1);
+    pass(1.0).await;
+    assert_eq!(active(&api).len(), 2);
+    end(&api, &of_index(&api, 2), 1);
+    let target = || object::condition(&status(&api), "FailureTarget").map(|c| c["reason"].clone());
+    eventually("the job fails", || target().is_some()).await;
+    assert_eq!(target(), Some("MaxFailedIndexesExceeded".into()));
+    eventually("no pod is active", || active(&api).is_empty()).await;
+    // The pod that is deleted then counts as a failure, too.
+    eventually("all are counted", || status(&api)["failedIndexes"] == "0-2").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_fails_an_index_at_once() {
+    let rule = json!({"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [42]}});
+    let spec = json!({"backoffLimitPerIndex": 5, "podFailurePolicy": {"rules": [rule]}});
+    let (api, _handle) = start(indexed(spec));
+    eventually("a pod for each index", || active(&api).len() == 3).await;
+    end(&api, &of_index(&api, 1), 42);
+    eventually("the index has failed", || {
+        status(&api)["failedIndexes"] == "1"
+    })
+    .await;
+    end(&api, &of_index(&api, 0), 7);
+    pass(60.0).await;
+    assert_eq!(
+        annotation(&of_index(&api, 0), "job-index-failure-count"),
+        "1"
+    );
+    assert_eq!(status(&api)["failedIndexes"], "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_policy_ends_a_job_before_all_indexes_have_succeeded() {
+    let cases = [
+        (
+            json!([{"succeededCount": 1}]),
+            2,
+            "Matched rules at index 0",
+        ),
+        (
+            json!([{"succeededIndexes": "0,1"}, {"succeededIndexes": "2"}]),
+            2,
+            "Matched rules at index 1",
+        ),
+        (
+            json!([{"succeededIndexes": "0-1", "succeededCount": 1}]),
+            1,
+            "Matched rules at index 0",
+        ),
+    ];
+    for (rules, index, message) in cases {
+        let (api, _handle) = start(indexed(json!({"successPolicy": {"rules": rules}})));
+        eventually("a pod for each index", || active(&api).len() == 3).await;
+        end(&api, &of_index(&api, index), 0);
+        eventually("the job is complete", || {
+            condition_is_true(&status(&api), "Complete")
+        })
+        .await;
+        let ended = status(&api);
+        for kind in ["SuccessCriteriaMet", "Complete"] {
+            let condition = object::condition(&ended, kind).expect("it is complete");
+            assert_eq!(condition["reason"], "SuccessPolicy");
+            assert_eq!(condition["message"], message);
+        }
+        assert_eq!(ended["completedIndexes"], index.to_string());
+        assert!(active(&api).is_empty());
+    }
+}
