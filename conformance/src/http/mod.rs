@@ -135,6 +135,7 @@ fn ask_of(request: &Recorded, mapping: &Mapping) -> Ask {
         accept: request.accept.clone().unwrap_or_default(),
         body,
         token: is_bad_token.then(|| "not-the-token".to_owned()),
+        ..Ask::default()
     }
 }
 

@@ -17,24 +17,19 @@ mod cron;
 mod custom;
 mod discovery;
 pub mod field;
-#[allow(dead_code)] // The columns of custom resources come next.
-mod jsonpath;
 pub mod kubelet;
 #[cfg(feature = "loopback")]
 pub mod loopback;
 pub mod openapi;
 pub mod patch;
 pub mod registry;
-#[allow(dead_code)]
 pub mod schema;
 pub mod selectors;
 pub mod server;
 pub mod status;
 pub mod storage;
 pub mod strategy;
-#[allow(dead_code)]
 pub mod table;
-#[allow(dead_code)]
 pub mod validation;
 mod watch;
 

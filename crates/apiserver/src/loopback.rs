@@ -59,6 +59,8 @@ pub struct Ask {
     pub body: Vec<u8>,
     /// Another token than the administrator's; the empty one sends none.
     pub token: Option<String>,
+    /// Further headers.
+    pub headers: Vec<(String, String)>,
 }
 
 /// An answer.
@@ -203,6 +205,9 @@ impl Loopback {
             if !value.is_empty() {
                 request = request.header(name, value);
             }
+        }
+        for (name, value) in &ask.headers {
+            request = request.header(name, value);
         }
         let request = request
             .body(Full::new(Bytes::from(ask.body.clone())))

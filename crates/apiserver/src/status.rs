@@ -118,6 +118,11 @@ impl ApiError {
         Self::new(403, "Forbidden", message).about(subject.details())
     }
 
+    /// 403 for a path that is not of a resource.
+    pub fn forbidden_path(message: impl std::fmt::Display) -> Self {
+        Self::new(403, "Forbidden", format!("forbidden: {message}")).about(Details::default())
+    }
+
     /// 403 with a cause, as admission gives it for a namespace that is going away.
     pub fn with_cause(mut self, cause: Cause) -> Self {
         self.details.get_or_insert_default().causes.push(cause);

@@ -103,42 +103,6 @@ impl Api {
         Ok(())
     }
 
-    /// What is checked when an object is valid: limit ranges, then quotas. `old` is the object before an update; `sub`
-    /// is the subresource that is written.
-    ///
-    /// # Errors
-    /// 403.
-    pub(crate) fn admit_valid(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        (object, old): (&Value, Option<&Value>),
-        sub: &str,
-        dry_run: bool,
-    ) -> Result<(), ApiError> {
-        let rules = self.admission();
-        let is_deleting =
-            old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some());
-        let is_changed = old.is_some_and(|old| old.get("spec") != object.get("spec"));
-        let (bounded, counted) = match (resource.resource.resource, sub) {
-            _ if !resource.namespaced || resource.kind == "Event" => (false, false),
-            (_, "") if old.is_none() => (true, true),
-            ("pods", "") => (false, is_changed),
-            ("pods", "resize") => (true, true),
-            ("persistentvolumeclaims", "") => (true, is_changed),
-            ("services" | "resourceclaims", "") => (false, is_changed),
-            _ => (false, false),
-        };
-        let is_limited = matches!(resource.kind, "Pod" | "PersistentVolumeClaim");
-        if rules.limit_ranger && bounded && is_limited && !is_deleting {
-            limit_range::check(self, resource, namespace, object)?;
-        }
-        if rules.resource_quota && counted {
-            quota::charge(self, resource, namespace, (object, old), dry_run)?;
-        }
-        Ok(())
-    }
-
     /// The rules for a changed object.
     pub(crate) fn admit_update(&self, resource: &Resource, new: &mut Value, old: &Value) {
         if resource.resource != gr("", "pods") {
@@ -151,6 +115,41 @@ impl Api {
             tolerate(new);
         }
     }
+}
+
+/// What is checked when an object is valid: limit ranges, then quotas. `old` is the object before an update; `sub`
+/// is the subresource that is written.
+///
+/// # Errors
+/// 403.
+pub(crate) fn admit_valid(
+    api: &Api,
+    resource: &Resource,
+    namespace: &str,
+    (object, old): (&Value, Option<&Value>),
+    sub: &str,
+    dry_run: bool,
+) -> Result<(), ApiError> {
+    let rules = api.admission();
+    let is_deleting = old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some());
+    let is_changed = old.is_some_and(|old| old.get("spec") != object.get("spec"));
+    let (bounded, counted) = match (resource.resource.resource, sub) {
+        _ if !resource.namespaced || resource.kind == "Event" => (false, false),
+        (_, "") if old.is_none() => (true, true),
+        ("pods", "") => (false, is_changed),
+        ("pods", "resize") => (true, true),
+        ("persistentvolumeclaims", "") => (true, is_changed),
+        ("services" | "resourceclaims", "") => (false, is_changed),
+        _ => (false, false),
+    };
+    let is_limited = matches!(resource.kind, "Pod" | "PersistentVolumeClaim");
+    if rules.limit_ranger && bounded && is_limited && !is_deleting {
+        limit_range::check(api, resource, namespace, object)?;
+    }
+    if rules.resource_quota && counted {
+        quota::charge(api, resource, namespace, (object, old), dry_run)?;
+    }
+    Ok(())
 }
 
 fn check_namespace(

@@ -1,18 +1,28 @@
-//! Who sends a request: the administrator, who has the token, or an anonymous user.
+//! Authentication: the administrator's token, tokens of service accounts, and impersonation. Authorization is in
+//! `registry::rbac`.
 
-use crate::status::{ApiError, Subject};
+pub(crate) mod tokens;
+
+use crate::registry::Api;
+use crate::status::ApiError;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use std::sync::Arc;
+use tokens::Tokens;
 
-/// Paths that anybody may read: they say whether the server is there, and which it is.
+/// Paths that can be read without authentication.
 const OPEN_PATHS: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
+/// Groups whose members may do everything.
+const MASTERS: &str = "system:masters";
 
-/// Somebody with a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The sender of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// The name.
     pub name: String,
-    /// The groups, which carry the rights.
+    /// The UID of a service account, otherwise empty.
+    pub uid: String,
+    /// The groups.
     pub groups: Vec<String>,
 }
 
@@ -20,6 +30,7 @@ pub struct User {
 #[derive(Clone)]
 pub struct Authenticator {
     admin_token: String,
+    tokens: Arc<Tokens>,
 }
 
 impl std::fmt::Debug for Authenticator {
@@ -33,25 +44,32 @@ impl User {
     fn admin() -> Self {
         Self {
             name: "berth-admin".to_owned(),
-            groups: vec![
-                "system:masters".to_owned(),
-                "system:authenticated".to_owned(),
-            ],
+            uid: String::new(),
+            groups: vec![MASTERS.to_owned(), "system:authenticated".to_owned()],
         }
     }
 
     fn anonymous() -> Self {
         Self {
             name: "system:anonymous".to_owned(),
+            uid: String::new(),
             groups: vec!["system:unauthenticated".to_owned()],
         }
+    }
+
+    /// Whether every request of this user is allowed.
+    pub(crate) fn is_master(&self) -> bool {
+        self.groups.iter().any(|group| group == MASTERS)
     }
 }
 
 impl Authenticator {
-    /// Knows this one token.
-    pub fn new(admin_token: String) -> Self {
-        Self { admin_token }
+    /// Knows this token of the administrator, and the tokens that `tokens` signs.
+    pub(crate) fn new(admin_token: String, tokens: Tokens) -> Self {
+        Self {
+            admin_token,
+            tokens: Arc::new(tokens),
+        }
     }
 
     /// The administrator's token.
@@ -59,32 +77,29 @@ impl Authenticator {
         &self.admin_token
     }
 
-    /// Whose token this is.
-    pub fn user_of_token(&self, token: &str) -> Option<User> {
-        is_same_secret(token, &self.admin_token).then(User::admin)
+    /// The tokens of service accounts.
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
-    /// Who sends a request for `path`.
+    /// The user that a token belongs to.
+    pub fn user_of_token(&self, api: &Api, token: &str) -> Option<User> {
+        if is_same_secret(token, &self.admin_token) {
+            return Some(User::admin());
+        }
+        self.tokens.user(api, token)
+    }
+
+    /// The sender of a request for `path`.
     ///
     /// # Errors
-    /// 401 for a token that is not known, and for none where one is needed; 403 for a request in the name of
-    /// somebody else, which would otherwise be done with the rights of its sender.
-    pub fn authenticate(&self, headers: &HeaderMap, path: &str) -> Result<User, ApiError> {
-        let user = self.sender(headers, path)?;
-        match impersonated(headers) {
-            None => Ok(user),
-            Some(name) => Err(ApiError::forbidden(
-                Subject {
-                    group: "",
-                    resource: "users",
-                    name: &name,
-                },
-                "impersonation is not supported by this control plane",
-            )),
-        }
-    }
-
-    fn sender(&self, headers: &HeaderMap, path: &str) -> Result<User, ApiError> {
+    /// 401 for a token that is not valid, and for none where one is needed.
+    pub fn authenticate(
+        &self,
+        api: &Api,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<User, ApiError> {
         let Some(given) = headers.get(AUTHORIZATION) else {
             return if is_open(path) {
                 Ok(User::anonymous())
@@ -97,27 +112,72 @@ impl Authenticator {
             .ok()
             .and_then(|text| text.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .and_then(|(_, token)| self.user_of_token(token.trim()))
+            .and_then(|(_, token)| self.user_of_token(api, token.trim()))
             .ok_or_else(ApiError::unauthorized)
     }
 }
 
-/// In whose name a request is to be done, where that is not its sender's.
-fn impersonated(headers: &HeaderMap) -> Option<String> {
-    let (_, value) = headers
-        .iter()
-        .find(|(name, _)| name.as_str().starts_with("impersonate-"))?;
-    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+/// The user in whose name a request is made, if its headers name one.
+///
+/// # Errors
+/// 400 for groups, a UID or extra fields without a user, and for extra fields, which are not supported.
+pub(crate) fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+    let all = |name: &str| -> Vec<String> {
+        let values = headers.get_all(name).iter();
+        values
+            .map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned())
+            .collect()
+    };
+    let mut names = headers.keys().map(http::HeaderName::as_str);
+    if let Some(extra) = names.find(|name| name.starts_with("impersonate-extra-")) {
+        return Err(ApiError::bad_request(format!(
+            "the header {extra} is not supported by this API server"
+        )));
+    }
+    let (name, groups, uid) = (
+        all("impersonate-user")
+            .into_iter()
+            .next()
+            .unwrap_or_default(),
+        all("impersonate-group"),
+        all("impersonate-uid")
+            .into_iter()
+            .next()
+            .unwrap_or_default(),
+    );
+    if name.is_empty() {
+        return match groups.is_empty() && uid.is_empty() {
+            true => Ok(None),
+            false => Err(ApiError::bad_request(
+                "requested impersonation of groups or a UID without impersonating a user",
+            )),
+        };
+    }
+    let mut all_groups = match groups.is_empty() {
+        true => tokens::groups_of(&name),
+        false => groups,
+    };
+    let anonymous = User::anonymous();
+    if name == anonymous.name {
+        all_groups = anonymous.groups;
+    } else if !all_groups.iter().any(|g| g == "system:authenticated") {
+        all_groups.push("system:authenticated".to_owned());
+    }
+    Ok(Some(User {
+        name,
+        uid,
+        groups: all_groups,
+    }))
 }
 
-fn is_open(path: &str) -> bool {
+pub(crate) fn is_open(path: &str) -> bool {
     OPEN_PATHS.iter().any(|open| {
         path.strip_prefix(open)
             .is_some_and(|rest| rest.is_empty() || (rest.starts_with('/') && *open != "/version"))
     })
 }
 
-/// Compares in a time that tells nothing about where two texts differ.
+/// Compares in a time that does not depend on where two texts differ.
 fn is_same_secret(given: &str, secret: &str) -> bool {
     if secret.is_empty() || given.len() != secret.len() {
         return false;
@@ -134,26 +194,79 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
+    fn authenticator() -> (Authenticator, Api) {
+        let options = crate::registry::ApiOptions {
+            admission: crate::admission::Admission::default(),
+            history: crate::storage::HistoryLimits::default(),
+            clock: std::sync::Arc::new(jiff::Timestamp::now),
+            seed: 1,
+        };
+        let api = Api::open(options, None).expect("in memory");
+        let key = Tokens::new_key().expect("random numbers");
+        let tokens = Tokens::new(&key).expect("a key");
+        (Authenticator::new("secret".to_owned(), tokens), api)
+    }
+
     #[test]
-    fn nobody_acts_in_the_name_of_somebody_else() {
-        let authenticator = Authenticator::new("secret".to_owned());
-        let cases = [
-            ("impersonate-user", "Bearer secret", 403),
-            ("impersonate-group", "Bearer secret", 403),
-            ("impersonate-user", "Bearer wrong", 401),
+    fn headers_name_the_user_of_an_impersonation() {
+        type Headers<'a> = &'a [(&'a str, &'a str)];
+        type Identity<'a> = (&'a str, &'a [&'a str]);
+        type Case<'a> = (Headers<'a>, Option<Identity<'a>>);
+        let cases: [Case<'_>; 4] = [
+            (&[], None),
+            (
+                &[("impersonate-user", "bob")],
+                Some(("bob", &["system:authenticated"])),
+            ),
+            (
+                &[
+                    ("impersonate-user", "bob"),
+                    ("impersonate-group", "dev"),
+                    ("impersonate-group", "ops"),
+                ],
+                Some(("bob", &["dev", "ops", "system:authenticated"])),
+            ),
+            (
+                &[("impersonate-user", "system:serviceaccount:team:robot")],
+                Some((
+                    "system:serviceaccount:team:robot",
+                    &[
+                        "system:serviceaccounts",
+                        "system:serviceaccounts:team",
+                        "system:authenticated",
+                    ],
+                )),
+            ),
         ];
-        for (header, given, code) in cases {
+        for (given, expect) in cases {
             let mut headers = HeaderMap::new();
-            headers.insert(AUTHORIZATION, HeaderValue::from_static(given));
-            headers.insert(header, HeaderValue::from_static("bob"));
-            let refused = authenticator.authenticate(&headers, "/api/v1/pods").err();
-            assert_eq!(refused.map(|e| e.code), Some(code), "{header} {given}");
+            for (name, value) in given {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            let user = impersonated(&headers).expect("valid");
+            let got = user.as_ref().map(|u| (u.name.as_str(), u.groups.clone()));
+            let expect = expect
+                .map(|(name, groups)| (name, groups.iter().map(|g| (*g).to_owned()).collect()));
+            assert_eq!(got, expect, "{given:?}");
+        }
+        for lone in [
+            "impersonate-group",
+            "impersonate-uid",
+            "impersonate-extra-a",
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(lone, HeaderValue::from_static("x"));
+            assert_eq!(
+                impersonated(&headers).err().map(|e| e.code),
+                Some(400),
+                "{lone}"
+            );
         }
     }
 
     #[test]
     fn only_the_token_opens_what_is_not_open_to_all() {
-        let authenticator = Authenticator::new("secret".to_owned());
+        let (authenticator, api) = authenticator();
         let cases = [
             (None, "/healthz", Some("system:anonymous")),
             (None, "/readyz/ping", Some("system:anonymous")),
@@ -173,7 +286,7 @@ mod tests {
             if let Some(given) = given {
                 headers.insert(AUTHORIZATION, HeaderValue::from_static(given));
             }
-            let user = authenticator.authenticate(&headers, path).ok();
+            let user = authenticator.authenticate(&api, &headers, path).ok();
             assert_eq!(
                 user.as_ref().map(|u| u.name.as_str()),
                 expect,

@@ -3,7 +3,7 @@
 
 use super::object::{Key, RESOURCE_QUOTA, namespace};
 use super::runtime::{Context, Controller, Difference, Index, Watch};
-use crate::access::{Access, AccessError, GroupResource};
+use crate::access::{Access, AccessError, GroupResource, Object};
 use crate::admission::quota::{is_in_scope, shown, tracks, usage};
 use crate::validation::amounts::{self, Amounts};
 use crate::validation::view::View;
@@ -52,25 +52,31 @@ impl Controller for ResourceQuotas {
         let Some(object) = diff.new.as_ref().or(diff.old.as_ref()) else {
             return;
         };
-        let quotas = cx.cache(RESOURCE_QUOTA);
-        let mut concerned: Vec<Key> = quotas
+        let now = cx.now();
+        // What an object uses of a quota.
+        let of = |quota: &Object, object: &Option<Object>| {
+            let object = object.as_ref().filter(|o| is_in_scope(quota, kind, o));
+            object.map(|o| usage(kind, o, now))
+        };
+        let concerned: Vec<Key> = cx
+            .cache(RESOURCE_QUOTA)
             .by(Index::Namespace, namespace(object))
             .filter(|quota| {
-                let hard = quota.part("spec").map("hard").into_iter().flatten();
-                hard.into_iter().any(|(name, _)| tracks(kind, name))
+                let mut hard = quota.part("spec").map("hard").into_iter().flatten();
+                hard.any(|(name, _)| tracks(kind, name))
+                    && of(quota, &diff.old) != of(quota, &diff.new)
             })
             .map(|quota| Key::of(quota))
             .collect();
-        let now = cx.now();
-        let of =
-            |object: &Option<crate::access::Object>| object.as_ref().map(|o| usage(kind, o, now));
-        if !concerned.is_empty() && of(&diff.old) == of(&diff.new) {
-            concerned.clear();
-        }
         for key in concerned {
             cx.enqueue_after(key, PAUSE);
         }
-        if kind == RESOURCE_QUOTA.resource && diff.new.is_some() {
+        // Admission changes the status before the object that it counts is stored.
+        let spec = |quota: &Option<Object>| quota.as_ref().map(|q| q.part("spec").clone());
+        if kind == RESOURCE_QUOTA.resource
+            && diff.new.is_some()
+            && spec(&diff.old) != spec(&diff.new)
+        {
             cx.enqueue(Key::of(object));
         }
     }

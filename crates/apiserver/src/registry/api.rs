@@ -78,7 +78,8 @@ pub enum OpenError {
 
 impl Api {
     /// An API with the objects of the data directory, or in memory without one. The objects that every cluster has
-    /// are created where they are missing: the four namespaces and the two priority classes of the system.
+    /// are created where they are missing: the four namespaces, the two priority classes of the system, and the roles
+    /// of `facts/rbac.txt`.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -132,6 +133,9 @@ impl Api {
                 "description": description,
             });
             create("scheduling.k8s.io", "priorityclasses", class)?;
+        }
+        for (plural, object) in super::rbac::bootstrap() {
+            create("rbac.authorization.k8s.io", plural, object)?;
         }
         Ok(())
     }

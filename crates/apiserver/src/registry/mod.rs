@@ -17,9 +17,11 @@ mod list;
 mod namespaces;
 mod options;
 mod patch;
+pub(crate) mod rbac;
 mod resource;
 mod reviews;
 mod scale;
+mod token_request;
 mod write;
 
 pub use api::{Api, ApiOptions, Clock, OpenError};
@@ -38,4 +40,6 @@ pub(crate) use in_process::InProcess;
 pub(crate) use kubernetes::publish;
 pub(crate) use list::parse_revision;
 pub(crate) use options::bad_option;
+pub(crate) use rbac::Asked;
 pub(crate) use scale::{of as scale_of, resource as scale_resource, selector_text, update_scale};
+pub(crate) use token_request::issue as issue_token;

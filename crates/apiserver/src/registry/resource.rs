@@ -29,7 +29,7 @@ pub(crate) const ALL_VERBS: [&str; 8] = [
 ];
 
 /// The subresources that are served. Those of containers need containers that really run.
-const SUBRESOURCES: [&str; 7] = [
+const SUBRESOURCES: [&str; 8] = [
     "binding",
     "ephemeralcontainers",
     "eviction",
@@ -37,6 +37,7 @@ const SUBRESOURCES: [&str; 7] = [
     "resize",
     "scale",
     "status",
+    "token",
 ];
 
 /// How `metadata.generation` moves.

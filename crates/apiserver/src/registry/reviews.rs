@@ -1,17 +1,14 @@
-//! Questions that are answered and not stored: who am I, may I.
-//!
-//! There is one user, the administrator, who may do everything; everybody else may do nothing.
+//! Reviews, which are answered and not stored: the user of a request or a token, and what a user may do.
 
 use super::api::Api;
 use super::decode::{self, Body};
+use super::rbac::{self, Asked};
 use super::resource::Resource;
 use super::write::WriteOptions;
 use crate::auth::{Authenticator, User};
 use crate::status::ApiError;
+use crate::validation::view::View;
 use serde_json::{Value, json};
-
-/// Groups whose members may do everything.
-const MASTERS: &str = "system:masters";
 
 /// Answers a review.
 ///
@@ -32,22 +29,18 @@ pub fn review(
             review["metadata"]["creationTimestamp"] = super::api::seconds_text(api.now()).into();
             json!({"userInfo": user_info(user)})
         }
-        "TokenReview" => token_review(&review, authenticator),
-        "SelfSubjectRulesReview" => json!({
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": false,
-        }),
-        "SelfSubjectAccessReview" => verdict(&user.groups),
+        "TokenReview" => token_review(api, &review, authenticator),
+        "SelfSubjectRulesReview" => rules(api, user, review["spec"].text("namespace")),
+        "SelfSubjectAccessReview" => verdict(api, user, &review["spec"]),
         _ => {
-            let groups: Vec<String> = review
-                .pointer("/spec/groups")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .filter_map(|g| g.as_str().map(str::to_owned))
-                .collect();
-            verdict(&groups)
+            let spec = &review["spec"];
+            let groups = spec.strings("groups").into_iter().map(str::to_owned);
+            let user = User {
+                name: spec.text("user").to_owned(),
+                uid: spec.text("uid").to_owned(),
+                groups: groups.collect(),
+            };
+            verdict(api, &user, spec)
         }
     };
     if let Some(map) = review.as_object_mut() {
@@ -56,25 +49,52 @@ pub fn review(
     Ok((review, warnings))
 }
 
-fn verdict(groups: &[String]) -> Value {
-    if groups.iter().any(|g| g == MASTERS) {
-        json!({"allowed": true})
+/// Whether a user may do what the spec of a review describes.
+fn verdict(api: &Api, user: &User, spec: &Value) -> Value {
+    let (resource, path) = (
+        spec.part("resourceAttributes"),
+        spec.part("nonResourceAttributes"),
+    );
+    let asked = if path.is_null() {
+        Asked {
+            verb: resource.text("verb"),
+            group: resource.text("group"),
+            resource: resource.text("resource"),
+            sub: resource.text("subresource"),
+            namespace: resource.text("namespace"),
+            name: resource.text("name"),
+            path: "",
+        }
     } else {
-        json!({"allowed": false, "reason": format!("only members of {MASTERS} have rights here")})
-    }
+        Asked {
+            verb: path.text("verb"),
+            path: path.text("path"),
+            ..Asked::default()
+        }
+    };
+    json!({"allowed": rbac::is_allowed(api, user, &asked)})
 }
 
-fn token_review(review: &Value, authenticator: &Authenticator) -> Value {
-    let token = review
-        .pointer("/spec/token")
-        .and_then(Value::as_str)
-        .unwrap_or("");
-    match authenticator.user_of_token(token) {
+/// The rules of a user in a namespace.
+fn rules(api: &Api, user: &User, namespace: &str) -> Value {
+    let rules = rbac::rules(api, user, namespace);
+    let (of_paths, of_resources): (Vec<Value>, Vec<Value>) = rules
+        .into_iter()
+        .partition(|rule| !rule.items("nonResourceURLs").is_empty());
+    json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false})
+}
+
+fn token_review(api: &Api, review: &Value, authenticator: &Authenticator) -> Value {
+    match authenticator.user_of_token(api, review["spec"].text("token")) {
         Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
-        None => json!({"user": {}, "error": "the token is not known to this server"}),
+        None => json!({"user": {}, "error": "the token is not valid for this API server"}),
     }
 }
 
 fn user_info(user: &User) -> Value {
-    json!({"username": user.name, "groups": user.groups})
+    let mut info = json!({"username": user.name, "groups": user.groups});
+    if !user.uid.is_empty() {
+        info["uid"] = user.uid.clone().into();
+    }
+    info
 }

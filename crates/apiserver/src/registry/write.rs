@@ -8,6 +8,7 @@ use super::decode::{self, Body, FieldValidation};
 use super::namespaces;
 use super::resource::{Generation, Resource};
 use crate::access::gr;
+use crate::admission;
 use crate::apply;
 use crate::schema::Schemas;
 use crate::status::ApiError;
@@ -184,7 +185,7 @@ impl Api {
         // A name that is taken costs no quota.
         let is_taken = || self.get(resource, namespace, meta(&object, "name")).is_ok();
         let dry_run = options.dry_run || is_taken();
-        self.admit_valid(rules, namespace, (&object, None), "", dry_run)?;
+        admission::admit_valid(self, rules, namespace, (&object, None), "", dry_run)?;
         Ok(object)
     }
 
@@ -399,7 +400,14 @@ impl Api {
         }
         complete(rules, &mut new);
         let (namespace, dry_run) = (change.namespace, change.options.dry_run);
-        self.admit_valid(rules, namespace, (&new, Some(old)), change.sub, dry_run)?;
+        admission::admit_valid(
+            self,
+            rules,
+            namespace,
+            (&new, Some(old)),
+            change.sub,
+            dry_run,
+        )?;
         Ok(new)
     }
 }

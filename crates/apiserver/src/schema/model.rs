@@ -269,11 +269,6 @@ impl Model {
         &self.types[id.0]
     }
 
-    /// Every type.
-    pub(crate) fn types(&self) -> &[ObjectType] {
-        &self.types
-    }
-
     /// Adds a type and returns its index.
     pub(crate) fn add(&mut self, object_type: ObjectType) -> TypeId {
         let id = TypeId(self.types.len());

@@ -68,8 +68,6 @@ pub(crate) enum Check {
     MaxItems(usize),
     /// No two entries have the same value of this field.
     Unique(&'static str),
-    /// Exactly one of these fields of an object is set.
-    Union(Vec<Box<str>>),
     /// An update does not change the value.
     Immutable,
     /// The value is checked by a function.

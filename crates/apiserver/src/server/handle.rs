@@ -1,9 +1,10 @@
 //! One request: who sends it, what it is about, and that every failure becomes an answer.
 
 use super::negotiate::{Answer, Format};
-use super::route::{self, Route};
+use super::route::{self, Query, Route};
 use super::{State, nonresource, resources};
-use crate::auth::User;
+use crate::auth::{self, User};
+use crate::registry::{Asked, rbac};
 use crate::status::ApiError;
 use crate::storage::Unsettled;
 use bytes::Bytes;
@@ -130,12 +131,21 @@ async fn respond(
     body: &mut RequestBody,
 ) -> Result<Response<AnswerBody>, ApiError> {
     let path = parts.uri.path();
-    let user = state.authenticator.authenticate(&parts.headers, path)?;
+    let api = &state.api;
+    let sender = state
+        .authenticator
+        .authenticate(api, &parts.headers, path)?;
+    let user = rbac::acting_user(api, sender, auth::impersonated(&parts.headers)?)?;
     let Some(segments) = route::segments(path) else {
         return Ok(not_found());
     };
+    let route = route::route(&api.catalog(), &segments);
+    let is_watch = Query::parse(parts.uri.query()).is_ok_and(|q| q.flag("watch"));
+    if !auth::is_open(path) {
+        rbac::authorize(api, &user, &asked(&route, &parts.method, path, is_watch))?;
+    }
     let received = Received { parts, body, user };
-    match route::route(&state.api.catalog(), &segments) {
+    match route {
         Route::Resource(target) => {
             let answer = resources::serve(state, &target, received).await;
             // Errors too may depend on changes that are not on the disk yet.
@@ -146,6 +156,49 @@ async fn respond(
         Route::UnknownResource => Err(ApiError::no_such_resource()),
         Route::NotFound => Ok(not_found()),
         Route::Other => nonresource::serve(state, &segments, received),
+    }
+}
+
+/// What a request wants to do.
+fn asked<'a>(route: &'a Route, method: &Method, path: &'a str, is_watch: bool) -> Asked<'a> {
+    let verb = |name: bool| match method.as_str() {
+        "GET" | "HEAD" if name => "get",
+        "GET" | "HEAD" if is_watch => "watch",
+        "GET" | "HEAD" => "list",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" if name => "delete",
+        "DELETE" => "deletecollection",
+        _ => "",
+    };
+    match route {
+        Route::Resource(target) => Asked {
+            verb: verb(target.name.is_some()),
+            group: target.resource.resource.group,
+            resource: target.resource.resource.resource,
+            sub: target.sub.unwrap_or(""),
+            namespace: target.namespace.as_deref().unwrap_or(""),
+            name: target.name.as_deref().unwrap_or(""),
+            path: "",
+        },
+        Route::InPod(pod) => Asked {
+            verb: verb(true),
+            resource: "pods",
+            sub: pod.sub,
+            namespace: &pod.namespace,
+            name: &pod.name,
+            ..Asked::default()
+        },
+        _ => Asked {
+            verb: match method.as_str() {
+                "POST" => "post",
+                "PUT" => "put",
+                _ => verb(true),
+            },
+            path,
+            ..Asked::default()
+        },
     }
 }
 

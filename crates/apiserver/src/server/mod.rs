@@ -21,6 +21,7 @@ pub use kubeconfig::KubeconfigError;
 use crate::access::Access;
 use crate::admission::Admission;
 use crate::auth::Authenticator;
+use crate::auth::tokens::Tokens;
 use crate::registry::{self, Api, ApiOptions, Clock, InProcess, OpenError};
 use crate::storage::{DataDir, DataDirError, HistoryLimits};
 use http_body_util::Full;
@@ -220,7 +221,11 @@ impl Server {
         let data = options.data_dir.as_deref().map(DataDir::open).transpose()?;
         let secrets = secrets(data.as_ref())?;
         let identity = tls::make_identity(&secrets, address.ip(), &options.tls_names)?;
-        let authenticator = Authenticator::new(options.admin_token.unwrap_or(secrets.admin_token));
+        let tokens = Tokens::new(&secrets.tokens_key).ok_or_else(|| {
+            StartError::Certificate("the key of the tokens cannot be read".to_owned())
+        })?;
+        let admin_token = options.admin_token.unwrap_or(secrets.admin_token);
+        let authenticator = Authenticator::new(admin_token, tokens);
         let api = ApiOptions {
             admission: options.admission,
             history: options.history,
@@ -363,11 +368,14 @@ fn secrets(data: Option<&DataDir>) -> Result<tls::Secrets, StartError> {
     let Some(data) = data else {
         return tls::Secrets::new();
     };
-    if let Some(bytes) = data.get(SECRETS)? {
-        return serde_json::from_slice(&bytes)
-            .map_err(|e| StartError::Certificate(format!("the kept one cannot be read: {e}")));
+    let mut secrets = match data.get(SECRETS)? {
+        None => tls::Secrets::new()?,
+        Some(bytes) => serde_json::from_slice::<tls::Secrets>(&bytes)
+            .map_err(|e| StartError::Certificate(format!("the kept one cannot be read: {e}")))?,
+    };
+    if secrets.tokens_key.is_empty() {
+        secrets.tokens_key = Tokens::new_key().ok_or_else(tls::no_random)?;
     }
-    let secrets = tls::Secrets::new()?;
     let bytes = serde_json::to_vec(&secrets)
         .map_err(|e| StartError::Certificate(format!("it cannot be kept: {e}")))?;
     data.set(SECRETS, &bytes)?;

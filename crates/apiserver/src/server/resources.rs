@@ -5,13 +5,13 @@ use super::encode::{self, Shape, View};
 use super::handle::{self, AnswerBody, JSON, Received, formatted};
 use super::negotiate::{self, Answer, Format};
 use super::route::{InPod, Query, Target};
-use crate::access::gr;
+use crate::access::{GroupResource, gr};
 use crate::field::ErrorType;
 use crate::patch::PatchType;
 use crate::registry::{
-    self, Body, DeleteRequest, FieldValidation, ListRequest, Listed, MANAGER_BYTES_MAX, Resource,
-    VersionMatch, WriteOptions, Written, bad_option, manager_of_agent, parse_revision, scale_of,
-    scale_resource, update_scale,
+    self, Asked, Body, DeleteRequest, FieldValidation, ListRequest, Listed, MANAGER_BYTES_MAX,
+    Resource, VersionMatch, WriteOptions, Written, bad_option, manager_of_agent, parse_revision,
+    scale_of, scale_resource, update_scale,
 };
 use crate::selectors::Selectors;
 use crate::status::{self, ApiError};
@@ -89,6 +89,7 @@ async fn answer(
         return request.watch().await;
     }
     let _permit = state.limits.request()?;
+    check_grant(state, target, &received)?;
     match (method.as_str(), &target.name, target.sub) {
         ("GET", None, _) => {
             allow(target, "list")?;
@@ -125,6 +126,15 @@ async fn answer(
             )?;
             Ok(request.plain(201, &status::success(201), &warnings))
         }
+        ("POST", Some(name), Some("token")) => {
+            let options = request.write_options("CreateOptions")?;
+            let body = handle::read(received.body).await?;
+            let body = request.body(&body)?;
+            let (tokens, api) = (state.authenticator.tokens(), &state.api);
+            let account = (request.resource(), request.namespace(), name.as_str());
+            let (issued, warnings) = registry::issue_token(api, tokens, account, body, &options)?;
+            Ok(request.plain(201, &issued, &warnings))
+        }
         ("PUT", Some(name), sub) => {
             allow_sub(target, sub, "update")?;
             let body = handle::read(received.body).await?;
@@ -157,6 +167,33 @@ async fn answer(
         }
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// Only users with the verbs `escalate` and `bind` write roles and bindings: others could grant rights that they do not
+/// have.
+///
+/// # Errors
+/// 403.
+fn check_grant(state: &State, target: &Target, received: &Received<'_>) -> Result<(), ApiError> {
+    let GroupResource { group, resource } = target.resource.resource;
+    let writes = matches!(received.parts.method.as_str(), "POST" | "PUT" | "PATCH");
+    if group != "rbac.authorization.k8s.io" || !writes {
+        return Ok(());
+    }
+    let verb = if resource.ends_with("bindings") {
+        "bind"
+    } else {
+        "escalate"
+    };
+    let asked = Asked {
+        verb,
+        group,
+        resource,
+        namespace: target.namespace.as_deref().unwrap_or(""),
+        name: target.name.as_deref().unwrap_or(""),
+        ..Asked::default()
+    };
+    registry::rbac::authorize(&state.api, &received.user, &asked)
 }
 
 fn allow(target: &Target, verb: &str) -> Result<(), ApiError> {

@@ -1,6 +1,7 @@
 //! The server's own certificate authority, its serving certificate, and secrets.
 
 use super::StartError;
+use crate::auth::tokens::Tokens;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -28,6 +29,9 @@ pub(super) struct Secrets {
     ca_pem: String,
     ca_key_pem: String,
     pub(super) admin_token: String,
+    /// The key of the tokens of service accounts, in PKCS #8; absent in data directories of earlier versions.
+    #[serde(default)]
+    pub(super) tokens_key: Vec<u8>,
 }
 
 impl Secrets {
@@ -39,6 +43,7 @@ impl Secrets {
             ca_pem: certificate.pem(),
             ca_key_pem: key.serialize_pem(),
             admin_token: random_token()?,
+            tokens_key: Tokens::new_key().ok_or_else(no_random)?,
         })
     }
 }
@@ -115,11 +120,15 @@ fn provider() -> CryptoProvider {
     ring::default_provider()
 }
 
+pub(super) fn no_random() -> StartError {
+    StartError::Certificate("the system gives no random numbers".to_owned())
+}
+
 fn fill(bytes: &mut [u8]) -> Result<(), StartError> {
     provider()
         .secure_random
         .fill(bytes)
-        .map_err(|_| StartError::Certificate("the system gives no random numbers".to_owned()))
+        .map_err(|_| no_random())
 }
 
 /// A random token that cannot be guessed.

@@ -41,12 +41,6 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
         "template-containers" => |o, _| container(o, "/template/spec/containers", "/name"),
         "template-images" => |o, _| container(o, "/template/spec/containers", "/image"),
         "controller" => |o, _| controller(o).into(),
-        "csr-duration" => |o, _| match o.pointer("/spec/expirationSeconds").and_then(Value::as_i64)
-        {
-            Some(seconds) => human_seconds(seconds).into(),
-            None => NONE.into(),
-        },
-        "csr-status" => |o, _| csr_status(o).into(),
         "data-size" => |o, _| (size(o, "/data") + size(o, "/binaryData")).into(),
         "endpoints" => |o, _| endpoints(o).into(),
         "event-count" => |o, _| event_count(o).into(),
@@ -84,10 +78,6 @@ pub(super) fn find(name: &str) -> Option<CellFn> {
         "job-duration" => |o, now| job_duration(o, now).into(),
         "job-status" => |o, _| job_status(o).into(),
         "kernel" => |o, _| kernel(o).into(),
-        "missing-level" => |o, _| match condition(o, "Dangling") {
-            Some(condition) => text(condition, "/status").into(),
-            None => "?".into(),
-        },
         "node-roles" => |o, _| node_roles(o).into(),
         "node-status" => |o, _| node_status(o).into(),
         "phase" => |o, _| phase(o).into(),
@@ -224,24 +214,6 @@ fn controller(object: &Value) -> String {
         Some((group, _)) => format!("{kind}.{group}/{name}"),
         None => format!("{kind}/{name}"),
     }
-}
-
-fn csr_status(csr: &Value) -> String {
-    let mut status = if condition(csr, "Denied").is_some() {
-        "Denied"
-    } else if condition(csr, "Approved").is_some() {
-        "Approved"
-    } else {
-        "Pending"
-    }
-    .to_owned();
-    if condition(csr, "Failed").is_some() {
-        status += ",Failed";
-    }
-    if !text(csr, "/status/certificate").is_empty() {
-        status += ",Issued";
-    }
-    status
 }
 
 /// At most three entries, and how many more there are.

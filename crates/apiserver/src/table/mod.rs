@@ -38,8 +38,6 @@ enum Cell {
     Age,
     /// A function.
     Call(CellFn),
-    /// A JSONPath of a custom resource.
-    Path(crate::jsonpath::JsonPath),
 }
 
 /// Computes a cell.
@@ -122,27 +120,6 @@ impl Column {
         column
     }
 
-    /// A column of a custom resource.
-    pub(crate) fn custom(definition: &Value) -> Self {
-        let text = |field: &str| definition.get(field).and_then(Value::as_str).unwrap_or("");
-        let path = text("jsonPath");
-        let cell = crate::jsonpath::JsonPath::parse(path).map_or(Cell::field(""), Cell::Path);
-        Self {
-            format: text("format").into(),
-            description: text("description").into(),
-            priority: definition
-                .get("priority")
-                .and_then(Value::as_i64)
-                .unwrap_or(0),
-            ..Self::new(text("name"), text("type"), cell)
-        }
-    }
-
-    /// The columns of a custom resource that defines none.
-    pub(crate) fn name_and_age() -> Vec<Self> {
-        vec![Self::name(), Self::new("Age", "date", Cell::Age)]
-    }
-
     fn generic() -> Vec<Self> {
         let created = Cell::field("/metadata/creationTimestamp");
         vec![Self::name(), Self::new("Created At", "date", created)]
@@ -162,7 +139,6 @@ impl Column {
         let (pointer, filters) = match &self.cell {
             Cell::Age => return text::age(object, now).into(),
             Cell::Call(function) => return function(object, now),
-            Cell::Path(path) => return self.custom_cell(path.first(object), now),
             Cell::Field { pointer, filters } => (pointer, filters),
         };
         let found = object.pointer(pointer).filter(|v| !v.is_null());
@@ -181,20 +157,6 @@ impl Column {
         match value {
             Value::Null => "".into(),
             value => value,
-        }
-    }
-
-    /// The cell of a custom resource: the value in the type of its column, nothing where it has another type.
-    fn custom_cell(&self, value: Option<&Value>, now: Timestamp) -> Value {
-        match (&*self.kind, value) {
-            (_, None) => Value::Null,
-            ("integer", Some(Value::Number(n))) => n.as_i64().map_or(Value::Null, Value::from),
-            ("number", Some(Value::Number(n))) => Value::Number(n.clone()),
-            ("boolean", Some(Value::Bool(b))) => (*b).into(),
-            ("string", Some(Value::String(text))) => text.as_str().into(),
-            ("string", Some(other)) => other.to_string().into(),
-            ("date", Some(Value::String(time))) => text::since(time, now).into(),
-            _ => Value::Null,
         }
     }
 }

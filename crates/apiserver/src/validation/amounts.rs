@@ -50,27 +50,6 @@ pub(crate) fn list(resources: &Value, list: &str) -> Amounts {
         .collect()
 }
 
-/// Writes all quantities of a list of resources in the form that is stored, rounded up to thousandths. What is no
-/// quantity is left for validation to report.
-pub(crate) fn round_list(list: &mut Value) {
-    if let Some(map) = list.as_object_mut() {
-        for value in map.values_mut() {
-            let new = match value {
-                Value::String(text) => Quantity::wire_text_in_milli(text.trim())
-                    .ok()
-                    .map(|t| t.into_owned()),
-                Value::Number(number) => Quantity::wire_text_in_milli(&number.to_string())
-                    .ok()
-                    .map(|t| t.into_owned()),
-                _ => None,
-            };
-            if let Some(new) = new {
-                *value = Value::String(new);
-            }
-        }
-    }
-}
-
 /// Errors of the amount of one resource: well formed, not negative, whole where it is counted.
 pub(crate) fn validate(
     errors: &mut Errors,
@@ -133,17 +112,6 @@ pub(crate) fn is_whole_huge_pages(resource: &str, quantity: Quantity) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn quantities_are_stored_in_canonical_form() {
-        let mut list =
-            json!({"a": "1000m", "b": 0.5, "c": 2, "d": "100u", "e": "junk", "f": "1024Mi"});
-        round_list(&mut list);
-        assert_eq!(
-            list,
-            json!({"a": "1", "b": "500m", "c": "2", "d": "1m", "e": "junk", "f": "1Gi"})
-        );
-    }
 
     #[test]
     fn resources_are_classified() {

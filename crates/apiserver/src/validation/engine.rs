@@ -239,23 +239,6 @@ impl Run<'_> {
                         }
                     }
                 }
-                Check::Union(members) => {
-                    let set = members.iter().filter(|m| !is_zero(value.get(&***m)));
-                    let set: Vec<String> = set.map(|m| format!("`{m}`")).collect();
-                    let all: Vec<String> = members.iter().map(|m| format!("`{m}`")).collect();
-                    let all = all.join(", ");
-                    match set.len() {
-                        0 => self
-                            .errors
-                            .invalid(path, "", format!("must specify one of: {all}")),
-                        1 => {}
-                        _ => {
-                            let given = format!("{{{}}}", set.join(", "));
-                            let detail = format!("must specify exactly one of: {all}");
-                            self.errors.invalid(path, &given, detail);
-                        }
-                    }
-                }
                 Check::Immutable => {
                     let name = field.map_or(rule.shown, |f| &*f.name);
                     let before = owner.old.map(|o| o.get(name).unwrap_or(&ABSENT));

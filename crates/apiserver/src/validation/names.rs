@@ -181,14 +181,6 @@ pub(crate) fn percent(value: &str) -> Vec<String> {
     ]
 }
 
-/// A user or group id of Unix.
-pub(crate) fn unix_id(value: i64) -> Vec<String> {
-    if (0..=0xffff_ffff).contains(&value) {
-        return Vec::new();
-    }
-    vec![inclusive_range(0, 0xffff_ffff)]
-}
-
 /// Reads an IP address, leading zeros in IPv4 included, as the API always has.
 pub(crate) fn parse_ip(value: &str) -> Option<IpAddr> {
     if let Ok(v6) = value.parse::<Ipv6Addr>() {

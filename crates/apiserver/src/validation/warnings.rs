@@ -84,10 +84,18 @@ pub(crate) fn of_new(kind: &str, object: &Value) -> Vec<String> {
         "PodTemplate" => of_pod(object.part("template"), "template.", &mut warnings),
         "CronJob" => {
             let job = object.part("spec").part("jobTemplate").part("spec");
-            of_job(job, "spec.jobTemplate.spec.", &mut warnings);
+            of_pod(
+                job.part("template"),
+                "spec.jobTemplate.spec.template.",
+                &mut warnings,
+            );
         }
-        "Job" => of_job(object.part("spec"), "spec.", &mut warnings),
-        "DaemonSet" | "Deployment" | "ReplicaSet" | "ReplicationController" | "StatefulSet" => {
+        "DaemonSet"
+        | "Deployment"
+        | "Job"
+        | "ReplicaSet"
+        | "ReplicationController"
+        | "StatefulSet" => {
             let template = object.part("spec").part("template");
             of_pod(template, "spec.template.", &mut warnings);
         }
@@ -133,27 +141,6 @@ pub(crate) fn of_update(kind: &str, new: &Value, old: &Value) -> Vec<String> {
         "Node" => of_new(kind, new),
         _ if generation(new) != generation(old) => of_new(kind, new),
         _ => Vec::new(),
-    }
-}
-
-/// Warnings about the spec of a Job: its template, and the fields that the embedded Job controller does not implement.
-fn of_job(spec: &Value, at: &str, warnings: &mut Vec<String>) {
-    of_pod(spec.part("template"), &format!("{at}template."), warnings);
-    let mut ignored = |path: &str| {
-        warnings.push(format!(
-            "{at}{path}: not implemented by the Job controller of Berth; it has no effect"
-        ));
-    };
-    for field in ["successPolicy", "backoffLimitPerIndex", "maxFailedIndexes"] {
-        if !spec.part(field).is_null() {
-            ignored(field);
-        }
-    }
-    let rules = spec.part("podFailurePolicy").part("rules");
-    for (index, rule) in rules.as_array().into_iter().flatten().enumerate() {
-        if rule.text("action") == "FailIndex" {
-            ignored(&format!("podFailurePolicy.rules[{index}].action"));
-        }
     }
 }
 
@@ -375,36 +362,6 @@ fn of_ports(containers: &[(String, &Value)], warnings: &mut Vec<String>) {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn fields_of_jobs_without_effect() {
-        let spec = json!({
-            "successPolicy": {"rules": [{"succeededCount": 1}]},
-            "backoffLimitPerIndex": 1,
-            "podFailurePolicy": {"rules": [{"action": "Ignore"}, {"action": "FailIndex"}]},
-        });
-        let fields = [
-            "successPolicy",
-            "backoffLimitPerIndex",
-            "podFailurePolicy.rules[1].action",
-        ];
-        for (kind, object, at) in [
-            ("Job", json!({"spec": spec}), "spec."),
-            (
-                "CronJob",
-                json!({"spec": {"jobTemplate": {"spec": spec}}}),
-                "spec.jobTemplate.spec.",
-            ),
-        ] {
-            let expected = fields.map(|field| {
-                format!(
-                    "{at}{field}: not implemented by the Job controller of Berth; it has no effect"
-                )
-            });
-            assert_eq!(of_new(kind, &object), expected, "{kind}");
-        }
-        assert!(of_new("Job", &json!({"spec": {"backoffLimit": 1}})).is_empty());
-    }
 
     #[test]
     fn pods_that_are_valid_and_hardly_meant() {

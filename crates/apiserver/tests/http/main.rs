@@ -14,6 +14,7 @@ mod lists;
 mod parts;
 mod readiness;
 mod server;
+mod users;
 mod watch_guarantees;
 mod watches;
 mod writes;

@@ -1,0 +1,372 @@
+//! Authorization by roles (RBAC), and the roles that every cluster has.
+//!
+//! Rules are read for each request from the stored roles and bindings. The rules of a role with an `aggregationRule` are
+//! those of the roles that it selects. Members of `system:masters` may do everything.
+
+use super::api::{Api, meta};
+use super::list::ListRequest;
+use super::resource;
+use crate::auth::User;
+use crate::auth::tokens::groups_of;
+use crate::controllers::selector::Selector;
+use crate::status::{ApiError, Subject};
+use crate::storage::Version;
+use crate::validation::view::View;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+const BOOTSTRAP: &str = include_str!("../../facts/rbac.txt");
+
+/// What a request wants to do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked<'a> {
+    pub(crate) verb: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) sub: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    /// The path of a request that is not about a resource; then the fields above, but for the verb, are empty.
+    pub(crate) path: &'a str,
+}
+
+impl Asked<'_> {
+    fn qualified(&self) -> String {
+        match self.sub {
+            "" => self.resource.to_owned(),
+            sub => format!("{}/{sub}", self.resource),
+        }
+    }
+
+    /// 403 for this user.
+    pub(crate) fn forbidden(&self, user: &User) -> ApiError {
+        let (user, verb) = (&user.name, self.verb);
+        if !self.path.is_empty() {
+            let path = self.path;
+            return ApiError::forbidden_path(format!("User {user:?} cannot {verb} path {path:?}"));
+        }
+        let place = match self.namespace {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {namespace:?}"),
+        };
+        let subject = Subject {
+            group: self.group,
+            resource: self.resource,
+            name: self.name,
+        };
+        let message = format!(
+            "User {user:?} cannot {verb} resource {:?} in API group {:?} {place}",
+            self.qualified(),
+            self.group
+        );
+        ApiError::forbidden(subject, &message)
+    }
+}
+
+/// Whether a list of a rule has an entry, or `*`.
+fn lists(rule: &Value, field: &str, entry: &str) -> bool {
+    let mut entries = rule.items(field).iter().filter_map(Value::as_str);
+    entries.any(|known| known == "*" || known == entry)
+}
+
+fn allows(rule: &Value, asked: &Asked<'_>) -> bool {
+    if !lists(rule, "verbs", asked.verb) {
+        return false;
+    }
+    if !asked.path.is_empty() {
+        let mut paths = rule
+            .items("nonResourceURLs")
+            .iter()
+            .filter_map(Value::as_str);
+        return paths.any(|known| match known.strip_suffix('*') {
+            Some(prefix) => asked.path.starts_with(prefix),
+            None => known == asked.path,
+        });
+    }
+    let all_subs = format!("*/{}", asked.sub);
+    let resource = asked.qualified();
+    let names = rule.items("resourceNames");
+    lists(rule, "apiGroups", asked.group)
+        && (lists(rule, "resources", &resource)
+            || (!asked.sub.is_empty() && rule.items("resources").iter().any(|r| *r == *all_subs)))
+        && (names.is_empty() || (!asked.name.is_empty() && names.iter().any(|n| n == asked.name)))
+}
+
+/// Whether a binding in `namespace` names the user.
+fn names_user(subject: &Value, namespace: &str, user: &User) -> bool {
+    let name = subject.text("name");
+    match subject.text("kind") {
+        "User" => name == user.name,
+        "Group" => user.groups.iter().any(|group| group == name),
+        "ServiceAccount" => {
+            let namespace = match subject.text("namespace") {
+                "" => namespace,
+                given => given,
+            };
+            user.name == format!("system:serviceaccount:{namespace}:{name}")
+        }
+        _ => false,
+    }
+}
+
+fn stored(api: &Api, plural: &str, namespace: Option<&str>) -> Vec<Arc<Version>> {
+    let request = ListRequest {
+        namespace,
+        ..ListRequest::default()
+    };
+    let listed = resource::find(GROUP, plural).and_then(|r| api.list(r, &request).ok());
+    listed.map(|l| l.items).unwrap_or_default()
+}
+
+/// The rules of a role that a binding refers to.
+fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
+    let (plural, namespace) = match reference.text("kind") {
+        "Role" => ("roles", namespace),
+        _ => ("clusterroles", ""),
+    };
+    let found = resource::find(GROUP, plural)
+        .and_then(|roles| api.get(roles, namespace, reference.text("name")).ok());
+    let Some(role) = found else {
+        return Vec::new();
+    };
+    let role = role.object();
+    let selectors = role.part("aggregationRule").items("clusterRoleSelectors");
+    let mut rules = role.items("rules").to_vec();
+    if !selectors.is_empty() {
+        let selectors: Vec<Selector> = selectors.iter().map(Selector::parse).collect();
+        for other in stored(api, "clusterroles", None) {
+            let labels = other.object().part("metadata").map("labels");
+            if selectors.iter().any(|s| s.matches(labels)) {
+                rules.extend_from_slice(other.object().items("rules"));
+                if !other.object().part("aggregationRule").is_null()
+                    && meta(other.object(), "name") != meta(role, "name")
+                {
+                    let inner =
+                        json!({"kind": "ClusterRole", "name": meta(other.object(), "name")});
+                    rules.extend(rules_of(api, &inner, ""));
+                }
+            }
+        }
+    }
+    rules
+}
+
+/// The rules that a user has in a namespace, or, with an empty one, in the whole cluster.
+pub(crate) fn rules(api: &Api, user: &User, namespace: &str) -> Vec<Value> {
+    let mut bindings = stored(api, "clusterrolebindings", None);
+    if !namespace.is_empty() {
+        bindings.extend(stored(api, "rolebindings", Some(namespace)));
+    }
+    bindings
+        .iter()
+        .map(|binding| binding.object())
+        .filter(|binding| {
+            let mut subjects = binding.items("subjects").iter();
+            subjects.any(|s| names_user(s, meta(binding, "namespace"), user))
+        })
+        .flat_map(|binding| rules_of(api, binding.part("roleRef"), meta(binding, "namespace")))
+        .collect()
+}
+
+/// Whether a user may do something.
+pub(crate) fn is_allowed(api: &Api, user: &User, asked: &Asked<'_>) -> bool {
+    user.is_master()
+        || rules(api, user, asked.namespace)
+            .iter()
+            .any(|rule| allows(rule, asked))
+}
+
+/// # Errors
+/// 403 when the user may not do this.
+pub(crate) fn authorize(api: &Api, user: &User, asked: &Asked<'_>) -> Result<(), ApiError> {
+    if is_allowed(api, user, asked) {
+        Ok(())
+    } else {
+        Err(asked.forbidden(user))
+    }
+}
+
+/// The sender of a request, or the user in whose name it is made.
+///
+/// # Errors
+/// 403 when the sender may not impersonate that user.
+pub(crate) fn acting_user(
+    api: &Api,
+    sender: User,
+    impersonated: Option<User>,
+) -> Result<User, ApiError> {
+    let Some(user) = impersonated else {
+        return Ok(sender);
+    };
+    let account = user.name.strip_prefix("system:serviceaccount:");
+    let account = account.and_then(|rest| rest.split_once(':'));
+    let (resource, namespace, name) = match account {
+        Some((namespace, name)) => ("serviceaccounts", namespace, name),
+        None => ("users", "", user.name.as_str()),
+    };
+    let asked = |group, resource, namespace, name| Asked {
+        verb: "impersonate",
+        group,
+        resource,
+        namespace,
+        name,
+        ..Asked::default()
+    };
+    authorize(api, &sender, &asked("", resource, namespace, name))?;
+    // The groups that follow from the name need no right of their own.
+    let implied = groups_of(&user.name);
+    for group in user.groups.iter().filter(|group| !implied.contains(group)) {
+        authorize(api, &sender, &asked("", "groups", "", group))?;
+    }
+    if !user.uid.is_empty() {
+        authorize(
+            api,
+            &sender,
+            &asked("authentication.k8s.io", "uids", "", &user.uid),
+        )?;
+    }
+    Ok(user)
+}
+
+/// The roles and bindings that every cluster has: their plural names and objects.
+pub(super) fn bootstrap() -> Vec<(&'static str, Value)> {
+    let object = |kind: &str, name: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": kind,
+            "metadata": {
+                "name": name,
+                "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+                "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+            },
+        })
+    };
+    let list = |word: &str| -> Vec<String> {
+        let entries = word.split(',').map(|entry| entry.trim_start_matches('-'));
+        entries.map(str::to_owned).collect()
+    };
+    let aggregate = |label: &str| format!("rbac.authorization.k8s.io/aggregate-to-{label}");
+    let mut objects: Vec<(&'static str, Value)> = Vec::new();
+    for line in BOOTSTRAP.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["role", name, options @ ..] => {
+                let mut role = object("ClusterRole", name);
+                for option in options {
+                    match option.split_once('=') {
+                        Some(("label", label)) => {
+                            role["metadata"]["labels"][aggregate(label)] = "true".into();
+                        }
+                        Some((_, label)) => {
+                            let labels: Map<String, Value> =
+                                [(aggregate(label), "true".into())].into_iter().collect();
+                            role["aggregationRule"] =
+                                json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
+                        }
+                        None => {}
+                    }
+                }
+                objects.push(("clusterroles", role));
+            }
+            ["bind", name, subjects @ ..] => {
+                let mut binding = object("ClusterRoleBinding", name);
+                binding["roleRef"] =
+                    json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": name});
+                let subjects = subjects.iter().filter_map(|s| s.split_once('='));
+                let subjects: Vec<Value> = subjects
+                    .map(|(kind, name)| {
+                        let kind = if kind == "user" { "User" } else { "Group" };
+                        json!({"apiGroup": GROUP, "kind": kind, "name": name})
+                    })
+                    .collect();
+                binding["subjects"] = subjects.into();
+                objects.push(("clusterrolebindings", binding));
+            }
+            ["url", verbs, paths] => {
+                let rule = json!({"verbs": list(verbs), "nonResourceURLs": list(paths)});
+                push_rule(&mut objects, rule);
+            }
+            [verbs, groups, resources, options @ ..] => {
+                let mut rule = json!({"verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources)});
+                if let Some(names) = options.first().and_then(|o| o.strip_prefix("names=")) {
+                    rule["resourceNames"] = list(names).into();
+                }
+                push_rule(&mut objects, rule);
+            }
+            _ => {}
+        }
+    }
+    objects
+}
+
+fn push_rule(objects: &mut [(&'static str, Value)], rule: Value) {
+    if let Some((_, role)) = objects.last_mut() {
+        let mut rules = role.items("rules").to_vec();
+        rules.push(rule);
+        role["rules"] = rules.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_allow_what_they_list() {
+        let rule = |text: &str| -> Value {
+            let line: Vec<&str> = text.split(' ').collect();
+            let list = |word: &str| -> Vec<String> {
+                word.split(',').map(|w| w.replace('-', "")).collect()
+            };
+            json!({"verbs": list(line[0]), "apiGroups": list(line[1]), "resources": list(line[2]),
+                "resourceNames": line.get(3).map(|names| list(names)).unwrap_or_default()})
+        };
+        let cases = [
+            ("get - pods", ("get", "", "pods", "", "x"), true),
+            ("get - pods", ("list", "", "pods", "", ""), false),
+            ("get apps pods", ("get", "", "pods", "", "x"), false),
+            ("* * *", ("escalate", "rbac", "roles", "", ""), true),
+            ("get - pods", ("get", "", "pods", "log", "x"), false),
+            ("get - pods/log", ("get", "", "pods", "log", "x"), true),
+            (
+                "update apps */scale",
+                ("update", "apps", "deployments", "scale", "x"),
+                true,
+            ),
+            (
+                "update apps */scale",
+                ("update", "apps", "deployments", "", "x"),
+                false,
+            ),
+            ("get - pods x,y", ("get", "", "pods", "", "y"), true),
+            ("get - pods x,y", ("get", "", "pods", "", "z"), false),
+            ("list - pods x", ("list", "", "pods", "", ""), false),
+        ];
+        for (text, (verb, group, resource, sub, name), expect) in cases {
+            let asked = Asked {
+                verb,
+                group,
+                resource,
+                sub,
+                name,
+                ..Asked::default()
+            };
+            assert_eq!(allows(&rule(text), &asked), expect, "{text} {asked:?}");
+        }
+        let urls = json!({"verbs": ["get"], "nonResourceURLs": ["/api/*", "/version"]});
+        for (path, expect) in [
+            ("/api/v1", true),
+            ("/version", true),
+            ("/versions", false),
+            ("/metrics", false),
+        ] {
+            let asked = Asked {
+                verb: "get",
+                path,
+                ..Asked::default()
+            };
+            assert_eq!(allows(&urls, &asked), expect, "{path}");
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Users other than the administrator: impersonation, roles, tokens of service accounts. The texts are those of
+//! kube-apiserver 1.36.
+
+use super::*;
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+
+impl Cluster {
+    /// A request with these headers.
+    async fn ask_as(
+        &self,
+        headers: &[(&str, &str)],
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Reply {
+        let token = headers.iter().find(|(name, _)| *name == "authorization");
+        let token = token.and_then(|(_, value)| value.strip_prefix("Bearer "));
+        let rest = headers.iter().filter(|(name, _)| *name != "authorization");
+        self.ask(Ask {
+            method: method.to_owned(),
+            token: token.map(str::to_owned),
+            path: path.to_owned(),
+            content_type: "application/json".to_owned(),
+            headers: rest
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect(),
+            body: match body {
+                Value::Null => Vec::new(),
+                body => body.to_string().into_bytes(),
+            },
+            ..Ask::default()
+        })
+        .await
+    }
+
+    /// Binds a role of the cluster to a subject, in the namespace `default`.
+    async fn bind(&self, name: &str, role: &str, subject: Value) {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [subject],
+        });
+        self.create(&format!("{RBAC}/namespaces/default/rolebindings"), &binding)
+            .await;
+    }
+
+    /// A token for a service account.
+    async fn token(&self, account: &str, spec: Value) -> Reply {
+        let request =
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        self.post(&format!("{ACCOUNTS}/{account}/token"), &request)
+            .await
+    }
+}
+
+fn bob() -> Value {
+    json!({"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"})
+}
+
+#[tokio::test]
+async fn a_user_without_a_role_may_do_nothing_but_ask() {
+    let cluster = Cluster::start().await;
+    let cases = [
+        (
+            "GET",
+            PODS,
+            "pods is forbidden: User \"bob\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\"",
+        ),
+        (
+            "GET",
+            "/api/v1/nodes",
+            "nodes is forbidden: User \"bob\" cannot list resource \"nodes\" in API group \"\" at the cluster scope",
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/default/pods/x",
+            "pods \"x\" is forbidden: User \"bob\" cannot get resource \"pods\" in API group \"\" in the namespace \"default\"",
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/default/pods/x/log",
+            "pods \"x\" is forbidden: User \"bob\" cannot get resource \"pods/log\" in API group \"\" in the namespace \"default\"",
+        ),
+        (
+            "DELETE",
+            DEPLOYMENTS,
+            "deployments.apps is forbidden: User \"bob\" cannot deletecollection resource \"deployments\" in API group \"apps\" in the namespace \"default\"",
+        ),
+        (
+            "GET",
+            "/metrics",
+            "forbidden: User \"bob\" cannot get path \"/metrics\"",
+        ),
+    ];
+    let as_bob = [("impersonate-user", "bob")];
+    for (method, path, message) in cases {
+        let reply = cluster.ask_as(&as_bob, method, path, &Value::Null).await;
+        assert_eq!(
+            (reply.status, text(&reply.json(), "/message")),
+            (403, message)
+        );
+    }
+    for path in ["/api", "/version", "/openapi/v3"] {
+        let reply = cluster.ask_as(&as_bob, "GET", path, &Value::Null).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+    }
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    for (headers, allowed) in [(&as_bob[..], false), (&[][..], true)] {
+        let answer = cluster.ask_as(headers, "POST", path, &review).await.json();
+        assert_eq!(at(&answer, "/status/allowed"), allowed, "{answer}");
+    }
+    // Who may act as a service account may not add groups to it.
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "actor"},
+        "rules": [{"verbs": ["impersonate"], "apiGroups": [""], "resources": ["serviceaccounts"]}]});
+    cluster.create(&format!("{RBAC}/clusterroles"), &role).await;
+    cluster
+        .bind(
+            "actors",
+            "actor",
+            json!({"kind": "ServiceAccount", "name": "actor", "namespace": "default"}),
+        )
+        .await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "actor"}});
+    cluster.create(ACCOUNTS, &account).await;
+    let issued = cluster.token("actor", json!({})).await.json();
+    let bearer = format!("Bearer {}", text(&issued, "/status/token"));
+    let actor = ("authorization", bearer.as_str());
+    let robot = ("impersonate-user", "system:serviceaccount:default:robot");
+    for (headers, message) in [
+        (
+            vec![actor, robot],
+            "pods is forbidden: User \"system:serviceaccount:default:robot\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\"",
+        ),
+        (
+            vec![actor, robot, ("impersonate-group", "system:masters")],
+            "groups \"system:masters\" is forbidden: User \"system:serviceaccount:default:actor\" cannot impersonate resource \"groups\" in API group \"\" at the cluster scope",
+        ),
+        (
+            vec![actor, ("impersonate-user", "bob")],
+            "users \"bob\" is forbidden: User \"system:serviceaccount:default:actor\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
+        ),
+    ] {
+        let reply = cluster.ask_as(&headers, "GET", PODS, &Value::Null).await;
+        assert_eq!(
+            (reply.status, text(&reply.json(), "/message")),
+            (403, message)
+        );
+    }
+    // Groups need a user.
+    let reply = cluster
+        .ask_as(&[("impersonate-group", "x")], "GET", PODS, &Value::Null)
+        .await;
+    assert_eq!(reply.status, 400, "{}", reply.text());
+}
+
+#[tokio::test]
+async fn roles_give_rights_in_their_namespace() {
+    let cluster = Cluster::start().await;
+    cluster.bind("viewers", "view", bob()).await;
+    let as_bob = [("impersonate-user", "bob")];
+    let elsewhere = "/api/v1/namespaces/kube-system/pods";
+    let pod = pod("p");
+    let cases = [
+        ("GET", PODS, &Value::Null, 200),
+        (
+            "GET",
+            "/api/v1/namespaces/default/pods/p",
+            &Value::Null,
+            404,
+        ),
+        ("GET", DEPLOYMENTS, &Value::Null, 200),
+        (
+            "GET",
+            "/api/v1/namespaces/default/secrets",
+            &Value::Null,
+            403,
+        ),
+        ("POST", PODS, &pod, 403),
+        ("GET", elsewhere, &Value::Null, 403),
+        ("GET", "/api/v1/pods", &Value::Null, 403),
+    ];
+    for (method, path, body, status) in cases {
+        let reply = cluster.ask_as(&as_bob, method, path, body).await;
+        assert_eq!(reply.status, status, "{method} {path}: {}", reply.text());
+    }
+    // `edit` contains `view` and may write; it may not grant rights.
+    cluster.bind("editors", "edit", bob()).await;
+    let reply = cluster.ask_as(&as_bob, "POST", PODS, &pod).await;
+    assert_eq!(reply.status, 201, "{}", reply.text());
+    cluster.bind("admins", "admin", bob()).await;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "all"},
+        "rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]});
+    let roles = format!("{RBAC}/namespaces/default/roles");
+    let reply = cluster.ask_as(&as_bob, "GET", &roles, &Value::Null).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let reply = cluster.ask_as(&as_bob, "POST", &roles, &role).await;
+    assert_eq!(reply.status, 403, "{}", reply.text());
+    let rules = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": "kube-system"}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let answer = cluster.ask_as(&as_bob, "POST", path, &rules).await.json();
+    let resources = at(&answer, "/status/resourceRules")
+        .as_array()
+        .map(Vec::len);
+    assert_eq!(resources, Some(2), "those of system:basic-user: {answer}");
+}
+
+#[tokio::test]
+async fn a_service_account_acts_with_its_token() {
+    let cluster = Cluster::start().await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    let missing = cluster.token("robot", json!({})).await;
+    assert_eq!(
+        text(&missing.json(), "/message"),
+        "serviceaccounts \"robot\" not found"
+    );
+    cluster.create(ACCOUNTS, &account).await;
+    let issued = cluster.token("robot", json!({})).await;
+    assert_eq!(issued.status, 201, "{}", issued.text());
+    let issued = issued.json();
+    assert_eq!(at(&issued, "/spec/expirationSeconds"), 3600);
+    let bearer = format!("Bearer {}", text(&issued, "/status/token"));
+    let robot = [("authorization", bearer.as_str())];
+    let reply = cluster.ask_as(&robot, "GET", PODS, &Value::Null).await;
+    assert_eq!(
+        text(&reply.json(), "/message"),
+        "pods is forbidden: User \"system:serviceaccount:default:robot\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\""
+    );
+    cluster
+        .bind(
+            "robots",
+            "view",
+            json!({"kind": "ServiceAccount", "name": "robot", "namespace": "default"}),
+        )
+        .await;
+    let reply = cluster.ask_as(&robot, "GET", PODS, &Value::Null).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+        "spec": {"token": text(&issued, "/status/token")}});
+    let answer = cluster
+        .post("/apis/authentication.k8s.io/v1/tokenreviews", &review)
+        .await
+        .json();
+    assert_eq!(
+        text(&answer, "/status/user/username"),
+        "system:serviceaccount:default:robot"
+    );
+    // Tokens that are changed, expired, for other audiences, or of deleted objects are not valid.
+    let other = cluster
+        .token("robot", json!({"audiences": ["vault"]}))
+        .await
+        .json();
+    let mut forged = bearer.clone();
+    forged.pop();
+    for token in [format!("Bearer {}", text(&other, "/status/token")), forged] {
+        let headers = [("authorization", token.as_str())];
+        let reply = cluster.ask_as(&headers, "GET", PODS, &Value::Null).await;
+        assert_eq!(reply.status, 401, "{}", reply.text());
+    }
+    cluster
+        .delete(&format!("{ACCOUNTS}/robot"), &Value::Null)
+        .await;
+    cluster.create(ACCOUNTS, &account).await;
+    let reply = cluster.ask_as(&robot, "GET", PODS, &Value::Null).await;
+    assert_eq!(
+        reply.status,
+        401,
+        "the account has another UID: {}",
+        reply.text()
+    );
+}
+
+#[tokio::test]
+async fn token_requests_are_validated() {
+    let cluster = Cluster::start().await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "sa"}});
+    cluster.create(ACCOUNTS, &account).await;
+    cluster.create(PODS, &pod("p")).await;
+    let reference = |kind: &str, name: &str| json!({"boundObjectRef": {"kind": kind, "apiVersion": "v1", "name": name}});
+    let cases = [
+        (
+            json!({"expirationSeconds": 60}),
+            422,
+            "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes",
+        ),
+        (
+            json!({"expirationSeconds": 8_589_934_592_i64}),
+            422,
+            "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: 8589934592: may not specify a duration larger than 2^32 seconds",
+        ),
+        (
+            reference("Pod", "p"),
+            400,
+            "cannot bind token for serviceaccount \"sa\" to pod running with different serviceaccount name.",
+        ),
+        (reference("Pod", "nope"), 404, "pods \"nope\" not found"),
+        (
+            reference("ConfigMap", "nope"),
+            400,
+            "cannot bind token to object of type /v1, Kind=ConfigMap",
+        ),
+    ];
+    for (spec, status, message) in cases {
+        let reply = cluster.token("sa", spec).await;
+        assert_eq!(
+            (reply.status, text(&reply.json(), "/message")),
+            (status, message)
+        );
+    }
+}
