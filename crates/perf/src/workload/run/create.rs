@@ -13,6 +13,7 @@ use crate::workload::view::View;
 use berth_client::ApiError;
 use http::Method;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -24,15 +25,18 @@ const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// How long the creation of an object of any kind is retried, as upstream does it.
 const CREATE_ANY_LIMIT: Duration = Duration::from_secs(20);
 
-impl Executor<'_> {
-    fn generated(&mut self, prefix: &str) -> String {
-        let mut name = prefix.to_owned();
-        for _ in 0..5 {
-            name.push(char::from(LETTERS[self.random.usize(..LETTERS.len())]));
+/// A name with this prefix that was not generated before. Of a few thousand random suffixes two are equal.
+fn generate(prefix: &str, random: &mut fastrand::Rng, taken: &mut HashSet<String>) -> String {
+    loop {
+        let letters = (0..5).map(|_| char::from(LETTERS[random.usize(..LETTERS.len())]));
+        let name: String = prefix.chars().chain(letters).collect();
+        if taken.insert(name.clone()) {
+            return name;
         }
-        name
     }
+}
 
+impl Executor<'_> {
     fn note_created(&self, paths: impl IntoIterator<Item = String>) {
         self.created
             .lock()
@@ -54,7 +58,7 @@ impl Executor<'_> {
                 Some(name) => name.to_owned(),
                 None => {
                     let prefix = meta["generateName"].as_str().unwrap_or_default().to_owned();
-                    self.generated(&prefix)
+                    generate(&prefix, &mut self.random, &mut self.generated)
                 }
             };
             mapping(&mut node, &["metadata"]).insert("name".to_owned(), json!(name));
@@ -382,5 +386,18 @@ impl Pods {
                 .map_err(fail)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_are_unique() {
+        let (mut random, mut taken) = (fastrand::Rng::with_seed(1), HashSet::new());
+        let names = (0..20_000).map(|_| generate("node-", &mut random, &mut taken));
+        let unique: HashSet<String> = names.collect();
+        assert_eq!(unique.len(), 20_000);
     }
 }

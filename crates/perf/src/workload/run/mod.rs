@@ -17,7 +17,7 @@ use super::view::View;
 use super::watch::{Followed, follow};
 use measure::Collecting;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -129,6 +129,7 @@ async fn run_on<C: Cluster>(
         background: JoinSet::new(),
         created: Arc::default(),
         random: fastrand::Rng::with_seed(options.seed),
+        generated: HashSet::new(),
         at: At::default(),
     };
     let begun = Instant::now();
@@ -207,6 +208,8 @@ struct Executor<'a> {
     /// The paths of objects without a namespace that were created.
     created: Arc<Mutex<Vec<String>>>,
     random: fastrand::Rng,
+    /// The names that were generated.
+    generated: HashSet<String>,
     at: At,
 }
 
