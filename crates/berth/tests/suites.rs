@@ -21,8 +21,8 @@ use std::process::{Child, Command, Stdio};
 /// The command under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_berth");
 
-/// How many simulated nodes the end-to-end specs get.
-const E2E_NODES: &str = "5";
+/// How many simulated nodes the end-to-end specs get. Some poll each pod of all nodes once a second, within a limit.
+const E2E_NODES: &str = "3";
 /// The specs that run when `BERTH_E2E_FOCUS` is not set.
 const E2E_FOCUS: &str = r"\[sig-scheduling\]";
 
