@@ -25,13 +25,31 @@ const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// How long the creation of an object of any kind is retried, as upstream does it.
 const CREATE_ANY_LIMIT: Duration = Duration::from_secs(20);
 
-/// A name with this prefix that was not generated before. Of a few thousand random suffixes two are equal.
-fn generate(prefix: &str, random: &mut fastrand::Rng, taken: &mut HashSet<String>) -> String {
-    loop {
-        let letters = (0..5).map(|_| char::from(LETTERS[random.usize(..LETTERS.len())]));
-        let name: String = prefix.chars().chain(letters).collect();
-        if taken.insert(name.clone()) {
-            return name;
+/// Random values of a workload.
+#[derive(Debug)]
+pub(super) struct Generator {
+    pub(super) random: fastrand::Rng,
+    /// The names that were generated.
+    names: HashSet<String>,
+}
+
+impl Generator {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            names: HashSet::new(),
+        }
+    }
+
+    /// A name with this prefix that was not generated before. Of a few thousand random suffixes two are equal.
+    fn name(&mut self, prefix: &str) -> String {
+        loop {
+            let random = &mut self.random;
+            let letters = (0..5).map(|_| char::from(LETTERS[random.usize(..LETTERS.len())]));
+            let name: String = prefix.chars().chain(letters).collect();
+            if self.names.insert(name.clone()) {
+                return name;
+            }
         }
     }
 }
@@ -58,7 +76,7 @@ impl Executor<'_> {
                 Some(name) => name.to_owned(),
                 None => {
                     let prefix = meta["generateName"].as_str().unwrap_or_default().to_owned();
-                    generate(&prefix, &mut self.random, &mut self.generated)
+                    self.generator.name(&prefix)
                 }
             };
             mapping(&mut node, &["metadata"]).insert("name".to_owned(), json!(name));
@@ -109,7 +127,11 @@ impl Executor<'_> {
                 None
             }
             NodeStrategy::UniqueLabel { key } => {
-                let value = format!("{:016x}{:016x}", self.random.u64(..), self.random.u64(..));
+                let value = format!(
+                    "{:016x}{:016x}",
+                    self.generator.random.u64(..),
+                    self.generator.random.u64(..)
+                );
                 mapping(node, &["metadata", "labels"]).insert(key.clone(), json!(value));
                 None
             }
@@ -395,9 +417,8 @@ mod tests {
 
     #[test]
     fn generated_names_are_unique() {
-        let (mut random, mut taken) = (fastrand::Rng::with_seed(1), HashSet::new());
-        let names = (0..20_000).map(|_| generate("node-", &mut random, &mut taken));
-        let unique: HashSet<String> = names.collect();
+        let mut generator = Generator::new(1);
+        let unique: HashSet<String> = (0..20_000).map(|_| generator.name("node-")).collect();
         assert_eq!(unique.len(), 20_000);
     }
 }

@@ -90,7 +90,7 @@ impl Executor<'_> {
                 continue;
             }
             let requests = requests(&claim, &classes).map_err(|e| self.failed(e))?;
-            let random = &mut self.random;
+            let random = &mut self.generator.random;
             let allocation = allocate(&requests, &mut free, random).ok_or_else(|| {
                 let name = text(&claim, "/metadata/name").to_owned();
                 self.failed(format!("no node has free devices for claim {name}"))

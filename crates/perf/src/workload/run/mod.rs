@@ -15,9 +15,10 @@ use super::ops::{Barrier, LabelSet, Op, Stage};
 use super::verify::{Surroundings, verify};
 use super::view::View;
 use super::watch::{Followed, follow};
+use create::Generator;
 use measure::Collecting;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -128,8 +129,7 @@ async fn run_on<C: Cluster>(
         measured: Vec::new(),
         background: JoinSet::new(),
         created: Arc::default(),
-        random: fastrand::Rng::with_seed(options.seed),
-        generated: HashSet::new(),
+        generator: Generator::new(options.seed),
         at: At::default(),
     };
     let begun = Instant::now();
@@ -207,9 +207,7 @@ struct Executor<'a> {
     background: JoinSet<Result<(), RunError>>,
     /// The paths of objects without a namespace that were created.
     created: Arc<Mutex<Vec<String>>>,
-    random: fastrand::Rng,
-    /// The names that were generated.
-    generated: HashSet<String>,
+    generator: Generator,
     at: At,
 }
 
