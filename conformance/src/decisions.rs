@@ -1,10 +1,10 @@
 //! Replays decisions: one pending pod against one cluster, from PreFilter to the scores.
 //!
-//! What each plugin said is compared: the rejection of PreFilter, the first rejection of every node, the weighted
-//! score of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits
-//! nowhere, and the pods that are evicted for it. Each case is replayed with the plain evaluator, and from kept
-//! answers after different histories. Entries of plugins that are not built yet are left out, and out of the totals; such a
-//! case is compared in part at best.
+//! What each plugin said is compared: the rejection of PreFilter, the first rejection of every node, the weighted score
+//! of every plugin on every feasible node, the plugins without a preference, the message of a pod that fits nowhere,
+//! and the pods that are evicted for it. Each case is replayed with the plain evaluator, and from kept answers after
+//! different histories. Entries of plugins that are not built yet are left out, and out of the totals; such a case is
+//! compared in part at best.
 
 mod compare;
 mod config;

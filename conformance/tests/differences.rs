@@ -1,5 +1,5 @@
-//! The tables of `docs/differences.md` are complete: every row has its own ID and all cells, and names tests that exist.
-//! The feature gates that they name have the stated support, and the metrics that they exclude do not exist.
+//! The tables of `docs/differences.md` are complete: every row has its own ID and all cells, and names tests that
+//! exist. The feature gates that they name have the stated support, and the metrics that they exclude do not exist.
 
 // It reads the project's own files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::expect_used)]

@@ -1,7 +1,8 @@
-//! Devices and claims of Dynamic Resource Allocation, as JSON: pools of nodes and of several nodes, every kind of request,
-//! and what the controller and the API server do with claims.
+//! Devices and claims of Dynamic Resource Allocation, as JSON: pools of nodes and of several nodes, every kind of
+//! request, and what the controller and the API server do with claims.
 
 use super::draw::{namespaces, often, pick, zone};
+use super::storage::object_of;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -22,15 +23,8 @@ fn object(kind: &str, namespace: &str, name: &str, fields: Value) -> Value {
         "DeviceTaintRule" => "v1beta2",
         _ => "v1",
     };
-    let mut object = fields;
-    object["apiVersion"] = json!(format!("resource.k8s.io/{version}"));
-    object["kind"] = json!(kind);
-    object["metadata"]["name"] = json!(name);
-    object["metadata"]["uid"] = json!(format!("uid-{kind}-{namespace}-{name}"));
-    if !namespace.is_empty() {
-        object["metadata"]["namespace"] = json!(namespace);
-    }
-    object
+    let version = format!("resource.k8s.io/{version}");
+    object_of(&version, kind, namespace, name, fields)
 }
 
 /// Every class.
@@ -298,8 +292,8 @@ pub(crate) fn patch(claim: &mut Value, body: &Value, is_strategic: bool) {
     }
 }
 
-/// What the controller makes of a claim: pods that were deleted no longer use it, and without users it is free. `None` if
-/// nothing changes.
+/// What the controller makes of a claim: pods that were deleted no longer use it, and without users it is free. `None`
+/// if nothing changes.
 pub(crate) fn released(claim: &Value, exists: impl Fn(&str) -> bool) -> Option<Value> {
     let holders = claim["status"]["reservedFor"].as_array()?;
     let is_live = |holder: &&Value| holder["uid"].as_str().is_some_and(&exists);

@@ -1,9 +1,9 @@
 //! The two evaluators on random clusters and events: every decision is made by both, and they must agree.
 //!
 //! Recorded decisions show one moment of a cluster. Here clusters change: volumes of every kind and the objects behind
-//! them, devices and claims, disruption budgets, nominated and other pending pods, preemption through ports, spread, anti-affinity and
-//! volumes, services with default spreading, two profiles, a percentage of nodes to score, and nodes that are deleted and
-//! return under the same name with other labels.
+//! them, devices and claims, disruption budgets, nominated and other pending pods, preemption through ports, spread,
+//! anti-affinity and volumes, services with default spreading, two profiles, a percentage of nodes to score, and nodes
+//! that are deleted and return under the same name with other labels.
 //!
 //! A failure names its seed; with that as [`ONLY`] it is run alone.
 

@@ -38,7 +38,17 @@ fn object(kind: &str, namespace: &str, name: &str, fields: Value) -> Value {
         "ReplicaSet" => "apps/v1",
         _ => "storage.k8s.io/v1",
     };
-    let mut object = fields;
+    object_of(version, kind, namespace, name, fields)
+}
+
+/// An object with a UID of its own. Objects of the cluster have an empty namespace.
+pub(crate) fn object_of(
+    version: &str,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+    mut object: Value,
+) -> Value {
     object["apiVersion"] = json!(version);
     object["kind"] = json!(kind);
     object["metadata"]["name"] = json!(name);

@@ -1,5 +1,5 @@
-//! `berth explain`: asks a running scheduler why a pod is pending, why it is on its node, what a node has left, and what
-//! the queue waits for.
+//! `berth explain`: asks a running scheduler why a pod is pending, why it is on its node, what a node has left, and
+//! what the queue waits for.
 
 use crate::cli::{ExplainArgs, ExplainOutput, Explained};
 use crate::exit::Failure;

@@ -1,5 +1,5 @@
-//! The metrics of the process around the core: requests to the API, leader election, the process itself. And how those of
-//! the core are served with them: `--disabled-metrics` and `--allow-metric-labels` apply to all.
+//! The metrics of the process around the core: requests to the API, leader election, the process itself. And how those
+//! of the core are served with them: `--disabled-metrics` and `--allow-metric-labels` apply to all.
 
 mod filter;
 mod pods;

@@ -25,8 +25,8 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The controllers that run beside workloads: those that upstream's harness runs, except its fake volume controller, whose
-/// volumes are bound when they are created.
+/// The controllers that run beside workloads: those that upstream's harness runs, except its fake volume controller,
+/// whose volumes are bound when they are created.
 const CONTROLLERS: &str =
     "garbage-collector-controller,namespace-controller,resourceclaim-controller";
 /// The admission plugins that upstream's harness disables.

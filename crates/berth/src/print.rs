@@ -1,5 +1,5 @@
-//! What the command prints. Whoever reads it may stop reading at any time (`berth up | head -1`): then the command ends,
-//! without a word.
+//! What the command prints. Whoever reads it may stop reading at any time (`berth up | head -1`): then the command
+//! ends, without a word.
 
 use crate::exit::Failure;
 use std::ffi::OsStr;

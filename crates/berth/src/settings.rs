@@ -135,8 +135,8 @@ pub(crate) fn read_config(
     Ok((config, warnings.collect()))
 }
 
-/// Takes the kubeconfig of the command line where the file names none: kube-scheduler would ignore it. Returns whether it
-/// was taken.
+/// Takes the kubeconfig of the command line where the file names none: kube-scheduler would ignore it. Returns whether
+/// it was taken.
 fn use_kubeconfig_flag(flags: &DeprecatedFlags, config: &mut Config) -> bool {
     let named = &mut config.client_connection.kubeconfig;
     match &flags.kubeconfig.value {

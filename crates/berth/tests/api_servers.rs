@@ -1,6 +1,6 @@
 //! The same assertions on every API server: on `berth apiserver` always, and on a real kube-apiserver when
-//! `KUBEBUILDER_ASSETS` names a directory with `etcd` and `kube-apiserver` (the convention of envtest). There Berth runs
-//! with the role of `deploy/` and with kube-scheduler's own role, and no request may be forbidden.
+//! `KUBEBUILDER_ASSETS` names a directory with `etcd` and `kube-apiserver` (the convention of envtest). There Berth
+//! runs with the role of `deploy/` and with kube-scheduler's own role, and no request may be forbidden.
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

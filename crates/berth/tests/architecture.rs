@@ -43,8 +43,8 @@ const FORBIDDEN_IN_CORE: [&str; 16] = [
     "rayon",
 ];
 
-/// Dependencies that are allowed although they are in the list above: the CEL parser caches grammar predictions behind a
-/// short lock. The cache changes how fast an expression is parsed, never the result.
+/// Dependencies that are allowed although they are in the list above: the CEL parser caches grammar predictions behind
+/// a short lock. The cache changes how fast an expression is parsed, never the result.
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.

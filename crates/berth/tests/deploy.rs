@@ -1,5 +1,5 @@
-//! The manifests of `deploy/`: the API accepts them, Berth accepts their configuration and flags, the RBAC rules are those
-//! that the code needs, and dashboards and alerts use metrics that Berth serves.
+//! The manifests of `deploy/`: the API accepts them, Berth accepts their configuration and flags, the RBAC rules are
+//! those that the code needs, and dashboards and alerts use metrics that Berth serves.
 
 // It reads the project's own files and starts processes; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -1,7 +1,7 @@
 //! Shadow mode beside another scheduler: what it reports, and that it writes nothing.
 //!
-//! Beside Berth's own scheduler it always runs. With `BERTH_KUBE_SCHEDULER_KUBECONFIG`, the kubeconfig of a cluster on which
-//! kube-scheduler runs, it also runs beside kube-scheduler, with `BERTH_SHADOW_PODS` pods (300 if it is not set).
+//! Beside Berth's own scheduler it always runs. With `BERTH_KUBE_SCHEDULER_KUBECONFIG`, the kubeconfig of a cluster on
+//! which kube-scheduler runs, it also runs beside kube-scheduler, with `BERTH_SHADOW_PODS` pods (300 if it is not set).
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

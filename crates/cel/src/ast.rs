@@ -93,8 +93,8 @@ pub(crate) struct Field {
     pub(crate) value: Expr,
 }
 
-/// A loop over a list or map: the accumulator starts as `init`; while `condition` holds, `step` gives its next value; the
-/// value of the loop is `result`.
+/// A loop over a list or map: the accumulator starts as `init`; while `condition` holds, `step` gives its next value;
+/// the value of the loop is `result`.
 #[derive(Debug, Clone)]
 pub(crate) struct Comprehension {
     pub(crate) range: Expr,

@@ -541,8 +541,8 @@ fn reread(value: Value) -> Outcome {
     }
 }
 
-/// The value of an optional as upstream reads it. It cannot read back most types of Kubernetes, takes types for texts, and
-/// optionals for their values.
+/// The value of an optional as upstream reads it. It cannot read back most types of Kubernetes, takes types for texts,
+/// and optionals for their values.
 fn native(value: &Value) -> Outcome {
     match value {
         Value::Quantity(_) | Value::Semver(_) | Value::Ip(_) | Value::Cidr(_) | Value::Url(_) => {

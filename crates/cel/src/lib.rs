@@ -1,7 +1,7 @@
 //! CEL as the device selectors of Kubernetes use it (Dynamic Resource Allocation, `resource.k8s.io/v1`).
 //!
-//! A selector is compiled once: its types are checked, its constant parts are evaluated, and its cost is estimated. It is
-//! then evaluated for any number of devices, each time within a budget.
+//! A selector is compiled once: its types are checked, its constant parts are evaluated, and its cost is estimated. It
+//! is then evaluated for any number of devices, each time within a budget.
 //!
 //! ```
 //! use berth_cel::{DeviceValue, Environment, Selector};

@@ -1,8 +1,9 @@
-//! Leader election on a Lease, with client-go's semantics, so that Berth and kube-scheduler can stand by for each other.
+//! Leader election on a Lease, with client-go's semantics, so that Berth and kube-scheduler can stand by for each
+//! other.
 //!
-//! A candidate never compares the times in the record with its own clock: a lease is over when its record has not changed
-//! for its duration since this candidate saw it change. The leader renews it every `retry_period` and stops when that has
-//! failed for `renew_deadline`. While it leads, a [`Fence`] says until when it may write.
+//! A candidate never compares the times in the record with its own clock: a lease is over when its record has not
+//! changed for its duration since this candidate saw it change. The leader renews it every `retry_period` and stops
+//! when that has failed for `renew_deadline`. While it leads, a [`Fence`] says until when it may write.
 //!
 //! Other than client-go: a standby reads the lease four times every `retry_period`, so that it takes over soon after a
 //! lease was released, and the leader's deadlines count from when a renewal was sent, not from when it was answered.

@@ -1,7 +1,8 @@
-//! The HTTP client: TLS, credentials and proxies as a kubeconfig describes them, over HTTP/2 where the server offers it.
+//! The HTTP client: TLS, credentials and proxies as a kubeconfig describes them, over HTTP/2 where the server offers
+//! it.
 //!
-//! `kube` reads the configuration. Its own client speaks HTTP/1.1 only, which takes one connection for each watch and for
-//! each request in flight; with HTTP/2 they share one.
+//! `kube` reads the configuration. Its own client speaks HTTP/1.1 only, which takes one connection for each watch and
+//! for each request in flight; with HTTP/2 they share one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

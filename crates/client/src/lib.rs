@@ -1,7 +1,7 @@
 //! Talks to any Kubernetes API.
 //!
-//! [`request`] builds requests and does nothing else; [`transport`] sends them; [`reflector`] keeps a consumer
-//! up to date with a kind; [`events`] publishes what happened; [`extender`] asks webhooks. Objects are decoded by whoever
+//! [`request`] builds requests and does nothing else; [`transport`] sends them; [`reflector`] keeps a consumer up to
+//! date with a kind; [`events`] publishes what happened; [`extender`] asks webhooks. Objects are decoded by whoever
 //! asked for them, so that the scheduler can use types that hold only what it reads.
 
 // This crate is the edge: it may ask the clock and open sockets, which the core crates may not.

@@ -125,7 +125,8 @@ impl Availability {
     }
 }
 
-/// Follows a kind until the consumer hangs up. `decode` turns one object into what the consumer wants; an object that does not decode is passed over with a warning.
+/// Follows a kind until the consumer hangs up. `decode` turns one object into what the consumer wants; an object that
+/// does not decode is passed over with a warning.
 ///
 /// Failures are retried for ever, with growing pauses: there is nothing else to do without the API.
 pub async fn follow<T, D>(

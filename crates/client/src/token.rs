@@ -39,7 +39,8 @@ impl TokenFile {
         })
     }
 
-    /// The value of the Authorization header. A file that cannot be read any more is logged, and the last token is used.
+    /// The value of the Authorization header. A file that cannot be read any more is logged, and the last token is
+    /// used.
     pub(crate) fn header(&self, now: Instant) -> HeaderValue {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(state.read) >= READ_EVERY {

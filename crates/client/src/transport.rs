@@ -176,8 +176,8 @@ impl Transport {
         Ok(Frames::new(response.into_body(), format))
     }
 
-    /// Carries out an exchange when its turn comes: it has a deadline, its end is reported, and when nothing gets through
-    /// the log says so.
+    /// Carries out an exchange when its turn comes: it has a deadline, its end is reported, and when nothing gets
+    /// through the log says so.
     async fn exchange<T>(
         &self,
         request: &ApiRequest,

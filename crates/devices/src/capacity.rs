@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 type Amounts = BTreeMap<Str, Quantity>;
 
-/// Whether a request fits into what is left of a device's capacity. `consumed` is what allocated shares and those of the
-/// current search consume.
+/// Whether a request fits into what is left of a device's capacity. `consumed` is what allocated shares and those of
+/// the current search consume.
 pub(crate) fn fits(
     device: &Device,
     requested: Option<&CapacityRequirements>,

@@ -48,8 +48,8 @@ pub(crate) enum Mode {
 }
 
 impl ClaimRequests {
-    /// Prepares the requests of a claim. `class` looks up device classes. What is wrong with a request is an error of the
-    /// searches, as kube-scheduler reports it per node.
+    /// Prepares the requests of a claim. `class` looks up device classes. What is wrong with a request is an error of
+    /// the searches, as kube-scheduler reports it per node.
     pub fn new(
         claim: &Arc<ResourceClaim>,
         features: AllocatorFeatures,

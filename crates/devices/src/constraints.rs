@@ -52,7 +52,8 @@ pub(crate) fn of_claim(claim: &ClaimRequests) -> Result<Vec<Constraint<'_>>, Str
         .collect()
 }
 
-/// The value of an attribute with a fully qualified name. The driver's own attributes may be published without a domain.
+/// The value of an attribute with a fully qualified name. The driver's own attributes may be published without a
+/// domain.
 fn attribute<'d>(device: &'d Device, driver: &str, name: &str) -> Option<&'d DeviceAttribute> {
     if let Some(value) = device.attributes.get(name) {
         return Some(value);

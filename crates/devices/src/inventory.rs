@@ -41,8 +41,8 @@ impl fmt::Display for PoolId {
 /// The slices of a pool, of all generations, in the order in which they became known.
 pub(crate) type PoolSlices = Vec<Arc<PreparedSlice>>;
 
-/// The slices that a node without slices of its own needs to know, except those of pools that are the same for all nodes.
-/// The same devices can be allocated on all nodes with an equal view.
+/// The slices that a node without slices of its own needs to know, except those of pools that are the same for all
+/// nodes. The same devices can be allocated on all nodes with an equal view.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SharedView(SmallVec<[SliceId; 8]>);
 
@@ -114,8 +114,8 @@ impl Inventory {
         nodes
     }
 
-    /// Adds a rule that taints devices, or replaces the one of its name. Returns the nodes with slices of their own whose
-    /// devices may have other taints.
+    /// Adds a rule that taints devices, or replaces the one of its name. Returns the nodes with slices of their own
+    /// whose devices may have other taints.
     pub fn set_taint_rule(&mut self, rule: &Arc<DeviceTaintRule>) -> Vec<Str> {
         let name = rule.metadata.name.clone();
         let before = self.taint_rules.insert(name, rule.clone());

@@ -1,9 +1,10 @@
-//! The structured allocator of Dynamic Resource Allocation (KEP-4381): chooses the devices of resource claims on a node.
+//! The structured allocator of Dynamic Resource Allocation (KEP-4381): chooses the devices of resource claims on a
+//! node.
 //!
-//! An [`Inventory`] follows the ResourceSlices that drivers publish and the devices that are allocated to claims. A pod's
-//! claims are checked and their CEL selectors compiled once ([`ClaimRequests`]); an [`Allocator`] then searches one node
-//! after another for devices. Pools, slices and devices have a fixed order and the first solution is taken, so the same
-//! input always has the same result.
+//! An [`Inventory`] follows the ResourceSlices that drivers publish and the devices that are allocated to claims. A
+//! pod's claims are checked and their CEL selectors compiled once ([`ClaimRequests`]); an [`Allocator`] then searches
+//! one node after another for devices. Pools, slices and devices have a fixed order and the first solution is taken, so
+//! the same input always has the same result.
 //!
 //! The search follows the "incubating" allocator of Kubernetes 1.36: prioritised lists (KEP-4816), admin access
 //! (KEP-5018), device taints (KEP-5055), partitionable devices (KEP-4815), consumable capacity (KEP-5075) and binding

@@ -430,8 +430,8 @@ impl<'a> Search<'a, '_> {
         Ok(Outcome::NotFound)
     }
 
-    /// Picks a device and goes on; `None` if the device cannot be picked. Where that leads to no solution, the device is
-    /// given back.
+    /// Picks a device and goes on; `None` if the device cannot be picked. Where that leads to no solution, the device
+    /// is given back.
     fn try_device(
         &mut self,
         at: At,
@@ -561,9 +561,9 @@ impl<'a> Search<'a, '_> {
 
     /// Picks a device that is selected, and returns whether that was possible.
     ///
-    /// As in kube-scheduler, counters that were taken before a later check refuses the device stay taken until the end of
-    /// the search, and so do the counters of a shared device that is given back. Such a search can miss a solution; it
-    /// never allocates too much.
+    /// As in kube-scheduler, counters that were taken before a later check refuses the device stay taken until the end
+    /// of the search, and so do the counters of a shared device that is given back. Such a search can miss a solution;
+    /// it never allocates too much.
     fn pick(
         &mut self,
         at: At,

@@ -1,7 +1,7 @@
 //! CEL selectors: compiled once per expression, and evaluated once per expression and device.
 //!
-//! Both are remembered per thread. They are pure functions of the expression and of the slice, so a result never depends
-//! on what is remembered. Results of a slice are dropped when the slice changes.
+//! Both are remembered per thread. They are pure functions of the expression and of the slice, so a result never
+//! depends on what is remembered. Results of a slice are dropped when the slice changes.
 
 use crate::budget::{Budget, OutOfSteps};
 use crate::slice::{PreparedSlice, SliceId};

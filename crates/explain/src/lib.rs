@@ -1,9 +1,10 @@
 //! Explanations: why a pod is pending, what would free it, why another is on its node, what a node has left, and what
 //! the queue waits for.
 //!
-//! The scheduler keeps little for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] what the queue and
-//! the dispatcher know of one pod; both cost the scheduler a few milliseconds at most. Everything else is computed from
-//! the copies, on another thread, with the plain evaluator: an explanation changes its copy of the cluster as it likes.
+//! The scheduler keeps little for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] what the queue
+//! and the dispatcher know of one pod; both cost the scheduler a few milliseconds at most. Everything else is computed
+//! from the copies, on another thread, with the plain evaluator: an explanation changes its copy of the cluster as it
+//! likes.
 //!
 //! | module | what |
 //! |---|---|

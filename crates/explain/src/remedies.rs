@@ -167,8 +167,8 @@ impl Remedies<'_> {
         });
     }
 
-    /// Which pods of one node would have to go: one, if one is enough; otherwise as few as possible, the least important
-    /// ones. Only pods of no higher priority.
+    /// Which pods of one node would have to go: one, if one is enough; otherwise as few as possible, the least
+    /// important ones. Only pods of no higher priority.
     fn try_deletions(&mut self, snapshot: &mut Snapshot, closest: &[Distance]) {
         let resolvable = closest.iter().filter(|distance| {
             let mut lacks = distance.lacks.iter();
@@ -439,7 +439,8 @@ fn candidates(
     candidates
 }
 
-/// Whether a label is Kubernetes' own, such as the host name or the zone of a node: it describes the node, and is not set to attract pods.
+/// Whether a label is Kubernetes' own, such as the host name or the zone of a node: it describes the node, and is not
+/// set to attract pods.
 fn is_of_kubernetes(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")

@@ -356,9 +356,9 @@ impl World {
 
     // --- draining ------------------------------------------------------------------------------------------
 
-    /// Cordons a node and moves its pods away one by one, as `kubectl drain` does: pods of a DaemonSet stay, pods without
-    /// a controller block the drain, and a pod is evicted only while its disruption budgets allow it. A pod that was
-    /// moved counts as available again once it has a node. Returns the moved pods and those that block.
+    /// Cordons a node and moves its pods away one by one, as `kubectl drain` does: pods of a DaemonSet stay, pods
+    /// without a controller block the drain, and a pod is evicted only while its disruption budgets allow it. A pod
+    /// that was moved counts as available again once it has a node. Returns the moved pods and those that block.
     pub fn drain(&mut self, name: &str) -> (Vec<PlacedPod>, Vec<PendingPod>) {
         let (mut moved, mut blocked) = (Vec::new(), Vec::new());
         let key = (Kind::Node, String::new(), name.to_owned());

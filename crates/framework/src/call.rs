@@ -266,8 +266,8 @@ pub enum CallErrorKind {
 }
 
 impl CallErrorKind {
-    /// Whether the call has certainly changed nothing. After the other failures it may have been carried out by an attempt
-    /// without an answer, also if a later attempt conflicts with it.
+    /// Whether the call has certainly changed nothing. After the other failures it may have been carried out by an
+    /// attempt without an answer, also if a later attempt conflicts with it.
     pub fn is_definite(self) -> bool {
         matches!(self, Self::NotFound | Self::Refused)
     }

@@ -268,8 +268,8 @@ pub enum ArgsKind {
     None,
     /// Only the plugin knows: they are handed over as they are given.
     Unknown,
-    /// The kind `<plugin>Args` of `kubescheduler.config.k8s.io`. The configuration fills in the defaults and writes them
-    /// out.
+    /// The kind `<plugin>Args` of `kubescheduler.config.k8s.io`. The configuration fills in the defaults and writes
+    /// them out.
     Typed(CompleteArgs),
 }
 

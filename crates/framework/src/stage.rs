@@ -312,9 +312,9 @@ pub trait Outbox {
     /// Reverts [`Self::assume`], if the write is not made or its result is not known: the object is shown as the API
     /// has it, and the call is dropped if it was not sent.
     fn take_back(&mut self, _write: Write) {}
-    /// Reverts [`Self::assume`] of a write that is a [call](Self::call) as well: the call is dropped if it was not sent.
-    /// Otherwise the API may carry it out, also after a timeout: the assumption holds until the calls about the object that
-    /// are made so far, such as one that reverts the write, have ended, or the API shows a later version.
+    /// Reverts [`Self::assume`] of a write that is a [call](Self::call) as well: the call is dropped if it was not
+    /// sent. Otherwise the API may carry it out, also after a timeout: the assumption holds until the calls about the
+    /// object that are made so far, such as one that reverts the write, have ended, or the API shows a later version.
     fn give_up(&mut self, _write: Write) {}
     /// Moves a pending pod to the active queue, also during its backoff, if the cycle succeeds.
     fn activate(&mut self, _namespace: &Str, _name: &Str) {}

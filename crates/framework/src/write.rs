@@ -97,8 +97,8 @@ impl CallType {
     }
 
     /// With another relevance. Of two calls about one object, the more relevant one takes precedence and the other is
-    /// dropped. No two types of a kind have the same relevance; status patches, bindings and deletions of pods have 1, 2
-    /// and 3.
+    /// dropped. No two types of a kind have the same relevance; status patches, bindings and deletions of pods have 1,
+    /// 2 and 3.
     #[must_use]
     pub const fn with_relevance(mut self, relevance: u8) -> Self {
         self.relevance = relevance;
@@ -186,8 +186,8 @@ pub struct Write {
 }
 
 impl Write {
-    /// A write to the object of that name; `namespace` is empty for cluster-scoped kinds, and `name` when the API server
-    /// is to make one up for a new object.
+    /// A write to the object of that name; `namespace` is empty for cluster-scoped kinds, and `name` when the API
+    /// server is to make one up for a new object.
     pub fn new(call_type: &'static CallType, namespace: &str, name: &str, action: Action) -> Self {
         Self {
             call_type,

@@ -4,8 +4,8 @@
 //! Everything that is generated follows from a seed, so that two runs decide the same; only the times differ. What is
 //! compared is measured in one run: machines are noisy.
 
-// Measuring is what this crate is for: it may ask the clock. Workloads are at the edge: they read files, and their tasks
-// share state.
+// Measuring is what this crate is for: it may ask the clock. Workloads are at the edge: they read files, and their
+// tasks share state.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod core;

@@ -127,9 +127,9 @@ impl Filter for DynamicResources {
 }
 
 impl PostFilter for DynamicResources {
-    /// As kube-scheduler, ends PostFilter when an earlier plugin has rejected the pod in PreFilter: no pods are preempted
-    /// for it, and its nomination stays. There the plugin fails because it has no state, and its error (`not found`)
-    /// ends the pod's message.
+    /// As kube-scheduler, ends PostFilter when an earlier plugin has rejected the pod in PreFilter: no pods are
+    /// preempted for it, and its nomination stays. There the plugin fails because it has no state, and its error
+    /// (`not found`) ends the pod's message.
     fn post_filter(
         &self,
         cx: &mut PostFilterContext<'_>,

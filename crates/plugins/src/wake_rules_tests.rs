@@ -1,4 +1,5 @@
-//! Which events the in-tree plugins are registered for, and what their hints say in the cases that the rules of the queue name.
+//! Which events the in-tree plugins are registered for, and what their hints say in the cases that the rules of the
+//! queue name.
 
 use crate::in_tree;
 use crate::testing::{full_pod, node};

@@ -1,7 +1,7 @@
 //! Messages as a serde format: a message is a map from the names of its fields in JSON.
 //!
-//! Repeated fields and the entries of maps are read as far as they follow each other, as Kubernetes writes them. A second
-//! run of the same field is an error of most types, a duplicate key.
+//! Repeated fields and the entries of maps are read as far as they follow each other, as Kubernetes writes them. A
+//! second run of the same field is an error of most types, a duplicate key.
 
 use crate::error::Error;
 use crate::types::{Field, MessageType, Shape, Target, Types};
@@ -58,13 +58,45 @@ impl<'de> Object<'de> {
     }
 }
 
-/// Forwards what needs no hint.
+/// Forwards to `deserialize_any` what needs no hint.
 macro_rules! forward {
     () => {
         serde::forward_to_deserialize_any! {
             bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
             tuple tuple_struct map struct identifier
         }
+    };
+}
+
+/// The methods of messages, lists and maps, which all have one form only.
+macro_rules! one_form {
+    () => {
+        fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            visitor.visit_some(self)
+        }
+
+        fn deserialize_newtype_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            visitor: V,
+        ) -> Result<V::Value, Error> {
+            visitor.visit_newtype_struct(self)
+        }
+
+        fn deserialize_enum<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            _: &'static [&'static str],
+            _: V,
+        ) -> Result<V::Value, Error> {
+            Err(Error::wire_type())
+        }
+
+        fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            visitor.visit_unit()
+        }
+
+        forward!();
     };
 }
 
@@ -86,32 +118,7 @@ impl<'de> Deserializer<'de> for Object<'de> {
         decoded.map_err(|error| error.within(self.message.name()))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        _: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, Error> {
-        Err(Error::wire_type())
-    }
-
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_unit()
-    }
-
-    forward!();
+    one_form!();
 }
 
 /// How many more values an object may have.
@@ -463,35 +470,7 @@ macro_rules! collection {
                 visitor.$visit(self)
             }
 
-            fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-                visitor.visit_some(self)
-            }
-
-            fn deserialize_newtype_struct<V: Visitor<'de>>(
-                self,
-                _: &'static str,
-                visitor: V,
-            ) -> Result<V::Value, Error> {
-                visitor.visit_newtype_struct(self)
-            }
-
-            fn deserialize_enum<V: Visitor<'de>>(
-                self,
-                _: &'static str,
-                _: &'static [&'static str],
-                _: V,
-            ) -> Result<V::Value, Error> {
-                Err(Error::wire_type())
-            }
-
-            fn deserialize_ignored_any<V: Visitor<'de>>(
-                self,
-                visitor: V,
-            ) -> Result<V::Value, Error> {
-                visitor.visit_unit()
-            }
-
-            forward!();
+            one_form!();
         }
     };
 }

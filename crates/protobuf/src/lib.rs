@@ -1,12 +1,12 @@
 //! Kubernetes' protobuf as a serde format.
 //!
-//! [`Types`] has the fields of Kubernetes' types with their numbers, read from `facts/kubernetes.txt`. [`decode`] reads a
-//! message of such a type into any type that implements `Deserialize`, the one that reads the API's JSON: the keys are
-//! the names of the fields in JSON, and what the JSON of Kubernetes leaves out is left out. [`encode`] writes the message
-//! of a JSON value. [`envelope`] has what surrounds messages in requests, answers and watches.
+//! [`Types`] has the fields of Kubernetes' types with their numbers, read from `facts/kubernetes.txt`. [`decode`] reads
+//! a message of such a type into any type that implements `Deserialize`, the one that reads the API's JSON: the keys
+//! are the names of the fields in JSON, and what the JSON of Kubernetes leaves out is left out. [`encode`] writes the
+//! message of a JSON value. [`envelope`] has what surrounds messages in requests, answers and watches.
 //!
-//! A field that a type of [`Types`] does not have is skipped. Input that is truncated or malformed is an error that names
-//! the kind and the field.
+//! A field that a type of [`Types`] does not have is skipped. Input that is truncated or malformed is an error that
+//! names the kind and the field.
 //!
 //! **Architecture invariant:** no I/O. Nothing here panics on input, and the work for one object is limited.
 

@@ -30,7 +30,8 @@ fn both_forms_of_an_object_are_decoded_alike() {
     }
 }
 
-/// Not only the fields that Berth reads: times, field sets and embedded JSON, too. What JSON writes as null is left out.
+/// Not only the fields that Berth reads: times, field sets and embedded JSON, too. What JSON writes as null is left
+/// out.
 #[test]
 fn a_whole_object_is_that_of_its_json() {
     for kind in Kind::ALL {

@@ -1,12 +1,12 @@
 //! A recorded day with another configuration: what the core would have decided.
 //!
-//! The decisions differ from the recorded ones, so the recorded results of calls do not fit. The model gives the core the
-//! recorded changes that do not come from the scheduler, answers its calls with success, and shows it the results: a
-//! binding gives the pod its node, a patch changes its status, an eviction deletes it. Scheduling takes no time. To compare
-//! two configurations, run the model with each: what the model leaves out affects both.
+//! The decisions differ from the recorded ones, so the recorded results of calls do not fit. The model gives the core
+//! the recorded changes that do not come from the scheduler, answers its calls with success, and shows it the results:
+//! a binding gives the pod its node, a patch changes its status, an eviction deletes it. Scheduling takes no time. To
+//! compare two configurations, run the model with each: what the model leaves out affects both.
 //!
-//! Pods with persistent volume claims or resource claims keep their recorded nodes, because other components act on what
-//! the scheduler writes about them.
+//! Pods with persistent volume claims or resource claims keep their recorded nodes, because other components act on
+//! what the scheduler writes about them.
 
 use crate::entry::Entry;
 use crate::reader::{Damage, Found};
@@ -17,7 +17,8 @@ use berth_scheduler::{ClusterChange, Outcome, Scheduler};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// After this many steps without progress of time the model stops: a defect, or a configuration that never comes to rest.
+/// After this many steps without progress of time the model stops: a defect, or a configuration that never comes to
+/// rest.
 const STEPS_MAX: u64 = 10_000_000;
 
 /// Where a pod is at the end.

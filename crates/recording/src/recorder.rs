@@ -94,8 +94,8 @@ impl Status {
     }
 }
 
-/// Records a core: give it to [`Scheduler::observe`](berth_scheduler::Scheduler::observe). The recording ends when it is
-/// dropped.
+/// Records a core: give it to [`Scheduler::observe`](berth_scheduler::Scheduler::observe). The recording ends when it
+/// is dropped.
 pub struct Recorder {
     sender: SyncSender<Message>,
     status: Arc<Status>,

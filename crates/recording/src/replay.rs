@@ -170,8 +170,8 @@ struct Replay<'a, 'd> {
     reached: Option<PodRef>,
 }
 
-/// Gives the inputs of a recording to `scheduler`, which was made with the recorded options at the recorded time and has
-/// received nothing yet. Each difference is reported as soon as it is found.
+/// Gives the inputs of a recording to `scheduler`, which was made with the recorded options at the recorded time and
+/// has received nothing yet. Each difference is reported as soon as it is found.
 pub fn replay(
     entries: impl IntoIterator<Item = Result<Found, Damage>>,
     scheduler: &mut Scheduler,

@@ -1,8 +1,8 @@
 //! The binding cycle: from a placed pod to a bound one (section 5.7), or back (5.9).
 //!
 //! Each binding is a small state machine: it waits for Permit ([`permit`]), then for its PreBind plugins group by group
-//! ([`pre_bind`]), then for its Bind plugin or an extender ([`bind`]), and ends ([`end`]). Thousands go on at once; none
-//! delays the scheduling cycle.
+//! ([`pre_bind`]), then for its Bind plugin or an extender ([`bind`]), and ends ([`end`]). Thousands go on at once;
+//! none delays the scheduling cycle.
 
 mod bind;
 mod end;

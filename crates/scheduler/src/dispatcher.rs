@@ -6,8 +6,8 @@
 //!
 //! What it does on the way:
 //! - **One call per object** is on its way at a time. A newer call merges with a waiting one of its type, replaces a
-//!   less relevant one, or is dropped for a more relevant one (status patch < binding < deletion); the component that made a
-//!   dropped call is notified. A call that takes back one that was not sent removes both.
+//!   less relevant one, or is dropped for a more relevant one (status patch < binding < deletion); the component that
+//!   made a dropped call is notified. A call that takes back one that was not sent removes both.
 //! - **Lanes** ([`Lane`]): a burst of status patches never delays a binding, and every lower lane keeps a
 //!   share.
 //! - **Statuses of pods** (`pod_status`): what PreEnqueue says is written 5 s later, and what the API did not take is

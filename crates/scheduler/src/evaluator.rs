@@ -1,8 +1,8 @@
 //! Finding a node for a pod.
 //!
 //! [`Evaluator`] runs the extension points from PreFilter to Score for one pod against the cluster. By itself it is the
-//! plain evaluator: node by node in kube-scheduler's order. That *defines* what Berth decides. With a [`AnswerCache`] it is
-//! the incremental one, which decides the same from kept answers.
+//! plain evaluator: node by node in kube-scheduler's order. That *defines* what Berth decides. With a [`AnswerCache`]
+//! it is the incremental one, which decides the same from kept answers.
 //!
 //! It can be asked step by step (as conformance does) or all at once ([`Evaluator::find`], as the cycle does).
 //! Nothing is cloned: where nominated pods or preemption change the cluster, the change is made in place and
@@ -48,8 +48,8 @@ pub trait NominatedPods {
     fn node_of(&self, uid: &str) -> Option<&Str>;
     /// Grows with every change.
     fn changes_end(&self) -> u64;
-    /// Names every node whose nominations have changed since [`NominatedPods::changes_end`] was `since`; false when that
-    /// is too long ago to be known.
+    /// Names every node whose nominations have changed since [`NominatedPods::changes_end`] was `since`; false when
+    /// that is too long ago to be known.
     fn changed_since(&self, since: u64, each: &mut dyn FnMut(&Str)) -> bool;
 }
 

@@ -1,8 +1,8 @@
 //! Nominations: the node that a pod may use before it is placed there.
 //!
-//! The [queue](crate::queue::Nominator) keeps them, and the evaluator counts nominated pods as if they were on their node.
-//! A nomination counts from when it is decided, and so does its end; a status that shows it later changes nothing. All
-//! nominations end in [`end`].
+//! The [queue](crate::queue::Nominator) keeps them, and the evaluator counts nominated pods as if they were on their
+//! node. A nomination counts from when it is decided, and so does its end; a status that shows it later changes
+//! nothing. All nominations end in [`end`].
 
 use crate::core::Core;
 use crate::evaluator::NominatedPods;

@@ -1,13 +1,13 @@
 //! The writer of pod statuses: what the PodScheduled condition and the nominated node of each pod should be.
 //!
 //! What is to be written follows from the state of the scheduler, and is compared with what the pod says: the stored
-//! object with our unconfirmed writes. Only a difference becomes a call (`dispatcher::pod_status` keeps those that wait),
-//! and each is looked at again when it is sent, repeated or offered again:
+//! object with our unconfirmed writes. Only a difference becomes a call (`dispatcher::pod_status` keeps those that
+//! wait), and each is looked at again when it is sent, repeated or offered again:
 //! - what a cycle found is written at once (`cycle::failure` makes that call);
 //! - what PreEnqueue plugins say of a pod is written once it has been so for 5 s (KEP-5501);
 //! - what the API did not take is offered again every 30 s, as far as it is still true;
-//! - a bound pod that says it is not scheduled is corrected: the binding of a scheduler whose answers were lost may have
-//!   been carried out, and what its failure wrote arrives later.
+//! - a bound pod that says it is not scheduled is corrected: the binding of a scheduler whose answers were lost may
+//!   have been carried out, and what its failure wrote arrives later.
 
 use crate::core::{Core, event_note};
 use crate::nominations;

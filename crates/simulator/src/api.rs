@@ -16,7 +16,8 @@ pub trait Api: Send + Sync {
     /// What the API server says against it.
     fn carry_out(&self, world: &mut World, call: &ApiCall, now: Time) -> Result<(), Refusal>;
 
-    /// What a scheduler receives for a change that its watch delivers: the change itself. The checker receives the real change all the same.
+    /// What a scheduler receives for a change that its watch delivers: the change itself. The checker receives the real
+    /// change all the same.
     fn tell(&self, change: ClusterChange) -> Vec<ClusterChange> {
         vec![change]
     }

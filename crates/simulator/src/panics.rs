@@ -1,7 +1,7 @@
 //! Panics of what is simulated: caught, with the place, and reported by the violation only.
 //!
-//! A failing run is repeated a thousand times to make it short. Without this, each of them would print its panic, and the
-//! one line that matters would be lost.
+//! A failing run is repeated a thousand times to make it short. Without this, each of them would print its panic, and
+//! the one line that matters would be lost.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

@@ -1,5 +1,5 @@
-//! Holds `docs/adding-a-plugin.md` to the example: what it shows as code is code of the example, word for word, and what
-//! it shows under the name of a file is the whole of it.
+//! Holds `docs/adding-a-plugin.md` to the example: what it shows as code is code of the example, word for word, and
+//! what it shows under the name of a file is the whole of it.
 
 // A test reads files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

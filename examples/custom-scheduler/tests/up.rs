@@ -68,8 +68,8 @@ fn label_nodes(cluster: &Cluster, api: &Api, nodes: &[(&str, Value)]) {
     });
 }
 
-/// WarmUp: the plugin's own API call reaches the API server and is counted under its type; the pod is bound when the node
-/// says that it is ready, and a later pod is bound without a call.
+/// WarmUp: the plugin's own API call reaches the API server and is counted under its type; the pod is bound when the
+/// node says that it is ready, and a later pod is bound without a call.
 #[test]
 fn a_pod_is_bound_once_its_node_has_warmed_up() {
     let (_scratch, cluster, api) = start("warm-up", SERVICE);

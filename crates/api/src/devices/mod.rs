@@ -1,5 +1,5 @@
-//! Devices (Dynamic Resource Allocation, `resource.k8s.io/v1`): the claims of pods, the classes of devices, and the slices
-//! in which drivers publish them.
+//! Devices (Dynamic Resource Allocation, `resource.k8s.io/v1`): the claims of pods, the classes of devices, and the
+//! slices in which drivers publish them.
 
 mod claim;
 mod class;
@@ -14,8 +14,8 @@ use serde_json::Value;
 use std::hash::{BuildHasher, Hash};
 
 /// A hash of 64 bits of a part of an object that is only compared. Equal parts have equal digests; different parts have
-/// different ones unless the hashes collide. Absent, null, an empty list and an empty object have the same digest, and the
-/// order of an object's fields makes no difference.
+/// different ones unless the hashes collide. Absent, null, an empty list and an empty object have the same digest, and
+/// the order of an object's fields makes no difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Digest(u64);
 

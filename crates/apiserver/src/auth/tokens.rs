@@ -68,8 +68,8 @@ impl Tokens {
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
-    /// The service account that a token was issued for, if the token is valid: signed, not expired, for this server, and
-    /// bound to objects that still exist.
+    /// The service account that a token was issued for, if the token is valid: signed, not expired, for this server,
+    /// and bound to objects that still exist.
     pub(crate) fn user(&self, api: &Api, token: &str) -> Option<User> {
         let claims = self.claims(token)?;
         let now = api.now().as_second();

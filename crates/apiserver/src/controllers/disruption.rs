@@ -1,4 +1,5 @@
-//! The disruption controller: keeps the status of PodDisruptionBudgets up to date, from which evictions are counted off.
+//! The disruption controller: keeps the status of PodDisruptionBudgets up to date, from which evictions are counted
+//! off.
 
 use super::object::{
     self, DEPLOYMENT, DISRUPTION_BUDGET, Key, POD, REPLICA_SET, condition, controller_of, count,

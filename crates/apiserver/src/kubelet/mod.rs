@@ -5,8 +5,9 @@
 //! any other node is left alone. All kubelets together are two tasks: one keeps leases and node conditions fresh,
 //! one carries pods through their lives. Thousands of nodes cost a timer each.
 //!
-//! A pod that is bound to a simulated node starts (`ContainerCreating`), runs, becomes ready, ends if its annotations say so, and
-//! stops gracefully when it is deleted. Annotations of the pod say how long things take, in seconds with decimals:
+//! A pod that is bound to a simulated node starts (`ContainerCreating`), runs, becomes ready, ends if its annotations
+//! say so, and stops gracefully when it is deleted. Annotations of the pod say how long things take, in seconds with
+//! decimals:
 //!
 //! | annotation | meaning | default |
 //! |---|---|---|

@@ -146,9 +146,15 @@ fn complete(node: &mut Value, shape: &Shape, address: Ipv4Addr, now: Timestamp) 
         changed = true;
     }
     if !node["status"]["allocatable"].is_object() {
-        let capacity = node["status"]["capacity"].clone();
-        set(node, &["status", "allocatable"], capacity);
-        changed = true;
+        set(node, &["status", "allocatable"], json!({}));
+    }
+    // Like a kubelet, it can allocate a resource that a user adds to the capacity.
+    let capacity = node["status"]["capacity"].clone();
+    for (resource, amount) in capacity.as_object().into_iter().flatten() {
+        if node["status"]["allocatable"][resource].is_null() {
+            node["status"]["allocatable"][resource] = amount.clone();
+            changed = true;
+        }
     }
     if internal_ip(node).is_empty() {
         let addresses = json!([
@@ -318,5 +324,13 @@ mod tests {
         assert_eq!(node["status"]["allocatable"], json!({"cpu": "64"}));
         assert!(internal_ip(&node).starts_with("172."));
         assert!(is_simulated(&node) && !is_silent(&node));
+        let mut more = node.clone();
+        more["status"]["capacity"]["example.com/gpu"] = "2".into();
+        more["status"]["allocatable"]["cpu"] = "60".into();
+        let more = reported(&more, &Shape::default(), T0.parse().unwrap(), false).unwrap();
+        assert_eq!(
+            more["status"]["allocatable"],
+            json!({"cpu": "60", "example.com/gpu": "2"})
+        );
     }
 }

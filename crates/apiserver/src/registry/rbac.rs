@@ -1,7 +1,7 @@
 //! Authorization by roles (RBAC), and the roles that every cluster has.
 //!
-//! Rules are read for each request from the stored roles and bindings. The rules of a role with an `aggregationRule` are
-//! those of the roles that it selects. Members of `system:masters` may do everything.
+//! Rules are read for each request from the stored roles and bindings. The rules of a role with an `aggregationRule`
+//! are those of the roles that it selects. Members of `system:masters` may do everything.
 
 use super::api::{Api, meta};
 use super::list::ListRequest;

@@ -1,10 +1,10 @@
 //! What Kubernetes' types look like: which fields they have, what values go there, how their lists merge, what is
 //! filled in and what is checked.
 //!
-//! Objects are JSON values everywhere in this crate. The knowledge that a typed server has in its structs is read
-//! from two tables: `crates/protobuf/facts/kubernetes.txt`, generated from what Kubernetes publishes, and `facts/rules/*.txt`,
-//! written by hand. One `Model` holds both; decoding, defaulting, patches, server-side apply, OpenAPI, protobuf
-//! and validation read it.
+//! Objects are JSON values everywhere in this crate. The knowledge that a typed server has in its structs is read from
+//! two tables: `crates/protobuf/facts/kubernetes.txt`, generated from what Kubernetes publishes, and
+//! `facts/rules/*.txt`, written by hand. One `Model` holds both; decoding, defaulting, patches, server-side apply,
+//! OpenAPI, protobuf and validation read it.
 
 mod defaults;
 mod document;

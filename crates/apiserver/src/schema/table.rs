@@ -1,5 +1,5 @@
-//! Reads `crates/protobuf/facts/kubernetes.txt`: the resources, types and fields that Kubernetes publishes. The head of that file
-//! describes its form and how to generate it.
+//! Reads `crates/protobuf/facts/kubernetes.txt`: the resources, types and fields that Kubernetes publishes. The head of
+//! that file describes its form and how to generate it.
 
 use super::model::{Alternative, Field, ListType, Model, ObjectType, Presence, Shape, TypeId};
 use rustc_hash::FxHashMap;

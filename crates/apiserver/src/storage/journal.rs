@@ -141,8 +141,8 @@ impl Journal {
 }
 
 impl Committer {
-    /// Writes to the disk until the journal is closed or a write fails. After a failed write the contents of the disk are
-    /// unknown, so nothing more is written, and the data directory must be opened again.
+    /// Writes to the disk until the journal is closed or a write fails. After a failed write the contents of the disk
+    /// are unknown, so nothing more is written, and the data directory must be opened again.
     pub(super) fn run(self, journal: &Journal) {
         while let Some(entries) = journal.take() {
             if let Err(error) = self.data.commit(&self.kinds, &entries) {

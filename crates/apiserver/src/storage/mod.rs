@@ -429,8 +429,8 @@ impl Store {
         })
     }
 
-    /// Replaces the version `expected` of an object and removes it. Watchers see both steps, but no other write can come
-    /// between them.
+    /// Replaces the version `expected` of an object and removes it. Watchers see both steps, but no other write can
+    /// come between them.
     ///
     /// # Errors
     /// [`StoreError::NotFound`]; [`StoreError::Modified`] when the object has another revision.

@@ -1,4 +1,5 @@
-//! Rules of devices and of claims on them that `facts/rules/resource.txt` cannot express. Selectors in CEL are compiled.
+//! Rules of devices and of claims on them that `facts/rules/resource.txt` cannot express. Selectors in CEL are
+//! compiled.
 
 use super::engine::Owner;
 use super::errors::{Errors, IS_IMMUTABLE, Path, Shown};

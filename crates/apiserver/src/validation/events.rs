@@ -1,11 +1,12 @@
-//! Updates of events through events.k8s.io/v1, which may change only metadata and the series. Updates through core/v1 are
-//! not restricted.
+//! Updates of events through events.k8s.io/v1, which may change only metadata and the series. Updates through core/v1
+//! are not restricted.
 
 use super::errors::{Errors, IS_IMMUTABLE, Path};
 use crate::field::FieldError;
 use serde_json::Value;
 
-/// What an update through events.k8s.io/v1 may not change, in the names of core/v1 and in the order of upstream's errors.
+/// What an update through events.k8s.io/v1 may not change, in the names of core/v1 and in the order of upstream's
+/// errors.
 const IMMUTABLE: [&str; 14] = [
     "involvedObject",
     "reason",

@@ -164,8 +164,8 @@ async fn bindings_that_are_refused() {
     assert_eq!(old_style("").await.status, 400);
 }
 
-/// API-18: the identity and the version in a binding are those of the pod that is meant; whether it may be bound at all is
-/// looked at afterwards.
+/// API-18: the identity and the version in a binding are those of the pod that is meant; whether it may be bound at all
+/// is looked at afterwards.
 #[tokio::test]
 async fn a_binding_is_for_one_pod_in_one_version() {
     let cluster = Cluster::start().await;

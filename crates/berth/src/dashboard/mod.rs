@@ -1,7 +1,7 @@
 //! The dashboard: one page, and the data that it shows, as JSON. It only reads.
 //!
-//! Everything is summed up on the core's thread: lists are pages of at most [`ROWS_MAX`] rows, and the heat map has at most
-//! [`CELLS_MAX`] cells. Equal questions are answered from memory for [`FRESH`].
+//! Everything is summed up on the core's thread: lists are pages of at most [`ROWS_MAX`] rows, and the heat map has at
+//! most [`CELLS_MAX`] cells. Equal questions are answered from memory for [`FRESH`].
 
 mod answer;
 #[cfg(test)]

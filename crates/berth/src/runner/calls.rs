@@ -63,7 +63,8 @@ async fn send(transport: &Transport, call: &ApiCall, now: Time) -> Result<Respon
         }
         ApiCall::DeletePod { pod, condition } => {
             let patch = status_patch(pod, Some(condition), None, now);
-            // A pod that is not found was deleted already. The core gets that result, and then publishes nothing about it.
+            // A pod that is not found was deleted already. The core gets that result, and then publishes nothing about
+            // it.
             patch_status(transport, pod, &patch).await?;
             let delete = request::delete_pod(&pod.namespace, &pod.name, &pod.uid);
             change_pod(transport, &delete, &pod.uid).await

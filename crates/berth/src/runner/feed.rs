@@ -20,8 +20,8 @@ const UPDATES_MAX: usize = 256;
 /// Pods that have run to their end hold nothing and are not followed.
 const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// What is watched: every kind that Berth knows and whose feature is enabled, and the custom ones that plugins registered
-/// for.
+/// What is watched: every kind that Berth knows and whose feature is enabled, and the custom ones that plugins
+/// registered for.
 pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
     let custom = scheduler.queue().custom_kinds();
     let has_taint_rules = scheduler.features().enabled(Feature::DRADeviceTaintRules);
@@ -32,8 +32,8 @@ pub(super) fn kinds(scheduler: &Scheduler) -> BTreeSet<Kind> {
         .collect()
 }
 
-/// How many kinds other than pods have not been listed yet. Pods are shown to the core when that is none: what is said of
-/// them depends on all the rest, and the log reports it when it lasts for five seconds.
+/// How many kinds other than pods have not been listed yet. Pods are shown to the core when that is none: what is said
+/// of them depends on all the rest, and the log reports it when it lasts for five seconds.
 type Unlisted = watch::Sender<usize>;
 
 /// Starts a watch of each of these kinds.
@@ -110,7 +110,8 @@ fn need(kind: Kind) -> Need {
     }
 }
 
-/// Brings the changes of a kind to the core; before it, the JSON that extenders may be asked with to where that is kept.
+/// Brings the changes of a kind to the core; before it, the JSON that extenders may be asked with to where that is
+/// kept.
 async fn bring(
     kind: Kind,
     mut updates: mpsc::Receiver<Update<(Object, Option<Raw>)>>,
@@ -275,8 +276,8 @@ mod tests {
         assert_eq!(told, expected);
     }
 
-    /// a scheduler that starts hears of pods last, however late the other kinds are, so that nothing untrue is told
-    /// of a pod that waits for something that is there. A core that is gone is not waited for.
+    /// a scheduler that starts hears of pods last, however late the other kinds are, so that nothing untrue is
+    /// told of a pod that waits for something that is there. A core that is gone is not waited for.
     #[tokio::test]
     async fn pods_come_when_everything_else_has_been_listed() {
         let start = |kind: Kind, inputs: &mpsc::Sender<Input>, unlisted: &Unlisted| {

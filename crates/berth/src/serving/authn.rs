@@ -1,5 +1,5 @@
-//! Authentication of requests to the HTTPS port, delegated to the cluster as in kube-scheduler: client certificates, users
-//! that a front proxy names in headers, and bearer tokens that the API server reviews.
+//! Authentication of requests to the HTTPS port, delegated to the cluster as in kube-scheduler: client certificates,
+//! users that a front proxy names in headers, and bearer tokens that the API server reviews.
 
 use super::authorities::{Authorities, Identity};
 use super::cache::TtlCache;
@@ -82,8 +82,8 @@ impl Authenticator {
     /// Sets up authentication. `client` reviews tokens; without it no token counts.
     ///
     /// # Errors
-    /// When the files of certificate authorities cannot be used, or those of the cluster cannot be looked up though they
-    /// must be.
+    /// When the files of certificate authorities cannot be used, or those of the cluster cannot be looked up though
+    /// they must be.
     pub(super) async fn new(
         flags: &AuthenticationFlags,
         client: Option<Transport>,

@@ -177,7 +177,8 @@ impl Health {
         })
     }
 
-    /// The answer of an endpoint. `query` may ask for the single checks (`verbose`), or leave some out (`exclude=NAME`).
+    /// The answer of an endpoint. `query` may ask for the single checks (`verbose`), or leave some out
+    /// (`exclude=NAME`).
     pub(super) fn answer(&self, endpoint: Endpoint, query: &str) -> (StatusCode, String) {
         let parameters: Vec<(&str, &str)> = query
             .split('&')

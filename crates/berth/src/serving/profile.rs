@@ -1,7 +1,7 @@
 //! `/debug/pprof`: CPU and heap profiles in the format of pprof, for `go tool pprof` and others that read it.
 //!
-//! A CPU profile is sampled while the request lasts. A heap profile needs a build with the feature `heap-profile`, which
-//! makes jemalloc the allocator, and the environment variable `_RJEM_MALLOC_CONF=prof:true` at start.
+//! A CPU profile is sampled while the request lasts. A heap profile needs a build with the feature `heap-profile`,
+//! which makes jemalloc the allocator, and the environment variable `_RJEM_MALLOC_CONF=prof:true` at start.
 
 mod encode;
 

@@ -2,9 +2,9 @@
 //! written.
 //!
 //! The watch shows a decision later than the other scheduler made it, and not always in the order in which it was made:
-//! bindings are written in parallel. A decision that differs is therefore compared again, without the pods that were bound
-//! in the last seconds ([`CONCURRENT`]), and, if the other scheduler found no node, some seconds later ([`LOOK_AGAIN`]).
-//! Only what differs then counts as a disagreement. The report counts all of these separately.
+//! bindings are written in parallel. A decision that differs is therefore compared again, without the pods that were
+//! bound in the last seconds ([`CONCURRENT`]), and, if the other scheduler found no node, some seconds later
+//! ([`LOOK_AGAIN`]). Only what differs then counts as a disagreement. The report counts all of these separately.
 
 mod cases;
 mod report;
@@ -71,8 +71,8 @@ fn about_filters(message: &str) -> &str {
     message[..end].trim_end()
 }
 
-/// Whether two messages give the same reasons. What PostFilter plugins add to the message of the other scheduler follows
-/// its reasons.
+/// Whether two messages give the same reasons. What PostFilter plugins add to the message of the other scheduler
+/// follows its reasons.
 fn same_reasons(other: &str, ours: &str) -> bool {
     let ours = about_filters(ours);
     let rest = about_filters(other).strip_prefix(ours);

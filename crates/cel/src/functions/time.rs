@@ -1,7 +1,7 @@
 //! Times and durations.
 //!
-//! Times are within the years 1 to 9999, in UTC. Parts of a time are those in UTC unless a time zone is given: by its name
-//! in the IANA database, or by its offset (`-08:00`).
+//! Times are within the years 1 to 9999, in UTC. Parts of a time are those in UTC unless a time zone is given: by its
+//! name in the IANA database, or by its offset (`-08:00`).
 
 use super::Context;
 use crate::declarations::Declaration;
@@ -21,8 +21,8 @@ const TIMES: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 const OFFSET_MAX: i64 = 100 * 3600;
 /// The last year of times in UTC.
 const YEAR_MAX: i64 = 9999;
-/// After how many years, and so many days, the calendar is the same: a multiple of the 400 years after which it repeats,
-/// large enough to have no times in the year below.
+/// After how many years, and so many days, the calendar is the same: a multiple of the 400 years after which it
+/// repeats, large enough to have no times in the year below.
 const CALENDAR_YEARS: i64 = 26 * 400;
 const CALENDAR_DAYS: i64 = 26 * 146_097;
 /// Stands for the year after the last one.

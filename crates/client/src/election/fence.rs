@@ -1,8 +1,8 @@
 //! Until when a leader may write.
 //!
 //! A standby takes over when it has seen no renewal for the duration of the lease. So the leader writes nothing later
-//! than that after it *sent* its last successful renewal, less a margin for requests that are on their way. The clock goes
-//! on while the process is stopped: a leader that was suspended finds its fence closed.
+//! than that after it *sent* its last successful renewal, less a margin for requests that are on their way. The clock
+//! goes on while the process is stopped: a leader that was suspended finds its fence closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,9 @@
 //! Publishes events: what happened to an object, for people.
 //!
-//! An event that repeats becomes a series on the first one, as in client-go. Publishing never blocks: up to [`WAITING_MAX`] events wait to be published, up to [`REQUESTS_MAX`] requests are on their way at
-//! once, and the events of one object are published in the order in which they happened. A request that may succeed later is
-//! sent again, for up to [`RETRY_BUDGET`]. What is lost all the same is counted, and the log tells how much that is.
+//! An event that repeats becomes a series on the first one, as in client-go. Publishing never blocks: up to
+//! [`WAITING_MAX`] events wait to be published, up to [`REQUESTS_MAX`] requests are on their way at once, and the
+//! events of one object are published in the order in which they happened. A request that may succeed later is sent
+//! again, for up to [`RETRY_BUDGET`]. What is lost all the same is counted, and the log tells how much that is.
 
 mod publish;
 mod send;

@@ -1,9 +1,9 @@
 //! Folds events into series: an event that repeats is counted on the event that was published first.
 //!
-//! The API server rejects an update of an existing event that changes anything but its series. So a series keeps its first
-//! note, and another note is another event. How many of those there are for one object is limited, with the numbers of
-//! client-go's spam filter: [`NOTES_BURST`] at once, and then one every [`NOTES_REFILL`]. Beyond that, an event counts for
-//! the series of its kind that was begun last.
+//! The API server rejects an update of an existing event that changes anything but its series. So a series keeps its
+//! first note, and another note is another event. How many of those there are for one object is limited, with the
+//! numbers of client-go's spam filter: [`NOTES_BURST`] at once, and then one every [`NOTES_REFILL`]. Beyond that, an
+//! event counts for the series of its kind that was begun last.
 
 use super::{Event, Regarding};
 use berth_api::{Str, Time};

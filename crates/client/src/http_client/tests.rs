@@ -24,7 +24,8 @@ struct Seen {
     http2_requests: AtomicUsize,
 }
 
-/// A server over TLS that offers these protocols. A watch is answered with 4 MiB and goes on; everything else with `{}`.
+/// A server over TLS that offers these protocols. A watch is answered with 4 MiB and goes on; everything else with
+/// `{}`.
 async fn server(protocols: &[&str]) -> (Transport, Arc<Seen>) {
     let certified =
         rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");

@@ -1,5 +1,5 @@
-//! Persistent volumes with the indexes that are looked up per pod, and what follows from storage objects for nodes: which
-//! CSI volume is behind a claim, what is attached to a node, and how much each driver can attach.
+//! Persistent volumes with the indexes that are looked up per pod, and what follows from storage objects for nodes:
+//! which CSI volume is behind a claim, what is attached to a node, and how much each driver can attach.
 
 use super::{ByName, Cluster};
 use crate::table::ClaimKey;
@@ -390,8 +390,8 @@ mod tests {
         (used, all)
     }
 
-    /// Whatever objects, nodes and pods come, change and go in whatever order: the volumes of each node are those that a
-    /// walk over everything finds, and a change of them is in the table's log.
+    /// Whatever objects, nodes and pods come, change and go in whatever order: the volumes of each node are those that
+    /// a walk over everything finds, and a change of them is in the table's log.
     #[test]
     fn the_volumes_of_nodes_follow_all_objects() {
         let mut found = 0;

@@ -1,8 +1,8 @@
 //! The template language of workload files: the part of Go's text/template that they use.
 //!
-//! An action is `{{ .Index }}`, `{{ .Count }}`, a whole number, or a call of `Mod` or `DivideInt` with two operands, each
-//! of them one of these or a call in parentheses. Everything else is an error. Numbers are computed as upstream does it:
-//! as 64-bit floating point numbers that are truncated to integers.
+//! An action is `{{ .Index }}`, `{{ .Count }}`, a whole number, or a call of `Mod` or `DivideInt` with two operands,
+//! each of them one of these or a call in parentheses. Everything else is an error. Numbers are computed as upstream
+//! does it: as 64-bit floating point numbers that are truncated to integers.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
 //! SchedulingThroughput by the rule of Kubernetes' scheduler_perf, so that figures can be compared.
 //!
-//! Once a second the number of pods that were scheduled is read. The first reading above zero starts the clock and is no
-//! sample. A second without a pod is folded into the next one with a pod: its rate is taken over the whole interval, and
-//! counts once for each second. Average and percentiles are over these samples.
+//! Once a second the number of pods that were scheduled is read. The first reading above zero starts the clock and is
+//! no sample. A second without a pod is folded into the next one with a pod: its rate is taken over the whole interval,
+//! and counts once for each second. Average and percentiles are over these samples.
 
 use super::stats::{Buckets, buckets};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The pods and nodes of a run as the watches show them: what operations wait for, what is measured, and the log that the
-//! verifier reads.
+//! The pods and nodes of a run as the watches show them: what operations wait for, what is measured, and the log that
+//! the verifier reads.
 
 use super::ops::LabelSet;
 use super::verify::{Change, Entry};

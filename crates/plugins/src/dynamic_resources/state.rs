@@ -206,8 +206,8 @@ impl State {
         Kept::ByFragment
     }
 
-    /// Searches the devices of a node for all claims that need some, and for those of extended resources. Nodes that see
-    /// the same devices have the same result.
+    /// Searches the devices of a node for all claims that need some, and for those of extended resources. Nodes that
+    /// see the same devices have the same result.
     pub(super) fn search(
         &self,
         args: &DynamicResourcesArgs,

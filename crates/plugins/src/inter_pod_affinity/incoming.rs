@@ -239,8 +239,8 @@ impl Incoming {
         }
     }
 
-    /// Whether a pod that is on no node yet would count for any of the pods that the ledger is for. Its terms may look at
-    /// what these do not have in common; then it may.
+    /// Whether a pod that is on no node yet would count for any of the pods that the ledger is for. Its terms may look
+    /// at what these do not have in common; then it may.
     pub(super) fn may_count(&self, other: &PodInfo) -> bool {
         let mut means_own = false;
         self.required.count(&other.pod, |_, _| means_own = true);

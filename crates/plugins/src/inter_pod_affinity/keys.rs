@@ -162,8 +162,8 @@ pub(super) fn touched_by_node(cluster: &Cluster, change: &Change<'_>) -> Touched
         .collect()
 }
 
-/// Whether a label of a node changes that is the topology key of some pod's required anti-affinity: the node may enter or
-/// leave a domain from which that pod keeps others away.
+/// Whether a label of a node changes that is the topology key of some pod's required anti-affinity: the node may enter
+/// or leave a domain from which that pod keeps others away.
 pub(super) fn moves_others(cluster: &Cluster, old: &Labels, new: &Labels) -> bool {
     changed_labels(old, new).any(|(label, _)| cluster.pods.is_anti_affinity_topology(label))
 }

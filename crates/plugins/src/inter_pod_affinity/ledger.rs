@@ -1,8 +1,8 @@
 //! The plugin's answers, kept up pod by pod: for the evaluator that asks only about what has changed.
 //!
-//! All pods with one fragment share a ledger. A pod on a node counts by its own labels, its own terms, and what is fixed
-//! for the ledger: the terms of the pods that it is for, and the labels that other pods' terms may look at. So whatever
-//! a pod has added when it came is taken away, to the number, when it goes.
+//! All pods with one fragment share a ledger. A pod on a node counts by its own labels, its own terms, and what is
+//! fixed for the ledger: the terms of the pods that it is for, and the labels that other pods' terms may look at. So
+//! whatever a pod has added when it came is taken away, to the number, when it goes.
 //!
 //! One [book](Book) is kept per topology key that matters. A key with few large domains (zones) has a **column** in the
 //! class of a node, which holds the node's domain: what happens in a domain changes no node's class, and is looked up

@@ -176,8 +176,8 @@ fn a_refused_allocation_frees_the_device() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
 }
 
-/// PL-162: after a conflict the write is made again for the newer version of the claim; one that was allocated by another
-/// component meanwhile is not overwritten.
+/// PL-162: after a conflict the write is made again for the newer version of the claim; one that was allocated by
+/// another component meanwhile is not overwritten.
 #[test]
 fn a_conflict_is_resolved_with_the_newer_claim() {
     for (situation, newer, bound) in [
@@ -339,8 +339,8 @@ fn a_change_of_devices_changes_kept_answers() {
     assert!(counts.kept >= 3, "{counts:?}");
 }
 
-/// Pods whose claims are generated from one template share the answers of nodes, whatever the claims request. The answers
-/// of all nodes are computed again only for a device that several nodes can use.
+/// Pods whose claims are generated from one template share the answers of nodes, whatever the claims request. The
+/// answers of all nodes are computed again only for a device that several nodes can use.
 #[test]
 fn pods_of_one_template_share_kept_answers() {
     let gpus = |count: u8| json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count});
@@ -592,17 +592,23 @@ fn a_binding_waits_for_its_devices() {
     }
 }
 
-/// PL-161: the allocation of a claim has no answer, and its pod is deleted. The API may have made the allocation: no other
-/// claim gets the device until the answer to the release tells.
+/// One device and the claims `mine` and `other`: the finalizer of `mine` is written, its allocation to `p` is on its way.
+fn allocating_mine() -> World {
+    let mut w = world(&["n1"]);
+    w.object(Kind::ResourceClaim, claim("mine"));
+    w.object(Kind::ResourceClaim, claim("other"));
+    w.pod(using("p", &["mine"]));
+    assert_eq!(w.attempt(), "p on n1");
+    answer_write(&mut w, None);
+    w
+}
+
+/// PL-161: the allocation of a claim has no answer, and its pod is deleted. The API may have made the allocation: no
+/// other claim gets the device until the answer to the release tells.
 #[test]
 fn a_device_is_not_free_while_it_is_unknown_whether_it_was_allocated() {
     for was_made in [false, true] {
-        let mut w = world(&["n1"]);
-        w.object(Kind::ResourceClaim, claim("mine"));
-        w.object(Kind::ResourceClaim, claim("other"));
-        w.pod(using("p", &["mine"]));
-        assert_eq!(w.attempt(), "p on n1");
-        answer_write(&mut w, None);
+        let mut w = allocating_mine();
         let status = answer_write(&mut w, Some(CallErrorKind::Timeout))["status"].clone();
         w.deleted("p");
         w.pod(using("q", &["other"]));
@@ -626,17 +632,12 @@ fn a_device_is_not_free_while_it_is_unknown_whether_it_was_allocated() {
     }
 }
 
-/// PL-161: a pod is deleted while the allocation of its claim is on its way. The API may carry it out, so no other claim
-/// gets the device until the answer is known.
+/// PL-161: a pod is deleted while the allocation of its claim is on its way. The API may carry it out, so no other
+/// claim gets the device until the answer is known.
 #[test]
 fn a_device_is_not_free_while_its_allocation_is_on_its_way() {
     for failure in [Some(CallErrorKind::Refused), None] {
-        let mut w = world(&["n1"]);
-        w.object(Kind::ResourceClaim, claim("mine"));
-        w.object(Kind::ResourceClaim, claim("other"));
-        w.pod(using("p", &["mine"]));
-        assert_eq!(w.attempt(), "p on n1");
-        answer_write(&mut w, None);
+        let mut w = allocating_mine();
         w.deleted("p");
         w.pod(using("q", &["other"]));
         let tried = w.attempt();

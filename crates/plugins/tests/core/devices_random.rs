@@ -360,8 +360,8 @@ fn play(seed: u64) {
     }
 }
 
-/// No device is allocated twice, no counter and no capacity is exceeded, no pod is bound without its devices, and no pod
-/// waits for a device that is free.
+/// No device is allocated twice, no counter and no capacity is exceeded, no pod is bound without its devices, and no
+/// pod waits for a device that is free.
 #[test]
 fn devices_are_allocated_once_whatever_happens() {
     for seed in 0..SEEDS {

@@ -368,8 +368,8 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
     };
     let fails: Said = |_| Err("out of order".into());
     let chooses: Said = |_| Ok(vec![victims("n1", &["idle"], 0)]);
-    // The situation, what the extender says, what happens meanwhile, who goes, what is promised, what is said, how often
-    // the extender is asked.
+    // The situation, what the extender says, what happens meanwhile, who goes, what is promised, what is said, how
+    // often the extender is asked.
     type Case<'a> = (
         &'a str,
         Said,

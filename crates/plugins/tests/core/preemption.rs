@@ -489,8 +489,8 @@ fn the_message_of_a_pod_that_cannot_preempt() {
     }
 }
 
-/// PL-53: two pods of a node hold the same host port, which happens with `spec.nodeName` or a second scheduler. The port
-/// is free once both are deleted: no pod is evicted in vain, and none is bound to a port that is in use.
+/// PL-53: two pods of a node hold the same host port, which happens with `spec.nodeName` or a second scheduler. The
+/// port is free once both are deleted: no pod is evicted in vain, and none is bound to a port that is in use.
 #[test]
 fn a_host_port_with_two_holders_is_free_when_both_are_gone() {
     let holder = |name: &str, priority| pod(name).priority(priority).host_port(80).on("n1");

@@ -1,4 +1,4 @@
-//! Bodies as kubectl 1.32 sent them, and bodies that nobody should send.
+//! Bodies as kubectl 1.32 sends them, and malformed bodies.
 
 mod kinds;
 

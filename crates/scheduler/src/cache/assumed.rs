@@ -29,8 +29,8 @@ impl Cache {
         }
     }
 
-    /// The write will not be made, or its result is unknown. Returns how the object looked and how it looks now, if that is
-    /// not the same.
+    /// The write will not be made, or its result is unknown. Returns how the object looked and how it looks now, if
+    /// that is not the same.
     pub(crate) fn take_back_write(&mut self, write: &Write) -> Option<Looks> {
         let name = write.object();
         let key = (name.kind, name.namespace.clone(), name.name.clone());

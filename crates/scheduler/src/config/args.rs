@@ -35,8 +35,8 @@ pub(super) fn complete(plugin: &Registration, given: &Value, features: &FeatureG
     Value::Object(fields)
 }
 
-/// Adds a problem when arguments are of another kind than the plugin's, or are given to a plugin that takes none. `path`
-/// is where they are.
+/// Adds a problem when arguments are of another kind than the plugin's, or are given to a plugin that takes none.
+/// `path` is where they are.
 pub(super) fn check_envelope(
     plugin: &Registration,
     args: &Value,

@@ -135,8 +135,8 @@ fn take_back(core: &mut Core, write: &Write) {
     core.waits.object_changed(write.object());
 }
 
-/// A write is not wanted any more. It stays assumed while there are calls about its object, because the API may carry it
-/// out, or may have done so without an answer.
+/// A write is not wanted any more. It stays assumed while there are calls about its object, because the API may carry
+/// it out, or may have done so without an answer.
 fn give_up(core: &mut Core, write: Write) {
     let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.now());
     let dispatcher = &mut core.calls.dispatcher;

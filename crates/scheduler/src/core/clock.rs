@@ -1,8 +1,8 @@
 //! The time of the present step, and how long things take, for the metrics alone.
 //!
-//! Time comes with every input and does not change during a step. What is timed within a step is timed with a stopwatch of
-//! the edge. A reading of that costs a good part of a microsecond in virtual machines, so each stage of a pod's way is
-//! read once, at its end: it began when the stage before it ended. Single plugins are timed in one of ten attempts.
+//! Time comes with every input and does not change during a step. What is timed within a step is timed with a stopwatch
+//! of the edge. A reading of that costs a good part of a microsecond in virtual machines, so each stage of a pod's way
+//! is read once, at its end: it began when the stage before it ended. Single plugins are timed in one of ten attempts.
 
 use crate::evaluator::Stopwatch;
 use crate::metrics::Sampler;

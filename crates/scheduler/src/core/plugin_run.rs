@@ -1,7 +1,7 @@
 //! Runs plugins at the extension points that may have effects: PostFilter, Reserve, Permit, PreBind, Bind and PostBind.
 //!
-//! One place for what each of these points needs: the context of the attempt, the outbox, the timing of the point and of
-//! single plugins (F-7), waking up plugins that wait (F-45).
+//! One place for what each of these points needs: the context of the attempt, the outbox, the timing of the point and
+//! of single plugins (F-7), waking up plugins that wait (F-45).
 
 use super::requests::CallOutbox;
 use super::{Core, Moment};

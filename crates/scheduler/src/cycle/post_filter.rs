@@ -74,8 +74,8 @@ impl Cycle {
         self.go_on_with_post_filter(core, attempt, run, None)
     }
 
-    /// Asks the plugins, from the one that waited on if the cycle was parked. Then the attempt is over, as a pod for which
-    /// room is made has to be evaluated anew.
+    /// Asks the plugins, from the one that waited on if the cycle was parked. Then the attempt is over, as a pod for
+    /// which room is made has to be evaluated anew.
     pub(super) fn go_on_with_post_filter(
         &mut self,
         core: &mut Core,

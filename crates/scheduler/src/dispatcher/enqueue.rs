@@ -12,8 +12,8 @@ use std::cmp::Ordering;
 impl Dispatcher {
     /// Takes a call, to be sent when its turn comes.
     ///
-    /// Show the object to the dispatcher ([`Dispatcher::sync`]) before or just after: otherwise it cannot see that a call
-    /// is needless.
+    /// Show the object to the dispatcher ([`Dispatcher::sync`]) before or just after: otherwise it cannot see that a
+    /// call is needless.
     pub fn enqueue(&mut self, call: ApiCall, now: Time) -> CallId {
         let id = self.new_id();
         self.backlog.tracked += 1;
@@ -145,7 +145,8 @@ impl Dispatcher {
         }
     }
 
-    /// D-8, D-17: drops the waiting call when it would change nothing. While another one is in flight, that is not known.
+    /// D-8, D-17: drops the waiting call when it would change nothing. While another one is in flight, that is not
+    /// known.
     pub(super) fn drop_needless(&mut self, at: u32, message: &str, now: Time) {
         let Some(object) = self.backlog.objects.get(at) else {
             return;

@@ -158,8 +158,8 @@ impl Object {
         }
     }
 
-    /// Whether the object shows that repeating the call would be wrong: the pod has a node, which a binding cannot change
-    /// and a status must not deny.
+    /// Whether the object shows that repeating the call would be wrong: the pod has a node, which a binding cannot
+    /// change and a status must not deny.
     pub(super) fn is_hopeless(&self, call: &ApiCall) -> bool {
         match (call, self.stored_pod()) {
             (ApiCall::BindPod { node, .. }, Some(stored)) => {

@@ -66,8 +66,8 @@ pub struct DispatcherOptions {
     pub in_flight_max: usize,
     /// How the lanes share them.
     pub lanes: LaneShares,
-    /// How many calls are kept at once, on their way or waiting. Status patches may take half of them;
-    /// what is above is refused. Reports of PreEnqueue may take a quarter. From three quarters on, the dispatcher is saturated.
+    /// How many calls are kept at once, on their way or waiting. Status patches may take half of them; what is above is
+    /// refused. Reports of PreEnqueue may take a quarter. From three quarters on, the dispatcher is saturated.
     pub tracked_max: usize,
     /// How status patches are repeated.
     pub status_retry: RetryPolicy,

@@ -85,8 +85,8 @@ impl Entry {
 }
 
 impl Dispatcher {
-    /// PreEnqueue plugins say something else of a pod than it says: `call` sets or clears the condition, and is made
-    /// at `due`. A report that waits already keeps its time, unless the pod had passed meanwhile. While the pod states it,
+    /// PreEnqueue plugins say something else of a pod than it says: `call` sets or clears the condition, and is made at
+    /// `due`. A report that waits already keeps its time, unless the pod had passed meanwhile. While the pod states it,
     /// or a more relevant call is about it, nothing is left to report.
     ///
     /// With the gate SchedulerAsyncAPICalls off the call is made at once.

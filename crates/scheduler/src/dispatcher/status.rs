@@ -175,7 +175,8 @@ impl StatusChange {
         (self.condition.is_some() || self.nominated_node.is_some()).then_some(self)
     }
 
-    /// Leaves only what may still be true: a pod with a node is not reported as unscheduled. `None` when nothing is left.
+    /// Leaves only what may still be true: a pod with a node is not reported as unscheduled. `None` when nothing is
+    /// left.
     pub(super) fn cut_to_truth(mut self, stored: &Pod) -> Option<Self> {
         if let Some(ConditionChange::Set(new)) = &self.condition
             && is_out_of_date(new, stored)

@@ -89,8 +89,8 @@ pub(super) fn version_number(resource_version: &str) -> Option<Version> {
 /// Writes to one pod that have succeeded and that the stored object does not show yet.
 ///
 /// Each ends with the update that shows the version which it made, or a later one: then the stored object says it all,
-/// even if another client has overwritten it meanwhile. Where a version is not known, a write ends when the stored object
-/// looks as if it were made.
+/// even if another client has overwritten it meanwhile. Where a version is not known, a write ends when the stored
+/// object looks as if it were made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Written {
     writes: Writes,

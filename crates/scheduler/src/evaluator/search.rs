@@ -161,8 +161,9 @@ impl Evaluator<'_> {
         Status::success()
     }
 
-    /// Asks every filter about one node and returns all rejections, where [`Evaluator::filter_node`] stops at the first.
-    /// Filters that fail count as rejections. Pods of no lower priority that are nominated to the node are counted on it.
+    /// Asks every filter about one node and returns all rejections, where [`Evaluator::filter_node`] stops at the
+    /// first. Filters that fail count as rejections. Pods of no lower priority that are nominated to the node are
+    /// counted on it.
     pub fn filter_node_by_all(&mut self, node: Slot) -> Vec<Status> {
         let nominated = self.nominated_to(node);
         self.begin();

@@ -88,7 +88,8 @@ impl SchedulingQueue {
     }
 
     /// Which pods each registration of a profile for the event asks: those that its PreQueueingHint names (Q-91 to
-    /// Q-94), or else those that wait for what the event touches. A plugin that has rejected no waiting pod is not asked.
+    /// Q-94), or else those that wait for what the event touches. A plugin that has rejected no waiting pod is not
+    /// asked.
     fn narrow(
         &mut self,
         cx: &Context<'_>,

@@ -196,8 +196,9 @@ pub(super) struct Profiles {
 }
 
 impl Profiles {
-    /// Takes the profiles. With `implicit_node_taint`, a plugin that registers for new nodes but not of their taints also
-    /// is registered for those, and always queues. Without `with_index`, events ask all pods that a plugin rejected.
+    /// Takes the profiles. With `implicit_node_taint`, a plugin that registers for new nodes but not of their taints
+    /// also is registered for those, and always queues. Without `with_index`, events ask all pods that a plugin
+    /// rejected.
     pub(super) fn new(
         hooks: Vec<ProfileHooks>,
         implicit_node_taint: bool,

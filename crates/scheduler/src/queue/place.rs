@@ -302,8 +302,8 @@ impl Places {
         });
     }
 
-    /// Checks that the records agree: each pod is in exactly one place, in the heap and the indexes of that place and in
-    /// no others, and known by its name. Walks everything: for tests and the simulator.
+    /// Checks that the records agree: each pod is in exactly one place, in the heap and the indexes of that place and
+    /// in no others, and known by its name. Walks everything: for tests and the simulator.
     ///
     /// # Errors
     /// What does not agree.

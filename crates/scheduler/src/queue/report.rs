@@ -1,5 +1,5 @@
-//! What the queue reports to the writer of pod statuses: which pods PreEnqueue plugins have rejected or admitted (KEP-5501;
-//!
+//! What the queue reports to the writer of pod statuses: which pods PreEnqueue plugins have rejected or admitted
+//! (KEP-5501; ).
 //!
 //! The queue reports what is true now, and only where the pod may say something else. Whether there is something to
 //! write, and when, is decided where the status is written (`pod_status`).

@@ -37,8 +37,8 @@ impl Verdict {
 
 impl Scheduler {
     /// What would be decided about a pod now, by the profile of its scheduler name; `None` if there is no such profile.
-    /// The pods `without`, by UID, are left out of the cluster. Every node is evaluated with the plain evaluator; neither
-    /// extenders nor PostFilter plugins are called.
+    /// The pods `without`, by UID, are left out of the cluster. Every node is evaluated with the plain evaluator;
+    /// neither extenders nor PostFilter plugins are called.
     pub fn judge(&mut self, pod: &Arc<Pod>, without: &[Str]) -> Option<Verdict> {
         let core = &mut self.core;
         let profile = core

@@ -244,8 +244,8 @@ impl Checker {
     /// The scheduler sends a pod to a node.
     ///
     /// # Errors
-    /// When that is not the node that was chosen, or an earlier binding exists or is under way. When no node was chosen,
-    /// this is the choice.
+    /// When that is not the node that was chosen, or an earlier binding exists or is under way. When no node was
+    /// chosen, this is the choice.
     pub fn bind_sent(&mut self, uid: &Str, node: &Str) -> Result<(), Violation> {
         // A pod that the scheduler knows to be deleted or bound by now: the API will refuse.
         let lives =

@@ -72,9 +72,9 @@ impl Checker {
     /// The scheduler sends a condition of type PodScheduled for a pod.
     ///
     /// # Errors
-    /// When the pod is another scheduler's; when it states that the pod is rejected and that is not so, or no longer so,
-    /// or not for this reason, has not been so for long enough, or the pod says so already. A call that nominates the pod
-    /// as well waits for nothing.
+    /// When the pod is another scheduler's; when it states that the pod is rejected and that is not so, or no longer
+    /// so, or not for this reason, has not been so for long enough, or the pod says so already. A call that nominates
+    /// the pod as well waits for nothing.
     pub fn status_sent(
         &mut self,
         uid: &Str,

@@ -177,8 +177,8 @@ fn check_place(
     statuses: &Statuses,
 ) -> Result<(), Violation> {
     for node in world.nodes().values() {
-        // A nomination stays while its pod is on hold or lacks a claim, when another scheduler wrote it, and when the pod may
-        // not preempt: kube-scheduler clears a nomination only when preemption finds no node.
+        // A nomination stays while its pod is on hold or lacks a claim, when another scheduler wrote it, and when the
+        // pod may not preempt: kube-scheduler clears a nomination only when preemption finds no node.
         let kept_free_for = world.pods().values().filter(|other| {
             !other.is_assigned()
                 && other.uid() != pod.uid()

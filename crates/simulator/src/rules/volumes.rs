@@ -45,8 +45,8 @@ pub(super) fn forbids(scene: &Scene<'_>, pod: &Pod, node: &Node) -> Option<Forbi
     unclear.then_some(Forbids::Unclear)
 }
 
-/// Whether a claim of the pod is not there, going, bound to a volume that is not there, or waits for a volume that it names:
-/// the pod is not even filtered then.
+/// Whether a claim of the pod is not there, going, bound to a volume that is not there, or waits for a volume that it
+/// names: the pod is not even filtered then.
 pub(crate) fn lacks_claim(others: &Others, pod: &Pod) -> bool {
     claims(pod).any(|name| {
         others.claim(pod.namespace(), name).is_none_or(|claim| {

@@ -13,7 +13,8 @@ use berth_scheduler::{ClusterChange, CycleResult, Outcome};
 
 /// How long a watch may keep an event back. Longer than this, it would be taken for broken.
 const LAG_MAX: Duration = Duration::from_secs(20);
-/// How long a scheduler may believe that it leads when another one does: then it finds that it could not renew its lease.
+/// How long a scheduler may believe that it leads when another one does: then it finds that it could not renew its
+/// lease.
 const OVERLAP_MAX: Duration = Duration::from_secs(10);
 
 impl Run<'_, '_> {
@@ -268,7 +269,8 @@ impl Run<'_, '_> {
     }
 
     pub(super) fn schedule(&mut self, at: usize) -> Result<bool, Violation> {
-        // What time brings is seen on its own, so that a choice that is given up and one that is made are distinguished.
+        // What time brings is seen on its own, so that a choice that is given up and one that is made are
+        // distinguished.
         self.tick(at)?;
         let now = self.now;
         let outcome = self.instances[at].scheduler.schedule_one(now);

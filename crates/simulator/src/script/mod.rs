@@ -115,8 +115,8 @@ pub enum Step {
     Land(usize),
     /// The scheduler on standby begins to lead. The other one does not know yet, and goes on.
     FailOver,
-    /// A scheduler that does not lead any more notices it and exits; its calls stay on the wire. Another one starts in its
-    /// place on standby.
+    /// A scheduler that does not lead any more notices it and exits; its calls stay on the wire. Another one starts in
+    /// its place on standby.
     StepDown,
     /// The same for the scheduler that does not lead: the one on standby, or the one that only believes it leads.
     Other(Box<Step>),

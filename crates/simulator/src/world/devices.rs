@@ -170,8 +170,8 @@ impl<'w> Devices<'w> {
         }
     }
 
-    /// The controller of claims does all that it has to: it creates claims from templates, and releases those whose pods
-    /// have ended or were deleted.
+    /// The controller of claims does all that it has to: it creates claims from templates, and releases those whose
+    /// pods have ended or were deleted.
     pub fn manage_claims(&mut self, now: Time) {
         self.make_claims();
         let claims = self.0.others.of_kind(Kind::ResourceClaim);

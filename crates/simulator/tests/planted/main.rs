@@ -1,5 +1,5 @@
-//! Planted bugs: the checker must see each of them, and the shortest script must still show it. The bugs are put in from
-//! outside, as plugins and as an API, never in the product.
+//! Planted bugs: the checker must see each of them, and the shortest script must still show it. The bugs are put in
+//! from outside, as plugins and as an API, never in the product.
 
 mod devices;
 mod hearing;

@@ -1,5 +1,5 @@
-//! The controller of ReplicaSets and of ReplicationControllers, which differ in their selectors only: keeps as many pods
-//! of a template as asked for.
+//! The controller of ReplicaSets and of ReplicationControllers, which differ in their selectors only: keeps as many
+//! pods of a template as asked for.
 
 mod ranking;
 mod status;

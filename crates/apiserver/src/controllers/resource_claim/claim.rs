@@ -54,8 +54,8 @@ fn still_holds(cx: &Cx, claim: &Key, holder: &Value) -> Result<bool, AccessError
     }
 }
 
-/// Writes the consumers that are left. When none is, the devices are free again if a scheduler took them, as its finalizer
-/// tells; then that goes, too.
+/// Writes the consumers that are left. When none is, the devices are free again if a scheduler took them, as its
+/// finalizer tells; then that goes, too.
 fn let_go(cx: &mut Cx, claim: Object, holders: Vec<Value>) -> Result<Object, AccessError> {
     let before = items(&claim["status"]["reservedFor"]).len();
     let is_protected = has_finalizer(&claim, DELETE_PROTECTION);

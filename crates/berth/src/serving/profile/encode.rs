@@ -1,7 +1,7 @@
 //! A CPU profile in the format of pprof: `perftools.profiles.Profile`, gzip-compressed.
 //!
-//! The format: <https://github.com/google/pprof/blob/main/proto/profile.proto>. Of the little that is needed of it here,
-//! every field is a number or has a length in front.
+//! The format: <https://github.com/google/pprof/blob/main/proto/profile.proto>. Of the little that is needed of it
+//! here, every field is a number or has a length in front.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;

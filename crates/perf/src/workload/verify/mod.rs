@@ -1,13 +1,14 @@
 //! The verifier: whether the bindings of a run are ones that a scheduler may make.
 //!
-//! It reads the log of the watches in the order of resourceVersions, which both etcd and the embedded store count for all
-//! kinds together, and knows nothing of the scheduler but what it wrote. It shares the types of `berth-api` with it, its
-//! quantities and selectors among them, and no scheduling logic.
+//! It reads the log of the watches in the order of resourceVersions, which both etcd and the embedded store count for
+//! all kinds together, and knows nothing of the scheduler but what it wrote. It shares the types of `berth-api` with
+//! it, its quantities and selectors among them, and no scheduling logic.
 //!
-//! A scheduler sees changes a moment after they happened. So a rule about the node alone holds when any version of the node
-//! that existed since the pod was created satisfies it. Rules about other pods are exact where being late cannot break
-//! them: bindings are made by the scheduler itself, and pods that were deleted only make room. Spread constraints depend on
-//! the order of decisions, which the log does not have; they are checked on the final state where that is conclusive.
+//! A scheduler sees changes a moment after they happened. So a rule about the node alone holds when any version of the
+//! node that existed since the pod was created satisfies it. Rules about other pods are exact where being late cannot
+//! break them: bindings are made by the scheduler itself, and pods that were deleted only make room. Spread constraints
+//! depend on the order of decisions, which the log does not have; they are checked on the final state where that is
+//! conclusive.
 
 mod near;
 mod node;

@@ -1,9 +1,9 @@
 //! Hard topology spread constraints, on the final state.
 //!
-//! Where pods were only added, no existing node changed, and all pods that count have the same constraint, the last pod of
-//! each domain was decided when the smallest count was no greater than it is at the end. So at the end no domain may have
-//! more than `maxSkew` pods more than the smallest one. Where these conditions do not hold the final state proves nothing,
-//! and nothing is reported.
+//! Where pods were only added, no existing node changed, and all pods that count have the same constraint, the last pod
+//! of each domain was decided when the smallest count was no greater than it is at the end. So at the end no domain may
+//! have more than `maxSkew` pods more than the smallest one. Where these conditions do not hold the final state proves
+//! nothing, and nothing is reported.
 
 use super::{Placed, Violation, World, node};
 use berth_api::pod::TopologySpreadConstraint;

@@ -321,8 +321,8 @@ fn without_the_gate_pods_are_stopped_in_memory_too() {
     );
 }
 
-/// P-21, P-22: a pod whose victims are being told to go is kept out, with the gate, and a
-/// deleted pod wakes nobody on this plugin's behalf. Where the message may reach the pod's status, it is made for users.
+/// P-21, P-22: a pod whose victims are being told to go is kept out, with the gate, and a deleted pod wakes nobody on
+/// this plugin's behalf. Where the message may reach the pod's status, it is made for users.
 #[test]
 fn a_preemptor_is_rejected_while_its_victims_are_evicted() {
     let preemptor = plain("p", 10, 1);

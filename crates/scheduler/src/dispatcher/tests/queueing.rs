@@ -40,8 +40,8 @@ fn types_of_calls_are_ordered_by_relevance() {
     }
 }
 
-/// D-4: every call says what it is about, what it is, and what it makes of others like it; whoever makes it hears of its
-/// end, once, however it ends.
+/// D-4: every call says what it is about, what it is, and what it makes of others like it; whoever makes it hears of
+/// its end, once, however it ends.
 #[test]
 fn every_call_keeps_the_contract() {
     let stored = || pod("p");
@@ -107,7 +107,8 @@ fn calls_are_numbered_as_they_come() {
     assert_eq!(desk.send(), ["bind p n1", "bind q n1"]);
 }
 
-/// D-6, D-9, D-14, cases 159, 160: from nothing to waiting to on its way; with a newer call to waiting again, else to nothing.
+/// D-6, D-9, D-14, cases 159, 160: from nothing to waiting to on its way; with a newer call to waiting again, else to
+/// nothing.
 #[test]
 fn an_object_goes_from_state_to_state() {
     let state = |desk: &Desk| {
@@ -181,8 +182,8 @@ fn a_dropped_call_ends_the_waits_for_it_with_a_result() {
     }
 }
 
-/// D-11, D-12, D-16, cases 160, 165, 166: two may be on their way; the third waits until one has ended, and is told when
-/// the dispatcher closes before that. A place that is free then is not given away.
+/// D-11, D-12, D-16, cases 160, 165, 166: two may be on their way; the third waits until one has ended, and is told
+/// when the dispatcher closes before that. A place that is free then is not given away.
 #[test]
 fn the_limit_holds_until_the_dispatcher_closes() {
     let mut options = DispatcherOptions::for_in_flight(4);

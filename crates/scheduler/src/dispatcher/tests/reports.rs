@@ -413,8 +413,8 @@ fn a_report_behind_a_call_in_flight_has_its_own_time() {
     }
 }
 
-/// D-14: a status that was not taken in all attempts is offered again after 30 s, once, unless a newer one or the end of
-/// the pod comes first.
+/// D-14: a status that was not taken in all attempts is offered again after 30 s, once, unless a newer one or the end
+/// of the pod comes first.
 #[test]
 fn what_the_api_did_not_take_is_offered_again() {
     type Act = fn(&mut Desk);

@@ -260,8 +260,8 @@ fn a_binding_by_another_client_is_not_repeated() {
     }
 }
 
-/// D-14, D-19: nobody repeats that a pod has no node once it has one, even if the first attempt may have been carried out.
-/// What else the call was about is repeated.
+/// D-14, D-19: nobody repeats that a pod has no node once it has one, even if the first attempt may have been carried
+/// out. What else the call was about is repeated.
 #[test]
 fn a_status_that_denies_a_binding_is_not_repeated() {
     let both = |name: &str| ApiCall::PatchPodStatus {
@@ -308,8 +308,8 @@ fn a_status_that_denies_a_binding_is_not_repeated() {
     }
 }
 
-/// P-17: a victim that is gone before it is deleted is as good as deleted, also until the watch tells of it; who asked is
-/// told all the same.
+/// P-17: a victim that is gone before it is deleted is as good as deleted, also until the watch tells of it; who asked
+/// is told all the same.
 #[test]
 fn deleting_what_is_gone_succeeds() {
     for (answer, done) in [(NotFound, true), (Refused, false)] {

@@ -200,8 +200,8 @@ fn a_write_that_the_watch_never_shows_is_forgotten() {
     assert_eq!(desk.dispatcher.next_wake(), None);
 }
 
-/// D-17: a victim looks deleted as soon as that is decided, a bound pod lost its nomination with the binding, and a report
-/// that is held back is not seen.
+/// D-17: a victim looks deleted as soon as that is decided, a bound pod lost its nomination with the binding, and a
+/// report that is held back is not seen.
 #[test]
 fn deletions_bindings_and_reports_in_the_effective_pod() {
     let mut desk = desk();
@@ -349,7 +349,8 @@ fn versions_that_are_no_numbers_are_not_compared() {
     }
 }
 
-/// D-17: a watch that is far behind does not make us forget what we know to be later. The time limit is the last resort.
+/// D-17: a watch that is far behind does not make us forget what we know to be later. The time limit is the last
+/// resort.
 #[test]
 fn a_write_of_a_known_version_outlasts_a_slow_watch() {
     for (answer, seconds) in [

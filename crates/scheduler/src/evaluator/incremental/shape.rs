@@ -1,5 +1,5 @@
-//! What is kept for all pods of one shape: every node's answer and score, taken from the node answers that the shape shares
-//! with others, and its class, with the domain counts.
+//! What is kept for all pods of one shape: every node's answer and score, taken from the node answers that the shape
+//! shares with others, and its class, with the domain counts.
 
 use super::classes::{Answer, ClassId, FEASIBLE, FeasibleBlock, NO_NODE, NodeClasses, Sum};
 use super::node_answers::{Cell, Grade, Known, NodeAnswers, neutral};
@@ -203,8 +203,8 @@ impl Shape {
         Ok(())
     }
 
-    /// Takes in what has changed since the shape was used last; the node answers have done so. After an error the shape is
-    /// of no use.
+    /// Takes in what has changed since the shape was used last; the node answers have done so. After an error the shape
+    /// is of no use.
     pub(super) fn catch_up(
         &mut self,
         evaluator: &Evaluator<'_>,

@@ -106,8 +106,8 @@ fn pods_of_one_window_come_by_priority() {
     bench.run("+0 => backoff: high low");
 }
 
-/// cases 56 and 57: an error and a rejection wait apart, also those of one pod after another, and a pod with
-/// only pending plugins was rejected; errors go by the end of their backoff alone.
+/// cases 56 and 57: an error and a rejection wait apart, also those of one pod after another, and a pod
+/// with only pending plugins was rejected; errors go by the end of their backoff alone.
 #[test]
 fn errors_wait_apart_from_rejections() {
     setup().run(

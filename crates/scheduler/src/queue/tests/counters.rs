@@ -5,7 +5,8 @@ use super::setup;
 use crate::metrics::Metric;
 use crate::queue::POD_POPPED;
 
-/// Q-1, case 141: through every kind of move; pods in backoff after a rejection and after an error are counted together.
+/// Q-1, case 141: through every kind of move; pods in backoff after a rejection and after an error are counted
+/// together.
 #[test]
 fn pending_pods_follow_every_move() {
     let mut bench = setup().build();
@@ -125,7 +126,8 @@ fn a_pod_that_stays_is_not_counted_as_incoming() {
     assert_eq!(bench.incoming(), "unschedulable/UnschedulablePodAdd=1");
 }
 
-/// cases 113 to 115 and 146: a pod counts for each of its rejectors once, for as long as it is queued.
+/// cases 113 to 115 and 146: a pod counts for each of its rejectors once, for as long as it is
+/// queued.
 #[test]
 fn rejections_are_counted_while_the_pod_waits() {
     for (script, gauge) in [

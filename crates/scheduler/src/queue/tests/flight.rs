@@ -3,8 +3,8 @@
 use super::setup;
 use crate::metrics::Metric;
 
-/// cases 59 to 61: nothing is logged before a pod is in flight, or that nobody wants; then the pre-check
-/// is not called either. What came before a pod was popped is nothing to it.
+/// cases 59 to 61: nothing is logged before a pod is in flight, or that nobody wants; then the
+/// pre-check is not called either. What came before a pod was popped is nothing to it.
 #[test]
 fn only_interesting_events_are_logged_and_only_in_flight() {
     let mut bench = setup().run("add a\nevent Node/Add helps=A\nadd x\npop -> a");

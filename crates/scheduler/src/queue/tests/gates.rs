@@ -17,8 +17,8 @@ fn gates(bench: &super::Bench, name: &str) -> (Option<String>, String) {
     )
 }
 
-/// cases 94, 110, 111, 115 and 123: nothing but the end of its last gate lets it in, and the
-/// time behind its gates is not counted as scheduling.
+/// cases 94, 110, 111, 115 and 123: nothing but the end of its last gate lets it in, and
+/// the time behind its gates is not counted as scheduling.
 #[test]
 fn a_gated_pod_waits_until_its_last_gate_is_gone() {
     let mut bench = setup().run("add a gates=x,y => gated: a");
@@ -139,8 +139,8 @@ fn any_answer_but_success_gates() {
     }
 }
 
-/// Q-30, cases 84 and 85: a pod that failed before it was gated is not moved by the events of the plugins that turned it
-/// down then; an event of its gate asks PreEnqueue again.
+/// Q-30, cases 84 and 85: a pod that failed before it was gated is not moved by the events of the plugins that turned
+/// it down then; an event of its gate asks PreEnqueue again.
 #[test]
 fn only_events_of_the_gating_plugin_reach_a_gated_pod() {
     let mut bench = setup().run(

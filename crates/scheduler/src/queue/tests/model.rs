@@ -1,5 +1,6 @@
-//! A second queue, as plain as the rules: one list, loops instead of heaps and indexes, everything worked out when it is
-//! asked for. It is written from the rules alone and shares with the queue only pods, events and the updates' events.
+//! A second queue, as plain as the rules: one list, loops instead of heaps and indexes, everything worked out when it
+//! is asked for. It is written from the rules alone and shares with the queue only pods, events and the updates'
+//! events.
 
 mod hints;
 mod operations;

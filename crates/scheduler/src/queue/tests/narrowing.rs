@@ -86,8 +86,8 @@ fn details_log_how_far_pods_were_narrowed() {
     }
 }
 
-/// cases 175 to 178: a pod is asked about if any of its plugins wants it, and only those plugins
-/// are asked. Unknown names and pods that do not wait are passed over; an error means all, and is logged.
+/// cases 175 to 178: a pod is asked about if any of its plugins wants it, and only those
+/// plugins are asked. Unknown names and pods that do not wait are passed over; an error means all, and is logged.
 #[test]
 fn narrowing_is_per_plugin() {
     for (helps, moved, hints, evaluated) in [

@@ -95,8 +95,8 @@ fn a_closed_queue_hands_out_what_is_left() {
     bench.run("done a\ndone b => error: broken");
 }
 
-/// Q-10, Q-12, cases 31 to 34 and 37: an idle scheduler takes a pod that was turned down before its backoff is over, and
-/// never one that failed with an error; an active pod goes first, whatever its priority.
+/// Q-10, Q-12, cases 31 to 34 and 37: an idle scheduler takes a pod that was turned down before its backoff is over,
+/// and never one that failed with an error; an active pod goes first, whatever its priority.
 #[test]
 fn an_idle_scheduler_takes_pods_from_backoff() {
     let in_backoff = "
@@ -372,7 +372,8 @@ fn a_failed_pod_queues_up_behind_untried_ones() {
     );
 }
 
-/// Q-1, cases 40 and 124: a pod is judged by the plugins of its own profile; one without PreEnqueue plugins gates nothing.
+/// Q-1, cases 40 and 124: a pod is judged by the plugins of its own profile; one without PreEnqueue plugins gates
+/// nothing.
 #[test]
 fn each_profile_has_its_own_plugins() {
     let mut other = profile("other", &[("A", "Node/Delete")]);

@@ -73,7 +73,8 @@ fn operation(random: &mut fastrand::Rng, bench: &Bench) -> Option<String> {
     })
 }
 
-/// one place only after every operation; gated pods are never popped; everything is accounted for.
+/// one place only after every operation; gated pods are never popped; everything is accounted
+/// for.
 #[test]
 fn no_pod_is_lost_and_no_gated_pod_popped() {
     for seed in 0..150 {

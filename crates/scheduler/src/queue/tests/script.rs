@@ -16,8 +16,8 @@
 //! flush · flush-leftover       the periodic flushes
 //! ```
 //!
-//! `=>` at the end of a line says where the pods are: `active: a b; gated: c`, or `=> nothing`. Active pods and those in
-//! backoff are in the order of popping, the others in that of their names.
+//! `=>` at the end of a line says where the pods are: `active: a b; gated: c`, or `=> nothing`. Active pods and those
+//! in backoff are in the order of popping, the others in that of their names.
 
 use crate::metrics::{Families as _, Metric, Value};
 use crate::queue::{

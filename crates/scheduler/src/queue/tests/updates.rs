@@ -313,8 +313,8 @@ fn nominate(bench: &mut super::Bench, name: &str, nominating: &Nominating) {
     queue.nominator_mut().add(cx.cluster, &pod, nominating);
 }
 
-/// cases 128, 133, 136 and 137: given, moved and taken away by updates and in memory; a pod has one record,
-/// and one that is gone or bound has none.
+/// cases 128, 133, 136 and 137: given, moved and taken away by updates and in memory; a pod has one
+/// record, and one that is gone or bound has none.
 #[test]
 fn nominations_follow_the_pod() {
     let mut bench = setup().run("add a\nadd b nominated=n1");
@@ -432,8 +432,8 @@ fn a_plain_update_asks_plugins_that_register_for_all_updates() {
     }
 }
 
-/// without SchedulerPopFromBackoffQ, what one part of an update has moved to backoff stays there when the next part
-/// does not help, and becomes active when that is what a plugin has waited for.
+/// without SchedulerPopFromBackoffQ, what one part of an update has moved to backoff stays there when the next
+/// part does not help, and becomes active when that is what a plugin has waited for.
 #[test]
 fn a_needless_part_of_an_update_does_not_undo_a_helpful_one() {
     let plugins = &[

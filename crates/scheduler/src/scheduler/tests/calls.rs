@@ -189,8 +189,8 @@ fn a_full_dispatcher_holds_back_the_queue() {
     assert_eq!(w.attempt(), "on n1");
 }
 
-/// D-1: with the gate, which is on by default, a pod is back in the queue before its status is written; without it, when
-/// that has been done. The loop goes on either way.
+/// D-1: with the gate, which is on by default, a pod is back in the queue before its status is written; without it,
+/// when that has been done. The loop goes on either way.
 #[test]
 fn the_gate_decides_whether_a_pod_waits_for_its_status() {
     assert!(FeatureGates::default().enabled(Feature::SchedulerAsyncAPICalls));
@@ -383,8 +383,9 @@ fn only_what_was_sent_is_counted() {
     assert!(!text.contains("scheduler_async_api_call_execution_total{"));
 }
 
-/// D-21, D-22, case 162: who waits for a call waits for so long and no longer. What the pod has to say of that is dropped
-/// for the binding that is still on its way, and nothing else: event, backoff and queue are as after any failure.
+/// D-21, D-22, case 162: who waits for a call waits for so long and no longer. What the pod has to say of that is
+/// dropped for the binding that is still on its way, and nothing else: event, backoff and queue are as after any
+/// failure.
 #[test]
 fn a_wait_for_a_call_has_a_deadline() {
     let mut w = world([]);
@@ -472,8 +473,8 @@ fn a_scheduler_that_stops_makes_no_calls() {
     assert!(w.scheduler.dispatcher().is_empty());
 }
 
-/// D-1, Q-77: without asynchronous calls a pod returns to the queue when its status is written. If another scheduler has
-/// cleared its nomination by then, the pod is not nominated any more, in memory either.
+/// D-1, Q-77: without asynchronous calls a pod returns to the queue when its status is written. If another scheduler
+/// has cleared its nomination by then, the pod is not nominated any more, in memory either.
 #[test]
 fn a_nomination_that_others_clear_ends() {
     for cleared in [false, true] {

@@ -263,8 +263,8 @@ fn changes_are_taken_in_one_after_the_other() {
     }
 }
 
-/// every change is timed under the label of each of its events, each with its own time; updates of pods also under
-/// the plain label.
+/// every change is timed under the label of each of its events, each with its own time; updates of pods also
+/// under the plain label.
 #[test]
 fn handled_changes_are_timed_by_event() {
     let watch = HandWatch::default();

@@ -11,8 +11,9 @@ use berth_framework::stage::{Step, Wait, WaitOn};
 use berth_framework::testing::{fake, node, pod};
 use berth_framework::{ApiCall, Feature, FeatureGates};
 
-/// A pod is deleted on its way to its node. D-25; C-46, C-48, C-49 and C-52, cases 222, 229: it counts as a failed attempt
-/// with an event, as with kube-scheduler; nothing is written to it, it is nowhere any more, and its room is free at once.
+/// A pod is deleted on its way to its node. D-25; C-46, C-48, C-49 and C-52, cases 222, 229: it counts as a failed
+/// attempt with an event, as with kube-scheduler; nothing is written to it, it is nowhere any more, and its room is
+/// free at once.
 #[test]
 fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
     let hold = || fake("Hold").permit(|_, _, _, _| PermitStep::Hold(Duration::from_secs(500)));
@@ -142,8 +143,8 @@ fn without_the_gate_a_pod_may_go_during_its_status_call() {
     }
 }
 
-/// D-7, D-10: a binding that waits gives way to the deletion of its pod, and has failed by that: its room is free. Should
-/// the deletion be refused, the pod is tried again.
+/// D-7, D-10: a binding that waits gives way to the deletion of its pod, and has failed by that: its room is free.
+/// Should the deletion be refused, the pod is tried again.
 #[test]
 fn a_binding_that_gives_way_to_a_deletion_has_failed() {
     for refused in [true, false] {
@@ -190,8 +191,8 @@ fn a_binding_that_gives_way_to_a_deletion_has_failed() {
     }
 }
 
-/// P-20: a pod that is to be deleted is not tried meanwhile. Should the deletion be refused, it is tried again, though its
-/// turn came while it seemed to go.
+/// P-20: a pod that is to be deleted is not tried meanwhile. Should the deletion be refused, it is tried again, though
+/// its turn came while it seemed to go.
 #[test]
 fn a_pod_that_is_spared_is_tried_again() {
     for refused in [true, false] {

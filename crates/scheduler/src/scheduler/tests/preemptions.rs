@@ -209,8 +209,8 @@ fn no_victim_is_evicted_for_a_deleted_preemptor() {
     assert!(!is_preempting(&w));
 }
 
-/// P-5: a pod that was promised a node waits for less important ones that go from there, whatever has turned it down: no
-/// event of its plugins would wake it, and its promise would keep others away for ever.
+/// P-5: a pod that was promised a node waits for less important ones that go from there, whatever has turned it down:
+/// no event of its plugins would wake it, and its promise would keep others away for ever.
 #[test]
 fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
     type End = fn(&mut World);
@@ -322,8 +322,8 @@ fn a_victim_that_another_client_has_bound_is_deleted() {
     assert_eq!(deletions(&w), ["delete b"]);
 }
 
-/// P-21: a preemptor that preempts once more before its first victims have been told, or seen going, counts as preempting
-/// until all of them have been, of both times.
+/// P-21: a preemptor that preempts once more before its first victims have been told, or seen going, counts as
+/// preempting until all of them have been, of both times.
 #[test]
 fn two_preemptions_of_one_pod_end_with_the_later() {
     for (first_ends_first, is_seen) in [(true, false), (false, false), (true, true)] {

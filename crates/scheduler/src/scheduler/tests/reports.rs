@@ -70,8 +70,8 @@ fn a_rejection_that_passes_in_time_is_not_written() {
     assert_eq!(w.scheduler.dispatcher().counts().sent, 1);
 }
 
-/// D-11, Q-102: when the dispatcher holds as many reports as it may, further ones wait for room, with the time that they
-/// have waited already; none is refused, and one that is not true any more by then is not made.
+/// D-11, Q-102: when the dispatcher holds as many reports as it may, further ones wait for room, with the time that
+/// they have waited already; none is refused, and one that is not true any more by then is not made.
 #[test]
 fn reports_wait_for_room() {
     let mut w = World::with([gate(), binder()], |options| {
@@ -330,8 +330,8 @@ fn the_latest_message_is_reported_once() {
     );
 }
 
-/// D-14, D-25: between two attempts of a report the plugin may change its mind. What is repeated is what it says by then;
-/// after an attempt that may have been carried out, that the pod passes.
+/// D-14, D-25: between two attempts of a report the plugin may change its mind. What is repeated is what it says by
+/// then; after an attempt that may have been carried out, that the pod passes.
 #[test]
 fn a_repeated_report_states_what_is_true_by_then() {
     let two = ["patch p PodScheduled=False NotReadyForScheduling: two"];
@@ -437,8 +437,8 @@ fn scheduling_gates_need_no_patch() {
     }
 }
 
-/// D-17, D-25, case 172: a report that waits is dropped when the pod is deleted, bound, or says so already; one that was
-/// sent is not repeated for a pod that is gone.
+/// D-17, D-25, case 172: a report that waits is dropped when the pod is deleted, bound, or says so already; one that
+/// was sent is not repeated for a pod that is gone.
 #[test]
 fn a_report_that_is_not_needed_any_more_is_dropped() {
     type Change = fn(&mut World);
@@ -562,8 +562,8 @@ fn reports_follow_the_plugins() {
     }
 }
 
-/// a pod says NotReadyForScheduling while its attempt fails, because another scheduler has written that or
-/// because its removal has not been written yet. The result of the attempt is written, then the next rejection.
+/// a pod says NotReadyForScheduling while its attempt fails, because another scheduler has written that
+/// or because its removal has not been written yet. The result of the attempt is written, then the next rejection.
 #[test]
 fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_says_so() {
     let no = || {
@@ -608,8 +608,8 @@ fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_says_so() {
     }
 }
 
-/// another scheduler, which led before, writes the status of a pod that is rejected here, or somebody removes the
-/// condition. What is true is written again.
+/// another scheduler, which led before, writes the status of a pod that is rejected here, or somebody removes
+/// the condition. What is true is written again.
 #[test]
 fn a_status_that_others_write_is_corrected() {
     let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];

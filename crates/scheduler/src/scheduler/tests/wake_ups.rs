@@ -94,8 +94,8 @@ fn a_nomination_ends_when_the_pod_is_placed_or_gone() {
     }
 }
 
-/// for as long as an event may still help a pod, it is in flight: until it is given back, skipped or gone, or
-/// Permit lets it go on. Then nothing is kept for it.
+/// for as long as an event may still help a pod, it is in flight: until it is given back, skipped or gone,
+/// or Permit lets it go on. Then nothing is kept for it.
 #[test]
 fn a_flight_lasts_while_events_may_help() {
     let permit = || {

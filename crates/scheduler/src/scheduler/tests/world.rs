@@ -47,8 +47,8 @@ impl Stopwatch for HandWatch {
     }
 }
 
-/// A plugin that takes part from PreFilter to PostBind, but for PostFilter, has nothing against anything, and says where
-/// it is asked.
+/// A plugin that takes part from PreFilter to PostBind, but for PostFilter, has nothing against anything, and says
+/// where it is asked.
 pub(super) fn everywhere(
     name: &str,
     asked: impl Fn(&'static str) + Send + Sync + 'static,

@@ -331,9 +331,9 @@ fn everything() -> Value {
     })
 }
 
-/// API-7 to API-13, cases 10 to 19 and 23: every kind of change meets every other. The errors of all of them are told, in
-/// the order deadline, tolerations, gates, node selector, node affinity, spec; only a deadline that moves away ends it.
-/// What counts as gated is the pod as it was, so the last gate may go with everything that is narrowed.
+/// API-7 to API-13, cases 10 to 19 and 23: every kind of change meets every other. The errors of all of them are told,
+/// in the order deadline, tolerations, gates, node selector, node affinity, spec; only a deadline that moves away ends
+/// it. What counts as gated is the pod as it was, so the last gate may go with everything that is narrowed.
 #[test]
 fn every_change_meets_every_other() {
     let mut tried = 0;

@@ -152,8 +152,8 @@ fn a_gate_that_stands_there_again_is_a_duplicate() {
     );
 }
 
-/// API-2, API-5, API-6, case 5: a pod with gates has no node, static pods included. What is wrong with the gates is said
-/// besides.
+/// API-2, API-5, API-6, case 5: a pod with gates has no node, static pods included. What is wrong with the gates is
+/// said besides.
 #[test]
 fn a_gated_pod_has_no_node() {
     let mut spec = gates(&["foo", "foo"]);

@@ -170,8 +170,8 @@ fn what_may_change_in_any_pod() {
     );
 }
 
-/// API-11, cases 13, 16 and 18: where no term was required, anything may be; an affinity that was not there may come with
-/// node affinity alone.
+/// API-11, cases 13, 16 and 18: where no term was required, anything may be; an affinity that was not there may come
+/// with node affinity alone.
 #[test]
 fn what_was_not_required_may_be() {
     let required = json!({"requiredDuringSchedulingIgnoredDuringExecution":

@@ -6,8 +6,8 @@ use crate::{Scheduler, SchedulerOptions};
 use berth_api::{CustomKind, Time};
 use berth_framework::registry::{ArgsError, Registry};
 
-/// cases 109 and 195: a plugin hears of custom resources, as added, updated and deleted, and sees what is in
-/// them. One that is not written `plural.version.group` is told as an error, and everything else works.
+/// cases 109 and 195: a plugin hears of custom resources, as added, updated and deleted, and sees what is
+/// in them. One that is not written `plural.version.group` is told as an error, and everything else works.
 #[test]
 fn plugins_receive_events_of_custom_resources() {
     let foos = CustomKind::of("foos.v1.example.com").unwrap();

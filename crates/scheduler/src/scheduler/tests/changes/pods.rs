@@ -120,8 +120,8 @@ fn a_waiting_pod_that_is_received_again_has_not_changed() {
     }
 }
 
-/// Q-82, case 187: the deletion of a pod is believed whatever it says of the pod's node: it may tell of a version that is
-/// older than what we have seen, or newer.
+/// Q-82, case 187: the deletion of a pod is believed whatever it says of the pod's node: it may tell of a version that
+/// is older than what we have seen, or newer.
 #[test]
 fn a_deletion_names_the_pod_and_not_its_place() {
     let tells = |w: &mut World, last: PodBuilder| {
@@ -180,8 +180,8 @@ fn an_assigned_pod_that_was_made_anew_is_two_events() {
     }
 }
 
-/// Q-83, cases 185 and 186: a placed pod that Permit holds back is rejected when it is told to go, and the rest of its way
-/// ends by itself; one that is bound by now is no placed pod any more.
+/// Q-83, cases 185 and 186: a placed pod that Permit holds back is rejected when it is told to go, and the rest of its
+/// way ends by itself; one that is bound by now is no placed pod any more.
 #[test]
 fn a_placed_pod_that_terminates_is_rejected() {
     let hold = fake("Hold")
@@ -230,8 +230,8 @@ fn managed_fields_are_not_kept() {
     );
 }
 
-/// Q-81, case 185: what changes of a pod that Permit holds back is kept for it, and counts should it be turned down after
-/// all; also what is a change to no other pod.
+/// Q-81, case 185: what changes of a pod that Permit holds back is kept for it, and counts should it be turned down
+/// after all; also what is a change to no other pod.
 #[test]
 fn a_change_of_a_pod_that_is_held_back_is_not_lost() {
     type Change = fn(&mut World);

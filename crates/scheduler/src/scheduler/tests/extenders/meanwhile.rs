@@ -344,8 +344,8 @@ fn a_pod_that_is_being_deleted_is_dropped() {
     }
 }
 
-/// C-14, F-39: a node that extenders have left, and that was full for a moment, is not lost: they are asked about it again.
-/// One that they turned down is not.
+/// C-14, F-39: a node that extenders have left, and that was full for a moment, is not lost: they are asked about it
+/// again. One that they turned down is not.
 #[test]
 fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
     let (tell, asked) = channel();
