@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 
 /// Sets are nested no deeper; what is deeper in a request is left out.
 const DEPTH_MAX: usize = 64;
@@ -33,9 +34,14 @@ impl FieldSet {
 
     /// Adds a set below an element, unless it is empty.
     pub(crate) fn put(&mut self, element: impl Into<Box<str>>, child: Self) {
-        if !child.is_empty() {
-            let slot = self.children.entry(element.into()).or_default();
-            *slot = slot.union(&child);
+        if child.is_empty() {
+            return;
+        }
+        match self.children.entry(element.into()) {
+            Slot::Vacant(slot) => {
+                slot.insert(child);
+            }
+            Slot::Occupied(slot) => slot.into_mut().add(child),
         }
     }
 
@@ -78,41 +84,37 @@ impl FieldSet {
         Value::Object(map)
     }
 
-    /// The members of both sets.
-    pub(crate) fn union(&self, other: &Self) -> Self {
-        let mut set = self.clone();
-        set.member |= other.member;
-        for (element, child) in &other.children {
-            let slot = set.children.entry(element.clone()).or_default();
-            *slot = slot.union(child);
+    /// Adds the members of the other set.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.member |= other.member;
+        for (element, child) in other.children {
+            self.put(element, child);
         }
-        set
+    }
+
+    /// Removes the members that the other set has too.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        self.member &= !other.member;
+        if other.children.is_empty() {
+            return;
+        }
+        self.children.retain(|element, child| {
+            if let Some(other) = other.children.get(element) {
+                child.subtract(other);
+            }
+            !child.is_empty()
+        });
     }
 
     /// The members that the other set has too.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
-        self.filtered(other, |own, other| own && other)
-    }
-
-    /// The members that the other set does not have.
-    pub(crate) fn difference(&self, other: &Self) -> Self {
-        self.filtered(other, |own, other| own && !other)
-    }
-
-    fn filtered(&self, other: &Self, keep: fn(bool, bool) -> bool) -> Self {
-        static NOTHING: FieldSet = FieldSet {
-            member: false,
-            children: BTreeMap::new(),
-        };
         let mut set = Self {
-            member: keep(self.member, other.member),
+            member: self.member && other.member,
             children: BTreeMap::new(),
         };
         for (element, child) in &self.children {
-            let other = other.children.get(element).unwrap_or(&NOTHING);
-            let child = child.filtered(other, keep);
-            if !child.is_empty() {
-                set.children.insert(element.clone(), child);
+            if let Some(other) = other.children.get(element) {
+                set.put(element.clone(), child.intersection(other));
             }
         }
         set
@@ -133,14 +135,27 @@ impl FieldSet {
         }
     }
 
+    /// Removes one element itself, and keeps the members below it.
+    pub(crate) fn without_member(&mut self, element: &str) {
+        if let Some(child) = self.children.get_mut(element) {
+            child.member = false;
+            if child.is_empty() {
+                self.children.remove(element);
+            }
+        }
+    }
+
     /// The set with every field that leads to a member as a member.
-    pub(crate) fn with_parents(&self) -> Self {
-        let mut set = self.clone();
-        for (element, child) in &mut set.children {
-            *child = child.with_parents();
+    pub(crate) fn with_parents(mut self) -> Self {
+        self.add_parents();
+        self
+    }
+
+    fn add_parents(&mut self) {
+        for (element, child) in &mut self.children {
+            child.add_parents();
             child.member |= element.starts_with("f:");
         }
-        set
     }
 
     /// The members as paths, such as `.spec.containers[name="c"].image`.
@@ -203,9 +218,13 @@ mod tests {
         let a = set(json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
         let b = set(json!({"f:a": {"f:b": {}, "f:d": {}}}));
         assert_eq!(a.intersection(&b).encode(), json!({"f:a": {"f:b": {}}}));
-        assert_eq!(a.difference(&b).encode(), json!({"f:a": {}, "f:c": {}}));
+        let mut difference = a.clone();
+        difference.subtract(&b);
+        assert_eq!(difference.encode(), json!({"f:a": {}, "f:c": {}}));
+        let mut union = a.clone();
+        union.add(b.clone());
         assert_eq!(
-            a.union(&b).encode(),
+            union.encode(),
             json!({"f:a": {".": {}, "f:b": {}, "f:d": {}}, "f:c": {}})
         );
         assert_eq!(

@@ -204,7 +204,7 @@ fn cap(entries: &mut Vec<Entry>) {
         });
         match bucket {
             Some(bucket) => {
-                bucket.set = bucket.set.union(&oldest.set);
+                bucket.set.add(oldest.set);
                 bucket.time = oldest.time;
             }
             None => {
@@ -224,7 +224,8 @@ fn owned(mut set: FieldSet, author: &Author<'_>) -> FieldSet {
         set.without(path);
     }
     // The metadata object itself has no owner.
-    set.difference(&FieldSet::decode(&json!({"f:metadata": {}})))
+    set.without_member("f:metadata");
+    set
 }
 
 /// Updates the owners of an object's fields after a write that was not an apply. `old` is the object before, or an
@@ -262,22 +263,20 @@ fn track(
     author: &Author<'_>,
 ) {
     let found = typed.compare(old, new);
-    let changed = owned(found.modified.union(&found.added), author);
     let removed = owned(found.removed, author);
+    let mut changed = found.modified;
+    changed.add(found.added);
+    let changed = owned(changed, author);
     for entry in managers.iter_mut() {
-        if !changed.is_empty() {
-            entry.set = entry.set.difference(&changed);
-        }
-        if !removed.is_empty() {
-            entry.set = entry.set.difference(&removed);
-        }
+        entry.set.subtract(&changed);
+        entry.set.subtract(&removed);
     }
     if changed.is_empty() {
         return;
     }
     match managers.iter_mut().find(|e| e.is_of(author, false)) {
         Some(entry) => {
-            entry.set = entry.set.union(&changed);
+            entry.set.add(changed);
             entry.time = author.time();
         }
         None => managers.push(Entry::new(author, false, changed)),
@@ -311,15 +310,19 @@ pub(crate) fn apply(
     let position = managers.iter().position(|e| e.is_of(author, true));
     let last = position.map(|i| managers.remove(i));
     if let Some(last) = &last {
-        let owners = managers
-            .iter()
-            .fold(given, |all, entry| all.union(&entry.set));
-        // What this manager applied before and neither it nor anybody else owns now.
-        let gone = last.set.with_parents().difference(&owners.with_parents());
+        let mut owners = given;
+        for entry in &managers {
+            owners.add(entry.set.clone());
+        }
+        // What this manager applied before, and neither it nor another manager owns now.
+        let mut gone = last.set.clone().with_parents();
+        gone.subtract(&owners.with_parents());
         typed.remove(&mut merged, &gone);
     }
     let found = typed.compare(live, &merged);
-    let changed = owned(found.modified.union(&found.added), author);
+    let mut changed = found.modified;
+    changed.add(found.added);
+    let changed = owned(changed, author);
     let mut conflicts: Vec<Conflict> = Vec::new();
     for entry in &mut managers {
         let lost = entry.set.intersection(&changed);
@@ -327,7 +330,8 @@ pub(crate) fn apply(
             owner: entry.shown(author),
             field,
         }));
-        entry.set = entry.set.difference(&changed).difference(&found.removed);
+        entry.set.subtract(&changed);
+        entry.set.subtract(&found.removed);
     }
     if !conflicts.is_empty() && !force {
         conflicts.sort_by(|a, b| (&a.field, &a.owner).cmp(&(&b.field, &b.owner)));

@@ -114,9 +114,10 @@ fn the_oldest_managers_of_updates_are_merged() {
     let names: Vec<&str> = managers.iter().map(|e| e.manager.as_str()).collect();
     assert_eq!(names.len(), UPDATE_MANAGERS_MAX, "{names:?}");
     assert!(names.contains(&ANCIENT) && names.contains(&"m14"));
-    let owned = managers
-        .iter()
-        .fold(FieldSet::default(), |all, e| all.union(&e.set));
+    let mut owned = FieldSet::default();
+    for entry in managers {
+        owned.add(entry.set);
+    }
     let keys = |set: &FieldSet| set.paths().iter().filter(|p| p.contains(".k")).count();
     assert_eq!(keys(&owned), 15, "no field loses its owner");
 }

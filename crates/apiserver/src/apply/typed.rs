@@ -6,6 +6,7 @@
 use super::fields::{FieldSet, shown};
 use crate::schema::model::{Field, ListType, Model, Presence, Shape, TypeId};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The fault of an entry of a list that has none of the keys of its list.
@@ -86,7 +87,7 @@ impl<'m> Typed<'m> {
 
     /// The element of an entry of a list by its keys. Keys that the entry leaves out have their defaults.
     fn element(&self, keys: &[Box<str>], items: &Shape, entry: &Value) -> Option<String> {
-        let mut found: BTreeMap<&str, Value> = BTreeMap::new();
+        let mut found: BTreeMap<&str, Cow<'_, Value>> = BTreeMap::new();
         for key in keys {
             let field = items
                 .object()
@@ -98,7 +99,8 @@ impl<'m> Typed<'m> {
                 field => field?.default.clone(),
             };
             let given = entry.get(&**key).filter(|v| !v.is_null());
-            if let Some(value) = given.cloned().or_else(default) {
+            let given = given.map(Cow::Borrowed);
+            if let Some(value) = given.or_else(|| default().map(Cow::Owned)) {
                 found.insert(key, value);
             }
         }
@@ -251,11 +253,11 @@ impl<'m> Typed<'m> {
         found
     }
 
-    fn compare_values(
+    fn compare_values<'v>(
         &self,
         kind: Kind<'m>,
-        old: Option<&Value>,
-        new: Option<&Value>,
+        old: Option<&'v Value>,
+        new: Option<&'v Value>,
         found: &mut Comparison,
     ) {
         if old == new {
@@ -289,65 +291,42 @@ impl<'m> Typed<'m> {
         if matches!(kind, Kind::Set(_) | Kind::List(..)) {
             self.compare_lists(kind, old, new, found);
         } else {
-            let map = |value: Option<&Value>| {
-                value
-                    .and_then(Value::as_object)
-                    .cloned()
-                    .unwrap_or_default()
-            };
-            let (before, after) = (map(old), map(new));
-            let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-            for name in names {
-                let kind = self.member(kind, name).unwrap_or(Kind::Free);
-                self.compare_below(
-                    kind,
-                    &format!("f:{name}"),
-                    before.get(name),
-                    after.get(name),
-                    found,
-                );
+            let nothing = Map::new();
+            let map = |value: Option<&'v Value>| value.and_then(Value::as_object);
+            let (before, after) = (map(old).unwrap_or(&nothing), map(new).unwrap_or(&nothing));
+            let gone = before.keys().filter(|name| !after.contains_key(*name));
+            for name in after.keys().chain(gone) {
+                let (old, new) = (before.get(name), after.get(name));
+                if old != new {
+                    let kind = self.member(kind, name).unwrap_or(Kind::Free);
+                    self.compare_below(kind, format!("f:{name}"), old, new, found);
+                }
             }
         }
         found.added.member |= old.is_none();
         found.removed.member |= new.is_none();
     }
 
-    fn compare_lists(
+    fn compare_lists<'v>(
         &self,
         kind: Kind<'m>,
-        old: Option<&Value>,
-        new: Option<&Value>,
+        old: Option<&'v Value>,
+        new: Option<&'v Value>,
         found: &mut Comparison,
     ) {
-        let indexed = |value: Option<&Value>| -> BTreeMap<String, Vec<Value>> {
-            let list = value
-                .and_then(Value::as_array)
-                .map_or(&[][..], Vec::as_slice);
-            let mut map: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-            for (element, entry) in self.elements(kind, list).into_iter().zip(list) {
-                let element = element.unwrap_or_default();
-                map.entry(element).or_default().push(entry.clone());
-            }
-            map
-        };
-        let (before, after) = (indexed(old), indexed(new));
-        let elements: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-        for element in elements {
-            match (
-                before.get(element).map(Vec::as_slice),
-                after.get(element).map(Vec::as_slice),
-            ) {
-                (Some([old]), Some([new])) => {
-                    self.compare_below(self.item(kind), element, Some(old), Some(new), found);
-                }
-                (None, Some([new])) => {
-                    self.compare_below(self.item(kind), element, None, Some(new), found);
-                }
-                (Some([old]), None) => {
-                    self.compare_below(self.item(kind), element, Some(old), None, found);
-                }
+        let first = |list: Option<&[&'v Value]>| list.and_then(|list| list.first().copied());
+        let (before, after) = (self.indexed(kind, old), self.indexed(kind, new));
+        let is_gone = |element: &&String| !after.contains_key(*element);
+        for element in after.keys().chain(before.keys().filter(is_gone)) {
+            let old = before.get(element).map(Vec::as_slice);
+            let new = after.get(element).map(Vec::as_slice);
+            match (old, new) {
                 // Entries that are there more than once are compared as one.
                 (old, new) if old == new => {}
+                (None | Some([_]), None | Some([_])) => {
+                    let (old, new) = (first(old), first(new));
+                    self.compare_below(self.item(kind), element.clone(), old, new, found);
+                }
                 (None, _) => found.added.put(element.as_str(), FieldSet::leaf()),
                 (_, None) => found.removed.put(element.as_str(), FieldSet::leaf()),
                 _ => found.modified.put(element.as_str(), FieldSet::leaf()),
@@ -355,19 +334,43 @@ impl<'m> Typed<'m> {
         }
     }
 
+    /// The entries of a list by their elements.
+    fn indexed<'v>(
+        &self,
+        kind: Kind<'m>,
+        list: Option<&'v Value>,
+    ) -> BTreeMap<String, Vec<&'v Value>> {
+        let list = list
+            .and_then(Value::as_array)
+            .map_or(&[][..], Vec::as_slice);
+        let mut map: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+        for (element, entry) in self.elements(kind, list).into_iter().zip(list) {
+            map.entry(element.unwrap_or_default())
+                .or_default()
+                .push(entry);
+        }
+        map
+    }
+
     fn compare_below(
         &self,
         kind: Kind<'m>,
-        element: &str,
+        element: String,
         old: Option<&Value>,
         new: Option<&Value>,
         found: &mut Comparison,
     ) {
         let mut below = Comparison::default();
         self.compare_values(kind, old, new, &mut below);
-        found.added.put(element, below.added);
-        found.modified.put(element, below.modified);
-        found.removed.put(element, below.removed);
+        for (all, below) in [
+            (&mut found.added, below.added),
+            (&mut found.modified, below.modified),
+            (&mut found.removed, below.removed),
+        ] {
+            if !below.is_empty() {
+                all.put(element.as_str(), below);
+            }
+        }
     }
 
     /// An object with what a configuration sets.

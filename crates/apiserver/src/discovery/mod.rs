@@ -95,7 +95,7 @@ pub(crate) fn aggregated(catalog: &Catalog, core: bool) -> Value {
 /// The named groups in order of their first resource.
 fn group_names(catalog: &Catalog) -> Vec<&'static str> {
     let mut names = Vec::new();
-    for (group, _) in catalog.group_versions() {
+    for &(group, _) in catalog.group_versions() {
         if !group.is_empty() && !names.contains(&group) {
             names.push(group);
         }
@@ -106,7 +106,8 @@ fn group_names(catalog: &Catalog) -> Vec<&'static str> {
 fn versions(catalog: &Catalog, group: &str) -> Vec<&'static str> {
     catalog
         .group_versions()
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|(g, _)| *g == group)
         .map(|(_, version)| version)
         .collect()

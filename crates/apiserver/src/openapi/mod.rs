@@ -70,7 +70,7 @@ impl Documents {
 pub(crate) fn index(catalog: &Catalog) -> Value {
     let paths: Map<String, Value> = catalog
         .group_versions()
-        .into_iter()
+        .iter()
         .filter_map(|(group, version)| {
             let path = group_version_path(group, version);
             let hash = document(catalog, &path)?.hash;

@@ -125,6 +125,7 @@ pub struct Resource {
 pub struct Catalog {
     resources: Vec<Arc<Resource>>,
     index: FxHashMap<(&'static str, &'static str), Vec<usize>>,
+    group_versions: Vec<(&'static str, &'static str)>,
     documents: Documents,
 }
 
@@ -182,6 +183,10 @@ impl Catalog {
             .entry(key)
             .or_default()
             .push(self.resources.len());
+        let group_version = (resource.resource.group, resource.version);
+        if !self.group_versions.contains(&group_version) {
+            self.group_versions.push(group_version);
+        }
         self.resources.push(resource);
     }
 
@@ -211,15 +216,8 @@ impl Catalog {
     }
 
     /// The served groups and their versions, core first.
-    pub fn group_versions(&self) -> Vec<(&'static str, &'static str)> {
-        let mut found: Vec<(&str, &str)> = Vec::new();
-        for resource in &self.resources {
-            let gv = (resource.resource.group, resource.version);
-            if !found.contains(&gv) {
-                found.push(gv);
-            }
-        }
-        found
+    pub fn group_versions(&self) -> &[(&'static str, &'static str)] {
+        &self.group_versions
     }
 }
 
