@@ -13,6 +13,7 @@ use crate::status::{ApiError, Subject};
 use crate::storage::Version;
 use crate::validation::view::View;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -119,7 +120,7 @@ fn stored(api: &Api, plural: &str, namespace: Option<&str>) -> Vec<Arc<Version>>
     listed.map(|l| l.items).unwrap_or_default()
 }
 
-/// The rules of a role that a binding refers to.
+/// The rules of a role that a binding refers to, and of all roles that it and those select.
 fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
     let (plural, namespace) = match reference.text("kind") {
         "Role" => ("roles", namespace),
@@ -127,26 +128,25 @@ fn rules_of(api: &Api, reference: &Value, namespace: &str) -> Vec<Value> {
     };
     let found = resource::find(GROUP, plural)
         .and_then(|roles| api.get(roles, namespace, reference.text("name")).ok());
-    let Some(role) = found else {
-        return Vec::new();
-    };
-    let role = role.object();
-    let selectors = role.part("aggregationRule").items("clusterRoleSelectors");
-    let mut rules = role.items("rules").to_vec();
-    if !selectors.is_empty() {
+    let mut pending: Vec<Arc<Version>> = found.into_iter().collect();
+    // Roles may select each other.
+    let mut seen = BTreeSet::new();
+    let mut rules = Vec::new();
+    while let Some(role) = pending.pop() {
+        let role = role.object();
+        if !seen.insert(meta(role, "name").to_owned()) {
+            continue;
+        }
+        rules.extend_from_slice(role.items("rules"));
+        let selectors = role.part("aggregationRule").items("clusterRoleSelectors");
         let selectors: Vec<Selector> = selectors.iter().map(Selector::parse).collect();
-        for other in stored(api, "clusterroles", None) {
-            let labels = other.object().part("metadata").map("labels");
-            if selectors.iter().any(|s| s.matches(labels)) {
-                rules.extend_from_slice(other.object().items("rules"));
-                if !other.object().part("aggregationRule").is_null()
-                    && meta(other.object(), "name") != meta(role, "name")
-                {
-                    let inner =
-                        json!({"kind": "ClusterRole", "name": meta(other.object(), "name")});
-                    rules.extend(rules_of(api, &inner, ""));
-                }
-            }
+        if !selectors.is_empty() {
+            let mut others = stored(api, "clusterroles", None);
+            others.retain(|other| {
+                let labels = other.object().part("metadata").map("labels");
+                selectors.iter().any(|s| s.matches(labels))
+            });
+            pending.append(&mut others);
         }
     }
     rules

@@ -161,6 +161,42 @@ async fn a_user_without_a_role_may_do_nothing_but_ask() {
 }
 
 #[tokio::test]
+async fn a_role_has_the_rules_of_the_roles_that_it_selects() {
+    let cluster = Cluster::start().await;
+    // `a` selects `b`, which selects `a` and `c`.
+    for (name, selects, resource) in [
+        ("a", "of-a", "pods"),
+        ("b", "of-b", "nodes"),
+        ("c", "none", "configmaps"),
+    ] {
+        let labels = match name {
+            "a" => json!({"of-b": "true"}),
+            "b" => json!({"of-a": "true"}),
+            _ => json!({"of-b": "true"}),
+        };
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": name, "labels": labels},
+            "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {selects: "true"}}]},
+            "rules": [{"verbs": ["list"], "apiGroups": [""], "resources": [resource]}],
+        });
+        cluster.create(&format!("{RBAC}/clusterroles"), &role).await;
+    }
+    cluster.bind("all", "a", bob()).await;
+    for (path, status) in [
+        (PODS, 200),
+        ("/api/v1/namespaces/default/configmaps", 200),
+        ("/api/v1/namespaces/default/secrets", 403),
+    ] {
+        let reply = cluster
+            .ask_as(&[("impersonate-user", "bob")], "GET", path, &Value::Null)
+            .await;
+        assert_eq!(reply.status, status, "{path}: {}", reply.text());
+    }
+}
+
+#[tokio::test]
 async fn roles_give_rights_in_their_namespace() {
     let cluster = Cluster::start().await;
     cluster.bind("viewers", "view", bob()).await;
