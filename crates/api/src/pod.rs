@@ -378,7 +378,7 @@ pub struct Volume {
     pub name: Str,
     /// A claim.
     pub persistent_volume_claim: Option<PersistentVolumeClaimSource>,
-    /// A claim that lives and dies with the pod; named `<pod>-<volume>`.
+    /// A claim that is created and deleted with the pod; its name is `<pod>-<volume>`.
     pub ephemeral: Option<EphemeralSource>,
     /// A GCE disk.
     pub gce_persistent_disk: Option<GcePersistentDisk>,

@@ -9,7 +9,7 @@ use crate::string::null_default;
 use crate::{LabelSelector, ObjectMeta, Quantity, ResourceList, Str};
 use serde::{Deserialize, Serialize};
 
-/// The annotation that names the class of a claim or volume; it goes before the field.
+/// The annotation that names the class of a claim or volume; it takes precedence over the field.
 pub const BETA_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 /// The annotation of a claim whose binding is complete.
 pub const BIND_COMPLETED_ANNOTATION: &str = "pv.kubernetes.io/bind-completed";

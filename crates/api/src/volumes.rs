@@ -142,8 +142,7 @@ impl PersistentVolume {
 }
 
 impl StorageClass {
-    /// The CSI volume that stands for the one to be provisioned for a claim of the class, under a handle that no driver
-    /// uses.
+    /// The CSI volume that represents the volume to be provisioned for a claim of the class. No driver uses its handle.
     pub fn volume_to_provision(&self, claim: &PersistentVolumeClaim) -> Option<CsiVolume> {
         let driver = match migrated_driver(&self.provisioner) {
             Some(driver) => Str::new(driver),

@@ -74,7 +74,7 @@ impl AccessError {
         self.code == 404
     }
 
-    /// Whether somebody else wrote first: read again and retry.
+    /// Whether another client wrote the object first. The caller reads it again and retries.
     pub fn is_conflict(&self) -> bool {
         self.code == 409
     }

@@ -1,7 +1,7 @@
 //! The embedded control plane: a Kubernetes API in one process.
 //!
-//! Objects are stored as JSON values. What a kind means (its scope, columns, defaults and rules) stands in
-//! [`registry`] and in the [`strategy::Strategy`] of the kind; everything else is generic over kinds.
+//! Objects are stored as JSON values. [`registry`] and the [`strategy::Strategy`] of a kind define its scope, columns,
+//! defaults and rules; everything else is generic over kinds.
 //!
 //! This crate knows nothing of the scheduler: a scheduler talks to it as to any cluster.
 

@@ -193,7 +193,7 @@ impl ApiError {
         Self::new(409, "Conflict", message).about(subject.details())
     }
 
-    /// 409 because somebody else wrote first.
+    /// 409 because another client wrote the object first.
     pub fn modified(subject: Subject<'_>) -> Self {
         Self::conflict(
             subject,
@@ -415,7 +415,7 @@ pub fn success(code: u16) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code})
 }
 
-/// The `Status` after an object has gone at once.
+/// The `Status` of a request that deleted an object immediately.
 pub fn deleted(subject: Subject<'_>, uid: &str) -> Value {
     let details = Details {
         uid: uid.to_owned(),

@@ -1,7 +1,7 @@
-//! The namespace controller: empties a namespace that is being deleted, then lets it go.
+//! The namespace controller: deletes the contents of a namespace that is being deleted, then removes its finalizer.
 //!
-//! Pods go first, so that nothing they need is taken from them while they stop. What is left and why stands in the
-//! conditions of the namespace, as upstream words them.
+//! It deletes pods first, so that the objects that they need exist while they stop. The conditions of the namespace
+//! list the remaining objects and the reason, with upstream's messages.
 
 use super::object::{Key, NAMESPACE, POD, is_deleting, items, put_condition, seconds, set};
 use super::runtime::{Context, Controller, Difference, Watch, watching};
@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const FINALIZER: &str = "kubernetes";
-/// How long to wait before looking whether what was deleted has gone; doubles each time, up to the second one.
+/// The delay before the controller checks again whether the contents were deleted. It doubles each time, up to the
+/// second value.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// See the module.

@@ -230,7 +230,7 @@ pub(crate) fn generation(object: &Value) -> i64 {
         .unwrap_or_default()
 }
 
-/// Whether somebody has asked for its deletion.
+/// Whether the deletion of the object was requested.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }

@@ -52,7 +52,7 @@ impl Controller for ServiceAccounts {
             }
             return;
         }
-        // What somebody took away or changed is put right again.
+        // A service account or root CA ConfigMap that was deleted or changed is restored.
         if let Some(old) = &diff.old
             && matches!(name(old), ACCOUNT | ROOT_CA)
         {

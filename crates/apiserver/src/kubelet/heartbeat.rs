@@ -123,7 +123,7 @@ fn renew(cx: &Context<String>, last: Option<Object>, node: &Value) -> Result<Obj
         set(&mut lease, &["spec", "renewTime"], now.clone());
         set(&mut lease, &["spec", "holderIdentity"], name(node).into());
         match cx.api().update(LEASE.resource, lease) {
-            // Somebody has deleted it: make another.
+            // The lease was deleted: create another one.
             Err(error) if error.is_not_found() => {}
             other => return other,
         }

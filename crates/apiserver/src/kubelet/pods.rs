@@ -270,7 +270,7 @@ fn stop(
     }
     let is_held = !items(&pod["metadata"]["finalizers"]).is_empty();
     if is_held && !pod::is_terminal(pod) {
-        // Whoever holds the pod wants to see how it ended.
+        // A controller whose finalizer keeps the pod needs its final status.
         let place = Place {
             host_ip,
             pod_ip: &record.ip,

@@ -230,7 +230,7 @@ async fn a_deleted_pod_stops_gracefully_within_its_grace_period() {
     // Thirty seconds of grace are all it gets.
     pass(10.0).await;
     assert!(!is_there("stubborn"));
-    // A pod that somebody holds shows that it has ended.
+    // A pod that a finalizer keeps shows that it has ended.
     assert_eq!(phase(&api, "held"), "Succeeded");
     api.edit(POD.resource, ("n", "held"), |p| {
         p["metadata"]["finalizers"] = json!([])

@@ -84,8 +84,8 @@ impl PatchError {
         }
     }
 
-    /// What the client is told. For a patch that does not fit that is upstream's general sentence; what exactly
-    /// did not fit is the error itself.
+    /// The message in the response. For a patch that does not fit the object it is upstream's general sentence; the
+    /// error itself names the field.
     pub fn status_message(&self) -> String {
         match self {
             Self::Unprocessable(_) => {

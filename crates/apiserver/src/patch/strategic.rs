@@ -447,7 +447,7 @@ impl Directed {
 
 /// Which entries of a list are the same one, beyond the merge key.
 struct Identity<'m> {
-    /// The other keys of the list, each with the value that its absence stands for.
+    /// The other keys of the list, each with the default that applies when it is absent.
     others: Vec<(&'m str, Option<&'m str>)>,
 }
 

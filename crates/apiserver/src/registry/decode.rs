@@ -67,7 +67,7 @@ impl FieldValidation {
 }
 
 impl Body<'_> {
-    /// The value that stands in the body, and the fields that stand in it twice.
+    /// The value in the body, and the fields that the body contains twice.
     pub(super) fn parse(&self, kind: &str) -> Result<(Value, Vec<String>), ApiError> {
         let (format, parsed) = match self.encoding {
             Encoding::Json => ("json", schema::parse_json(self.bytes)),

@@ -12,7 +12,7 @@ use crate::status::{ApiError, Subject};
 use serde_json::Value;
 use std::sync::Mutex;
 
-/// How much of a patched object stands in the error about it.
+/// How much of a patched object the error about it contains.
 const SHOWN_CHARS_MAX: usize = 4_096;
 
 impl Api {

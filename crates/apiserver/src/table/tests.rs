@@ -1,4 +1,4 @@
-//! What stands in the rows.
+//! The contents of the rows.
 
 use super::*;
 use crate::registry;

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(crate) const NONE: &str = "<none>";
 /// What stands where something should be known and is not.
 pub(crate) const UNKNOWN: &str = "<unknown>";
-/// What stands for what was never set.
+/// The text for a value that was never set.
 pub(crate) const UNSET: &str = "<unset>";
 
 /// A string of an object, empty when it is absent.

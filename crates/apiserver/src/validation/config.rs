@@ -12,7 +12,7 @@ use serde_json::Value;
 const DATA_BYTES_MAX: usize = 1024 * 1024;
 const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
-/// The size of what a base64 text stands for.
+/// The decoded size of a base64 text.
 fn decoded_len(text: &str) -> usize {
     let padding = text.bytes().rev().take_while(|b| *b == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)

@@ -309,12 +309,12 @@ impl Errors {
         );
     }
 
-    /// The value stands in the list already.
+    /// The list contains the value already.
     pub(crate) fn duplicate(&mut self, path: &Path, value: impl Into<Shown>) {
         self.duplicate_because(path, value, "");
     }
 
-    /// The value stands in the list already, and why that matters.
+    /// The list contains the value already; `detail` says why that is invalid.
     pub(crate) fn duplicate_because(
         &mut self,
         path: &Path,

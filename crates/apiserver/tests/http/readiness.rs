@@ -43,8 +43,8 @@ fn gates_of(pod: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// API-1, API-2, API-7, API-14, API-15, API-19, API-20, cases 8, 20 to 22, 24: gates go one by one in patches that
-/// merge by name; the condition stays as it was until somebody else writes it; then the pod can be bound.
+/// API-1, API-2, API-7, API-14, API-15, API-19, API-20, cases 8, 20 to 22, 24: patches that merge by name remove one
+/// gate after another. The condition does not change until a client writes it. Then the pod can be bound.
 #[tokio::test]
 async fn from_the_first_gate_to_the_binding() {
     let cluster = Cluster::start().await;

@@ -221,7 +221,7 @@ fn note_progress(
     }
 }
 
-/// The condition that tells of pausing and resuming, if it has to change.
+/// The condition that reports pausing and resuming, if it has to change.
 pub(super) fn pause_condition(deployment: &Value, now: Timestamp) -> Option<Value> {
     progress_deadline(deployment)?;
     let reason = condition(&deployment["status"], PROGRESSING)

@@ -247,7 +247,7 @@ async fn recreate_starts_new_pods_after_the_last_old_one_has_gone() {
     let world = World::new();
     world.create(3, json!({"type": "Recreate"}));
     world.until_complete("created").await;
-    // Old pods take their time: somebody holds one.
+    // A finalizer delays the deletion of an old pod.
     let held = world.pods()[0].clone();
     world.api.edit(POD.resource, ("n", name(&held)), |p| {
         p["metadata"]["finalizers"] = json!(["test/hold"]);

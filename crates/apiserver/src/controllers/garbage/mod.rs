@@ -30,11 +30,11 @@ pub(super) struct Item {
 /// What an owner reference leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// Somebody who is there (or of whom nothing can be known).
+    /// The owner exists, or its kind is not served, so that nothing is known about it.
     Solid,
-    /// Nobody.
+    /// The owner does not exist.
     Dangling,
-    /// Somebody who is being deleted and waits for its dependants.
+    /// The owner is being deleted and waits for its dependants.
     Waiting,
 }
 
@@ -109,7 +109,7 @@ impl Garbage {
             .cloned();
         let owner = match known {
             Some(owner) => owner,
-            // The view of its kind may be late: only the API knows that somebody is not there.
+            // The view of the kind may be late: only the API knows that an owner does not exist.
             None => match cx
                 .api()
                 .get(place.kind, &place.key.namespace, &place.key.name)

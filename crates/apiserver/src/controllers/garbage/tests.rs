@@ -114,7 +114,7 @@ async fn an_object_goes_with_its_last_owner_and_owners_are_known_by_uid() {
         make(&api, CONFIG_MAP, "b", &[]),
     );
     make(&api, POD, "shared", &[(CONFIG_MAP, &a), (CONFIG_MAP, &b)]);
-    // Its owner's name is there, but it is somebody else.
+    // An object with the name of the owner exists, but it has another UID.
     let stranger = json!({"metadata": {"name": "b", "uid": "another"}});
     make(&api, POD, "mistaken", &[(CONFIG_MAP, &stranger)]);
     // Of a kind that is not served nothing can be known.

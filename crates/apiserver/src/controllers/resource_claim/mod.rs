@@ -27,7 +27,7 @@ use serde_json::Value;
 
 /// The entry of the pod for which a claim was made.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
-/// Set by whoever allocates a claim: it is not to vanish while its devices are taken.
+/// The finalizer of an allocated claim, set by the scheduler: the claim is not removed while its devices are allocated.
 const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 
 /// See the module.

@@ -169,7 +169,7 @@ async fn a_claim_is_not_made_twice() {
     run.handle.stop().await;
 }
 
-/// The pod is told what is missing, and has its claim as soon as the template is there.
+/// An event on the pod names the missing template. The controller creates the claim as soon as the template exists.
 #[tokio::test(start_paused = true)]
 async fn a_missing_template_is_told() {
     let run = run();
@@ -185,7 +185,7 @@ async fn a_missing_template_is_told() {
     run.handle.stop().await;
 }
 
-/// PL-156: who has ended or gone holds nothing; devices that nobody holds are free again.
+/// PL-156: pods that ended or were deleted lose their reservations. Devices without a reservation are free again.
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_let_go_by_pods_that_need_it_no_more() {
     let run = run();
@@ -226,7 +226,8 @@ async fn a_claim_is_let_go_by_pods_that_need_it_no_more() {
     run.handle.stop().await;
 }
 
-/// A claim that is being deleted goes when nobody holds it; one that a pod has for itself when that has ended.
+/// A claim that is being deleted is removed when no pod reserves it. A claim made from a template is deleted when its
+/// pod has ended.
 #[tokio::test(start_paused = true)]
 async fn claims_go_when_they_are_not_needed() {
     let run = run();

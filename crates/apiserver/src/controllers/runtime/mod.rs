@@ -406,7 +406,7 @@ fn work<C: Controller>(controller: &mut C, cx: &mut Context<C::Key>, key: &C::Ke
         Ok(Ok(())) => cx.queue.forget(key),
         Ok(Err(error)) => {
             let delay = cx.queue.retry(key.clone(), Instant::now());
-            // Somebody else wrote or deleted first: nothing anybody need know of.
+            // Another client wrote or deleted the object first: the controller retries, and no warning is needed.
             if error.is_conflict() || error.is_not_found() {
                 debug!(controller = controller.name(), ?key, %error, ?delay, "the view was late");
             } else {

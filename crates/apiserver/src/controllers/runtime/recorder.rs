@@ -26,7 +26,7 @@ const COMBINED: &str = "(combined from similar events): ";
 pub(crate) enum EventType {
     /// All is well.
     Normal,
-    /// Somebody should look.
+    /// A problem that may need an operator.
     Warning,
 }
 

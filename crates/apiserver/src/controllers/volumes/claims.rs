@@ -104,7 +104,7 @@ fn find(cx: &mut Cx, claim: &Object) -> Result<(), AccessError> {
     }
 }
 
-/// Asks somebody outside to make a volume.
+/// Asks an external provisioner to create a volume.
 fn ask(cx: &mut Cx, claim: &Object, provisioner: &str) -> Result<(), AccessError> {
     let mut asked = (**claim).clone();
     let mut is_new = false;

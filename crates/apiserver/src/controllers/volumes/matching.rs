@@ -7,7 +7,7 @@ use crate::access::Object;
 use berth_api::Quantity;
 use serde_json::Value;
 
-/// The annotation that names the class; it goes before the field.
+/// The annotation that names the class; it takes precedence over the field.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// The class of a volume or claim; empty for none.

@@ -9,8 +9,8 @@
 //! a volume whose claim is gone                                       → Released; a simulated one is deleted
 //! ```
 //!
-//! Everything is read from the objects, and each write is one step of the way: whoever stops in the middle goes on
-//! from there.
+//! The controller keeps no state of its own: it reads everything from the objects, and each write is one step. A
+//! controller that stops between two steps continues from there after a restart.
 
 mod claims;
 mod matching;

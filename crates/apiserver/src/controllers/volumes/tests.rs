@@ -252,7 +252,7 @@ async fn a_class_that_does_not_wait_is_provisioned_at_once() {
     run.handle.stop().await;
 }
 
-/// The scheduler hears of it by the annotation that goes.
+/// The controller removes the annotation, which notifies the scheduler.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_gone_is_given_back() {
     let run = run();

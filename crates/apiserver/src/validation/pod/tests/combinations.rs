@@ -331,9 +331,10 @@ fn everything() -> Value {
     })
 }
 
-/// API-7 to API-13, cases 10 to 19 and 23: every kind of change meets every other. The errors of all of them are told,
-/// in the order deadline, tolerations, gates, node selector, node affinity, spec; only a deadline that moves away ends
-/// it. What counts as gated is the pod as it was, so the last gate may go with everything that is narrowed.
+/// API-7 to API-13, cases 10 to 19 and 23: every kind of change is combined with every other. The errors of all changes
+/// are returned, in the order deadline, tolerations, gates, node selector, node affinity, spec; only a deadline that is
+/// increased or removed ends the validation. The old pod decides whether the pod is gated, so an update may remove the
+/// last gate and narrow the pod at the same time.
 #[test]
 fn every_change_meets_every_other() {
     let mut tried = 0;

@@ -1,4 +1,4 @@
-//! The promise behind the rules for gated pods (KEP-3838): whatever is accepted only ever narrows placement.
+//! The invariant behind the rules for gated pods (KEP-3838): every accepted update narrows the placement of the pod.
 
 use super::*;
 use proptest::prelude::{Just, ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};

@@ -98,7 +98,7 @@ fn a_gated_pod_may_only_be_narrowed() {
     );
 }
 
-/// API-12, API-13, case 23: what may change whether the pod is gated or not, and how the rest is told.
+/// API-12, API-13, case 23: the changes that are valid whether the pod is gated or not, and the errors of the others.
 #[test]
 fn what_may_change_in_any_pod() {
     let image = |image: &str| with_container(json!({"image": image}));
