@@ -259,7 +259,7 @@ impl<S: Subscriber> Layer<S> for Logger {
     }
 }
 
-/// Whether a name matches a pattern in which `*` stands for any characters and `?` for one.
+/// Whether a name matches a pattern. In a pattern `*` matches any characters and `?` matches one.
 fn is_match(pattern: &str, name: &str) -> bool {
     let mut pattern = pattern.chars();
     match pattern.next() {

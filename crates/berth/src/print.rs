@@ -1,5 +1,5 @@
-//! What the command prints. Whoever reads it may stop reading at any time (`berth up | head -1`): then the command
-//! ends, without a word.
+//! Prints the output of the command. When the reader closes the pipe (`berth up | head -1`), the command exits without
+//! a message.
 
 use crate::exit::Failure;
 use std::ffi::OsStr;

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         ));
     }
     if args.tell {
-        // How it ends is found out again below.
+        // The result is computed again below.
         let mut listener = |line: &str| print::remark(line);
         let _ = tell(&subject, &campaign.script(campaign.first), &mut listener);
     }

@@ -240,7 +240,7 @@ fn crates_use_only_the_rooms_below_them() {
     }
 }
 
-/// The bans of clippy.toml only hold where nobody switches them off.
+/// No core crate disables the bans of clippy.toml.
 #[test]
 fn no_core_crate_switches_the_bans_off() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,5 +1,5 @@
-//! Pods with resource claims (DRA) on a running cluster, as far as being ready goes: claims made from templates, claims
-//! that are missing, and what users are told of them.
+//! Pods with resource claims (DRA) on a running cluster, up to readiness: claims made from templates, missing claims,
+//! and the messages that users see.
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

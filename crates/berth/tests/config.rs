@@ -1,4 +1,5 @@
-//! `--config FILE`: a KubeSchedulerConfiguration decides where pods go, and what is wrong with one is told by path.
+//! `--config FILE`: a KubeSchedulerConfiguration decides where pods are placed, and errors in it are reported with
+//! their path.
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

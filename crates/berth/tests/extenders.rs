@@ -178,7 +178,7 @@ fn an_extender_filters_scores_binds_and_has_a_say_in_evictions() {
                 scores.collect()
             }
             "/v1/bind" => bind(question),
-            // Of all nodes where somebody would have to go, the third.
+            // The third of the nodes on which pods would be preempted.
             "/v1/preempt" => {
                 let victims = &question["NodeNameToVictims"]["berth-node-3"];
                 let uid = |pod: &Value| json!({"UID": pod["metadata"]["uid"]});
@@ -238,7 +238,8 @@ extenders:
     );
     eventually("the event tells of it", || api.event("web", "Scheduled"));
 
-    // What it says against nodes is told, and any change of the pod gets it asked again.
+    // The pod's condition contains the extender's reason, and any change of the pod causes another request to the
+    // extender.
     let mut unlicensed = pod("unlicensed", "1", json!({}));
     unlicensed["metadata"]["labels"] = json!({"licence": "none"});
     create(&unlicensed);
@@ -295,7 +296,7 @@ fn one_that_may_fail_is_passed_over_and_one_that_may_not_is_waited_for() {
         true => (200, json!({"nodenames": question["NodeNames"]})),
         false => (503, json!("out of order")),
     });
-    // A port where nobody listens.
+    // A port without a listener.
     let nobody = {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.local_addr().expect("an address").port()

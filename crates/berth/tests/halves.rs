@@ -45,7 +45,7 @@ fn a_scheduler_of_its_own_schedules_and_takes_over_from_one_that_was_killed() {
     assert!(first.http_get("/healthz").ends_with("ok"));
     create(&api, 0..5);
     has_scheduled(&first, 5);
-    // Dropping kills: nothing is told to anybody.
+    // Dropping kills the process without a graceful shutdown.
     drop(first);
     create(&api, 5..10);
     let second = server.scheduler(&[]);

@@ -1,4 +1,4 @@
-//! Drives `berth up` with the real kubectl, through what README promises. Without kubectl the tests are skipped;
+//! Drives `berth up` with the real kubectl through the commands of the README. Without kubectl the tests are skipped;
 //! with `BERTH_REQUIRE_KUBECTL=1` they fail.
 
 // A test starts processes and waits for them; it is no part of the core.

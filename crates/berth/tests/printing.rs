@@ -1,4 +1,4 @@
-//! What commands print when nobody reads it, as in `berth up | head -1`.
+//! Commands whose output has no reader, as in `berth up | head -1`.
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -24,7 +24,7 @@ fn commands_end_quietly_when_nobody_reads_what_they_print() {
     ] {
         let (reader, stdout) = std::io::pipe().expect("a pipe");
         drop(reader);
-        // Those that run until they are told to stop would hold up the test for ever here.
+        // A command that runs until it is stopped would block the test forever here.
         let output = Command::new(BINARY)
             .args(&args)
             .stdout(stdout)

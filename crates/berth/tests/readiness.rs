@@ -1,5 +1,5 @@
-//! Pod Scheduling Readiness (KEP-3521) in a whole cluster: what its documentation promises to users, controllers and
-//! operators.
+//! Pod Scheduling Readiness (KEP-3521) in a whole cluster: the behaviour that its documentation specifies for users,
+//! controllers and operators.
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -24,7 +24,7 @@ const NODES: Resource = Resource {
     plural: "nodes",
 };
 
-/// Profiles that are told otherwise than by default which plugins keep pods out.
+/// Profiles whose configuration of PreEnqueue plugins differs from the default.
 const PROFILES: &str = "\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -110,7 +110,7 @@ fn gates_do_what_their_documentation_says() {
     kubectl_shows_and_edits_gates(&world);
 }
 
-/// Gates in a pod template, removed by whoever decides on them. Meanwhile the scheduler neither writes nor tries.
+/// Controllers remove the gates of a pod template. Until then the scheduler neither writes nor tries the pods.
 fn a_deployment_of_gated_pods_costs_nothing_until_they_are_ready(world: &World) {
     let World { cluster, api } = world;
     let labels = json!({"app": "batch"});

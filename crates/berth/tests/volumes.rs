@@ -208,7 +208,7 @@ fn pods_get_their_volumes_and_go_where_those_are() {
     assert_eq!(runs_on(&api, "made"), node);
     assert_eq!(bound(&api, "made")["metadata"]["name"], "made-by-test");
 
-    // The simulated provisioner needs nobody.
+    // The simulated provisioner needs no external component.
     runs_on(&api, "simulated");
     let simulated = bound(&api, "simulated");
     assert_eq!(simulated["spec"]["csi"]["driver"], "simulated.berth.dev");

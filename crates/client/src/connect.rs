@@ -85,7 +85,7 @@ pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, 
     // in the transport.
     config.read_timeout = None;
     config.connect_timeout = Some(Duration::from_secs(10));
-    // Whoever sends a request knows whether, when and how often to send it again.
+    // The sender of a request decides whether, when and how often to send it again.
     config.default_retry = false;
     let server = config.cluster_url.to_string();
     // It takes precedence over a token in the kubeconfig, as in client-go.

@@ -1,4 +1,4 @@
-//! What a connection reports about its requests, for whoever keeps metrics.
+//! The reports of a connection about its requests, for metrics.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A small HTTP server for tests: it takes down what it is asked, and answers as it was told to.
+//! A small HTTP server for tests: it records requests and returns configured answers.
 
 use crate::Transport;
 use crate::connect::over;
@@ -64,8 +64,7 @@ impl Request {
 
 /// Answers a request with JSON; `goes_on` says whether there may be another one on the connection.
 ///
-/// # Errors
-/// When the other side has gone away.
+/// # Errors When the client has closed the connection.
 pub async fn answer(
     stream: &mut (impl AsyncWrite + Unpin),
     code: u16,

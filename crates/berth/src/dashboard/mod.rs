@@ -21,7 +21,7 @@ pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 
 
 /// The most rows of a list.
 const ROWS_MAX: usize = 100;
-/// The most cells of the heat map. With more nodes, a cell stands for several.
+/// The most cells of the heat map. With more nodes, a cell represents several nodes.
 const CELLS_MAX: usize = 5_000;
 /// How long an answer is kept.
 const FRESH: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ const REFERENCE: &str = include_str!("kube-scheduler-1.36-metrics.json");
 /// Where every exception has its reason.
 const DIFFERENCES: &str = include_str!("../../../../docs/differences.md");
 
-/// What Berth does not serve. `*` at the end stands for anything.
+/// The metrics that Berth does not serve. A `*` at the end matches any characters.
 const NOT_SERVED: [&str; 10] = [
     "rest_client_exec_plugin_certificate_rotation_age",
     "rest_client_exec_plugin_ttl_seconds",

@@ -174,7 +174,8 @@ fn with_metadata(body: &Value, fields: Map<String, Value>) -> Value {
     body
 }
 
-/// The version of the object in an answer; `None` when it tells of nothing or of something else, as servers may.
+/// The version of the object in an answer; `None` when the answer contains no object or another one, as servers may
+/// return.
 fn version_of(answer: &Answer, uid: &str) -> Option<Str> {
     #[derive(Deserialize)]
     struct Written {
@@ -233,7 +234,7 @@ fn call_error(error: &ApiError, is_settling: bool) -> CallError {
         ApiError::Timeout { .. } => CallErrorKind::Timeout,
         ApiError::Transport(_) | ApiError::NotLeading => CallErrorKind::Unavailable,
         ApiError::Decode { .. } | ApiError::ReadOnly { .. } => CallErrorKind::Refused,
-        // Whoever has the name now is another one: what the call is about is gone.
+        // Another object has the name now: the object of the call was deleted.
         ApiError::Status {
             code: 409, message, ..
         } if message.contains(OTHER_UID) => CallErrorKind::NotFound,

@@ -96,7 +96,7 @@ impl Core {
                 !matches!(self.scheduler.schedule_one(now), Outcome::Done { .. })
             } else {
                 self.scheduler.tick(now);
-                // Somebody's backoff may be over.
+                // The backoff of a pod may be over.
                 !self.has_pod_to_try()
             };
             self.hand_on(now);

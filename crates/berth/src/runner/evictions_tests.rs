@@ -27,8 +27,9 @@ fn eviction() -> ApiCall {
     }
 }
 
-/// P-17, P-25, case 241: the pod is told why it goes, then it is deleted, by its UID and with the grace that it asked
-/// for. One that was not told is not deleted; one that is not found either time is gone.
+/// P-17, P-25, case 241: the condition is written to the victim's status, then the victim is deleted, by its UID and
+/// with its own grace period. If the condition cannot be written, the victim is not deleted. If either request returns
+/// 404, the victim was deleted already.
 #[tokio::test]
 async fn a_victim_is_told_and_then_deleted() {
     const TOLD: &str = "PATCH /api/v1/namespaces/ns/pods/victim/status";

@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// what a watch tells comes to the core in that order, as it was told.
+    /// the core receives the changes of a watch in the order of the watch.
     #[tokio::test]
     async fn changes_come_in_the_order_of_the_watch() {
         let (updates, changes) = mpsc::channel(2);
@@ -276,8 +276,8 @@ mod tests {
         assert_eq!(told, expected);
     }
 
-    /// a scheduler that starts hears of pods last, however late the other kinds are, so that nothing untrue is
-    /// told of a pod that waits for something that is there. A core that is gone is not waited for.
+    /// a scheduler that starts receives pods last, even if other kinds are listed late. So it never reports that
+    /// an object is missing that exists. The feed does not wait for a core that has ended.
     #[tokio::test]
     async fn pods_come_when_everything_else_has_been_listed() {
         let start = |kind: Kind, inputs: &mpsc::Sender<Input>, unlisted: &Unlisted| {
@@ -300,7 +300,7 @@ mod tests {
                 .send(Update::Replaced(Vec::new()))
                 .await
                 .expect("a feed");
-            // Whoever may go on does.
+            // Every task that can continue does so.
             tokio::task::yield_now().await;
         }
         let mut told = Vec::new();

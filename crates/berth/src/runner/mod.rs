@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// How many inputs may wait for the core. Whoever brings more waits.
+/// How many inputs may wait for the core. Senders wait while the channel is full.
 const INPUTS_MAX: usize = 8 * 1024;
 /// How long a question to the core may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -45,7 +45,7 @@ pub(super) fn not_acceptable(message: &str) -> Answer {
     answer(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, false)
 }
 
-/// It could not be found out whether the sender may do this.
+/// The server failed to check whether the sender may do this.
 pub(super) fn internal_error(path: &str, reason: &str) -> Answer {
     let message = format!("Internal Server Error: {path:?}: {reason}");
     answer(

@@ -61,7 +61,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A subcommand that runs until it is told to stop: `up`, `apiserver` or `scheduler`. It is killed with the test.
+/// A subcommand that runs until it is stopped: `up`, `apiserver` or `scheduler`. It is killed at the end of the test.
 pub(crate) struct Running {
     child: Child,
     /// What it printed until it was ready.
@@ -268,10 +268,9 @@ impl Deref for Cluster {
     }
 }
 
-/// Looks until there is something.
+/// Polls until `look` returns a value.
 ///
-/// # Panics
-/// When there is nothing after [`PATIENCE`]; `what` is told.
+/// # Panics When it returns none within [`PATIENCE`]; the message contains `what`.
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

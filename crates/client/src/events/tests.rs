@@ -47,7 +47,7 @@ impl Sent {
     }
 }
 
-/// An API that answers as it is told.
+/// An API server with configured answers.
 #[derive(Clone)]
 struct Fake {
     began: Instant,
@@ -297,7 +297,7 @@ async fn what_never_succeeds_is_given_up_and_told() {
             "WARN failed to publish events count=1 last.reason=\"FailedScheduling\" last.object=\"ns/p\" last.error=\"refused with 500\""
         ]
     );
-    // The next time is told as if it were the first.
+    // The next occurrence is published like the first.
     api.state().answer = Box::new(|sent| match sent.method.as_str() {
         "PATCH" => refused(404, None),
         _ => Ok(()),
@@ -330,7 +330,7 @@ async fn who_asks_for_too_long_is_not_asked_again() {
     }
 }
 
-/// What waits for another try holds up its own object and nobody else.
+/// An event that waits for a retry delays the events of its own object and of no other.
 #[tokio::test(start_paused = true)]
 async fn events_of_an_object_keep_their_order() {
     const REASONS: [&str; 4] = [
@@ -473,7 +473,7 @@ async fn more_than_may_wait_are_dropped_counted_and_told_once_in_a_while() {
     sleep(Duration::from_secs(5)).await;
     assert_eq!(api.sent().len(), 100);
     assert_eq!(lines(&log), Vec::<String>::new());
-    // By now there is room again. Series of what was told take no request.
+    // The queue has space again. Repeated events of a series need no request.
     storm();
     sleep(Duration::from_secs(6)).await;
     let told = "events were dropped: too many waited to be published";
@@ -494,7 +494,7 @@ async fn the_end_waits_for_events_but_not_for_ever() {
     for i in 0..40 {
         publisher.publish(event(&format!("p{i}"), ""), Time::EPOCH);
     }
-    // Somebody still holds on to it.
+    // A publisher still exists.
     let patience = Duration::from_secs(1);
     publishing.finish(patience).await;
     assert_eq!(api.began.elapsed(), patience);

@@ -1,11 +1,11 @@
-//! Speaks to extenders: webhooks that take part in scheduling.
+//! Calls extenders: webhooks that take part in scheduling.
 //!
 //! ```text
 //! POST <urlPrefix>/<verb>   {"Pod": …, "Nodes": …, "NodeNames": …}   →   {"NodeNames": […], "FailedNodes": {…}, …}
 //! ```
 //!
-//! [`ExtenderClient`] sends one question and reads one answer; every question has a limit in time, every answer one in
-//! size. [`wire`] says how both look. Nothing is tried twice: whoever asks decides what a failure means.
+//! [`ExtenderClient`] sends one request and reads one response. Every request has a timeout, and every response has a
+//! size limit. [`wire`] defines the format of both. The client does not retry: the caller decides what a failure means.
 
 mod decode;
 pub mod raw;
@@ -53,7 +53,7 @@ pub struct ExtenderOptions {
     pub user_agent: String,
 }
 
-/// How TLS is spoken to an extender. Data goes before the file of the same thing; all of it is PEM.
+/// The TLS options of an extender. Data takes precedence over the file for the same item; everything is PEM.
 #[derive(Clone, Default)]
 pub struct ExtenderTlsOptions {
     /// Whether the server's certificate goes unchecked.

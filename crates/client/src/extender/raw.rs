@@ -1,8 +1,9 @@
-//! Objects as the API has them, for the questions that hold whole objects.
+//! Keeps objects as the API server sent them, for requests that contain whole objects.
 //!
-//! What schedules keeps lean types that hold only what it reads; extenders are asked with all there is. So the JSON of
-//! what a question may hold is kept here, beside: of pods that wait for a node, of all pods when victims are told of
-//! whole, of nodes when an extender does not keep them itself. Without such an extender nothing is kept.
+//! The scheduler keeps lean types that contain only the fields it reads, but extenders receive complete objects. So
+//! this module keeps the JSON of the objects that a request may contain: pending pods; all pods when an extender
+//! receives complete victims; nodes when an extender does not cache nodes itself. Without such an extender it keeps
+//! nothing.
 
 use super::ExtenderError;
 use berth_api::{Kind, Object, Str};
@@ -46,7 +47,7 @@ impl Wanted {
     }
 }
 
-/// The JSON that is kept. Whoever follows the cluster puts it here before it tells the scheduler.
+/// The JSON that is kept. The watch of the cluster stores it here before the scheduler receives the object.
 #[derive(Debug, Default)]
 pub struct RawObjects {
     wanted: Wanted,
@@ -57,7 +58,7 @@ pub struct RawObjects {
 }
 
 impl RawObjects {
-    /// Keeps what is wanted, once it is told.
+    /// Keeps the objects that `wanted` selects.
     pub fn new(wanted: Wanted) -> Self {
         Self {
             wanted,
@@ -143,7 +144,7 @@ fn key(object: &Object) -> Option<Str> {
     }
 }
 
-/// Nobody who holds it can fail half-way.
+/// No holder of the lock can panic halfway through a change.
 fn locked<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
     map.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -93,7 +93,7 @@ async fn who_cannot_be_reached_has_failed() {
     }
 }
 
-/// F-37: what cannot be used is told when the extender is set up, with its place.
+/// F-37: unusable options are reported when the extender is set up, with their path.
 #[tokio::test]
 async fn an_extender_that_cannot_be_used_is_refused_at_once() {
     let tls = |tls| ExtenderOptions {

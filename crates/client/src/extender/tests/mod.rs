@@ -1,4 +1,4 @@
-//! Questions and answers over real connections, to an extender that says what it is told to say.
+//! Requests and responses over real connections, to an extender with configured responses.
 
 mod failures;
 mod objects;

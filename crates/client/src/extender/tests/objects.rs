@@ -74,7 +74,8 @@ fn all_there_is_to_know_is_kept() {
     assert_eq!(kept, expected);
 }
 
-/// What is told of the cluster is followed: bound pods go, gone objects go, a new list takes the place of the old one.
+/// The kept objects follow the cluster: bound pods and deleted objects are removed, and a new list replaces the old
+/// one.
 #[test]
 fn what_is_kept_follows_the_cluster() {
     let wanted = Wanted {
