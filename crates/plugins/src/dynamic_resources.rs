@@ -352,13 +352,14 @@ mod tests {
         json!({"status": {"allocation": {"devices": {"results": [device]}}}})
     }
 
-    /// a pod is kept out while its claims are not there, with upstream's words; devices make no difference.
+    /// PreEnqueue blocks a pod while its claims do not exist, with upstream's message; devices make no
+    /// difference.
     #[test]
     fn a_pod_is_rejected_until_its_claims_exist() {
         let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]});
         let waiting = pod("p", spec);
         let world = World::new();
-        // Where nobody is told, upstream's words are for its log.
+        // When the status is not reported to users, the message is upstream's log line.
         let mut unreported = World::new();
         let report = Feature::SchedulerPreEnqueuePodStatus;
         unreported.features = unreported.features.with(report, false);

@@ -42,7 +42,7 @@ mod tests {
     use berth_api::Kind;
     use serde_json::json;
 
-    /// The newest class wins, then the name; a class always stands for the resource of its own name.
+    /// The newest class wins, then the name. A class always provides the resource of its own name.
     #[test]
     fn a_class_is_found_by_the_resource_that_it_provides() {
         let mut cluster = Cluster::default();

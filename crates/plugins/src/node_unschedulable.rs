@@ -116,7 +116,7 @@ mod tests {
     use berth_framework::Hint;
     use serde_json::json;
 
-    /// PL-35: a cordon keeps off whoever does not tolerate its taint.
+    /// PL-35: a cordoned node rejects pods that do not tolerate its taint.
     #[test]
     fn a_cordon_keeps_pods_off() {
         let world = World::new()

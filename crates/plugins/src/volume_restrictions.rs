@@ -426,7 +426,7 @@ mod tests {
         );
     }
 
-    /// PL-122: a pod whose claim nobody uses is left alone altogether, pods that are supposed to come as well.
+    /// PL-122: PreFilter skips a pod whose claim no other pod uses, so nominated pods are not checked either.
     #[test]
     fn a_free_claim_is_skipped() {
         let world = World::new().node("n1", json!({})).with(one_pod("c"));

@@ -261,7 +261,7 @@ mod tests {
             (json!({ZONE: " a __ b "}), "..Z."),
             (json!({ZONE: "a____b"}), "...."),
             (json!({ZONE: "a", REGION: "other"}), "ZZZ."),
-            // The newer label of a node stands in for the older one of a volume, not the other way round.
+            // The newer label of a node satisfies the older label of a volume, not the other way round.
             (json!({OLD_ZONE: "a"}), ".Z.."),
         ] {
             let world = base().with(volume("v", labelled(labels.clone())));

@@ -27,8 +27,8 @@ fn registrations_with(plugin: &str, args: &Value) -> Vec<EventRegistration> {
     events.events(&features)
 }
 
-/// the registrations, as `Resource:Action,Action`. Those on kinds that kube-scheduler's plugins do not hear of
-/// are supplements, and so is a new node for volume limits.
+/// the registrations, as `Resource:Action,Action`. Registrations for kinds that kube-scheduler's plugins do not
+/// register for are supplements, and so is a new node for volume limits.
 #[test]
 fn each_plugin_registers_for_what_may_help_its_pods() {
     const POD_UPDATE: &str = "UpdateNodeAllocatable,UpdateNodeLabel,UpdateNodeTaint,UpdateNodeCondition,UpdateNodeAnnotation,UpdateNodeDeclaredFeature,UpdatePodLabel,UpdatePodScaleDown,UpdatePodToleration,UpdatePodSchedulingGatesEliminated,UpdatePodGeneratedResourceClaim";
@@ -120,7 +120,7 @@ fn object(kind: Kind, fields: Value) -> Object {
         .expect("an object")
 }
 
-/// What `plugin` says of the waiting pod; nothing when it does not hear of the event.
+/// The hint of `plugin` for the waiting pod; `None` when the plugin is not registered for the event.
 fn said(plugin: &str, event: &ClusterEvent, waiting: &Value, change: Change<'_>) -> Option<Hint> {
     let waiting = full_pod("waiting", waiting.clone());
     let cluster = Cluster::default();
@@ -439,8 +439,8 @@ fn hints_say_what_the_rules_name() {
     }
 }
 
-/// The supplements for what kube-scheduler hears nothing of: labels of namespaces, and the selectors behind default
-/// spread constraints. Their hints say Skip, so only the supplement queues.
+/// The supplements for events that kube-scheduler's plugins do not receive: labels of namespaces, and the selectors
+/// behind default spread constraints. Their hints return Skip, so only the supplement queues the pod.
 #[test]
 fn supplements_cover_namespaces_and_selectors() {
     let namespace = |name: &str, labels: Value| {

@@ -386,7 +386,7 @@ fn registrations() -> Vec<(String, EventRegistration)> {
     all
 }
 
-/// narrowing loses nobody; and it narrows.
+/// narrowing excludes no pod that a hint would queue, and it excludes some pods.
 #[test]
 fn whom_a_hint_would_queue_the_keys_find() {
     let registrations = registrations();

@@ -262,7 +262,7 @@ impl Outcome {
         format!("{node}: {}", victims.join(" "))
     }
 
-    /// The victims in the order in which they are told.
+    /// The victims in the order in which they are listed.
     fn victims(&self) -> Vec<String> {
         let victims = self.outbox.preemptions.iter().flat_map(|p| &p.victims);
         let names = victims.map(|victim| victim.event.regarding.name.to_string());

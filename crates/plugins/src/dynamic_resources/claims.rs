@@ -132,7 +132,7 @@ fn look_up<'c>(
         return Err(What::Going(name));
     }
     let owner = claim.metadata.controller();
-    // A pod without a UID stands for all pods like it, whose answers are kept.
+    // A pod without a UID represents all similar pods, whose answers are kept.
     let must_own = reference.is_own && !pod.uid().is_empty();
     if must_own && owner.is_none_or(|owner| owner.uid != *pod.uid()) {
         return Err(What::NotOwned(name));

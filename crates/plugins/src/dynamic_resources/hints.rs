@@ -329,7 +329,8 @@ mod tests {
         );
     }
 
-    /// Q-61, case 126, PL-153: the pod itself is told of its claims, and is helped once all are there.
+    /// Q-61, case 126, PL-153: an update of the pod itself names its claims; the hint queues the pod once all claims
+    /// exist.
     #[test]
     fn a_pod_is_helped_when_all_its_claims_have_been_made() {
         let world = World::new().with(claim("made", made_for("p")));

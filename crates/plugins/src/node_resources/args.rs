@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// F-33, PL-73: what stands in for what is not given.
+    /// F-33, PL-73: the defaults of absent fields.
     #[test]
     fn what_is_absent_has_a_default() {
         let two = vec![resource("cpu", 1), resource("memory", 1)];

@@ -210,8 +210,8 @@ fn nodes_that_offer_enough_wake() {
     }
 }
 
-/// PL-66: a node that changes helps a pod whose device a class stands for there, whatever has changed; where the
-/// node offers the device itself, only more of it helps.
+/// PL-66: any update of a node queues a pod whose extended resource a device class provides on that node. If the node
+/// offers the resource itself, only an increase of it queues the pod.
 #[test]
 fn nodes_that_leave_it_to_devices_help() {
     let offers = |allocatable: Value| node("n", offering(allocatable));

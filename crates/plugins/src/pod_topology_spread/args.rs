@@ -129,7 +129,7 @@ mod tests {
         json!({"defaultingType": "List", "defaultConstraints": constraints})
     }
 
-    /// PL-95: what stands in for nothing.
+    /// PL-95: the system defaults apply when the arguments are absent.
     #[test]
     fn the_system_spreads_over_hosts_and_zones() {
         let args = PodTopologySpreadArgs::decode(&json!(null)).expect("defaults");

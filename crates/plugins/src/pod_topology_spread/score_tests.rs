@@ -259,7 +259,7 @@ fn the_defaults_follow_services_and_controllers() {
             owned_by("apps/v1", "ReplicaSet"),
             None,
         ),
-        // Both must match: nobody here has the tier.
+        // Both must match: no pod here has the tier.
         (
             "a service and a replica set",
             with_object(

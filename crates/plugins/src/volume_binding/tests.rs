@@ -484,7 +484,7 @@ fn new_volumes_need_space() {
     }
 }
 
-/// PL-136: several obstacles are told in upstream's order.
+/// PL-136: several reasons are reported in upstream's order.
 #[test]
 fn obstacles_are_reported_together() {
     let world = world()

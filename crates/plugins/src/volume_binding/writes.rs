@@ -100,8 +100,8 @@ mod tests {
     const CLAIM: &str =
         r#"{"metadata":{"name":"c","namespace":"ns","uid":"uid-c","resourceVersion":"5"}}"#;
 
-    /// PL-146: the annotation is for volumes that nobody had meant for the claim. Whole objects are never
-    /// written, so that what Berth does not know of a volume stays as it is.
+    /// PL-146: only volumes that were not pre-bound to the claim get the annotation. Berth never writes whole objects,
+    /// so the fields that it does not know stay unchanged.
     #[test]
     fn a_volume_is_given_to_a_claim() {
         let claim = claim(CLAIM);

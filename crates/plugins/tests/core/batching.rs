@@ -1,6 +1,6 @@
-//! Pods that look alike, one after the other: kube-scheduler may reuse what it found out about the first for the second
-//! (KEP-5598). Berth judges each by itself, from kept answers, and each gets the node that it gets when nothing at all
-//! is kept, whatever happened in between.
+//! Similar pods, scheduled one after the other: kube-scheduler may reuse the results of the first pod for the second
+//! (KEP-5598). Berth evaluates each pod from kept answers. Each pod gets the same node as without kept answers,
+//! whatever changed in between.
 
 use crate::world::{World, with_spec};
 use berth_api::TaintEffect;
@@ -260,7 +260,7 @@ fn pods_that_differ_in_anything_that_counts_are_judged_apart() {
                 "x",
                 TaintEffect::NoSchedule,
             ));
-            // What is on the best node already: a port, a disk, and somebody who shuns an app.
+            // The best node has a port in use, a disk, and a pod with anti-affinity to an app.
             let shuns = json!({"affinity": {"podAntiAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": [
                     {"topologyKey": "kubernetes.io/hostname",

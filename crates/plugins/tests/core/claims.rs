@@ -1,4 +1,5 @@
-//! Pods that wait for their resource claims: kept out, told of, found and let in.
+//! Pods that wait for their resource claims: PreEnqueue blocks them, reports the reason, and admits them when the
+//! claims exist.
 
 use crate::world::World;
 use berth_api::Kind;
@@ -54,8 +55,9 @@ fn written(w: &World) -> Vec<String> {
     conditions.collect()
 }
 
-/// case 126: a pod waits for its claim without being tried; after five seconds it says what
-/// for, and what has changed since then; it is let in by the claim itself, or by the link to it.
+/// case 126: a pod waits for its claim without being tried. After five seconds its condition
+/// names the claim, and later changes of the reason. The claim itself, or the link to it in the pod's status, admits
+/// the pod.
 #[test]
 fn a_pod_waits_for_its_claims_and_says_so() {
     let mut w = World::new();
@@ -76,7 +78,7 @@ fn a_pod_waits_for_its_claims_and_says_so() {
     let noted = |text: &str| text.replacen(": ", " ", 1);
     assert_eq!(w.events, [noted(named), noted(made)]);
 
-    // A template's claim helps nobody until the pod is told of it.
+    // The claim of a template admits the pod only after the pod's status names it.
     w.object(Kind::ResourceClaim, claim("made-x7k2p", "made"));
     assert_eq!(w.place_of("made"), Some(QueuedIn::Gated));
     w.change("made", |p| linked(p, Some("made-x7k2p")));
@@ -107,7 +109,7 @@ fn the_link_may_come_first() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::Active));
 }
 
-/// what is told is what is lacking now, whatever was lacking first.
+/// the condition names the claim that is missing now, not the one that was missing first.
 #[test]
 fn the_latest_obstacle_is_reported() {
     let mut w = World::new();
@@ -225,7 +227,7 @@ fn a_claim_finds_its_pods_among_a_thousand() {
     for name in ["p14", "p15"] {
         assert_eq!(w.place_of(name), Some(QueuedIn::Active), "{name}");
     }
-    // Devices of somebody else come free: that may help any of those that are still out.
+    // The devices of another claim are released: that may help any of the pods that still wait.
     w.object(Kind::ResourceClaim, with_devices(claim("unused", "")));
     assert_eq!((hints(&w), narrowed(&w, "all_pods")), (2, 0.0));
     w.object(Kind::ResourceClaim, claim("unused", ""));

@@ -219,7 +219,8 @@ fn events_of(registration: &EventRegistration) -> Vec<String> {
         .collect()
 }
 
-/// what each plugin hears of, as there. That of namespaces is our own, see `docs/differences.md`.
+/// the events that each plugin registers for, as in kube-scheduler. The namespace events are Berth's own, see
+/// `docs/differences.md`.
 #[test]
 fn what_plugins_register_for() {
     let built = profile(&ProfileSpec::default(), FeatureGates::default());
@@ -279,7 +280,7 @@ fn what_plugins_register_for() {
         let events = plugin.and_then(|plugin| plugin.events.clone());
         let events = events.unwrap_or_else(|| panic!("{name} registers for events"));
         let registrations = events.events(&FeatureGates::default());
-        // Supplements are for events that kube-scheduler's plugins do not hear of.
+        // Supplements are for events that kube-scheduler's plugins do not register for.
         let heard = registrations.iter().filter(|r| !r.is_supplementary);
         let got: BTreeSet<String> = heard.flat_map(events_of).collect();
         let got: BTreeSet<&str> = got.iter().map(String::as_str).collect();
@@ -309,8 +310,8 @@ fn uses_claim(pod: PodBuilder) -> PodBuilder {
     pod.with(|p| p.spec.volumes = serde_json::from_value(volumes).unwrap_or_default())
 }
 
-/// PL-3: whoever hears of new nodes hears of changed taints too, asked or not, as a new node may have
-/// gone unnoticed while it was tainted. A plugin that hears of taints itself decides itself.
+/// PL-3: a plugin that registers for new nodes also receives taint changes, because it may have ignored a new node that
+/// was tainted. A plugin that registers for taint changes itself decides with its own hint.
 #[test]
 fn a_changed_taint_counts_as_a_new_node() {
     type Prepare = fn(&mut World, PodBuilder) -> PodBuilder;

@@ -169,7 +169,7 @@ fn a_refused_allocation_frees_the_device() {
     answer_write(&mut w, None);
     answer_write(&mut w, Some(CallErrorKind::Refused));
     assert_eq!(w.core.cache().assumed_objects(), 0);
-    // Nobody knows what the API made of a write that was sent: the reservation is ended.
+    // The result of a write in flight is unknown, so the reservation is removed.
     let release = json!({"status": {"reservedFor": [{"$patch": "delete", "uid": "uid-p"}]}});
     assert_eq!(writes(&w), [("mine".to_owned(), "status", release)]);
     assert_ne!(w.place_of("q"), Some(QueuedIn::Unschedulable));

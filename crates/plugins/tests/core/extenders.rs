@@ -34,8 +34,8 @@ fn victims(node: &str, pods: &[&str], violations: usize) -> ChosenVictims {
     }
 }
 
-/// Tries the pod that wants room, with all answers. Who is told to go, one after another as each deletion is answered,
-/// the nomination, and what is said.
+/// Tries the preemptor and answers all calls. Returns the victims in the order of their deletions, the nominated node,
+/// and the message.
 fn made_room(w: &mut World) -> (Vec<String>, String, String) {
     w.pod(pod("vip").priority(10).request("cpu", "2"));
     let began = w.attempt();
@@ -75,7 +75,7 @@ fn answered(w: &mut World, began: &str) -> (Vec<String>, String, String) {
 fn an_extender_chooses_where_room_is_made_and_who_goes() {
     type Said = Result<Vec<ChosenVictims>, String>;
     type Answer = fn() -> Said;
-    // The situation, what it answers, whether it may fail, who goes, what is promised, what is said.
+    // The situation, the answer, whether the extender is ignorable, the victims, the nominated node, the message.
     type Case = (
         &'static str,
         Answer,
@@ -213,7 +213,7 @@ fn an_extender_chooses_where_room_is_made_and_who_goes() {
     }
 }
 
-/// P-14: a preemptor that was promised a node keeps the promise when extenders leave no candidate, or fail.
+/// P-14: a preemptor keeps its nomination when extenders leave no candidate, or fail.
 #[test]
 fn a_nomination_outlives_extenders_that_leave_no_node() {
     for (situation, says) in [
@@ -284,7 +284,7 @@ fn the_least_important_goes_last() {
     assert_eq!(made_room(&mut w).0, ["more", "a"]);
 }
 
-/// P-14: once nothing is left, nobody else is asked.
+/// P-14: once no candidate is left, no further extender is called.
 #[test]
 fn no_plugin_is_asked_without_a_pod() {
     let mut w = full([
@@ -294,8 +294,8 @@ fn no_plugin_is_asked_without_a_pod() {
     assert_eq!(made_room(&mut w).0, [""; 0]);
 }
 
-/// F-37, P-3, P-14: an extender has its time; a pod that went meanwhile needs no room, and nobody goes for room that is
-/// there.
+/// F-37, P-3, P-14: an extender has a timeout. A preemptor that was deleted meanwhile needs no victims, and no pod is
+/// evicted for resources that are free already.
 #[test]
 fn time_goes_on_while_an_extender_thinks_about_evictions() {
     let agrees = || extender("http://e").preempt(|_, _| Ok(vec![victims("n1", &["a"], 0)]));
@@ -342,8 +342,8 @@ fn node_gone(w: &mut World, name: &str) {
     w.advance(0);
 }
 
-/// P-14: what happens while an extender thinks counts when it has answered: nobody goes for room that is there, or for
-/// room that would not be enough any more, and no pod is told to go that has gone.
+/// P-14: changes of the cluster during the call of an extender count. No pod is evicted if the resources are free
+/// already or if its eviction would not be enough any more, and a deleted pod is not evicted.
 #[test]
 fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
     let vip = || pod("vip").priority(10).request("cpu", "2");
@@ -368,8 +368,8 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
     };
     let fails: Said = |_| Err("out of order".into());
     let chooses: Said = |_| Ok(vec![victims("n1", &["idle"], 0)]);
-    // The situation, what the extender says, what happens meanwhile, who goes, what is promised, what is said, how
-    // often the extender is asked.
+    // The situation, the extender's answer, the change during the call, the victims, the nominated node, the message,
+    // and how often the extender is called.
     type Case<'a> = (
         &'a str,
         Said,
@@ -525,7 +525,7 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
     }
 }
 
-/// P-14: what has gone is nothing to ask the next extender about.
+/// P-14: the next extender does not receive victims and nodes that were deleted.
 #[test]
 fn the_next_extender_does_not_receive_rejected_nodes() {
     let (tell, asked) = channel();
@@ -602,8 +602,8 @@ fn the_search_for_candidates_comes_to_an_end() {
     assert!(message.ends_with(end), "{message}");
 }
 
-/// P-24: without SchedulerAsyncPreemption the cycle waits for its victims; should their node be gone then, the promises
-/// of the one that has its place stay.
+/// P-24: without SchedulerAsyncPreemption the scheduling cycle waits for the deletion of its victims. If their node is
+/// deleted meanwhile, the nominations to another node that reuses its slot remain.
 #[test]
 fn the_place_of_a_node_is_not_the_node() {
     let features = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);

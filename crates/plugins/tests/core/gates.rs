@@ -17,8 +17,9 @@ fn reasons(w: &World) -> Vec<String> {
     conditions.collect()
 }
 
-/// API-2, API-15, API-16: whatever room there is, a gated pod is not tried until its last gate has gone, and nothing is
-/// written about it: the API server has said why. Then the scheduler's word takes the place of that.
+/// API-2, API-15, API-16: a gated pod is not tried until its last gate is removed, even if it would fit. The scheduler
+/// writes nothing about it, because the API server sets the condition. Afterwards the scheduler's condition replaces
+/// it.
 #[test]
 fn a_gated_pod_is_left_alone() {
     for (cpu, tried, written) in [

@@ -29,8 +29,8 @@ fn full(features: FeatureGates) -> World {
     w
 }
 
-/// P-16, P-20 to P-22, edge cases 125 and 243: an event wakes the preemptor while its
-/// victims are being told. It is kept out until they have been, and then tried without a further event.
+/// P-16, P-20 to P-22, edge cases 125 and 243: an event wakes the preemptor while its victims are being evicted.
+/// PreEnqueue blocks it until the evictions end. Then it is tried without a further event.
 #[test]
 fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
     let mut w = full(FeatureGates::default());
@@ -86,8 +86,9 @@ fn a_preemptor_is_rejected_until_its_victims_are_evicted() {
     );
 }
 
-/// P-21, P-22, case 243: the last victim is seen going before its deletion has been answered. A preemptor that its
-/// gate has kept out meanwhile is let in: at once when it could not hear of that, else as any pod that an event wakes.
+/// P-21, P-22, case 243: the watch shows the last victim terminating before its deletion is answered. The preemptor
+/// that PreEnqueue blocked meanwhile is admitted. If the victim is only terminating, no event notifies the preemptor,
+/// and it is activated at once. If the victim was deleted, the event moves the preemptor like any other pod.
 #[test]
 fn a_preemptor_is_admitted_when_its_last_victim_terminates() {
     type Seen = fn(&mut World);
@@ -230,7 +231,7 @@ fn without_the_gate_the_cycle_waits() {
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
-/// P-3: a preemptor that has gone while the cycle waited needs nobody else to go.
+/// P-3: if a preemptor was deleted while its cycle waited, no further victim is evicted for it.
 #[test]
 fn without_the_gate_no_victim_is_evicted_for_a_deleted_preemptor() {
     let gates = FeatureGates::default().with(Feature::SchedulerAsyncPreemption, false);
@@ -265,7 +266,8 @@ fn nominated_room_is_kept_from_lower_pods_alone() {
     }
 }
 
-/// Q-78, P-24, case 246: lower pods lose their promise and are tried again; equal ones keep it.
+/// Q-78, P-24, case 246: pods of lower priority lose their nomination and are tried again; pods of equal priority keep
+/// it.
 #[test]
 fn lower_pods_lose_their_nomination() {
     for (priority, keeps) in [(5, false), (10, true)] {
@@ -276,7 +278,7 @@ fn lower_pods_lose_their_nomination() {
         assert!(w.attempt().ends_with(FULL));
         w.answer(is_deletion, None, false);
         assert_eq!(w.promised("earlier"), "n1");
-        // It would need all that is there; what an equal one was promised is not to be had.
+        // `vip` needs the whole node, but a nominated pod of equal priority reserves a part of it.
         w.pod(vip("vip", "2"));
         assert!(w.attempt().starts_with("vip: "));
         assert_eq!(w.promised("earlier") == "n1", keeps, "priority {priority}");
@@ -288,7 +290,7 @@ fn lower_pods_lose_their_nomination() {
     }
 }
 
-/// P-24: a promise that is still being written is taken back all the same, and the pod ends without one.
+/// P-24: a nomination that is still being written is cleared too, and the pod ends without a nomination.
 #[test]
 fn a_nomination_that_is_being_written_is_taken_back() {
     let mut w = full(FeatureGates::default());
@@ -360,7 +362,7 @@ fn pods_on_their_way_to_the_node_are_victims_too() {
     assert_eq!(w.attempts(), ["vip on n1"]);
 }
 
-/// edge case 248: the promised node goes away, and the preemptor is tried elsewhere.
+/// edge case 248: the nominated node is deleted, and the preemptor is placed on another node.
 #[test]
 fn a_preemptor_whose_node_is_gone_goes_elsewhere() {
     let mut w = full(FeatureGates::default());
@@ -399,7 +401,7 @@ fn terminating_victims_are_not_evicted_twice() {
     assert!(!tried.iter().any(|t| t == "vip on n1"));
 }
 
-/// P-12: whoever was promised the node counts in the dry run, so more has to go.
+/// P-12: nominated pods of equal or higher priority count in the dry run, so more victims are needed.
 #[test]
 fn nominated_pods_count_in_the_dry_run() {
     for (nominee, expected) in [(None, 1), (Some(5), 1), (Some(10), 2), (Some(50), 2)] {
@@ -416,7 +418,7 @@ fn nominated_pods_count_in_the_dry_run() {
                     }),
             );
             w.attempt();
-            // Its nomination is cleared by the failure; somebody sets it again.
+            // The failed attempt clears the nomination; the test sets it again.
             w.answer_all();
             w.change("nominee", |p| p.nominated("n1"));
             assert_eq!(w.promised("nominee"), "n1");

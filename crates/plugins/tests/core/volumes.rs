@@ -66,7 +66,7 @@ fn using(name: &str, claims: &[&str]) -> PodBuilder {
 }
 
 impl Cluster {
-    /// Nodes of these names, and the classes `local` (nobody provisions) and `csi`, that wait for a consumer.
+    /// Nodes of these names, and the classes `local` (no provisioner) and `csi`. Both wait for the first consumer.
     fn new(nodes: &[&str]) -> Self {
         let mut world = World::new();
         for name in nodes {
@@ -127,7 +127,7 @@ impl Cluster {
         self.show(&name)
     }
 
-    /// Somebody changes an object; the watch tells.
+    /// Changes an object in the API server, and shows the change in the watch.
     fn change(&mut self, name: &str, change: impl FnOnce(&mut Value)) -> &mut Self {
         let (kind, mut fields) = self.stored[name].clone();
         change(&mut fields);
@@ -404,7 +404,7 @@ fn a_taken_volume_stays_taken_until_something_newer_is_shown() {
     assert_eq!(c.world.core.cache().assumed_objects(), 1);
 }
 
-/// Somebody else has written first: everything is taken back, and the pod is tried again with what is there now.
+/// If another client wrote first, all assumptions are undone, and the pod is tried again with the current state.
 #[test]
 fn a_refused_write_is_undone_and_decided_anew() {
     let mut c = Cluster::new(&["n1"]);
@@ -443,7 +443,7 @@ fn what_was_written_is_found_by_the_next_attempt() {
     assert_eq!(c.answer_write(), "v");
     assert_eq!(c.calls(), ["d on n1"]);
     c.refuse_write(CallErrorKind::Refused);
-    // The volume is written and not shown yet: nobody else is to get it.
+    // The volume is written, but the watch does not show it yet: no other pod may get it.
     assert_eq!(c.world.core.cache().assumed_objects(), 1);
     c.claim("e", "local");
     c.world.pod(using("thief", &["e"]));

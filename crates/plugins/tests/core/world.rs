@@ -1,4 +1,4 @@
-//! A scheduler with the in-tree plugins, in virtual time, and an API server that does what it is told.
+//! A scheduler with the in-tree plugins, in virtual time, and an API server with configured answers.
 
 use berth_api::{Duration, Kind, Object, Pod, Time};
 use berth_framework::call::{CallError, CallErrorKind, CallId};
@@ -16,7 +16,7 @@ pub(crate) struct World {
     pub(crate) now: Time,
     /// The calls that wait for an answer, oldest first.
     pub(crate) calls: Vec<(CallId, ApiCall)>,
-    /// The jobs that wait for somebody to run them, oldest first.
+    /// The jobs that wait to be run, oldest first.
     pub(crate) jobs: Vec<(JobId, Job)>,
     /// Reason and note of the events since the last time.
     pub(crate) events: Vec<String>,
@@ -244,7 +244,7 @@ impl World {
         Some(self.core.queue().get("default", name)?.0)
     }
 
-    /// The node that a pod was promised.
+    /// The node to which a pod is nominated.
     pub(crate) fn promised(&self, name: &str) -> String {
         let nominator = self.core.queue().nominator();
         let node = nominator.node_of(&format!("uid-{name}"));

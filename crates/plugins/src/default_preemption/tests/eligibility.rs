@@ -1,4 +1,4 @@
-//! Who may preempt, and what the others are told.
+//! Which pods may preempt, and the messages of the other pods.
 
 use super::*;
 
@@ -112,8 +112,8 @@ fn who_may_not_preempt() {
     assert_eq!(empty.result.status.code(), Code::Error);
 }
 
-/// P-3: the cycle may have waited for others since it took the pod. What counts is how the pod looks now, and one that
-/// is gone preempts nobody.
+/// P-3: the scheduling cycle may have waited since it popped the pod. Preemption uses the current state of the pod, and
+/// a deleted pod preempts no pods.
 #[test]
 fn what_counts_is_how_the_pod_looks_now() {
     let going = json!({

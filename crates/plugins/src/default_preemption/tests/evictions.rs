@@ -1,4 +1,4 @@
-//! How the victims are told, and the preemptor kept out meanwhile.
+//! How victims are evicted, and how PreEnqueue blocks the preemptor meanwhile.
 
 use super::*;
 use berth_framework::call::{CallError, CallErrorKind, Response};
@@ -66,7 +66,7 @@ fn the_condition_of_a_victim_gives_the_reason() {
     assert_eq!(outcome.outbox.events, [], "nothing is said before it is so");
 }
 
-/// P-17: the victim is told which scheduler it was.
+/// P-17: the condition of the victim names the scheduler.
 #[test]
 fn the_condition_names_the_scheduler() {
     let mut preemptor = plain("p", 10, 4);
@@ -227,8 +227,9 @@ fn without_the_gate_no_victim_is_evicted_for_a_deleted_preemptor() {
     assert_eq!((outbox.calls.len(), outbox.events.len()), (1, 1));
 }
 
-/// P-19, P-24, case 241: without the gate, too, one that goes already is not told again, all victims are counted, and
-/// the promises of lower pods end when everybody has been told; not when a victim refuses to go.
+/// P-19, P-24, case 241: without the gate, too, a victim that is being deleted already is not evicted again, and all
+/// victims are counted. The nominations of lower pods end when all victims have been evicted, but not when an eviction
+/// fails.
 #[test]
 fn without_the_gate_nominations_end_when_all_victims_are_evicted() {
     for (answer, ended) in [
@@ -321,8 +322,8 @@ fn without_the_gate_pods_are_stopped_in_memory_too() {
     );
 }
 
-/// P-21, P-22: a pod whose victims are being told to go is kept out, with the gate, and a deleted pod wakes nobody on
-/// this plugin's behalf. Where the message may reach the pod's status, it is made for users.
+/// P-21, P-22: with the gate, PreEnqueue blocks a pod whose victims are being evicted, and a pod deletion wakes no pod
+/// for this plugin. If the message can reach the pod's status, it is written for users.
 #[test]
 fn a_preemptor_is_rejected_while_its_victims_are_evicted() {
     let preemptor = plain("p", 10, 1);

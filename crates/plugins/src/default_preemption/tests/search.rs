@@ -107,8 +107,8 @@ fn no_more_candidates_are_weighed_than_were_wanted() {
     }
 }
 
-/// P-9: what breaks on one node is of no interest while another is a candidate; otherwise everything that broke is
-/// told. A node where nobody would have to go is such a case.
+/// P-9: an error on one node does not matter while another node is a candidate; otherwise all errors are reported. A
+/// node that needs no victims is such an error.
 #[test]
 fn errors_count_only_without_a_candidate() {
     let full = |_: &str| Some(Status::unschedulable("full"));
@@ -187,7 +187,7 @@ fn only_nodes_that_may_be_helped_are_tried() {
     }
 }
 
-/// P-10: without a candidate it is said of every node why, and the promise that the pod had is over.
+/// P-10: without a candidate the message counts the reasons of all nodes, and the pod's nomination is cleared.
 #[test]
 fn without_a_candidate_every_node_says_why() {
     let nodes = vec![

@@ -202,7 +202,7 @@ fn budgets_are_spared_where_possible() {
     }
 }
 
-/// P-12: whatever their budgets say, the victims are told in the order of their importance.
+/// P-12: victims are listed by importance, whatever their budgets say.
 #[test]
 fn victims_go_in_the_order_of_their_importance() {
     let young = |mut pod: Pod| {

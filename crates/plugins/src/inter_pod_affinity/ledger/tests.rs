@@ -325,7 +325,8 @@ fn plain(plugin: &InterPodAffinity, cx: &Context<'_>, pod: &PodInfo, seed: u64) 
     }
 }
 
-/// A ledger, and what an evaluator keeps of it: the classes of the nodes, read again only where it is told to.
+/// A ledger and the state that an evaluator keeps of it: the classes of the nodes, read again only where the ledger
+/// reports a change.
 struct Follower {
     ledger: AffinityLedger,
     classes: FxHashMap<Slot, Class>,
@@ -559,7 +560,7 @@ fn pods_that_do_not_concern_a_ledger_change_nothing() {
     );
 }
 
-/// A ledger that is indifferent stands for a plugin that lets the pod go anywhere, whichever pods are taken away.
+/// If a ledger is indifferent, the plugin accepts the pod on every node, whichever pods are removed.
 #[test]
 fn indifferent_ledgers_stay_so_when_pods_go() {
     let features = FeatureGates::default();

@@ -235,7 +235,8 @@ impl Case {
     }
 }
 
-/// What a pod hears: of each node a status, and of the feasible ones a score, unless nobody cares.
+/// The answers for a pod: the status of each node, and the scores of the feasible nodes; `None` if the plugin does not
+/// score the pod.
 type Answers = (BTreeMap<Slot, Status>, Option<BTreeMap<Slot, i64>>);
 
 struct Books {
@@ -324,7 +325,7 @@ impl Run {
         Ok(())
     }
 
-    /// As the evaluator does: a node that has changed is told once, its pods' movements are not told beside that.
+    /// Follows the changes as the evaluator does: a changed node is reported once, without the changes of its pods.
     fn catch_up(&mut self) -> Result<(), String> {
         let end = self.cluster.nodes.changes_end();
         let since = std::mem::replace(&mut self.read_to, end);
