@@ -113,7 +113,7 @@ impl PartialEq for Known {
 pub struct LeaderElection {
     /// Whether there is an election at all.
     pub leader_elect: bool,
-    /// How long the others wait after the leader was last heard of.
+    /// How long the other replicas wait after the leader's last renewal.
     pub lease_duration: GoDuration,
     /// How long the leader tries to be heard before it gives up.
     pub renew_deadline: GoDuration,

@@ -24,7 +24,7 @@ fn on(cache: &Cache, node: &str) -> Vec<String> {
     names
 }
 
-/// C-6, C-7: an update that comes late changes nothing, and one that tells of the binding confirms it.
+/// C-6, C-7: a late update changes nothing, and an update with the binding confirms the assumed pod.
 #[test]
 fn an_assumed_pod_counts_until_it_is_confirmed_or_forgotten() {
     let mut cache = cache();
@@ -112,7 +112,7 @@ fn a_deleted_pod_stays_counted_while_assumed() {
     cache.check().unwrap();
 }
 
-/// C-8, edge case 196: pods of a node that is gone, or not there yet, are kept out of sight.
+/// C-8, edge case 196: the pods of a node that was deleted, or that is not known yet, are hidden.
 #[test]
 fn a_node_may_go_before_its_pods_and_come_after_them() {
     let mut cache = cache();

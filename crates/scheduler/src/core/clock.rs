@@ -106,7 +106,7 @@ impl Clock {
         self.between(then, self.laps.last_nanos())
     }
 
-    /// By whichever of the two clocks has gone further: an attempt can span several steps.
+    /// By the clock that has advanced further: an attempt can span several steps.
     fn between(&self, then: Moment, nanos: u64) -> u64 {
         let measured = nanos.saturating_sub(then.nanos);
         let passed = u64::try_from(self.now.since(then.time).as_nanos()).unwrap_or(u64::MAX);

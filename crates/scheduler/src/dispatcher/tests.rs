@@ -251,7 +251,7 @@ impl Desk {
         }
     }
 
-    /// What who waits for the call is told: whether it succeeded; `None` when it has not ended.
+    /// The result that the waiter of the call receives: whether the call succeeded; `None` when it has not ended.
     fn told(&self, id: CallId) -> Option<bool> {
         Some(self.ended.get(&id)?.for_waiter().is_ok())
     }

@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// F-4: nobody's answers and errors are not noted.
+    /// F-4: statuses without a plugin, and errors, add no plugin to the diagnosis.
     #[test]
     fn plugins_are_noted_by_the_kind_of_their_answer() {
         let mut diagnosis = Diagnosis::default();

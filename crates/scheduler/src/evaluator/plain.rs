@@ -227,8 +227,8 @@ impl Evaluator<'_> {
         self.feasible(possible, (percentage_of_nodes, is_scored), start, diagnosis)
     }
 
-    /// The feasible nodes, how many were looked at, and the errors that only excluded their node. Nobody to tell them
-    /// apart makes one as good as all (C-20).
+    /// The feasible nodes, how many nodes were evaluated, and the errors that only excluded their node. If no plugin
+    /// scores, the search stops at the first feasible node (C-20).
     pub(crate) fn feasible(
         &mut self,
         possible: PreFiltered,

@@ -265,8 +265,8 @@ fn a_skipped_pre_filter_skips_the_filter() {
     assert_eq!(world.outcome(), "n0");
 }
 
-/// F-8, case 202: after Unschedulable the others still prepare what PostFilter needs; after
-/// UnschedulableAndUnresolvable and errors nobody is asked any more.
+/// F-8, case 202: after Unschedulable the other plugins still prepare the state that PostFilter needs; after
+/// UnschedulableAndUnresolvable and errors no further plugin runs.
 #[test]
 fn pre_filter_goes_on_while_room_could_be_made() {
     for (answer, ran) in [

@@ -19,7 +19,7 @@ fn what_is_left_out_is_the_default() {
     assert_eq!(config(&empty), nothing_said);
 }
 
-/// F-20, F-30, F-31, F-37: every field, and what the core is told of them.
+/// F-20, F-30, F-31, F-37: every field, and the values that the core receives.
 #[test]
 fn every_field_is_read() {
     let yaml = format!(

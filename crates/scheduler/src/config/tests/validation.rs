@@ -94,7 +94,7 @@ fn leader_election_can_work() {
             election(json!({"leaseDuration": "0s", "resourceName": ""})),
             &[],
         ),
-        // Nobody looks at it when there is no election.
+        // Without leader election its fields are not validated.
         (
             election(json!({"leaderElect": false, "leaseDuration": "-1s", "resourceLock": "x"})),
             &[],

@@ -142,7 +142,7 @@ impl Run {
         }
     }
 
-    /// After everything was sent that may be: no lane below its reserved share has somebody ready.
+    /// Sends all calls that may be sent. Then no lane below its reserved share has a call that is ready.
     fn check_nobody_starves(&mut self) {
         self.desk.send();
         for lane in Lane::ALL {

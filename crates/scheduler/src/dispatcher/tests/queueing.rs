@@ -40,8 +40,8 @@ fn types_of_calls_are_ordered_by_relevance() {
     }
 }
 
-/// D-4: every call says what it is about, what it is, and what it makes of others like it; whoever makes it hears of
-/// its end, once, however it ends.
+/// D-4: every call has an object, a kind, and a rule for similar calls. The caller receives the end of its call exactly
+/// once, however it ends.
 #[test]
 fn every_call_keeps_the_contract() {
     let stored = || pod("p");
@@ -182,8 +182,8 @@ fn a_dropped_call_ends_the_waits_for_it_with_a_result() {
     }
 }
 
-/// D-11, D-12, D-16, cases 160, 165, 166: two may be on their way; the third waits until one has ended, and is told
-/// when the dispatcher closes before that. A place that is free then is not given away.
+/// D-11, D-12, D-16, cases 160, 165, 166: two calls may be in flight. The third waits until one has ended; if the
+/// dispatcher closes before, it ends with an error. A slot that is free then stays free.
 #[test]
 fn the_limit_holds_until_the_dispatcher_closes() {
     let mut options = DispatcherOptions::for_in_flight(4);
@@ -219,8 +219,8 @@ fn the_limit_holds_until_the_dispatcher_closes() {
     }
 }
 
-/// D-13, D-15: a call is over before anybody is told, so that what is made in answer to it goes at once; and nobody has
-/// to listen for things to go on.
+/// D-13, D-15: a call ends before its waiter is notified, so a call made in response is sent at once. The dispatcher
+/// continues even if no caller reads the results.
 #[test]
 fn a_call_is_over_before_its_end_is_reported() {
     let mut desk = desk();

@@ -36,7 +36,7 @@ fn a_waiting_call_and_a_newer_one() {
         new: ApiCall,
         /// How the old and the new call end before anything is sent.
         ends: (&'static str, &'static str),
-        /// What who waits for the old one is told.
+        /// The result that the waiter of the old call receives.
         told: Option<bool>,
         sent: &'static [&'static str],
     }
@@ -225,7 +225,7 @@ fn a_call_on_its_way_and_a_newer_one() {
     }
 }
 
-/// D-7, cases 154, 155: a waiting call that is replaced is told, unlike upstream.
+/// D-7, cases 154, 155: the waiter of a waiting call that is replaced receives an error, unlike upstream.
 #[test]
 fn a_replaced_call_behind_one_in_flight_ends_its_waits() {
     let mut desk = desk();
@@ -260,7 +260,7 @@ fn a_call_that_overwrites_keeps_the_place_in_line() {
     assert_eq!(gauges(&desk), (0, 0));
 }
 
-/// D-7, case 152: the state is as before, and the new call is told why.
+/// D-7, case 152: the state does not change, and the new call ends with the reason.
 #[test]
 fn a_call_that_cannot_be_merged_fails_alone() {
     let mut desk = desk();

@@ -222,7 +222,7 @@ fn a_binding_that_was_carried_out_after_all_has_succeeded() {
     desk.answer(id, error(Conflict));
     assert_eq!(desk.end_of(id), "ok");
 
-    // Somebody else bound it elsewhere.
+    // Another client bound the pod to another node.
     let mut desk = self::desk();
     let id = desk.call(bind("p", "n1"));
     desk.shows(pod("p").on("n2"));
@@ -260,8 +260,8 @@ fn a_binding_by_another_client_is_not_repeated() {
     }
 }
 
-/// D-14, D-19: nobody repeats that a pod has no node once it has one, even if the first attempt may have been carried
-/// out. What else the call was about is repeated.
+/// D-14, D-19: a status that says that a pod has no node is not retried once the pod has one, even if the first attempt
+/// may have been carried out. The rest of the call is retried.
 #[test]
 fn a_status_that_denies_a_binding_is_not_repeated() {
     let both = |name: &str| ApiCall::PatchPodStatus {
@@ -308,8 +308,8 @@ fn a_status_that_denies_a_binding_is_not_repeated() {
     }
 }
 
-/// P-17: a victim that is gone before it is deleted is as good as deleted, also until the watch tells of it; who asked
-/// is told all the same.
+/// P-17: a victim that was deleted before its deletion is sent counts as deleted, also until the watch shows that. The
+/// caller still receives the error.
 #[test]
 fn deleting_what_is_gone_succeeds() {
     for (answer, done) in [(NotFound, true), (Refused, false)] {

@@ -9,7 +9,7 @@ fn many(tracked_max: usize) -> Desk {
     })
 }
 
-/// D-11, case 166: a burst of status patches never holds up a binding.
+/// D-11, case 166: a burst of status patches never delays a binding.
 #[test]
 fn a_burst_of_status_patches_does_not_hold_up_a_binding() {
     let mut desk = many(1 << 18);
@@ -149,7 +149,7 @@ fn reports_leave_capacity_for_other_calls() {
     assert_eq!(desk.end_of(id), "-");
 }
 
-/// Writes that nobody has seen yet are remembered for as many objects as calls, no more.
+/// Writes that the watch has not shown yet are remembered for as many objects as calls may wait, no more.
 #[test]
 fn unseen_writes_are_bounded() {
     let mut desk = many(16);

@@ -178,8 +178,8 @@ fn everybody_sees_what_our_calls_make_of_a_pod() {
     assert_eq!(desk.dispatcher.next_wake(), None);
 }
 
-/// D-17: somebody else overwrote our write at once, so no update ever shows it, and the server did not tell its
-/// version: it is believed for a while, not for ever.
+/// D-17: another client overwrote the write at once, so no update shows it, and the server did not return its version.
+/// The dispatcher assumes the write for 30 seconds, then forgets it.
 #[test]
 fn a_write_that_the_watch_never_shows_is_forgotten() {
     let mut desk = desk();

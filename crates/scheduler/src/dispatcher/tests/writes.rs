@@ -53,7 +53,7 @@ fn kinds_do_not_get_in_each_others_way() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// D-11: a burst of status patches never holds up a write that a binding waits for, and the other way round.
+/// D-11: a burst of status patches never delays a write that a binding waits for, and the other way round.
 #[test]
 fn writes_have_a_lane_of_their_own() {
     let options = DispatcherOptions::for_in_flight(8);
@@ -115,7 +115,8 @@ fn a_write_that_was_carried_out_after_all_has_succeeded() {
     }
 }
 
-/// D-17, D-25: calls that were not sent: what was wanted is there, the claim is gone, or nobody wants it any more.
+/// D-17, D-25: a call is not sent if the object has the wanted state already, if the claim was deleted, or if the call
+/// was cancelled.
 #[test]
 fn what_has_become_needless_is_not_sent() {
     type Act = fn(&mut Desk, &ApiCall);

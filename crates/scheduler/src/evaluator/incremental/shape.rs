@@ -90,7 +90,7 @@ pub(super) struct Shape {
     stale: Vec<Slot>,
     /// What PostFilter found; lent out with the verdict that a pod fits nowhere.
     memos: Memos,
-    /// Counts the states that the shape has gone through.
+    /// Counts the changes of the shape.
     state: u64,
 }
 

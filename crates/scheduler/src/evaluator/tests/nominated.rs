@@ -1,4 +1,4 @@
-//! Promised nodes, and pods that are only supposed to be there.
+//! Nominated nodes, and nominated pods that count as if they were on their node.
 
 use super::*;
 use berth_framework::plugin::DryRun;

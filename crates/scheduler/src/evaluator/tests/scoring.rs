@@ -93,7 +93,7 @@ fn scores_are_normalised_weighed_and_checked() {
     }
 }
 
-/// C-25: totals are sums of weighted scores, brought to scale before; nobody has a preference where nobody scores.
+/// C-25: totals are sums of weighted, normalized scores. Without Score plugins no node is preferred.
 #[test]
 fn totals_are_weighted_sums() {
     let high = |name: &'static str, score: i64| {
@@ -166,7 +166,7 @@ fn totals_and_contributions_can_be_told() {
     assert_eq!(scores.skipped, ["B"]);
     assert_eq!(scores.plugins.len(), 1);
     assert_eq!(scores.plugins[0].weighted, [50, 100]);
-    // Even a single node can be scored when somebody asks.
+    // Even a single node can be scored when a caller asks for it.
     assert_eq!(
         world.evaluator().score(&feasible[..1]).unwrap().nodes,
         [(feasible[0], 100)]

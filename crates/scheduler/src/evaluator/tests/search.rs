@@ -175,7 +175,7 @@ fn the_start_counts_among_the_possible_nodes() {
     for _ in 0..5 {
         outcomes.push((world.start, world.outcome()));
     }
-    // One feasible node is enough, as nobody scores: the start moves on by one.
+    // One feasible node is enough, because no plugin scores: the start index advances by one.
     let expected = [(0, "n1"), (1, "n3"), (2, "n4"), (3, "n1"), (4, "n3")];
     let outcomes: Vec<_> = outcomes.iter().map(|(at, o)| (*at, o.as_str())).collect();
     assert_eq!(outcomes, expected);

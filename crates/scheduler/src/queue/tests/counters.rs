@@ -216,7 +216,7 @@ fn hints_are_counted_by_plugin_event_and_answer() {
     );
 }
 
-/// Q-6, case 93: the flag is carried to whoever binds the pod, and cleared when it fails again.
+/// Q-6, case 93: the popped pod carries the flag, and the flag is cleared when the pod fails again.
 #[test]
 fn a_flushed_pod_says_so_until_it_fails_again() {
     let mut bench = setup().run(

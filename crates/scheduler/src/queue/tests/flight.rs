@@ -3,8 +3,8 @@
 use super::setup;
 use crate::metrics::Metric;
 
-/// cases 59 to 61: nothing is logged before a pod is in flight, or that nobody wants; then the
-/// pre-check is not called either. What came before a pod was popped is nothing to it.
+/// cases 59 to 61: the queue logs no event while no pod is in flight, and no event that no plugin
+/// registered for; then it does not call the pre-check either. Events before the pop of a pod do not count for it.
 #[test]
 fn only_interesting_events_are_logged_and_only_in_flight() {
     let mut bench = setup().run("add a\nevent Node/Add helps=A\nadd x\npop -> a");
@@ -251,7 +251,7 @@ fn a_queued_pod_is_not_given_back_twice() {
     }
 }
 
-/// design.md: the log is bounded. On overflow it stands for anything: no wake-up is lost, and memory is.
+/// The log of events is bounded. On overflow one entry represents any event, so that no wake-up is lost.
 #[test]
 fn a_full_log_collapses_into_one_entry_for_anything() {
     let mut bench = setup()

@@ -342,7 +342,7 @@ fn a_gated_pod_is_not_nominated() {
     assert_eq!(bench.queue.nominator().pods_on("n1").len(), 1);
 }
 
-/// A preemptor that its own preemption gates keeps the room it was promised.
+/// A preemptor that PreEnqueue blocks during its own preemption keeps its nomination.
 #[test]
 fn a_pod_that_was_active_stays_nominated_behind_its_gate() {
     let mut bench = setup().run("add a\npop -> a\nupdate a G1=shut");

@@ -84,7 +84,7 @@ fn what_a_plugin_waits_for_needs_no_backoff() {
     }
 }
 
-/// cases 80 and 81: what a registration hears, and what it does not.
+/// cases 80 and 81: the events that match a registration, and those that do not.
 #[test]
 fn a_registration_matches_what_it_covers() {
     for (registered, event, matching) in [
@@ -139,7 +139,7 @@ fn a_wildcard_event_asks_no_plugin() {
     }
 }
 
-/// a pod of a scheduler without a profile is helped by every event that anybody wants to hear of.
+/// if no profile has the scheduler name of a pod, every event that any plugin registered for moves the pod.
 #[test]
 fn a_pod_without_a_profile_is_retried_at_any_event() {
     let mut bench = setup().run(

@@ -74,7 +74,7 @@ enum Answer {
     AtOnce,
 }
 
-/// A profile: its PreEnqueue plugins, and what each plugin hears of.
+/// A profile: its PreEnqueue plugins, and the events that each plugin registers for.
 pub(super) struct ModelProfile {
     pub(super) gates: Vec<&'static str>,
     pub(super) hears: Vec<(&'static str, Vec<(ClusterEvent, bool)>)>,
@@ -223,7 +223,7 @@ impl Model {
         *self.incoming.entry(key).or_default() += 1;
     }
 
-    /// whether the pod is let in.
+    /// whether PreEnqueue admits the pod.
     fn let_in(&mut self, at: usize) -> bool {
         let known = &mut self.known[at];
         let Some(profile) = self.profiles.get(known.pod.spec.scheduler_name.as_str()) else {

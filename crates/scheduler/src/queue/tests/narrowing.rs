@@ -68,7 +68,7 @@ fn only_the_named_pods_are_asked() {
     assert_eq!(evaluations(&bench, "narrowed"), 1.0, "once an event");
 }
 
-/// who looks closely is told of each narrowing; nobody else has the lines made.
+/// with detailed logging each narrowing is logged; without it the queue makes no log lines.
 #[test]
 fn details_log_how_far_pods_were_narrowed() {
     for (details, helps, told) in [(true, "p0+p1", 1), (true, "all", 0), (false, "p0+p1", 0)] {
@@ -181,7 +181,7 @@ fn pods_in_flight_are_not_narrowed() {
 /// gates and pre-checks stay in force, and a wildcard event is not narrowed.
 #[test]
 fn narrowing_opens_no_gate() {
-    // Gated by G1 and once turned down by N: an event of N that names it does not reach it, one of G1's does.
+    // Gated by G1 and earlier rejected by N: an event of N that names the pod does not reach it, an event of G1 does.
     let mut setup = setup().plugins(&[("G1", "Node/UpdateNodeAnnotation!")]);
     setup.profiles[0].events.push(narrowing("N", "Node/Add"));
     let mut bench = setup.run("add a\npop\nupdate a G1=shut\nfail a N\nactivate a => gated: a");

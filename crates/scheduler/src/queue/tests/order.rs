@@ -95,8 +95,8 @@ fn a_closed_queue_hands_out_what_is_left() {
     bench.run("done a\ndone b => error: broken");
 }
 
-/// Q-10, Q-12, cases 31 to 34 and 37: an idle scheduler takes a pod that was turned down before its backoff is over,
-/// and never one that failed with an error; an active pod goes first, whatever its priority.
+/// Q-10, Q-12, cases 31 to 34 and 37: an idle scheduler pops a rejected pod before its backoff is over, but never a pod
+/// that failed with an error. A pod in activeQ is popped first, whatever its priority.
 #[test]
 fn an_idle_scheduler_takes_pods_from_backoff() {
     let in_backoff = "

@@ -3,8 +3,8 @@
 use super::{Bench, setup};
 use crate::queue::Moved;
 
-/// `count` pods behind gates, `count` turned down by a plugin that does not hear of the event, and two that A turned
-/// down.
+/// `count` gated pods, `count` pods rejected by a plugin that is not registered for the event, and two pods rejected by
+/// A.
 fn crowd(count: usize) -> Bench {
     let mut bench = setup().build();
     for n in 0..count {

@@ -8,7 +8,7 @@
 //! delete a
 //! pop -> a                     or `-> nothing`
 //! take a -> a                  out of turn
-//! fail a A,B pending=P         the popped pod comes back, turned down by A and B, and P waits for something
+//! fail a A,B pending=P         the popped pod comes back, rejected by A and B, and P waits for something
 //! error a                      the popped pod comes back after an error
 //! done a                       the popped pod is bound
 //! event Node/Add helps=A       something changes; the hints of A say Queue, those of others QueueSkip

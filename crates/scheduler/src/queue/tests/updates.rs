@@ -418,7 +418,8 @@ fn activating_ignores_backoff() {
     );
 }
 
-/// Q-62, case 132: an update that changes nothing of interest asks only those who hear of every update.
+/// Q-62, case 132: an update that changes no tracked field calls only the hints of plugins that register for every
+/// update.
 #[test]
 fn a_plain_update_asks_plugins_that_register_for_all_updates() {
     let plugins = &[("All", "Pod/Update"), ("Labels", "Pod/UpdatePodLabel")];

@@ -1,4 +1,4 @@
-//! Who hears of an event, and what hints say of it.
+//! Which plugins receive an event, and what their hints return.
 
 use super::{Answer, Happened, Known, Model};
 use berth_api::{Object, Pod};
