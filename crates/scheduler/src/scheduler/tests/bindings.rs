@@ -22,8 +22,8 @@ fn waits(name: &'static str, seconds: u64) -> FakePlugin {
     })
 }
 
-/// C-43, C-52, C-53, case 218: what the pod frees is told before its own failure is handled, to all others; it has
-/// left the log of events long before, and comes back by its backoff.
+/// C-43, C-52, C-53, case 218: the event for the resources that the pod releases is raised before its own failure is
+/// handled, and wakes all other pods. The pod has left the log of events before, and returns with a backoff.
 #[test]
 fn a_failed_binding_gives_its_room_back_and_wakes_others() {
     let mut w = world([fits()]);
@@ -90,7 +90,7 @@ fn bind_plugins_take_turns_until_one_does_not_skip() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::ErrorBackoff));
 }
 
-/// F-18: a rejection is told under the plugin's name, and nobody else is asked.
+/// F-18: a rejection is reported under the plugin's name, and no further plugin runs.
 #[test]
 fn a_bind_plugin_may_turn_the_pod_down() {
     let no = fake("No").bind(|_, _, _, _, _| Step::Done(Status::unschedulable("not mine")));
@@ -469,7 +469,7 @@ fn what_is_scheduled_is_counted() {
     w.pod(pod("p"));
     w.attempt();
     gate.store(true, Ordering::Relaxed);
-    // Nobody says so: the periodic flush finds out.
+    // No event reports the change: the periodic flush moves the pod.
     w.advance(Duration::from_secs(400));
     assert_eq!(w.attempt(), "on n1");
     w.answer_all();
@@ -483,7 +483,7 @@ fn what_is_scheduled_is_counted() {
     assert_eq!((sli.count(), sli.sum), (1, 400.0));
 }
 
-/// C-44: attempts are told one by one up to fourteen, and together from fifteen on.
+/// C-44: attempts have a label each up to fourteen, and one common label from fifteen on.
 #[test]
 fn many_attempts_are_counted_as_fifteen_and_more() {
     for (attempts, label) in [(1, "1"), (14, "14"), (15, "15+"), (16, "15+")] {

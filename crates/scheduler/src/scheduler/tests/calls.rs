@@ -1,4 +1,5 @@
-//! The core and its dispatcher: bursts, retries, writes that nobody has seen, waits, numbers, and back-pressure.
+//! The core and its dispatcher: bursts, retries, writes that the watch has not shown, waits, metrics, and
+//! back-pressure.
 
 use super::*;
 use crate::dispatcher::DispatcherOptions;
@@ -13,7 +14,7 @@ use berth_framework::{ActionType, ApiCall, EventResource, Feature, FeatureGates,
 
 const NONE: [&str; 0] = [];
 
-/// Turns every pod down, and hears of new nodes.
+/// Rejects every pod, and registers for new nodes.
 pub(super) fn no() -> FakePlugin {
     fake("No")
         .filter(|_, _, _| Status::unschedulable("no"))
@@ -33,7 +34,7 @@ pub(super) fn too_busy(w: &mut World) {
     w.take();
 }
 
-/// D-11, case 166: a burst of status patches never holds up a binding, and no event waits for either.
+/// D-11, case 166: a burst of status patches never delays a binding, and no event waits for either.
 #[test]
 fn a_binding_does_not_wait_for_status_patches() {
     let mut w = world([fits()]);
@@ -122,7 +123,7 @@ fn a_failed_eviction_wakes_pods_that_were_nominated_to_the_node() {
     };
     for (refusal, place) in [
         (Some("an admission webhook says no"), QueuedIn::Active),
-        // The deletion is an event, and the plugin hears of it.
+        // The deletion raises an event, and the plugin is registered for it.
         (None, QueuedIn::Backoff),
     ] {
         let mut w = world([fits(), preempt()]);
@@ -274,7 +275,7 @@ fn a_nomination_of_a_known_version_counts_until_it_is_shown() {
     };
     w.advance(Duration::from_secs(120));
     assert_eq!(nominated(&w), "n1", "the watch is slow");
-    // Somebody has taken it back in version 12 or later: that is how it is.
+    // Another client cleared the nomination in version 12 or later: the pod has none.
     w.change("p", |p| p.label("touched", "yes"));
     assert_eq!(w.pods["p"].metadata.resource_version, version);
     assert_eq!(nominated(&w), "");
@@ -411,7 +412,7 @@ fn a_wait_for_a_call_has_a_deadline() {
     assert_eq!((w.place_of("p"), w.on("n1")), (None, vec!["p".to_owned()]));
 }
 
-/// D-10, D-21, case 162: a status patch that gives way to a binding is no failure, and nobody is told of one.
+/// D-10, D-21, case 162: a status patch that a binding replaces is no failure, and no error is logged.
 #[test]
 fn giving_way_is_no_failure() {
     let mut w = world([fits()]);

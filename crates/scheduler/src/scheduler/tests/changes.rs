@@ -16,7 +16,7 @@ use berth_framework::testing::{FakePlugin, PodBuilder, fake, node, pod};
 use berth_framework::{ActionType, EventResource, Hint, Status};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Turns every pod named `waits…` down, and hears of one kind of event.
+/// Rejects every pod named `waits…`, and registers for one kind of event.
 fn hears(resource: EventResource, action: ActionType) -> FakePlugin {
     fake("Hears")
         .filter(|_, pod, _| {
@@ -223,7 +223,7 @@ fn storage_class(version: u32) -> Object {
     Kind::StorageClass.decode(json.as_bytes()).unwrap()
 }
 
-/// each change is taken in whole before the next one, in the order in which they are told.
+/// each change is applied completely before the next one, in the order in which the core receives them.
 #[test]
 fn changes_are_taken_in_one_after_the_other() {
     let mut w = world([fits()]);
@@ -268,7 +268,7 @@ fn changes_are_taken_in_one_after_the_other() {
 #[test]
 fn handled_changes_are_timed_by_event() {
     let watch = HandWatch::default();
-    // Who is told of labels thinks for a second, of taints for two, of a pod's labels for four.
+    // The hint for labels takes a second, the hint for taints two, and the hint for a pod's labels four.
     let slow = watch.clone();
     let thinks = move || {
         [
@@ -465,7 +465,7 @@ fn a_list_replaces_what_was_known() {
 /// the time of a change is that of taking it in and of telling each of its events.
 #[test]
 fn taking_a_change_in_is_part_of_its_time() {
-    /// A stopwatch that goes on by a second whenever somebody looks.
+    /// A stopwatch that advances by a second at each reading.
     #[derive(Debug, Default)]
     struct Looks(AtomicU64);
 

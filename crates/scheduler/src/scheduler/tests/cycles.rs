@@ -57,7 +57,7 @@ fn a_pod_is_placed_bound_and_confirmed() {
     assert_eq!(w.attempt(), "on n1");
 }
 
-/// C-1: a scheduler that stops lets bindings end that are on their way, and hears of their answers.
+/// C-1: a scheduler that stops completes the bindings in flight, and receives their results.
 #[test]
 fn what_is_on_its_way_ends_after_the_stop() {
     let mut w = world([fits()]);
@@ -268,7 +268,7 @@ fn long_messages_are_cut_in_events_only() {
     assert!(w.calls_text()[0].ends_with(&message), "the whole of it");
 }
 
-/// C-16, case 204: a promised node is tried alone; when it does not fit, or is not there, all others are.
+/// C-16, case 204: the nominated node is tried alone. If it does not fit, or does not exist, all other nodes are tried.
 #[test]
 fn a_nominated_node_comes_first_with_every_evaluator() {
     for kind in [EvaluatorKind::Plain, EvaluatorKind::Incremental] {
@@ -307,7 +307,7 @@ fn a_nominated_node_comes_first_with_every_evaluator() {
     }
 }
 
-/// C-19, case 199: a profile's own percentage goes before the common one.
+/// C-19, case 199: a profile's own percentage takes precedence over the global one.
 #[test]
 fn a_profile_says_how_many_nodes_to_look_for() {
     for (common, own, asked) in [
@@ -363,7 +363,7 @@ fn a_decision_knows_what_came_before_it() {
     assert_eq!(w.on("n1"), ["a"], "its pod had stayed");
 }
 
-/// C-12, edge case 197: nobody turned the pod down, and nobody could make room.
+/// C-12, edge case 197: no plugin rejected the pod, and PostFilter does not run.
 #[test]
 fn without_nodes_a_pod_is_retried_by_backoff() {
     let tries = fake("Tries").post_filter(|_, _, _, _| panic!("there is no node to make room on"));
@@ -441,7 +441,8 @@ fn pods_that_need_no_node_are_dropped() {
     assert_eq!(w.scheduler.queue().in_flight().len(), 0);
 }
 
-/// C-4, case 230: a pod whose scheduler is nobody any more by the time of its turn is dropped, with a word in the log.
+/// C-4, case 230: if no profile has the scheduler name of a pod any more when the pod is popped, the pod is dropped and
+/// an error is logged.
 #[test]
 fn a_pod_of_no_profile_is_dropped() {
     let mut w = world([fits()]);

@@ -67,7 +67,7 @@ fn a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() {
         not_found(&mut w);
         let labels = |result| [result, "default-scheduler"];
         for counted in ["scheduled", "unschedulable", "error"] {
-            // The other pod was turned down once.
+            // The other pod was rejected once.
             let others = f64::from(u8::from(counted == "unschedulable"));
             let own = f64::from(u8::from(counted == result));
             assert_eq!(

@@ -281,7 +281,7 @@ fn reserve_and_permit_failures_take_everything_back() {
     }
 }
 
-/// Q-72, F-23: pods that a plugin wants tried become active when the binding has gone well, too, and not when it fails.
+/// Q-72, F-23: pods that a plugin activates move to activeQ also when the binding succeeds, and not when it fails.
 #[test]
 fn plugins_can_activate_pods_at_the_end_of_a_binding() {
     for (situation, refusal, place) in [
@@ -323,8 +323,8 @@ fn plugins_can_activate_pods_at_the_end_of_a_binding() {
     }
 }
 
-/// Q-72, F-23: other attempts go on at the same time. What the plugins of one want tried is not tried when another one
-/// has gone well, and not forgotten when another one fails.
+/// Q-72, F-23: attempts overlap. Pods that the plugins of one attempt activate do not move when another attempt
+/// succeeds, and are not forgotten when another attempt fails.
 #[test]
 fn what_one_attempt_wants_tried_is_no_business_of_another() {
     for other_fails in [true, false] {
@@ -367,7 +367,7 @@ fn what_one_attempt_wants_tried_is_no_business_of_another() {
     }
 }
 
-/// Q-72, F-23: pods that a plugin wants tried become active when the cycle has gone well.
+/// Q-72, F-23: pods that a plugin activates move to activeQ when the scheduling cycle succeeds.
 #[test]
 fn plugins_can_activate_pods() {
     for (situation, fails, place) in [

@@ -120,8 +120,7 @@ fn plugins_are_asked_in_the_configured_order() {
     }
 }
 
-/// C-14: what the pod was promised is tried after PreFilter and before any other node; the only feasible node is not
-/// scored.
+/// C-14: the nominated node is tried after PreFilter and before any other node; the only feasible node is not scored.
 #[test]
 fn the_nominated_node_is_evaluated_before_the_others() {
     let diary = Diary::new();
@@ -235,8 +234,8 @@ fn what_is_kept_about_a_pod_belongs_to_one_attempt() {
     assert_eq!(seen.load(Ordering::Relaxed), 2, "two were bound");
 }
 
-/// F-19: what a plugin can reach while it works: the nodes and their pods, the gates, the time, pods that wait, those
-/// that were promised a node, the filters of all plugins; and calls, events and pods to be tried at once.
+/// F-19: the state that a plugin can read: the nodes and their pods, the feature gates, the time, waiting pods,
+/// nominated pods, and the filters of all plugins. It can also make calls, record events and activate pods.
 #[test]
 fn plugins_reach_what_they_need() {
     let nosy = fake("Nosy")
@@ -361,7 +360,7 @@ fn profiles_share_one_scheduler() {
         .collect();
     assert_eq!(by.len(), 2, "{by:?}");
     assert!(by.contains(&("held", "first")) && by.contains(&("other", "second")));
-    // A pod of a scheduler that nobody is waits for whoever it names.
+    // A pod whose scheduler name has no profile is left to the scheduler that it names.
     w.pod(pod("foreign").scheduler("third"));
     assert_eq!(
         (w.place_of("foreign"), w.attempt()),

@@ -1,4 +1,4 @@
-//! What is measured of cycles and plugins (spec section 7), with a stopwatch that goes when it is told to.
+//! The metrics of cycles and plugins, with a stopwatch that the test advances.
 
 use super::world::everywhere;
 use super::*;
@@ -415,7 +415,7 @@ fn every_search_is_observed() {
     }
 }
 
-/// C-13: a search that takes 100 ms or more is told of in the log, with what it spent them on.
+/// C-13: a search that takes 100 ms or more is logged, with the time of each of its steps.
 #[test]
 fn slow_searches_are_logged() {
     for (situation, filter, score, line) in [

@@ -24,7 +24,7 @@ fn eviction(victim: &Pod, preemptor: &Pod) -> Eviction {
     }
 }
 
-/// Evicts these pods, in this order, for whoever fits nowhere, once.
+/// Evicts these pods, in this order, for a pod that fits no node, once.
 fn preempts(victims: &'static [&'static str]) -> FakePlugin {
     fake("Preempt").post_filter(move |cx, pod, _, _| {
         cx.outbox.observe(Observation::PreemptionAttempt);
@@ -91,8 +91,8 @@ fn is_preempting(w: &World) -> bool {
 
 const NONE: [&str; 0] = [];
 
-/// P-17, P-20, P-22: the last victim is told when the others have been, each event follows its deletion, and the
-/// preemptor counts as preempting meanwhile.
+/// P-17, P-20, P-22: the last victim is evicted after the others, each event follows its deletion, and the preemptor
+/// counts as preempting meanwhile.
 #[test]
 fn the_last_victim_is_evicted_last() {
     let mut w = full(&["a", "b", "c"]);
@@ -199,7 +199,7 @@ fn a_last_victim_seen_going_ends_the_wait() {
     }
 }
 
-/// P-20: a preemptor that went away needs nobody's room: its last victim stays.
+/// P-20: a preemptor that was deleted needs no resources: its last victim is not evicted.
 #[test]
 fn no_victim_is_evicted_for_a_deleted_preemptor() {
     let mut w = full(&["a", "b"]);
@@ -209,8 +209,8 @@ fn no_victim_is_evicted_for_a_deleted_preemptor() {
     assert!(!is_preempting(&w));
 }
 
-/// P-5: a pod that was promised a node waits for less important ones that go from there, whatever has turned it down:
-/// no event of its plugins would wake it, and its promise would keep others away for ever.
+/// P-5: a nominated pod is retried when a victim of lower priority leaves its node, whichever plugin rejected the pod.
+/// No event of its plugins would wake it, and its nomination would block other pods forever.
 #[test]
 fn a_nominated_pod_is_retried_when_a_victim_was_deleted() {
     type End = fn(&mut World);
@@ -302,7 +302,8 @@ fn a_victim_that_is_not_bound_is_stopped_in_memory() {
     }
 }
 
-/// P-17: a victim that somebody else has bound while it was being prepared here runs there, and has to be deleted.
+/// P-17: if another client has bound a victim while its binding cycle runs, the victim runs on its node and has to be
+/// deleted.
 #[test]
 fn a_victim_that_another_client_has_bound_is_deleted() {
     let prepares = fake("Slow").pre_bind(|cx, _, _, _, _| {

@@ -63,8 +63,8 @@ fn sometimes_slow() -> FakePlugin {
         })
 }
 
-/// What the scheduler itself has put on each node never exceeds what the node offers, unless the API (somebody else's
-/// binding, a node made anew with less) says otherwise; so only worlds without those are judged.
+/// The pods that the scheduler places on a node never request more than the node offers. The API may cause more (a
+/// binding of another client, a node created again with less), so the test checks only worlds without such changes.
 fn overcommitted(w: &World) -> Option<String> {
     let nodes = &w.scheduler.cache().cluster().nodes;
     let over = nodes

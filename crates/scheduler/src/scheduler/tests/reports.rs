@@ -1,4 +1,4 @@
-//! What users are told of pods that PreEnqueue plugins keep out (KEP-5501), from the queue to the calls.
+//! The conditions and events of pods that PreEnqueue plugins block (KEP-5501), from the queue to the API calls.
 
 use super::calls::too_busy;
 use super::*;
@@ -113,8 +113,8 @@ fn a_report_that_failed_is_made_again() {
     assert_eq!(w.calls_text(), report);
 }
 
-/// a report that waits becomes part of another patch of the pod, and goes with it at once. When that is
-/// written it is told, when it fails it has failed.
+/// a waiting report becomes part of another patch of the pod, and is sent with it at once. If the patch
+/// succeeds, the event is recorded; if it fails, the report has failed.
 #[test]
 fn a_report_goes_with_another_patch_of_the_pod() {
     for fails in [false, true] {
@@ -148,8 +148,9 @@ fn a_report_goes_with_another_patch_of_the_pod() {
     }
 }
 
-/// KEP-3521, KEP-5501: what a cycle found stands in the status while a plugin only sees that attempt through, so that
-/// autoscalers go on acting on it; a pod that is not ready says so instead, as more nodes would not help it.
+/// KEP-3521, KEP-5501: the result of a scheduling cycle stays in the status while PreEnqueue blocks the pod only until
+/// that attempt's evictions end, so that autoscalers still act on it. For a pod that is not ready, the report replaces
+/// the result, because more nodes would not help it.
 #[test]
 fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
     let shut = |label: &'static str| {
@@ -212,9 +213,9 @@ fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
     }
 }
 
-/// a pod is kept out right after its attempt, while what that found is still to be written, is written
-/// or is written again. That is written as it is; the report follows after its 5 s, and not at all when the pod
-/// passes before.
+/// PreEnqueue blocks a pod right after its attempt, while the result of the attempt is waiting, in flight
+/// or retried. The result is written unchanged. The report follows after its 5 s, or not at all if the pod passes
+/// before.
 #[test]
 fn a_report_does_not_overtake_what_a_cycle_found() {
     let no = || {
@@ -400,8 +401,9 @@ fn a_report_is_taken_back_when_the_pod_passes() {
     }
 }
 
-/// Case 171: what the API server writes into gated pods is what the plugin says, so that nothing is patched; and it is
-/// taken back by nobody. Where another plugin's message stands, the reason is the gates' own.
+/// Case 171: the API server writes the plugin's message into gated pods, so the scheduler sends no patch, and does not
+/// clear the condition. If the condition contains another plugin's message, the scheduler writes the reason of the
+/// gates.
 #[test]
 fn scheduling_gates_need_no_patch() {
     let message = "Scheduling is blocked due to non-empty scheduling gates";
@@ -474,8 +476,8 @@ fn a_report_that_is_not_needed_any_more_is_dropped() {
     assert!(w.scheduler.dispatcher().is_empty());
 }
 
-/// Case 173: a scheduler that starts anew reads from the pod what was told; the same is not written again, another
-/// message is, and what stands there is taken back when the pod passes.
+/// Case 173: a restarted scheduler reads the last report from the pod. It does not write the same message again, but it
+/// writes another message, and it clears the condition when the pod passes.
 #[test]
 fn a_new_scheduler_goes_on_from_what_the_pod_says() {
     let patch = "patch p PodScheduled=False NotReadyForScheduling: ";
@@ -608,8 +610,8 @@ fn a_rejection_after_an_attempt_is_reported_though_the_pod_still_says_so() {
     }
 }
 
-/// another scheduler, which led before, writes the status of a pod that is rejected here, or somebody removes
-/// the condition. What is true is written again.
+/// another scheduler, the former leader, writes the status of a pod that PreEnqueue rejects, or a client removes
+/// the condition. The scheduler writes the correct condition again.
 #[test]
 fn a_status_that_others_write_is_corrected() {
     let report = ["patch p PodScheduled=False NotReadyForScheduling: shut"];

@@ -96,8 +96,8 @@ fn an_owed_status_that_is_not_true_any_more_is_not_written() {
     }
 }
 
-/// D-14: that its gates keep a pod out is offered again only while they do; and when that is refused for good, it is
-/// told anew at the next rejection.
+/// D-14: the report that gates block a pod is retried only while they do. If the retries end with a failure, the next
+/// rejection is reported again.
 #[test]
 fn a_pod_without_its_gates_is_not_said_to_have_them() {
     for opens in [true, false] {

@@ -36,7 +36,8 @@ fn holding(name: &'static str, seconds: u64) -> FakePlugin {
         .events(Vec::new)
 }
 
-/// F-14: the first refusal ends it, also after somebody has asked to wait; nobody waits longer than 15 minutes.
+/// F-14: the first rejection ends Permit, also after another plugin has asked to wait. No pod waits longer than 15
+/// minutes.
 #[test]
 fn permit_ends_with_the_first_refusal() {
     let says = |name: &'static str, status: Status| {
@@ -95,8 +96,8 @@ fn permit_ends_with_the_first_refusal() {
     }
 }
 
-/// F-15: who is not held back does not show among the waits, and a plugin that holds nobody back may allow all the
-/// same.
+/// F-15: a pod that does not wait in Permit is not counted in the metric of waits. A plugin that makes no pod wait may
+/// still allow one.
 #[test]
 fn only_pods_that_wait_show_in_the_metric_of_waits() {
     let generous = fake("Generous").permit(|cx, _, _, _| {
@@ -119,8 +120,8 @@ fn only_pods_that_wait_show_in_the_metric_of_waits() {
     );
 }
 
-/// F-15, C-40, C-53: a pod that is stopped while it is held back fails with an error, which is nobody's verdict: it
-/// comes back by its backoff, though the log of events was still kept for it.
+/// F-15, C-40, C-53: a pod that is preempted while it waits in Permit fails with an error without a rejecting plugin.
+/// It returns with a backoff, although the log of events was still kept for it.
 #[test]
 fn a_stopped_wait_is_an_error() {
     let holds = fake("Holds").permit(|cx, pod, _, _| match pod.pod.name().as_str() {
@@ -339,8 +340,8 @@ fn updates_of_a_placed_pod_do_not_queue_it() {
     assert_eq!(w.on("n1"), ["p"]);
 }
 
-/// C-11, C-38: while a cycle is parked in Reserve the world goes on; the node is looked at again when it goes on, and
-/// a pod that somebody else has bound meanwhile keeps its place.
+/// C-11, C-38: the cluster may change while a cycle is parked in Reserve. The cycle checks the node again when it
+/// continues, and a pod that another client has bound meanwhile stays bound.
 #[test]
 fn a_parked_reserve_looks_at_its_node_again() {
     type Change = fn(&mut World);

@@ -12,7 +12,7 @@ use berth_framework::{ActionType, EventResource, Hint, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A node that `p` fits on only once `open` says so, and a plugin that is told of it by `registration`.
+/// A node that fits `p` only once `open` is set, and a plugin that receives this change through `registration`.
 fn shut_out(registration: EventRegistration) -> (World, Arc<AtomicBool>) {
     let gate = Arc::new(AtomicBool::new(false));
     let open = gate.clone();
@@ -192,8 +192,9 @@ fn a_flight_lasts_while_events_may_help() {
     }
 }
 
-/// a nominated pod that gets another node, or fails for good, needs the promised room no more. Pods of no
-/// higher priority that had to respect the promise are tried again at once, not when the API shows that it is over.
+/// a nominated pod that is placed on another node, or fails for good, does not need its nominated node any
+/// more. Pods of no higher priority that had to respect the nomination are tried again at once, not only when the watch
+/// shows that it ended.
 #[test]
 fn a_pod_that_a_nomination_blocked_is_woken_when_it_ends() {
     #[derive(Clone, Copy, PartialEq)]

@@ -1,4 +1,4 @@
-//! A scheduler with fake plugins, and an API server that does what it is told.
+//! A scheduler with fake plugins, and an API server with configured answers.
 
 use crate::core::{Event, LogLevel, LogLine};
 use crate::evaluator::Stopwatch;
@@ -30,7 +30,7 @@ pub(super) struct World {
     version: u64,
 }
 
-/// A stopwatch that goes when it is told to.
+/// A stopwatch that the test advances.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HandWatch(Arc<AtomicU64>);
 

@@ -1,4 +1,4 @@
-//! Custom resources, and plugins that hear of them or cannot say of what they hear.
+//! Custom resources, and plugins that register for them or fail to register.
 
 use super::*;
 use crate::profile::ProfileSpec;
@@ -6,8 +6,8 @@ use crate::{Scheduler, SchedulerOptions};
 use berth_api::{CustomKind, Time};
 use berth_framework::registry::{ArgsError, Registry};
 
-/// cases 109 and 195: a plugin hears of custom resources, as added, updated and deleted, and sees what is
-/// in them. One that is not written `plural.version.group` is told as an error, and everything else works.
+/// cases 109 and 195: a plugin receives the events of custom resources (added, updated, deleted) with the
+/// objects. A resource that is not written as `plural.version.group` is logged as an error, and everything else works.
 #[test]
 fn plugins_receive_events_of_custom_resources() {
     let foos = CustomKind::of("foos.v1.example.com").unwrap();
@@ -102,7 +102,8 @@ fn plugins_receive_events_of_custom_resources() {
     }
 }
 
-/// Case 89: a plugin that cannot say what it hears of fails when it is made, and start-up tells which one and why.
+/// Case 89: a plugin that cannot list its events fails when it is built, and the error at start-up names the plugin and
+/// the reason.
 #[test]
 fn a_plugin_that_cannot_register_fails_start_up() {
     let mut registry = Registry::default();

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Q-84, cases 190, 191 and 196: cordoning raises no event and uncordoning that of taints; labels and taints that
-/// change at once raise both; a node that goes before its pods is not there any more.
+/// Q-84, cases 190, 191 and 196: cordoning raises no event, and uncordoning raises the event of taints. An update of
+/// labels and taints raises both events. A node that is deleted before its pods does not exist any more.
 #[test]
 fn what_changes_of_a_node_says_which_events_it_raises() {
     type Change = fn(&mut World);

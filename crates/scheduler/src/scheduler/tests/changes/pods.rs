@@ -3,7 +3,8 @@
 use super::*;
 use berth_framework::call::CallErrorKind;
 
-/// cases 134 and 135: who had to respect a nomination hears when it ends, and nobody when one is given.
+/// cases 134 and 135: the end of a nomination wakes the pods that had to respect it. A new nomination wakes
+/// no pods.
 #[test]
 fn a_nomination_that_ends_wakes_pods_of_no_higher_priority() {
     type Change = fn(&mut World);
@@ -80,7 +81,7 @@ fn pods_are_queued_counted_or_ignored() {
     );
     w.scheduler
         .apply(ClusterChange::Deleted(pod("unknown").object()), w.now);
-    // A deletion that tells of an older pod of the name does not mean this one.
+    // The deletion of an older pod of the same name does not apply to this pod.
     w.scheduler.apply(
         ClusterChange::Deleted(pod("mine").uid("older").object()),
         w.now,
@@ -105,7 +106,7 @@ fn a_pod_of_the_same_name_is_another_pod() {
     assert_eq!(*info.pod.uid(), "third");
 }
 
-/// Q-63, case 131: a pod that is told of again in the same version has not changed, and keeps waiting.
+/// Q-63, case 131: a pod that is received again in the same version has not changed, and keeps waiting.
 #[test]
 fn a_waiting_pod_that_is_received_again_has_not_changed() {
     for (version, woken) in [(None, false), (Some(99), true)] {
@@ -159,8 +160,8 @@ fn a_deletion_names_the_pod_and_not_its_place() {
     );
 }
 
-/// Q-81, case 188: another pod under the name of an assigned one, in one update: the old one is gone and the new one
-/// counts, and both are told.
+/// Q-81, case 188: one update replaces an assigned pod with another pod of the same name. The old pod is removed and
+/// the new one counts, and both changes raise an event.
 #[test]
 fn an_assigned_pod_that_was_made_anew_is_two_events() {
     for (action, woken) in [
@@ -180,8 +181,8 @@ fn an_assigned_pod_that_was_made_anew_is_two_events() {
     }
 }
 
-/// Q-83, cases 185 and 186: a placed pod that Permit holds back is rejected when it is told to go, and the rest of its
-/// way ends by itself; one that is bound by now is no placed pod any more.
+/// Q-83, cases 185 and 186: an assumed pod that waits in Permit is rejected when its deletion is requested, and its
+/// binding cycle ends by itself. A pod that is bound by then is not an assumed pod any more.
 #[test]
 fn a_placed_pod_that_terminates_is_rejected() {
     let hold = fake("Hold")
@@ -220,7 +221,7 @@ fn a_placed_pod_that_terminates_is_rejected() {
     assert_eq!(w.place_of("waits"), Some(QueuedIn::Unschedulable));
 }
 
-/// what nobody reads of a pod is not kept.
+/// fields of a pod that the scheduler does not read are not kept.
 #[test]
 fn managed_fields_are_not_kept() {
     let decode = |json: &str| Kind::Pod.decode(json.as_bytes()).unwrap();
@@ -230,8 +231,8 @@ fn managed_fields_are_not_kept() {
     );
 }
 
-/// Q-81, case 185: what changes of a pod that Permit holds back is kept for it, and counts should it be turned down
-/// after all; also what is a change to no other pod.
+/// Q-81, case 185: a change of a pod that waits in Permit is kept, and counts if the pod is rejected afterwards. This
+/// includes updates that would not move any other pod.
 #[test]
 fn a_change_of_a_pod_that_is_held_back_is_not_lost() {
     type Change = fn(&mut World);
@@ -297,7 +298,7 @@ fn a_pod_that_is_bound_elsewhere_frees_the_node_it_was_placed_on() {
     );
 }
 
-/// Why the last attempt failed is told for as long as the pod waits.
+/// The reason for the last failed attempt is available as long as the pod waits.
 #[test]
 fn nothing_is_explained_of_a_pod_that_waits_no_more() {
     type Change = fn(&mut World);

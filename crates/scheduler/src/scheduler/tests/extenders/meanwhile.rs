@@ -167,7 +167,7 @@ fn nodes_that_changed_meanwhile_are_looked_at_again() {
     }
 }
 
-/// Q-49, case 91: a pod that an extender turned down is tried again after any event.
+/// Q-49, case 91: a pod that an extender rejected is tried again after any event.
 #[test]
 fn any_event_wakes_a_pod_that_an_extender_rejected() {
     let never = || extender("e").keeps(&[]);
@@ -221,7 +221,7 @@ fn an_event_during_the_question_wakes_the_pod() {
     assert_eq!(w.place_of("p"), Some(QueuedIn::Backoff));
 }
 
-/// A question is a job with a limit: nobody waits for a call or for ever.
+/// A request to an extender is a job with a timeout: the cycle waits for the job, not for an API call, and not forever.
 #[test]
 fn a_question_is_a_job() {
     let mut w = extended(
@@ -238,8 +238,8 @@ fn a_question_is_a_job() {
     assert_eq!(wait, Wait { on, deadline });
 }
 
-/// C-14: room that appears while an extender is asked is used, and nobody makes room instead. No node is asked about
-/// twice.
+/// C-14: a node that becomes feasible while an extender is called is used, and PostFilter does not run. Extenders are
+/// not asked twice about the same node.
 #[test]
 fn room_that_appears_meanwhile_is_used() {
     let post_filter = || fake("Evicts").post_filter(|_, _, _, _| panic!("there is room"));
@@ -344,8 +344,8 @@ fn a_pod_that_is_being_deleted_is_dropped() {
     }
 }
 
-/// C-14, F-39: a node that extenders have left, and that was full for a moment, is not lost: they are asked about it
-/// again. One that they turned down is not.
+/// C-14, F-39: if a node that the extenders accepted was full for a moment, they are asked about it again. A node that
+/// they rejected is not asked about again.
 #[test]
 fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
     let (tell, asked) = channel();
@@ -382,8 +382,8 @@ fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
         "patch p PodScheduled=False SchedulerError: running \"Brittle\" filter plugin: oops";
     let on_promised = "failed to filter the nominated node: running \"Brittle\" filter plugin: oops; all nodes are filtered";
     let left_out = "a node was left out: running \"Brittle\" filter plugin: oops";
-    // The situation, the promise, which nodes the extender leaves, how often the filter breaks, what comes of it, what
-    // the log tells, and what was asked.
+    // The situation, the nominated node, the nodes that the extender leaves, how often the filter fails, the outcome,
+    // the log lines, and the nodes of each request.
     type Case = (
         &'static str,
         &'static str,

@@ -144,7 +144,7 @@ fn extenders_are_asked_one_after_another() {
     assert_eq!(w.rejectors_of("p").0, ["Extender", "Fits"]);
 }
 
-/// F-5, F-39, case 209: PostFilter is told where evictions may help.
+/// F-5, F-39, case 209: PostFilter receives the nodes on which evictions may help.
 #[test]
 fn post_filter_knows_where_evictions_may_help() {
     let (tell, codes) = channel();
@@ -342,8 +342,8 @@ fn no_more_nodes_are_evaluated_than_scores_distinguish() {
     }
 }
 
-/// C-14, C-16: the nominated node alone is tried first, by filters and extenders. The others come into it when that
-/// one is turned down, or cannot be asked about.
+/// C-14, C-16: filters and extenders try the nominated node alone first. The other nodes follow if that node is
+/// rejected, or if the extender fails.
 #[test]
 fn a_nominated_node_is_tried_alone() {
     type Answer = fn(&[Str]) -> Result<Filtered, String>;
@@ -405,7 +405,7 @@ fn a_nominated_node_is_tried_alone() {
     }
 }
 
-/// C-16: the nominated node is only a wish: one that no extender leaves is no reason to clear the promise by itself.
+/// C-16: the nominated node is only a preference: if no extender leaves it, that alone does not clear the nomination.
 #[test]
 fn a_pod_that_fits_nowhere_says_what_was_said_of_every_node() {
     let no = extender("e").filter(|_, nodes| {
