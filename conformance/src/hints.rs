@@ -1,8 +1,8 @@
 //! Replays queueing hints: does this event make this pod worth another try?
 //!
-//! A change of an object becomes events as in production; each plugin that registered for an event is asked. What
-//! goes without saying (every node that loses a taint wakes whoever waits for new nodes) was not recorded and is left
-//! out. Whom a hint queues, the PreQueueingHint and the keys of its plugin must find.
+//! A change of an object becomes events as in production; each plugin that registered for an event is asked.
+//! Unconditional wake-ups (every node that loses a taint wakes the pods that wait for new nodes) are not recorded. The
+//! PreQueueingHint and the keys of a plugin must select every pod that its hint queues.
 
 use crate::cluster;
 use crate::report::Report;
@@ -232,8 +232,8 @@ mod tests {
         replay(text.join("\n").as_bytes())
     }
 
-    /// among them events of claims, slices and classes; nobody whom a hint queues is left out by a
-    /// PreQueueingHint.
+    /// among them events of claims, slices and classes. A PreQueueingHint selects every pod that the
+    /// hint queues.
     #[test]
     fn every_hint_comes_out_as_recorded() {
         let report = replay_lines(recorded());

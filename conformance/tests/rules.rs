@@ -1,5 +1,5 @@
-//! The rules of `docs/rules` and the tests that name them are the same: no rule without a test that could fail for
-//! it, and no test that speaks of a rule that nobody can look up.
+//! Every rule of `docs/rules` is named by a test that can fail for it, and every rule that a test names is listed in
+//! `docs/rules`.
 //!
 //! A test names a rule in the comment above its function or inside it: `Q-12`, `Q-12 to Q-14`, `case 31`,
 //! `cases 31, 33 to 35`. What the comment at the head of a file says is an overview and does not count.

@@ -55,7 +55,7 @@ fn the_default_configuration_builds_every_default_plugin() {
     assert_eq!(made, expected);
 }
 
-/// The arguments that a configuration fills in are what the plugins take when they are told nothing.
+/// The default arguments in a configuration are the defaults that the plugins use without arguments.
 #[test]
 fn plugins_and_configuration_have_the_same_defaults() {
     let features = FeatureGates::default();

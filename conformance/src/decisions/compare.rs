@@ -91,7 +91,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The feasible nodes: those of ours that no missing plugin turns down.
+    /// Returns the nodes that are feasible in Berth and that no plugin missing in Berth rejects.
     pub(super) fn filter(
         &mut self,
         expect: &Expectation,

@@ -42,8 +42,8 @@ fn every_decision_is_as_recorded() {
     assert_eq!(report.passed.len(), 1_543);
 }
 
-/// Pods with volumes of their own, and those that PreFilter narrows to some nodes or turns down, are left to the
-/// plain evaluator; nearly everything else is decided from kept answers.
+/// The plain evaluator decides pods with volumes of their own, and pods that PreFilter rejects or narrows to some
+/// nodes. Nearly all other pods are decided from kept answers.
 #[test]
 fn most_cases_are_decided_from_kept_answers() {
     let mut kept: std::collections::BTreeMap<String, (usize, usize)> = Default::default();

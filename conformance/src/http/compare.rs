@@ -1,4 +1,4 @@
-//! Comparing a recorded answer with a live one, and learning what stands for what.
+//! Compares a recorded answer with a live one, and learns which live value each recorded value represents.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -266,7 +266,7 @@ fn is_prerelease(version: &Value) -> bool {
     name.is_some_and(|name| name.contains("alpha") || name.contains("beta"))
 }
 
-/// Whether a recorded value stands for this live one, and for no other.
+/// Whether the recorded value maps to this live value and to no other.
 fn is_mapped(map: &mut BTreeMap<String, String>, recorded: &str, live: &str) -> bool {
     if let Some(known) = map.get(recorded) {
         return known == live;

@@ -120,7 +120,7 @@ fn is_not_yet(request: &Recorded) -> bool {
 fn ask_of(request: &Recorded, mapping: &Mapping) -> Ask {
     let body = match &request.body {
         Value::Null => Vec::new(),
-        // A body that is no JSON stands in the transcript as text.
+        // The transcript contains a body that is not JSON as text.
         Value::String(text) => text.clone().into_bytes(),
         body => mapping.live(body).to_string().into_bytes(),
     };

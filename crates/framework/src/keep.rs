@@ -69,7 +69,7 @@ pub enum Kept {
 /// A plugin whose answers about a node depend on a fragment of the pod, on the node and on the node's pods.
 ///
 /// This covers all of PreFilter, Filter, PreScore and Score: where answers are kept, PreFilter and PreScore run once
-/// for all pods with one fragment (PreScore is shown no nodes). Their pod has no UID and stands for all of them. What
+/// for all pods with one fragment (PreScore is shown no nodes). Their pod has no UID and represents all of them. What
 /// they write into the [`CycleState`](crate::CycleState) is absent in later extension points. A plugin that needs it
 /// there must return [`Kept::Never`] for such pods, or compute it again.
 pub trait Keep: Plugin {

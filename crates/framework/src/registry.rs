@@ -476,7 +476,7 @@ mod tests {
     use crate::testing::fake;
     use serde_json::json;
 
-    /// F-26: two plugins cannot have one name, and one that nobody registered is not there.
+    /// F-26: two plugins cannot have the same name, and an unregistered name returns no plugin.
     #[test]
     fn a_name_belongs_to_one_plugin() {
         let mut registry = Registry::default();

@@ -44,8 +44,8 @@ impl CycleState {
 mod tests {
     use super::*;
 
-    /// F-21: a value is found by its type, a later one takes the place of the earlier, and one that nobody wrote is
-    /// not there.
+    /// F-21: a value is found by its type, a later value replaces the earlier one, and reading a type that was never
+    /// written returns nothing.
     #[test]
     fn each_type_has_one_value() {
         let mut state = CycleState::default();

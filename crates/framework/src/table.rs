@@ -341,8 +341,8 @@ impl NodeTable {
         &self.is_node
     }
 
-    /// The domains that nodes are in by the values of a label. What is returned goes on to show them as they are now;
-    /// asked again, domains that have had a node all the while have the same numbers as long as somebody holds either.
+    /// The domains of nodes by the values of a label. The returned topology is kept up to date. While a caller holds
+    /// it, later calls return the same numbers for domains that have had a node all the time.
     pub fn topology(&self, key: &Str) -> Arc<Topology> {
         self.topologies.get(key, &self.rows)
     }

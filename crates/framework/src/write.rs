@@ -217,8 +217,8 @@ impl Write {
         self
     }
 
-    /// Holds for this version of the object only: if somebody has changed it since, the write fails with
-    /// [`Conflict`](crate::call::CallErrorKind::Conflict), and the decision has to be made anew.
+    /// Applies to this version of the object only: if another client has changed the object since, the write fails with
+    /// [`Conflict`](crate::call::CallErrorKind::Conflict), and the decision has to be made again.
     #[must_use]
     pub fn of_version(mut self, metadata: &ObjectMeta) -> Self {
         self.resource_version = Some(metadata.resource_version.clone());

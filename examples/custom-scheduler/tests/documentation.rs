@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Fenced blocks of these languages are quoted from files with these endings.
 const QUOTED: [(&str, &str); 3] = [("rust", "rs"), ("toml", "toml"), ("yaml", "yaml")];
-/// Blocks that are nobody's code: commands for a terminal.
+/// Blocks that belong to no file: commands for a terminal.
 const FREE: [&str; 1] = ["sh"];
 /// The files that the page goes through, where they are in the example, and the words in lines of plugins that the page
 /// leaves out.
@@ -121,7 +121,7 @@ fn what_the_documentation_shows_is_in_the_example() {
     assert!(quoted > 5, "only {quoted} quotations were found");
 }
 
-/// Whoever copies the page has the example, without its tests and without the plugins of section 5.
+/// The code blocks of the page are the complete example, without its tests and without the plugins of section 5.
 #[test]
 fn the_files_that_the_documentation_goes_through_are_whole() {
     let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();

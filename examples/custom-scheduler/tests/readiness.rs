@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Kills the scheduler, which tells nobody anything, and lets another one take over.
+    /// Kills the scheduler without a graceful shutdown, and starts another one.
     fn restart_with(&mut self, messages: &Value) {
         self.scheduler = None;
         let config = self.server.scratch.file("config.yaml", &config(messages));
@@ -80,8 +80,8 @@ impl World {
         self.scheduler.as_ref().expect("a scheduler runs")
     }
 
-    /// So many creations (pods, bindings, events) and patches, whoever sent them, have been carried out since the last
-    /// time. One too many shows here or, should it come late, the next time.
+    /// Checks how many creations (pods, bindings, events) and patches of all clients were carried out since the last
+    /// call. A request too many fails this call or, if it arrives late, the next one.
     fn wrote(&mut self, when: &str, creations: u32, patches: u32) {
         self.creations += f64::from(creations);
         self.patches += f64::from(patches);
@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// Every write that is made for pods that are kept out is the right one, made once, after five seconds.
+/// Every write for blocked pods is correct, made once, and made after five seconds.
 #[test]
 fn a_pod_that_is_kept_out_says_so_and_costs_little() {
     let mut world = World::start();
@@ -185,8 +185,8 @@ fn a_held_pod_says_what_it_is_held_for(world: &mut World) {
     assert!(row.contains("Pending"), "{row}");
 }
 
-/// KEP-5501: neither a patch nor an event. A message that changes meanwhile is told as it is at the end, and the five
-/// seconds do not begin again.
+/// KEP-5501: a block that ends within five seconds causes neither a patch nor an event. If the message changes
+/// meanwhile, the report contains the last one, and the five seconds do not start again.
 fn what_ends_within_five_seconds_is_nobodys_business(world: &mut World) {
     for name in ["released", "released-later", "deleted"] {
         world.hold(name, "budget");
@@ -232,7 +232,7 @@ fn what_ends_within_five_seconds_is_nobodys_business(world: &mut World) {
     assert_eq!(calls("result=\"error\""), 0.0);
 }
 
-/// Applying and replacing a pod that is kept out leaves its status alone, and nobody writes it again.
+/// Applying and replacing a blocked pod does not change its status, and the scheduler does not write it again.
 fn users_go_on_working_with_it(world: &mut World) {
     let Some(kubectl) = Kubectl::find(&world.server) else {
         return;
@@ -277,8 +277,8 @@ fn a_scheduler_that_takes_over_repeats_nothing(world: &mut World) {
     world.wrote("after a restart", 1 + 1, 1);
 }
 
-/// Pods that are released while no scheduler runs are bound, and what waits for something else by then says so. A
-/// message of any length is told in full in the condition, and as far as it goes in the event.
+/// Pods that are released while no scheduler runs are bound, and pods with a new reason get a new message. The
+/// condition contains a message of any length in full, and the event as much of it as fits.
 fn what_changed_while_nobody_scheduled_is_made_up_for(world: &mut World) {
     world.scheduler = None;
     world.relabel("changes", Value::Null);
@@ -294,7 +294,7 @@ fn what_changed_while_nobody_scheduled_is_made_up_for(world: &mut World) {
     world.wrote("what has changed", 2 + 2, 2 + 2);
 }
 
-/// Many pods cost one patch and one event each, and nothing when they are let in.
+/// Many pods cost one patch and one event each, and nothing more when they are admitted.
 fn of_many_pods_each_is_told_once(world: &mut World) {
     const MANY: u32 = 200;
     let labels = json!({"app": "many", HOLD: "budget"});

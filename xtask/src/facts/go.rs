@@ -38,7 +38,7 @@ pub(super) struct Field {
 #[derive(Debug, Default)]
 pub(super) struct Package {
     structs: HashMap<String, Vec<Field>>,
-    /// What a named type stands for, such as `[]string`.
+    /// The underlying type of a named type, such as `[]string`.
     named: HashMap<String, String>,
     /// The values of types marked `+enum`.
     enums: HashMap<String, Vec<String>>,
@@ -127,7 +127,7 @@ impl Package {
         self.enums.get(name).map(Vec::as_slice)
     }
 
-    /// What a named type stands for.
+    /// The underlying type of a named type.
     pub(super) fn underlying(&self, name: &str) -> Option<&str> {
         self.named.get(name).map(String::as_str)
     }

@@ -25,7 +25,7 @@ const YEAR_MAX: i64 = 9999;
 /// repeats, large enough to have no times in the year below.
 const CALENDAR_YEARS: i64 = 26 * 400;
 const CALENDAR_DAYS: i64 = 26 * 146_097;
-/// Stands for the year after the last one.
+/// Represents the year after the last one.
 const LATER_YEAR: i64 = YEAR_MAX + 1 - CALENDAR_YEARS;
 
 /// Declares a part of a time, in UTC and in a time zone.
@@ -187,8 +187,8 @@ impl Time {
         self.instant() == (*TIMES.start(), 0)
     }
 
-    /// The date and the time of day at an offset from UTC in seconds. What is in the year after the last one is told as
-    /// of [`LATER_YEAR`], which has the same calendar.
+    /// The date and the time of day at an offset from UTC in seconds. A time in the year after the last one is returned
+    /// as a time in [`LATER_YEAR`], which has the same calendar.
     fn civil(self, offset: i64) -> Result<DateTime, EvaluationError> {
         let mut local = self.seconds + offset;
         if local > *TIMES.end() {

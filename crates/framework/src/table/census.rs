@@ -387,7 +387,7 @@ mod tests {
 
     type Counted = BTreeMap<(Slot, bool), u32>;
 
-    /// Pods that come, go and are supposed: whoever counts by kind comes to the same as who looks at each pod.
+    /// Pods are added, removed and assumed: the census returns the same counts as a scan of every pod.
     #[test]
     fn the_census_counts_what_is_there() {
         let rng = &mut Rng::with_seed(5);

@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(order.len(), 5);
     }
 
-    /// C-9: a zone is a region's, and its name stands in either of two pairs of labels.
+    /// C-9: a zone belongs to a region, and either of two pairs of labels names both.
     #[test]
     fn the_older_labels_name_the_zone_first() {
         const OLD: &str = "failure-domain.beta.kubernetes.io";

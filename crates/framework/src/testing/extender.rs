@@ -13,8 +13,8 @@ type PrioritizeFn = dyn Fn(&Pod, &[Str]) -> Said<Vec<(Str, i64)>> + Send + Sync;
 type BindFn = dyn Fn(&PodRef, &Str) -> Said<()> + Send + Sync;
 type PreemptFn = dyn Fn(&Pod, &[NodeVictims]) -> Said<Vec<ChosenVictims>> + Send + Sync;
 
-/// An extender made of closures: it does what it was given a closure for. Its answers are there as soon as somebody
-/// asks the job.
+/// An extender made of closures: it supports the verbs for which it has a closure. Its answers are available when a
+/// caller first polls the job.
 pub struct FakeExtender {
     spec: ExtenderSpec,
     filter: Arc<FilterFn>,

@@ -55,7 +55,7 @@ impl Played {
 }
 
 impl Bench {
-    /// An empty queue. Pods do not back off: whoever is helped can be tried at once.
+    /// An empty queue. Pods do not back off, so a pod that an event moves can be tried at once.
     pub(super) fn new() -> Result<Self, PerfError> {
         let registry = berth_plugins::in_tree();
         let features = FeatureGates::default();
@@ -205,8 +205,8 @@ impl Bench {
     }
 }
 
-/// How many pods are timed together: short enough that most slices are not interrupted by whatever else runs on the
-/// machine, so that their median tells of this work alone.
+/// How many pods are timed together. A slice is short enough that other processes of the machine do not interrupt most
+/// slices, so the median measures this work alone.
 const SLICE: usize = 500;
 
 /// The rates of slices, per second, and the time of all.

@@ -1,9 +1,9 @@
 //! The scheduling queue alone: what an event costs when many pods wait for other things, and how fast pods come and go.
 //!
 //! The queue has the in-tree plugins of the default profile. An event is raised again and again; each time it helps a
-//! few pods, which are then tried and rejected once more. Beside them wait as many pods as requested, rejected
-//! for reasons that the event does not touch, or kept out by scheduling gates. Pods looked at are counted: they must
-//! be as many whatever the size of the crowd.
+//! few pods, which are then tried and rejected once more. Beside them wait as many pods as requested, rejected for
+//! reasons that the event does not touch, or blocked by scheduling gates. The benchmark counts the pods that the queue
+//! examines: the count must not depend on the number of waiting pods.
 
 mod bench;
 mod crowd;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// The work of an event, in pods looked at, is the same with few waiting pods as with many, gated or turned down.
+    /// An event examines the same number of pods with few waiting pods as with many, gated or rejected.
     #[test]
     fn an_event_looks_at_as_many_pods_whoever_else_waits() {
         let options = Options {

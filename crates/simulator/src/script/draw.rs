@@ -124,7 +124,7 @@ impl Drawing {
                 self.pods += 1;
                 let mut shape = self.shape();
                 (shape.gates, shape.held, shape.slow) = (0, None, None);
-                // Whoever places pods by hand looks after their claims.
+                // A pod that is placed by hand has no claims, because no scheduler reserves them.
                 (shape.claim, shape.devices) = (None, None);
                 Step::PlacePod(self.pods, shape, self.node())
             }

@@ -305,7 +305,7 @@ fn without_the_plugin_of_gates_gates_are_bypassed() {
 /// What a faulty Bind plugin does.
 #[derive(Clone, Copy)]
 enum BindBug {
-    /// It says that the pod is bound and calls nobody.
+    /// It reports the pod as bound without a call.
     Nothing,
     /// It binds to another node than the chosen one.
     Elsewhere,
@@ -481,7 +481,7 @@ fn making_room_twice_is_a_repeated_preemption() {
     assert!(text.contains("is still going for it"), "{text}");
 }
 
-/// Evicts whoever is less important, node by node, until the pod would fit, and one more.
+/// Evicts pods of lower priority, node by node, until the pod would fit, and one more.
 struct Greedy;
 
 impl Plugin for Greedy {
@@ -585,7 +585,7 @@ impl Api for LyingApi {
     }
 }
 
-/// An API that binds whatever it is told to bind, bound or not.
+/// An API that carries out every binding, also of a pod that is bound already.
 struct CarelessApi;
 
 impl Api for CarelessApi {

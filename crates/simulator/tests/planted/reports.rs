@@ -1,4 +1,4 @@
-//! Reports of pods that are kept out (KEP-5501) which are too early, untrue, or told before.
+//! Reports of pods that PreEnqueue blocks (KEP-5501) that are too early, wrong, or repeated.
 
 use super::hearing::Rumours;
 use super::{found, with, with_api};

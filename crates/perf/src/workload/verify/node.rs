@@ -181,7 +181,7 @@ fn port_in_use(pod: &Pod, neighbours: &[&Placed]) -> Option<String> {
     Some(format!("host port {} is in use", clash.2))
 }
 
-/// The address that stands for all of a node.
+/// The address that represents all addresses of a node.
 const ANY: &str = "0.0.0.0";
 
 /// Address, protocol and number.
