@@ -14,7 +14,7 @@ fn differences(mapping: &mut Mapping, recorded: &Value, live: &Value) -> usize {
 }
 
 #[test]
-fn a_recorded_value_stands_for_one_live_value() {
+fn a_recorded_value_maps_to_one_live_value() {
     let mut mapping = Mapping::default();
     let pod =
         |uid: &str, version: &str| json!({"metadata": {"uid": uid, "resourceVersion": version}});

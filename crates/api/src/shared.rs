@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pool_forgets_what_nobody_has() {
+    fn a_full_pool_forgets_values_without_a_holder() {
         let kept = Shared::new(value(u64::MAX));
         for number in 0..3 * VALUES_MAX as u64 {
             let _ = Shared::new(value(number));

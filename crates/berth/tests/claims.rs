@@ -112,14 +112,14 @@ impl World {
 #[test]
 fn pods_wait_for_their_claims() {
     let world = World::start();
-    a_missing_claim_is_told_and_found(&world);
-    a_template_makes_a_claim_and_nobody_hears_of_the_wait(&world);
-    a_missing_template_is_told_by_both_sides(&world);
+    a_missing_claim_is_reported_and_found(&world);
+    a_claim_from_a_template_is_made_before_a_report(&world);
+    both_sides_report_a_missing_template(&world);
     kubectl_shows_claims_and_who_waits(&world);
 }
 
 /// after five seconds the pod says which claim it waits for; the claim lets it in.
-fn a_missing_claim_is_told_and_found(world: &World) {
+fn a_missing_claim_is_reported_and_found(world: &World) {
     let World { cluster, api } = world;
     world.pod(
         "by-name",
@@ -153,7 +153,7 @@ fn a_missing_claim_is_told_and_found(world: &World) {
 }
 
 /// Q-102, case 126: the claim is made and linked within five seconds, so nothing is written of the wait.
-fn a_template_makes_a_claim_and_nobody_hears_of_the_wait(world: &World) {
+fn a_claim_from_a_template_is_made_before_a_report(world: &World) {
     let api = &world.api;
     world.create(TEMPLATES, &template("gpu"));
     world.pod(
@@ -192,7 +192,7 @@ fn a_template_makes_a_claim_and_nobody_hears_of_the_wait(world: &World) {
 }
 
 /// The controller says what it lacks, the scheduler that it waits; both are over when the template comes.
-fn a_missing_template_is_told_by_both_sides(world: &World) {
+fn both_sides_report_a_missing_template(world: &World) {
     let api = &world.api;
     world.pod(
         "early",

@@ -64,7 +64,7 @@ fn a_profile_that_packs_fills_one_node_first() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_by_path() {
+fn every_error_is_reported_with_its_path() {
     let scratch = Scratch::new("config-errors");
     let text = PACKING
         .replace("NodeResourcesFit}", "NodeResourceFit}")

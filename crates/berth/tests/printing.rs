@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 const BINARY: &str = env!("CARGO_BIN_EXE_berth");
 
 #[test]
-fn commands_end_quietly_when_nobody_reads_what_they_print() {
+fn commands_end_quietly_when_their_output_has_no_reader() {
     let kubeconfig = std::env::temp_dir().join(format!("berth-printing-{}", std::process::id()));
     let kubeconfig = kubeconfig.display().to_string();
     let listen = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];

@@ -50,7 +50,7 @@ spec:
 ";
 
 #[test]
-fn manifests_run_gates_hold_and_reasons_are_told() {
+fn manifests_run_gates_block_and_reasons_are_reported() {
     let scratch = Scratch::new("up-manifest");
     let manifest = scratch.file("all.yaml", MANIFEST);
     let cluster = Cluster::up("up", &["--nodes", "4", &manifest.display().to_string()]);

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_told_when_it_begins_now_and_then_and_when_it_ends() {
+    fn an_outage_is_logged_when_it_begins_now_and_then_and_when_it_ends() {
         let begin = Instant::now();
         let seconds = Duration::from_secs;
         // (second, failed, news)

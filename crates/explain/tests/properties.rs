@@ -537,7 +537,7 @@ fn queue_and_nodes_are_explained() {
 
 /// The answers that the documentation shows, in short.
 #[test]
-fn a_pod_that_lacks_cpu_is_told_what_would_free_it() {
+fn the_explanation_of_a_pod_without_cpu_names_what_would_free_it() {
     let mut objects = Objects::default();
     objects.set(node("n1").capacity("2", "4Gi", "10").object());
     objects.set(

@@ -45,7 +45,7 @@ mod tests {
 
     /// PL-32: priority, where none is zero; then the earlier timestamp; equal pods in neither order.
     #[test]
-    fn priority_goes_before_age() {
+    fn priority_takes_precedence_over_age() {
         for (a, b, first, second) in [
             (
                 (json!({"priority": 2}), 9),

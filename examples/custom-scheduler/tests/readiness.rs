@@ -127,15 +127,15 @@ impl World {
 
 /// Every write for blocked pods is correct, made once, and made after five seconds.
 #[test]
-fn a_pod_that_is_kept_out_says_so_and_costs_little() {
+fn a_blocked_pod_is_reported_with_few_writes() {
     let mut world = World::start();
     world.restart_with(&json!({"freeze": "bis Montag – fragt Zoë"}));
     a_held_pod_says_what_it_is_held_for(&mut world);
-    what_ends_within_five_seconds_is_nobodys_business(&mut world);
+    a_block_that_ends_within_five_seconds_is_not_reported(&mut world);
     users_go_on_working_with_it(&mut world);
     a_scheduler_that_takes_over_repeats_nothing(&mut world);
-    what_changed_while_nobody_scheduled_is_made_up_for(&mut world);
-    of_many_pods_each_is_told_once(&mut world);
+    changes_without_a_running_scheduler_are_handled_later(&mut world);
+    each_of_many_pods_is_reported_once(&mut world);
 }
 
 /// KEP-5501: a condition and an event, once, after five seconds. A gated pod says so already (KEP-3521).
@@ -187,7 +187,7 @@ fn a_held_pod_says_what_it_is_held_for(world: &mut World) {
 
 /// KEP-5501: a block that ends within five seconds causes neither a patch nor an event. If the message changes
 /// meanwhile, the report contains the last one, and the five seconds do not start again.
-fn what_ends_within_five_seconds_is_nobodys_business(world: &mut World) {
+fn a_block_that_ends_within_five_seconds_is_not_reported(world: &mut World) {
     for name in ["released", "released-later", "deleted"] {
         world.hold(name, "budget");
     }
@@ -279,7 +279,7 @@ fn a_scheduler_that_takes_over_repeats_nothing(world: &mut World) {
 
 /// Pods that are released while no scheduler runs are bound, and pods with a new reason get a new message. The
 /// condition contains a message of any length in full, and the event as much of it as fits.
-fn what_changed_while_nobody_scheduled_is_made_up_for(world: &mut World) {
+fn changes_without_a_running_scheduler_are_handled_later(world: &mut World) {
     world.scheduler = None;
     world.relabel("changes", Value::Null);
     world.relabel("held", json!("budget"));
@@ -295,7 +295,7 @@ fn what_changed_while_nobody_scheduled_is_made_up_for(world: &mut World) {
 }
 
 /// Many pods cost one patch and one event each, and nothing more when they are admitted.
-fn of_many_pods_each_is_told_once(world: &mut World) {
+fn each_of_many_pods_is_reported_once(world: &mut World) {
     const MANY: u32 = 200;
     let labels = json!({"app": "many", HOLD: "budget"});
     let many = json!({

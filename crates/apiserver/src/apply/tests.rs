@@ -68,7 +68,7 @@ fn lists_merge_by_their_keys_in_the_order_of_the_configuration() {
 }
 
 #[test]
-fn what_nobody_owns_any_more_is_removed() {
+fn fields_without_an_owner_are_removed() {
     let pods = typed("", "Pod");
     let pod =
         |containers: Value| json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});

@@ -358,7 +358,7 @@ mod tests {
     use http_body_util::StreamBody;
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_nobody_wants_is_taken_in_within_limits() {
+    async fn an_unread_body_is_drained_within_limits() {
         // (frames of a MiB each, what follows them, how many are taken)
         let silence = || stream::pending().left_stream();
         let end = || stream::empty().right_stream();

@@ -243,7 +243,7 @@ async fn a_namespace_terminates_until_it_is_finalized() {
 }
 
 #[tokio::test]
-async fn events_go_when_nobody_has_written_them_for_a_while() {
+async fn events_are_deleted_when_they_are_not_written_for_a_while() {
     let cluster = Cluster::with(ServerOptions {
         event_ttl: std::time::Duration::from_millis(500),
         ..ServerOptions::default()

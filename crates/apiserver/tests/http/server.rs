@@ -54,7 +54,7 @@ async fn bodies_and_watches_have_limits() {
 }
 
 #[tokio::test]
-async fn nonsense_on_the_wire_harms_nobody_else() {
+async fn malformed_requests_do_not_affect_other_requests() {
     let cluster = Cluster::start().await;
     for nonsense in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
@@ -216,7 +216,7 @@ async fn metrics_count_objects_and_requests() {
 }
 
 #[tokio::test]
-async fn a_refusal_reaches_whoever_is_still_sending() {
+async fn a_rejection_reaches_a_client_that_is_still_sending() {
     let cluster = Cluster::start().await;
     let large = vec![b'x'; 4 * 1024 * 1024];
     let small = b"{}".to_vec();

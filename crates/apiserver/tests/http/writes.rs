@@ -34,7 +34,7 @@ async fn unknown_fields_fail_warn_or_vanish() {
 }
 
 #[tokio::test]
-async fn a_field_that_stands_twice_is_told() {
+async fn a_duplicate_field_is_reported() {
     let cluster = Cluster::start().await;
     let body = json!(
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1","x":"2"}}"#

@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_of_labels_are_told_apart_by_quotes() {
+    fn quotes_delimit_the_values_of_labels() {
         for (texts, expected) in [
             (&["m,l=a,b"][..], "[m,l=a,b]"),
             (&["m,l='a,b'"], "[m,l=a,b]"),

@@ -31,7 +31,7 @@ fn eviction() -> ApiCall {
 /// with its own grace period. If the condition cannot be written, the victim is not deleted. If either request returns
 /// 404, the victim was deleted already.
 #[tokio::test]
-async fn a_victim_is_told_and_then_deleted() {
+async fn a_victim_gets_its_condition_before_it_is_deleted() {
     const TOLD: &str = "PATCH /api/v1/namespaces/ns/pods/victim/status";
     const DELETED: &str = "DELETE /api/v1/namespaces/ns/pods/victim";
     for (name, codes, requests, failure) in [

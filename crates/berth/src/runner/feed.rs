@@ -168,7 +168,7 @@ mod tests {
     /// the kinds that are known are watched, of pods those that are alive, and besides them the custom ones
     /// that a plugin of some profile registered for. The server may lack all but a few.
     #[test]
-    fn what_some_plugin_hears_of_is_watched() {
+    fn kinds_that_a_plugin_registers_for_are_watched() {
         let hearing = |name: &str, resource: &'static str| {
             let filter = fake(name).filter(|_, _, _| Status::success());
             filter.events(move || {

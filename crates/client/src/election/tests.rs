@@ -264,7 +264,7 @@ async fn a_changed_lease_is_read_and_renewed() {
 
 /// What readers of the record take for granted: whole seconds, and no seconds of a released lease that hold others up.
 #[tokio::test(start_paused = true)]
-async fn a_released_record_holds_nobody_up() {
+async fn a_released_record_delays_no_candidate() {
     let shared = Shared::default();
     let mut first = shared.candidate("first");
     until_leading(&mut first).await;

@@ -507,7 +507,7 @@ async fn the_end_waits_for_events_but_not_for_ever() {
 }
 
 #[test]
-fn failures_are_told_in_one_line() {
+fn failures_are_logged_in_one_line() {
     let (log, _guard) = log();
     let losses = Losses::default();
     losses.tell();

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_places_its_pods_whoever_decides() {
+    fn each_row_places_its_pods_with_both_evaluators() {
         let report = run(&options(Row::ALL, &[60], 80), |_, _| {}).expect("the core does its work");
         assert_eq!(report.rows.len(), Row::ALL.len());
         for measured in &report.rows {

@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_found_by_name_and_others_are_told_which_there_are() {
+    fn rows_are_found_by_name_and_errors_list_the_rows() {
         for row in Row::ALL {
             assert_eq!(row.name().parse(), Ok(*row));
         }

@@ -85,7 +85,7 @@ mod tests {
 
     /// An event examines the same number of pods with few waiting pods as with many, gated or rejected.
     #[test]
-    fn an_event_looks_at_as_many_pods_whoever_else_waits() {
+    fn the_work_of_an_event_does_not_depend_on_other_waiting_pods() {
         let options = Options {
             waiting: vec![100, 20_000],
             events: 3,

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_with_upstreams_reasons_and_messages() {
+    fn progress_is_reported_with_upstreams_reasons_and_messages() {
         let new = set("web-b", 5, 2, 2);
         let done = json!({"replicas": 10, "updatedReplicas": 10, "readyReplicas": 10,
                           "availableReplicas": 10, "observedGeneration": 2});
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn pausing_and_resuming_are_told_once() {
+    fn pausing_and_resuming_are_reported_once() {
         let paused = |status: Value, is_paused: bool| {
             let mut d = deployment(status);
             d["spec"]["paused"] = is_paused.into();

@@ -243,7 +243,7 @@ async fn thirty_replicas_are_created_scaled_rolled_and_rolled_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recreate_starts_new_pods_after_the_last_old_one_has_gone() {
+async fn recreate_starts_new_pods_after_the_last_old_one_is_deleted() {
     let world = World::new();
     world.create(3, json!({"type": "Recreate"}));
     world.until_complete("created").await;

@@ -171,7 +171,7 @@ async fn a_claim_is_not_made_twice() {
 
 /// An event on the pod names the missing template. The controller creates the claim as soon as the template exists.
 #[tokio::test(start_paused = true)]
-async fn a_missing_template_is_told() {
+async fn a_missing_template_is_reported() {
     let run = run();
     run.pod("p", json!([from_template("a", "gpu")]));
     let why = "FailedResourceClaimCreation PodResourceClaim a: resource claim template \"gpu\": \

@@ -288,7 +288,7 @@ async fn others_are_asked_to_provision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_side_leaves_behind_is_told() {
+async fn a_volume_is_released_and_a_claim_lost_without_the_other() {
     let run = run();
     run.volume("v", "", json!({}));
     run.volume("w", "", json!({"capacity": {"storage": "9Gi"}}));

@@ -31,7 +31,7 @@ async fn a_question_is_posted_as_json_behind_the_prefix() {
 
 /// F-38, F-39: names for who keeps nodes, whole nodes for who does not; `null` for the other.
 #[tokio::test]
-async fn nodes_are_told_by_name_or_whole() {
+async fn nodes_are_sent_by_name_or_whole() {
     let whole = [
         raw(&json!({"metadata": {"name": "n1"}, "status": {"phase": "x"}})),
         raw(&json!({"metadata": {"name": "n2"}})),
@@ -166,7 +166,7 @@ async fn scores_are_a_list() {
 
 /// F-38, F-43: victims whole or by identity; the answer is always by identity.
 #[tokio::test]
-async fn victims_are_told_whole_or_by_identity() {
+async fn victims_are_sent_whole_or_by_identity() {
     let victim = json!({"metadata": {"name": "v", "uid": "v1"}});
     let of = |whole| {
         [VictimsOf {

@@ -76,7 +76,7 @@ fn a_profile_that_cannot_leave_it_to_them_is_refused() {
 
 /// F-37: five seconds where nothing is said, or nothing that could be waited for.
 #[test]
-fn an_answer_has_five_seconds_unless_it_is_told() {
+fn the_timeout_of_a_request_is_five_seconds_by_default() {
     for (given, expected) in [
         (Value::Null, "5s"),
         (json!("0s"), "5s"),

@@ -11,7 +11,7 @@ fn many(tracked_max: usize) -> Desk {
 
 /// D-11, case 166: a burst of status patches never delays a binding.
 #[test]
-fn a_burst_of_status_patches_does_not_hold_up_a_binding() {
+fn a_burst_of_status_patches_does_not_delay_a_binding() {
     let mut desk = many(1 << 18);
     for i in 0..100_000 {
         let call = nominate(&format!("p{i}"), "n1");
