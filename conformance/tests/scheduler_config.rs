@@ -1,5 +1,5 @@
-//! KubeSchedulerConfiguration with the in-tree plugins: arguments judged by the plugins and told by path (F-35,
-//! F-36), and defaults that agree on both sides (F-33).
+//! KubeSchedulerConfiguration with the in-tree plugins: arguments validated by the plugins, errors with their path
+//! (F-35, F-36), and defaults that agree on both sides (F-33).
 
 use berth_framework::registry::FactoryContext;
 use berth_framework::{Feature, FeatureGates};

@@ -67,7 +67,7 @@ struct Real {
 }
 
 impl Real {
-    /// Starts both; `None` with a line that says so when there are none.
+    /// Starts both; prints a line and returns `None` when the binaries are missing.
     fn start(name: &str) -> Option<Self> {
         let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) else {
             eprintln!(

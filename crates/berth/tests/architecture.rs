@@ -1,4 +1,5 @@
-//! Holds the workspace against ARCHITECTURE.md: who may depend on whom, and that the core cannot do I/O.
+//! Checks the workspace against ARCHITECTURE.md: the allowed dependencies between crates, and that the core cannot do
+//! I/O.
 
 // A test runs cargo and reads files; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -82,7 +82,7 @@ fn the_plain_port_names_no_pods_to_requests_for_another_host() {
     }
 }
 
-/// The HTTPS port serves page and data only to those who may read them.
+/// The HTTPS port serves the page and its data only to users who may read them.
 #[test]
 fn the_https_port_authorizes_the_dashboard_like_metrics() {
     let cluster = Cluster::apiserver("dashboard-https", &["--nodes", "1"]);

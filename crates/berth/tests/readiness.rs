@@ -228,7 +228,7 @@ fn what_is_tightened_meanwhile_decides_where_the_pod_goes(world: &World) {
     }}});
     api.send(&world.patch("at-once", &last));
     assert_eq!(api.bound("at-once")["spec"]["nodeName"], "berth-node-2");
-    // A pod whose directives lead nowhere says so, like any other, once it is ready; not before.
+    // A pod whose node selector matches no node is reported as unschedulable once its gates are removed, not before.
     world.gated("nowhere", &["example.com/place"], json!({}));
     api.send(&world.patch("nowhere", &json!({"nodeSelector": {"disk": "none"}})));
     let gated = scheduled(&api.pod("nowhere"));

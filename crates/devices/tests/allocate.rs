@@ -339,7 +339,7 @@ fn a_search_ends_with_its_budget() {
     assert_eq!(first, steps_of(), "caches make no difference");
 }
 
-/// However slices came and went, the inventory is as one that is built anew.
+/// After any sequence of changed slices, the inventory equals one that is built from the current slices.
 #[test]
 fn an_inventory_depends_on_what_is_in_it_alone() {
     let seed = 0xd0a;

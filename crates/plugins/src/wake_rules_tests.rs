@@ -135,7 +135,7 @@ fn said(plugin: &str, event: &ClusterEvent, waiting: &Value, change: Change<'_>)
     answer.map(|helps| if helps { Hint::Queue } else { Hint::Skip })
 }
 
-/// Cases 96 to 107: what the hints say, and of which events plugins do not hear.
+/// Cases 96 to 107: the results of the hints, and the events that plugins do not register for.
 #[test]
 fn hints_say_what_the_rules_name() {
     use ActionType as A;

@@ -1,4 +1,4 @@
-//! A scheduler with plugins of one's own speaks under its own name.
+//! A scheduler with custom plugins reports under its own name.
 
 // A test starts processes; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

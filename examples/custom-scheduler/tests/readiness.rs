@@ -1,5 +1,5 @@
-//! What users see of pods that a PreEnqueue plugin keeps out, and what that costs the API (KEP-5501): Hold, in a
-//! control plane that counts every request.
+//! The conditions and events of pods that a PreEnqueue plugin blocks, and the API requests for them (KEP-5501): Hold,
+//! in a control plane that counts every request.
 
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -138,7 +138,7 @@ fn a_blocked_pod_is_reported_with_few_writes() {
     each_of_many_pods_is_reported_once(&mut world);
 }
 
-/// KEP-5501: a condition and an event, once, after five seconds. A gated pod says so already (KEP-3521).
+/// KEP-5501: one condition and one event after five seconds. A gated pod has its condition already (KEP-3521).
 fn a_held_pod_says_what_it_is_held_for(world: &mut World) {
     let created = world.hold("held", "budget");
     let gated = json!({
@@ -270,7 +270,7 @@ fn a_scheduler_that_takes_over_repeats_nothing(world: &mut World) {
     let before = conditions(world);
     world.restart_with(&json!({"freeze": "bis Montag – fragt Zoë"}));
     assert_eq!(world.scheduler().pending("gated"), 3.0);
-    // A pod that comes now tells when the five seconds are over, for the others as well.
+    // The report of a new pod shows that five seconds have passed, for the other pods as well.
     world.hold("witness", "budget");
     world.tells("witness", BUDGET);
     assert_eq!(conditions(world), before);

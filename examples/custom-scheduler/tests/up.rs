@@ -124,8 +124,8 @@ fn racks_are_avoided_and_preferred() {
     assert_eq!(node_of(&api.bound("late")), Some("berth-node-2"));
 }
 
-/// NodeAdmission: the pod is not bound before the service has answered; an answer that is no is taken back and asked
-/// for again.
+/// NodeAdmission: the pod is not bound before the service has answered. After a refusal the request is withdrawn and
+/// sent again.
 #[test]
 fn a_pod_is_bound_once_its_node_is_admitted() {
     let service = AdmissionServer::start();

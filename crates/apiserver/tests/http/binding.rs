@@ -53,7 +53,7 @@ async fn binding_sets_the_node_and_what_goes_with_it() {
     assert_eq!(bound["metadata"]["generation"], json!(1));
 }
 
-/// API-17, case 21: whom the server does not bind, in its words, in the order in which it looks.
+/// API-17, case 21: the pods that the server does not bind, its messages, and the order of its checks.
 #[tokio::test]
 async fn bindings_that_are_refused() {
     let cluster = Cluster::start().await;

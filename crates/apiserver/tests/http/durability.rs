@@ -93,7 +93,7 @@ async fn a_restart_keeps_objects_revisions_watches_and_credentials() {
         .create(CONFIG_MAPS, &config_map("c", json!({})))
         .await;
     assert!(number(&next) > number(&before), "{next} {before}");
-    // The first objects are not made anew.
+    // The built-in objects are not created again.
     let namespaces = cluster.get("/api/v1/namespaces").await.json();
     assert_eq!(
         names(&namespaces),

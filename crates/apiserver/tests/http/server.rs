@@ -1,4 +1,4 @@
-//! The server around the objects: who may ask, how much, and what it says of itself.
+//! The HTTP server: authentication, limits, and the information about the server itself.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;

@@ -115,7 +115,7 @@ async fn a_user_without_a_role_may_do_nothing_but_ask() {
         let answer = cluster.ask_as(headers, "POST", path, &review).await.json();
         assert_eq!(at(&answer, "/status/allowed"), allowed, "{answer}");
     }
-    // Who may act as a service account may not add groups to it.
+    // A user that may impersonate a service account may not add groups to it.
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "actor"},
         "rules": [{"verbs": ["impersonate"], "apiGroups": [""], "resources": ["serviceaccounts"]}]});
     cluster.create(&format!("{RBAC}/clusterroles"), &role).await;

@@ -2,7 +2,7 @@
 //! ordered, unique, reliable and atomic, and watches are resumable and bookmarkable.
 //!
 //! Writers record the answer to each write. Watchers record each event and bookmark that they receive. The validator
-//! compares both, and knows nothing of the server.
+//! compares both, without access to the server.
 
 use super::*;
 use http_body_util::BodyExt;

@@ -34,7 +34,7 @@ const EVENTS: Resource = Resource {
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A fresh directory; `name` tells tests apart.
+    /// A fresh directory; `name` is unique to the test.
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("berth-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);

@@ -341,7 +341,7 @@ async fn events_of_an_object_keep_their_order() {
     ];
     let mut failures = 0;
     let api = Fake::new(move |sent| {
-        // The first event of two pods does not come through for a while.
+        // The first event of two pods fails for a while.
         if sent.pod().starts_with("slow") && sent.reason() == REASONS[0] && failures < 6 {
             failures += 1;
             return refused(503, None);
@@ -589,7 +589,7 @@ fn series_of_a_storm_stay_bounded() {
         correlator.take(&event(&format!("p{i}"), ""), Time::from_millis(i));
     }
     assert!(correlator.len() <= SERIES_MAX);
-    // Those that were told last are still known.
+    // The correlator still knows the latest series.
     let last = event(&format!("p{}", SERIES_MAX * 2 - 1), "");
     let now = Time::from_millis(SERIES_MAX as i64 * 2);
     assert!(matches!(

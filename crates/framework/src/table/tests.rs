@@ -100,7 +100,7 @@ fn pods_outlive_their_node() {
     assert_eq!(table.node("n").map(|n| n.pods().len()), Some(0));
 }
 
-/// PL-8: an image has the size that the first node told, and counts the nodes that have it now.
+/// PL-8: an image has the size that the first node reported, and the number of nodes that have it now.
 #[test]
 fn images_are_counted_over_all_nodes() {
     let mut table = table([
@@ -161,7 +161,8 @@ fn another_version_of_a_node_is_no_change() {
     }
 }
 
-/// A version that another thread has decoded shares nothing with the one that is there, and counts as it all the same.
+/// A version of a pod that another thread has decoded shares no data with the stored one, and replaces it like any
+/// other.
 #[test]
 fn a_pod_whose_version_was_replaced_goes_like_any_other() {
     let terms = r#"{"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [

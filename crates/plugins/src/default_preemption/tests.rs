@@ -15,7 +15,7 @@ use berth_framework::plugin::{Context, Filter, PostFilterResult, PreFilter, PreF
 use berth_framework::{Cluster, CycleState, NodeView, Slot};
 use serde_json::{Value, json};
 
-/// Runs some filters, and supposes that pods come and go.
+/// A dry run: runs some filters while pods are added and removed.
 struct Trial<'a> {
     world: &'a mut World,
     pod: &'a PodInfo,
@@ -23,9 +23,9 @@ struct Trial<'a> {
     filters: Vec<(Box<dyn PreFilter>, Box<dyn Filter>)>,
     undo: Vec<Option<(Slot, Arc<PodInfo>, bool)>>,
     nominated: Vec<Arc<PodInfo>>,
-    /// The nodes from which pods were supposed to be gone, in order.
+    /// The nodes from which pods were removed in the dry run, in order.
     tried: Vec<Slot>,
-    /// Nodes on which filters break once something is supposed.
+    /// Nodes on which filters fail once the dry run has changed a node.
     broken: Vec<&'static str>,
 }
 

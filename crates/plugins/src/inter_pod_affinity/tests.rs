@@ -373,8 +373,8 @@ fn pods_that_do_not_want_this_one() {
     }
 }
 
-/// PL-84: Skip without terms and without anybody's anti-affinity; a selector that does
-/// not parse.
+/// PL-84: PreFilter skips a pod without terms if no other pod has anti-affinity to it; a selector that does not parse
+/// is an error.
 #[test]
 fn what_pre_filter_says() {
     let outcome = |world: &World, pod: Pod| {

@@ -313,7 +313,7 @@ fn pods_without_requests_count_on_their_node() {
     assert_eq!(got, Some(vec![70]));
 }
 
-/// A node that says nothing of what it offers takes no pod, and nothing breaks.
+/// A node without allocatable resources takes no pod, and no error occurs.
 #[test]
 fn a_node_without_allocatable_takes_no_pod() {
     let world = World::new().node("n", json!({}));

@@ -343,7 +343,7 @@ fn which_nodes_count() {
     }
 }
 
-/// PL-101: pods that are supposed to come and go.
+/// PL-101: pods that a dry run adds and removes.
 #[test]
 fn pods_come_and_go() {
     let world = zones([1, 0, 1, 0]);
@@ -388,8 +388,8 @@ fn pods_come_and_go() {
     assert_eq!(now(&state), "....");
 }
 
-/// PL-101: as there, a victim that is going is taken off though it was never counted, and pods that are supposed
-/// to come count for `{}` though those that are there do not.
+/// PL-101: as in kube-scheduler, a terminating victim is subtracted though it was never counted, and added pods count
+/// for `{}` though existing ones do not.
 #[test]
 fn supposed_pods_count_where_others_do_not() {
     let plugin = PodTopologySpread::default();

@@ -58,7 +58,7 @@ fn try_all(w: &mut World) -> String {
         .join(", ")
 }
 
-/// Tells a story with each evaluator: all end alike, and as expected.
+/// Runs a scenario with each evaluator: all give the same result, and the expected one.
 fn story(situation: &str, expected: &[&str], tell: impl Fn(&mut World) -> Vec<String>) {
     for evaluator in [
         EvaluatorKind::Plain,
@@ -195,7 +195,7 @@ fn every_pod_gets_the_node_that_is_best_now() {
     );
 }
 
-/// C-54, C-55: whatever part of a pod a plugin reads tells it from others, between two of which it comes.
+/// C-54, C-55: a pod that differs from its neighbours in any field that a plugin reads is evaluated separately.
 #[test]
 fn pods_that_differ_in_anything_that_counts_are_judged_apart() {
     let spec = |fields: serde_json::Value| move |p: PodBuilder| with_spec(p, &fields);

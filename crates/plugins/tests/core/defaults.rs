@@ -432,8 +432,8 @@ fn a_changed_taint_counts_as_a_new_node() {
     }
 }
 
-/// PL-122: what PreFilter skips is skipped for pods that are supposed to come as well: a claim that only a
-/// nominated pod will use does not keep another one away.
+/// PL-122: if PreFilter skips a plugin, nominated pods are skipped, too: a claim that only a nominated pod will use
+/// does not block another pod.
 #[test]
 fn what_is_skipped_is_skipped_for_nominated_pods_too() {
     for (access, used, placed) in [

@@ -603,8 +603,8 @@ fn allocating_mine() -> World {
     w
 }
 
-/// PL-161: the allocation of a claim has no answer, and its pod is deleted. The API may have made the allocation: no
-/// other claim gets the device until the answer to the release tells.
+/// PL-161: the request that allocates a claim gets no answer, and its pod is deleted. The API server may have stored
+/// the allocation: no other claim gets the device until the release is answered.
 #[test]
 fn a_device_is_not_free_while_it_is_unknown_whether_it_was_allocated() {
     for was_made in [false, true] {

@@ -236,7 +236,8 @@ fn a_nomination_outlives_extenders_that_leave_no_node() {
     }
 }
 
-/// P-14, F-40, F-44: they are asked one after another, about what is left; who is not interested is not.
+/// P-14, F-40, F-44: extenders are called one after another with the remaining candidates; an extender that is not
+/// interested in the pod is not called.
 #[test]
 fn extenders_are_asked_in_turn_about_what_is_left() {
     let (tell, asked) = channel();
@@ -275,7 +276,8 @@ fn extenders_are_asked_in_turn_about_what_is_left() {
     );
 }
 
-/// F-43: whom an extender names go as victims do, the least important last, in whatever order it named them.
+/// F-43: victims that an extender names are evicted like others, the least important last, in whatever order it names
+/// them.
 #[test]
 fn the_least_important_goes_last() {
     let names = extender("e").preempt(|_, _| Ok(vec![victims("n1", &["a", "more"], 0)]));
@@ -351,7 +353,7 @@ fn the_cluster_changes_while_an_extender_thinks_about_evictions() {
     let room = "there is room on node \"n2\" by now";
     type Said = fn(&[NodeVictims]) -> Result<Vec<ChosenVictims>, String>;
     type Change<'a> = &'a dyn Fn(&mut World);
-    // The extenders leave what they were told, or only one node, or fail and may.
+    // The extenders accept all candidates, or only one node, or fail and are ignorable.
     let agrees: Said = |told| {
         let same = |of: &NodeVictims| ChosenVictims {
             node: of.node.clone(),

@@ -1,4 +1,4 @@
-//! Gated pods, as API servers tell of them (API-2, API-15, API-16).
+//! Gated pods as API servers send them (API-2, API-15, API-16).
 
 use crate::world::World;
 use berth_framework::ApiCall;
@@ -58,7 +58,7 @@ fn a_gated_pod_is_left_alone() {
     }
 }
 
-/// API-16: a cycle that breaks says so.
+/// API-16: a cycle that fails with an error has the reason SchedulerError.
 #[test]
 fn a_cycle_that_breaks_has_a_reason_of_its_own() {
     let mut w = World::new();

@@ -198,7 +198,8 @@ fn a_preemptor_whose_status_is_being_written_does_not_preempt_again() {
     }
 }
 
-/// P-20, edge case 242: a victim that refuses to go brings the preemptor back at once, and it may choose anew.
+/// P-20, edge case 242: if the deletion of a victim is refused, the preemptor is tried again at once, and may choose
+/// other victims.
 #[test]
 fn a_refused_eviction_is_tried_anew() {
     let mut w = full(FeatureGates::default());
@@ -378,8 +379,8 @@ fn a_preemptor_whose_node_is_gone_goes_elsewhere() {
     assert_eq!(w.attempts(), ["vip on n2"]);
 }
 
-/// Two preemptors need the same room: a victim that is going already is not told twice, and the more important
-/// preemptor gets the room.
+/// Two preemptors need the same resources: a terminating victim is not evicted twice, and the more important preemptor
+/// gets the node.
 #[test]
 fn terminating_victims_are_not_evicted_twice() {
     let mut w = full(FeatureGates::default());

@@ -107,7 +107,7 @@ impl Cluster {
             .expect("an object")
     }
 
-    /// The watch tells how the object is stored.
+    /// The watch shows the stored object.
     fn show(&mut self, name: &str) -> &mut Self {
         let object = self.object(name);
         self.world.apply(object);
@@ -183,7 +183,8 @@ impl Cluster {
         Ok(Response::default())
     }
 
-    /// Answers the oldest write honestly; the watch does not tell yet. Returns the name of what was written.
+    /// Carries out the oldest write and answers it; the watch does not show it yet. Returns the name of the written
+    /// object.
     fn answer_write(&mut self) -> String {
         self.answer_write_with(|_| None)
     }

@@ -20,7 +20,7 @@ pub(crate) struct World {
     pub(crate) jobs: Vec<(JobId, Job)>,
     /// Reason and note of the events since the last time.
     pub(crate) events: Vec<String>,
-    /// What the log has told.
+    /// The log lines.
     pub(crate) log: Vec<String>,
     /// The pods as the API stores them.
     pub(crate) pods: BTreeMap<String, Pod>,
@@ -96,7 +96,7 @@ impl World {
         self.take();
     }
 
-    /// Stores a pod and tells the scheduler.
+    /// Stores a pod and sends it to the scheduler.
     pub(crate) fn pod(&mut self, pod: PodBuilder) -> &mut Self {
         self.version += 1;
         let pod = pod.version(self.version).build();
@@ -105,7 +105,7 @@ impl World {
         self
     }
 
-    /// Changes a stored pod and tells the scheduler.
+    /// Changes a stored pod and sends it to the scheduler.
     pub(crate) fn change(&mut self, name: &str, change: impl FnOnce(PodBuilder) -> PodBuilder) {
         let pod = change(PodBuilder::of(&self.pods[name]));
         self.pod(pod);

@@ -156,7 +156,7 @@ fn what_cannot_be_read_is_refused_and_nothing_panics() {
             Err(expected.to_owned())
         );
     }
-    // What follows the message may be missing, nothing of the message may.
+    // The bytes after the message may be missing, but no byte of the message.
     let whole = decode(&good);
     for cut in 0..good.len() {
         let got = decode(good.get(..cut).unwrap_or(&[]));

@@ -130,8 +130,8 @@ fn a_node_may_go_before_its_pods_and_come_after_them() {
     cache.check().unwrap();
 }
 
-/// C-7: what the API says twice, or of a pod that it never told of, or of another node, is taken as it is: each word of
-/// it is the whole truth about the pod.
+/// C-7: the cache accepts every state of a pod as it is: a repeated update, an update of an unknown pod, and a change
+/// of the node.
 #[test]
 fn whatever_the_api_says_of_a_pod_counts() {
     let mut cache = cache();

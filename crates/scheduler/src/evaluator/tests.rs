@@ -250,8 +250,7 @@ fn pre_filter_must_not_wait() {
     }
 }
 
-/// F-8, F-22, case 201: a plugin that has nothing to say about the pod is not asked about nodes, nor told of nominated
-/// pods.
+/// F-8, F-22, case 201: a plugin whose PreFilter returns Skip runs no Filter, and receives no nominated pods.
 #[test]
 fn a_skipped_pre_filter_skips_the_filter() {
     let plugin = fake("A")

@@ -1,9 +1,9 @@
-//! The rules of the queue (`docs/rules/queue.md`): each test names those that it holds the queue to. Most are scripts:
-//! one operation a line, and after `=>` where every pod is then. What watches feed the queue with is tested with the
-//! core.
+//! The rules of the queue (`docs/rules/queue.md`): each test names the rules that it checks. Most tests are scripts:
+//! one operation per line, and after `=>` the place of every pod. The tests of the core check how watch events reach
+//! the queue.
 //!
-//! Locks and wake-up broadcasts do not exist: one thread owns the queue, and `SchedulingQueue::next_wake` tells
-//! when to look again. The end of a backoff is worked out anew, from what only failing changes.
+//! Locks and wake-up broadcasts do not exist: one thread owns the queue, and `SchedulingQueue::next_wake` returns
+//! when to flush again. The end of a backoff is computed from counters that change only when the pod fails.
 
 mod against_model;
 mod backoff;

@@ -1,4 +1,4 @@
-//! Schedulers that do not hear what is: what they believe is wrong then, and what they do about it is seen.
+//! Schedulers that receive wrong watch events: their view is wrong, and the checker detects their actions.
 
 use super::{found, with_api};
 use berth_api::{Kind, Object, Pod, Time};

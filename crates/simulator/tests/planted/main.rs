@@ -435,7 +435,7 @@ fn evicting_pods_of_no_less_importance_is_needless() {
     assert!(text.contains("no less important"), "{text}");
 }
 
-/// The in-tree preemption, which does not wait for the pods that it has told to go.
+/// The in-tree preemption, without waiting for its terminating victims.
 struct Impatient(Extensions);
 
 impl Plugin for Impatient {
@@ -630,7 +630,7 @@ fn a_pod_that_is_not_bound_in_spite_of_the_answer_is_unresolved() {
     found(&with_api(LyingApi), Faults::NONE, &["unresolved"]);
 }
 
-/// An API that says that nominations are taken back and takes none back.
+/// An API that confirms the clearing of nominations and clears none.
 struct LoyalApi;
 
 impl Api for LoyalApi {

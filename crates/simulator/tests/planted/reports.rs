@@ -12,7 +12,7 @@ use berth_framework::{PodInfo, Status};
 use berth_simulator::Faults;
 use berth_simulator::shapes::{APP, HOLD, SCHEDULERS, SHUT_OUT, words_of_hold};
 
-/// Tells what it has to say of every pod without a node, whenever another one finds none.
+/// Reports every pod without a node whenever another pod finds none.
 struct Gossip(fn(&Pod) -> Option<String>);
 
 impl Plugin for Gossip {
@@ -91,7 +91,7 @@ fn untrue_reports_are_seen() {
     }
 }
 
-/// A scheduler that is not shown what its pods say tells it again after a restart.
+/// A scheduler that does not see the conditions of its pods reports them again after a restart.
 #[test]
 fn telling_again_what_a_pod_says_already_is_seen() {
     let silent = |pod: &Pod| {

@@ -141,7 +141,7 @@ async fn a_template_makes_a_claim_of_the_pods_own() {
     pass(60.0).await;
     assert_eq!(run.claims(), 2, "no more than that");
     assert_eq!(run.events(), [""; 0]);
-    // One that is deleted is made anew.
+    // A claim that is deleted is created again.
     let before = name(&claim).to_owned();
     run.delete(RESOURCE_CLAIM, &before);
     eventually("it is made anew", || {
@@ -249,7 +249,7 @@ async fn claims_go_when_they_are_not_needed() {
     run.handle.stop().await;
 }
 
-/// A pod that was put on a node by hand holds its claims all the same.
+/// A pod that was placed on a node by hand holds its claims, too.
 #[tokio::test(start_paused = true)]
 async fn a_pod_placed_by_hand_holds_its_claims() {
     let run = run();

@@ -1,4 +1,4 @@
-//! What goes wrong on the way: each has its words, and none is waited for longer than the limit.
+//! Failures of requests: each has its own message, and none takes longer than the timeout.
 
 use super::*;
 use tokio::net::TcpListener;

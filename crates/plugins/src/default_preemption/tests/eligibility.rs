@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Q-78, P-4 to P-6, P-10, cases 240, 247, 248: who may not preempt, and that the nomination stays;
-/// without a candidate it is cleared.
+/// Q-78, P-4 to P-6, P-10, cases 240, 247, 248: the pods that may not preempt keep their nomination; without a
+/// candidate it is cleared.
 #[test]
 fn who_may_not_preempt() {
     let going_as = |priority: i32, status: &str, reason: &str| {
@@ -45,7 +45,7 @@ fn who_may_not_preempt() {
             waits,
             Nominating::Keep,
         ),
-        // A pod that goes for another reason does not hold it back; it need not be told to go again.
+        // A pod that terminates for another reason does not block preemption, and it is not evicted again.
         (
             "another pod is going",
             going("EvictionByEvictionAPI"),

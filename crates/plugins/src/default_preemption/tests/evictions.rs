@@ -4,7 +4,7 @@ use super::*;
 use berth_framework::call::{CallError, CallErrorKind, Response};
 use berth_framework::{ApiCall, Feature, WakeReason};
 
-/// P-17, P-20, P-24: what goes out. The core tells the victims, and publishes what is said of them.
+/// P-17, P-20, P-24: the calls and events of a preemption. The core deletes the victims and publishes their events.
 #[test]
 fn the_condition_of_a_victim_gives_the_reason() {
     let mut lower = plain("lower", 5, 1);
@@ -288,7 +288,7 @@ fn without_the_gate_nominations_end_when_all_victims_are_evicted() {
     }
 }
 
-/// P-17: the same with victims that are not bound yet: no call, and the event says so.
+/// P-17: victims that are not bound yet are stopped without an API call, and the event is the same.
 #[test]
 fn without_the_gate_pods_are_stopped_in_memory_too() {
     let mut world = world(vec![("n", vec![plain("victim", 1, 4)])]);

@@ -59,7 +59,7 @@ fn enough_candidates_end_the_search() {
     }
 }
 
-/// P-8: every node is as good a beginning as any other, for each pod and each time anew.
+/// P-8: the search starts at a random node, for each pod and each attempt.
 #[test]
 fn the_search_begins_anywhere() {
     let first = |name: &str, second: u64| {

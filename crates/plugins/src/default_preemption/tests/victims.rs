@@ -1,9 +1,8 @@
-//! Who has to go on a node: as few and as unimportant pods as possible, budgets, and what else their going frees.
+//! The victims on a node: as few and as unimportant pods as possible, budgets, and the resources that they release.
 
 use super::*;
 
-/// P-11, P-12, edge cases 233 and 236: who has to go on one node. The new pod
-/// has priority 10.
+/// P-11, P-12, edge cases 233 and 236: the victims on one node. The new pod has priority 10.
 #[test]
 fn as_few_and_as_unimportant_pods_as_possible_go() {
     for (name, pods, cpu, expected) in [

@@ -208,7 +208,7 @@ impl Case {
         Self { args, pods, ops }
     }
 
-    /// Whether the books agree with the extension points; tells the difference.
+    /// Whether the ledger agrees with the extension points; the error contains the difference.
     fn check(&self) -> Result<(), String> {
         let run = || Run::new(self).follow(&self.ops);
         match catch_unwind(AssertUnwindSafe(run)) {

@@ -14,8 +14,8 @@ fn select(uid: &str) -> ApiCall {
     annotate(&claim.expect("a claim"), "selected-node", "n1").into()
 }
 
-/// D-2, D-3: the types, what they count as, and which of two about one object gives way. Of different kinds of objects
-/// no two calls ever meet, so that equal relevance leaves nothing open.
+/// D-2, D-3: the call types, their names and their relevance. Calls for different kinds of objects never compete, so
+/// equal relevance is never ambiguous.
 #[test]
 fn types_of_calls_are_ordered_by_relevance() {
     for (call_type, name, relevance) in [
@@ -141,8 +141,8 @@ fn an_object_goes_from_state_to_state() {
     assert!(desk.dispatcher.is_empty());
 }
 
-/// D-10, case 162: what a dropped call means for who waits: nothing of a status patch, whose news is out of date, and a
-/// failure of anything that was to happen and did not.
+/// D-10, case 162: the result of a dropped call for its waiter: success for a status patch, which is outdated, and a
+/// failure for any other call.
 #[test]
 fn a_dropped_call_ends_the_waits_for_it_with_a_result() {
     let dropped = [CallErrorKind::Skipped, CallErrorKind::Overwritten];
@@ -264,7 +264,7 @@ fn an_object_of_another_kind_is_not_taken_for_a_pod() {
     assert_eq!(desk.send(), ["patch p on \"n1\""]);
 }
 
-/// D-14, case 161: an error ends the call; nothing of it is left, and the next call about the object is a new one.
+/// D-14, case 161: an error ends the call and removes its state. The next call for the object is a new one.
 #[test]
 fn an_error_ends_a_call() {
     let mut desk = desk();

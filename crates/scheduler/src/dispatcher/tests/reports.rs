@@ -175,7 +175,7 @@ fn a_due_report_that_waits_for_its_turn_is_kept_up_to_date() {
     }
 }
 
-/// a report fails while the pod passes and is rejected anew: the new rejection waits for its own 5 s.
+/// a report fails while the pod passes and is rejected again: the new rejection waits for its own 5 s.
 #[test]
 fn a_failed_report_does_not_write_a_new_rejection() {
     for kind in [CallErrorKind::Conflict, CallErrorKind::Timeout] {
@@ -383,7 +383,7 @@ fn calls_about_what_is_gone_are_dropped() {
     assert_eq!(desk.end_of(away), "Unavailable", "it is not repeated");
     assert!(desk.dispatcher.is_empty());
 
-    // After a gap a list may show it all the same: who is shown is there.
+    // After a gap a list may still contain the pod: a listed pod exists.
     let away = desk.call(bind("p", "n1"));
     desk.send();
     desk.dispatcher.forget("uid-p", desk.now);

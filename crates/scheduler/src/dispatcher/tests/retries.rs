@@ -57,7 +57,7 @@ fn which_failures_are_repeated() {
     }
 }
 
-/// D-19: a server that asks to be left alone is, and every attempt still counts.
+/// D-19: the dispatcher waits as long as the server asks (Retry-After), and every attempt still counts.
 #[test]
 fn the_pause_that_the_server_asks_for_is_made() {
     let mut desk = desk();
@@ -184,7 +184,7 @@ fn a_call_that_fails_for_good_is_over() {
     assert_eq!(desk.send(), ["patch p on \"n1\""]);
 }
 
-/// D-19: a binding that may have been carried out all the same is not given up before that is clear.
+/// D-19: a binding that may have been carried out is retried until that is known.
 #[test]
 fn a_binding_that_was_carried_out_after_all_has_succeeded() {
     // An update shows it during the pause.

@@ -95,7 +95,7 @@ fn a_burst_of_bindings_leaves_the_other_lanes_a_share() {
     assert_eq!(desk.send(), ["delete victim", "patch p on \"n1\""]);
 }
 
-/// D-11: calls are kept up to a limit; what is above is refused, and says so.
+/// D-11: the number of calls is limited; a call above the limit is refused with a message.
 #[test]
 fn calls_without_end_are_refused() {
     let mut desk = many(16);

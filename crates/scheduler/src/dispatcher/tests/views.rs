@@ -285,7 +285,8 @@ fn a_write_counts_until_an_update_shows_its_version() {
     }
 }
 
-/// D-17: set, taken back, and set again. An update that shows the first looks like the last, and is not taken for it.
+/// D-17: a nomination is set, cleared, and set again. An update that shows the first write looks like the last one, but
+/// does not confirm it.
 #[test]
 fn an_update_that_shows_an_earlier_write_is_not_taken_for_a_later_one() {
     let mut desk = desk();
@@ -374,7 +375,7 @@ fn a_write_of_a_known_version_outlasts_a_slow_watch() {
     }
 }
 
-/// D-17: a victim that was deleted stays on its way out whatever version an update shows, until that one says so, too:
+/// D-17: a deleted victim counts as terminating, whatever version an update shows, until an update shows the deletion:
 /// servers may answer with the version before.
 #[test]
 fn a_deletion_counts_until_an_update_shows_it() {

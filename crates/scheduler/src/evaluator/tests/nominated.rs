@@ -45,7 +45,7 @@ fn the_nominated_node_is_tried_first() {
     }
 }
 
-/// Filters by the number of pods that the plugin has been told of, and counts its calls.
+/// Filters by the number of pods that AddPod has added, and counts its calls.
 fn one_pod_a_node(calls: &Arc<AtomicUsize>) -> FakePlugin {
     let seen = calls.clone();
     fake("A")
@@ -157,7 +157,7 @@ fn a_nominated_pod_that_cannot_be_added_is_an_error() {
     assert!(world.cluster.nodes.iter().all(|n| n.pods().is_empty()));
 }
 
-/// F-21: nothing is cloned, so what is supposed is taken back step by step.
+/// F-21: no state is cloned: the changes of a dry run are undone step by step.
 #[test]
 fn dry_runs_nest_and_leave_no_trace() {
     let calls = Arc::new(AtomicUsize::new(0));

@@ -51,8 +51,8 @@ fn filters_answer_in_order_and_errors_end_the_cycle() {
     }
 }
 
-/// F-4, F-9, C-23: every node's answer is kept with who gave it, and everybody who said no is noted, by the kind of the
-/// answer.
+/// F-4, F-9, C-23: the status of each node is kept with its plugin, and every rejecting plugin is recorded by the kind
+/// of its status.
 #[test]
 fn every_rejection_is_kept() {
     let says = |name: &'static str, node: &'static str, status: Status| {

@@ -192,7 +192,7 @@ impl Both {
         Some(match random.u8(0..40) {
             0..=5 => Op::Add(match random.u8(0..6) {
                 0 => self.version(random, name, true),
-                // Told of again.
+                // The same pod again.
                 1 => there?,
                 _ if there.is_some() => return None,
                 _ => self.version(random, name, true),

@@ -204,7 +204,8 @@ fn a_leftover_flush_counts_for_pods_in_flight() {
     );
 }
 
-/// a pod that is given back though it is not in flight is tried again after its backoff, and the log says so.
+/// a pod that is added back although it is not in flight is tried again after its backoff, and an error is
+/// logged.
 #[test]
 fn a_pod_that_is_not_in_flight_is_not_lost() {
     let mut bench = setup().run("add a\npop -> a");

@@ -1,4 +1,4 @@
-//! Pods that PreEnqueue keeps out (Q-22 to Q-32; edge cases 110 to 124).
+//! Pods that PreEnqueue blocks (Q-22 to Q-32; edge cases 110 to 124).
 
 use super::script::profile;
 use super::setup;

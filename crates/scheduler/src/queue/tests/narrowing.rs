@@ -219,7 +219,7 @@ fn with_the_gate_off_all_pods_are_asked() {
     assert!(evaluations.is_empty(), "{evaluations:?}");
 }
 
-/// KEP-6132's safety net: a wrong PreQueueingHint loses a pod, the flush rescues it, and the pod says so.
+/// KEP-6132's safety net: a wrong PreQueueingHint misses a pod, the flush moves it, and the pod carries the flag.
 #[test]
 fn the_flush_rescues_a_pod_that_narrowing_lost() {
     let mut bench = narrowed_setup().run("add a\npop\nfail a N\n+3000");

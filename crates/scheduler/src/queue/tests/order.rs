@@ -63,8 +63,8 @@ fn the_queue_sort_decides() {
     );
 }
 
-/// cases 27 to 29: nothing blocks here. An empty queue says so, and a closed one still hands out what it
-/// has; flights and flushes have ended.
+/// cases 27 to 29: a pop never blocks. An empty queue returns nothing, and a closed queue still returns its
+/// active pods; in-flight tracking and flushes have ended.
 #[test]
 fn a_closed_queue_hands_out_what_is_left() {
     let mut bench = setup().run(
@@ -324,7 +324,8 @@ fn a_pod_in_flight_is_not_popped_again() {
     assert_eq!(bench.unschedulable_gauge(), "");
 }
 
-/// Cases 36, 38 and 39: a pod that has been tried queues up anew, and its age counts from then wherever it waited.
+/// Cases 36, 38 and 39: a pod that was tried is queued behind earlier pods, and its age counts from then wherever it
+/// waited.
 #[test]
 fn a_failed_pod_queues_up_behind_untried_ones() {
     setup().run(

@@ -96,7 +96,7 @@ fn no_pod_is_lost_and_no_gated_pod_popped() {
                 continue;
             };
             script.push(line.clone());
-            // A pod that is bound is gone from what the queue may be told of.
+            // A bound pod is removed from the pods that later operations may use.
             if let Some(name) = line.strip_prefix("done ")
                 && let Some(pod) = bench.pods.remove(name)
             {

@@ -70,8 +70,8 @@ pub(in crate::queue) const PLUGINS: &[(&str, &str)] = &[
     ("G2", "Node/UpdateNodeCondition"),
 ];
 
-/// A profile whose PreEnqueue plugins are SchedulingGates, G1 and G2. The latter two keep pods out that carry the
-/// plugin's name as a label: `G1=shut` turns them down, `G1=broken` fails.
+/// A profile whose PreEnqueue plugins are SchedulingGates, G1 and G2. G1 and G2 read the label with their own name:
+/// `G1=shut` rejects the pod, `G1=broken` fails.
 pub(in crate::queue) fn profile(scheduler: &str, plugins: &[(&str, &str)]) -> ProfileHooks {
     let mut hooks = ProfileHooks::new(scheduler, Arc::new(ByPriority));
     hooks.pre_enqueue = [
@@ -359,7 +359,7 @@ impl Bench {
         String::new()
     }
 
-    /// Raises an event on an object that says whom it helps.
+    /// Raises an event with an object whose label names the pods that it helps.
     pub(in crate::queue) fn event(&mut self, event: &str, helps: &str) -> crate::queue::Moved {
         let event = event_of(event);
         let object = match event.resource {

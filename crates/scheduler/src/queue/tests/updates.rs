@@ -387,7 +387,7 @@ fn an_update_in_flight_leaves_the_nomination() {
     );
 }
 
-/// Q-71, case 138: also several at once, and one that a gate keeps out.
+/// Q-71, case 138: several pods are activated at once, among them a pod that PreEnqueue blocks.
 #[test]
 fn activating_ignores_backoff() {
     let mut bench = setup().run(

@@ -64,7 +64,7 @@ fn things(text: &str) -> impl Iterator<Item = (&str, i64)> {
     })
 }
 
-/// `I` and `J` are indexed, `W` asks everybody, `G1` keeps pods out and is indexed too.
+/// `I` and `J` are indexed, `W` evaluates its hint for every pod, `G1` blocks pods at PreEnqueue and is indexed, too.
 fn indexed_setup(with_index: bool) -> Setup {
     let mut setup = setup().plugins(&[("W", "Node/Add")]);
     for name in ["I", "J", "G1"] {
@@ -158,7 +158,7 @@ fn keys_open_no_gate() {
     assert_eq!(bench.event("Node/Add", "gpu"), Moved::default());
 }
 
-/// an update that changes what a pod waits for files it anew, wherever it waits.
+/// an update that changes the keys of a waiting pod updates the index, wherever the pod waits.
 #[test]
 fn a_changed_pod_waits_for_something_else() {
     let mut bench = indexed_setup(true).run("add a wants=gpu\npop\nfail a I\n+3000");

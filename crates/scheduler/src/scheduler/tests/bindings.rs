@@ -107,7 +107,8 @@ fn a_bind_plugin_may_turn_the_pod_down() {
     assert!(w.place_of("p").is_some_and(QueuedIn::is_backoff), "C-41");
 }
 
-/// F-16, C-39: only who has something to do works before the binding, and with the gate off everybody does, unasked.
+/// F-16, C-39: only plugins whose PreBindPreFlight returns work run in PreBind. With the gate off all of them run
+/// without PreBindPreFlight.
 #[test]
 fn pre_bind_runs_only_plugins_that_have_work() {
     for (gate, worked) in [(true, "B"), (false, "A B")] {
@@ -136,7 +137,7 @@ fn pre_bind_runs_only_plugins_that_have_work() {
     }
 }
 
-/// C-39: when the node cannot be announced the binding goes on all the same.
+/// C-39: if the nomination before the binding fails, the binding continues.
 #[test]
 fn a_failed_announcement_is_only_logged() {
     let mut w = world([waits("Slow", 1)]);
@@ -247,7 +248,7 @@ fn pre_bind_plugins_work_in_groups() {
     assert_eq!(w.on("n1"), ["p"]);
 }
 
-/// F-17: who has nothing to do is in no group; it parts its neighbours only if it works alone.
+/// F-17: a plugin that PreBindPreFlight skips is in no group; it separates its neighbours only if it runs alone.
 #[test]
 fn plugins_with_nothing_to_do_are_left_out_of_their_groups() {
     for (situation, idle, seconds) in [

@@ -97,7 +97,7 @@ fn a_nomination_is_seen_from_the_start() {
     );
 }
 
-/// P-20: nothing else would tell the pod that its victim stays.
+/// P-20: no event would wake the pod when its victim is not deleted.
 #[test]
 fn a_failed_eviction_wakes_pods_that_were_nominated_to_the_node() {
     let preempt = || {
@@ -248,8 +248,8 @@ fn without_the_gate_every_call_is_made() {
     }
 }
 
-/// D-17: the server told the version of the nomination. Until the watch shows it the nomination counts, however long
-/// that takes; from then on the API decides.
+/// D-17: the server returned the version of the nomination. Until the watch shows that version, the nomination counts,
+/// however long that takes; from then on the API object decides.
 #[test]
 fn a_nomination_of_a_known_version_counts_until_it_is_shown() {
     let preempt = fake("Preempt").post_filter(|_, _, _, _| {
@@ -384,9 +384,8 @@ fn only_what_was_sent_is_counted() {
     assert!(!text.contains("scheduler_async_api_call_execution_total{"));
 }
 
-/// D-21, D-22, case 162: who waits for a call waits for so long and no longer. What the pod has to say of that is
-/// dropped for the binding that is still on its way, and nothing else: event, backoff and queue are as after any
-/// failure.
+/// D-21, D-22, case 162: a wait for a call has a deadline. The status patch for the timeout is dropped because the
+/// binding is still in flight. Event, backoff and queue are the same as after any failure.
 #[test]
 fn a_wait_for_a_call_has_a_deadline() {
     let mut w = world([]);

@@ -238,7 +238,7 @@ fn a_condition_keeps_the_time_of_its_transition() {
     }
 }
 
-/// C-51: the condition says which generation of the pod it speaks of.
+/// C-51: the condition contains the observed generation of the pod.
 #[test]
 fn a_condition_states_the_generation_that_it_is_about() {
     let mut w = world([fake("No").filter(|_, _, _| Status::unschedulable("no"))]);

@@ -143,8 +143,8 @@ fn without_the_gate_a_pod_may_go_during_its_status_call() {
     }
 }
 
-/// D-7, D-10: a binding that waits gives way to the deletion of its pod, and has failed by that: its room is free.
-/// Should the deletion be refused, the pod is tried again.
+/// D-7, D-10: the deletion of a pod replaces its waiting binding. The binding fails and its resources are released. If
+/// the deletion is refused, the pod is tried again.
 #[test]
 fn a_binding_that_gives_way_to_a_deletion_has_failed() {
     for refused in [true, false] {

@@ -81,7 +81,7 @@ fn filtered(kept: &[&str], failed: &[(&str, &str)], hard: &[(&str, &str)]) -> Fi
     }
 }
 
-/// One that filters, and tells which nodes it was asked about.
+/// An extender that filters, and sends the nodes of each request to the receiver.
 fn telling(
     name: &str,
     answer: impl Fn() -> Result<Filtered, String> + Send + Sync + 'static,

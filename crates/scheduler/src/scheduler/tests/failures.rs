@@ -428,7 +428,7 @@ fn without_async_calls_a_pod_returns_after_its_status_call() {
     assert_eq!(w.attempt(), "on n2");
 }
 
-/// A pod that goes while its status is being written is no trouble that anybody need look at.
+/// A status patch for a pod that was deleted meanwhile is not logged as an error.
 #[test]
 fn only_writes_that_should_have_worked_are_errors_in_the_log() {
     let cases = [

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Writes down who is asked what.
+/// Records the calls of plugins.
 struct Diary {
     send: SyncSender<String>,
     receive: Receiver<String>,
@@ -80,8 +80,8 @@ impl Diary {
     }
 }
 
-/// F-1, C-14: at every point plugins are asked in the order of the configuration, PreEnqueue's too, and what is booked
-/// is taken back in the opposite order; the points come one after another.
+/// F-1, C-14: at every extension point plugins run in the configured order, also at PreEnqueue. Unreserve runs in the
+/// opposite order. The extension points run one after another.
 #[test]
 fn plugins_are_asked_in_the_configured_order() {
     let diary = Diary::new();

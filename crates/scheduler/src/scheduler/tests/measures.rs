@@ -163,8 +163,8 @@ fn thorough(watch: &HandWatch) -> FakePlugin {
     })
 }
 
-/// F-7, M-1: every point and every call of a plugin shows with its code and its time: nominated pods that come and go,
-/// both passes of Filter, and what is taken back again.
+/// F-7, M-1: the metrics contain every extension point and every plugin call with its status and duration: added and
+/// removed nominated pods, both passes of Filter, and Unreserve.
 #[test]
 fn every_point_and_every_call_is_timed() {
     type Row = (&'static str, &'static str, (u64, u64), (u64, u64));

@@ -115,7 +115,7 @@ fn the_last_victim_is_evicted_last() {
     assert_eq!(w.attempt(), "on n1");
 }
 
-/// P-17, edge case 241: a victim that is gone already counts as told, and nothing is said of it.
+/// P-17, edge case 241: a victim that was deleted already counts as evicted, without an event.
 #[test]
 fn a_victim_that_is_gone_is_no_failure() {
     let mut w = full(&["a", "b", "c"]);
@@ -323,8 +323,8 @@ fn a_victim_that_another_client_has_bound_is_deleted() {
     assert_eq!(deletions(&w), ["delete b"]);
 }
 
-/// P-21: a preemptor that preempts once more before its first victims have been told, or seen going, counts as
-/// preempting until all of them have been, of both times.
+/// P-21: a preemptor that preempts again before its first victims are evicted counts as preempting until the victims of
+/// both preemptions are evicted.
 #[test]
 fn two_preemptions_of_one_pod_end_with_the_later() {
     for (first_ends_first, is_seen) in [(true, false), (false, false), (true, true)] {
@@ -400,7 +400,7 @@ fn a_victim_that_is_being_bound_is_deleted() {
     );
 }
 
-/// P-1, P-20, P-23: what the metrics tell: the victims when they are chosen, the time when they have been told.
+/// P-1, P-20, P-23: the metrics count the victims when they are chosen, and the duration when they have been evicted.
 #[test]
 fn preemptions_are_counted() {
     let mut w = full(&["a", "b", "c"]);

@@ -15,7 +15,7 @@ fn seconds(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// Keeps pods out until they have the label `open`.
+/// Blocks pods at PreEnqueue until they have the label `open`.
 fn gate() -> FakePlugin {
     fake("Gate")
         .pre_enqueue(|pod| {
@@ -201,7 +201,7 @@ fn a_pod_that_no_node_would_help_stops_asking_for_nodes() {
         assert_eq!(w.calls_text(), reports, "{situation}");
         w.answer_all();
         w.events.clear();
-        // It passes: nothing of ours is left, and what the cycle found stays where it stood.
+        // The pod passes: the report is cleared, and the result of the cycle stays in the status.
         w.change("p", |p| p.with(|p| p.metadata.labels = Default::default()));
         assert_ne!(w.place_of("p"), Some(QueuedIn::Gated), "{situation}");
         w.advance(Duration::from_secs(5));
@@ -364,8 +364,8 @@ fn a_repeated_report_states_what_is_true_by_then() {
     }
 }
 
-/// D-27, case 169: a report that was written is taken back 5 s after the pod has passed, unless the binding, which says
-/// that the pod is scheduled, or the verdict of a cycle comes first.
+/// D-27, case 169: a written report is cleared 5 s after the pod has passed, unless the binding, which sets the
+/// condition to True, or the result of a cycle comes first.
 #[test]
 fn a_report_is_taken_back_when_the_pod_passes() {
     for (situation, room, expected) in [
@@ -439,8 +439,8 @@ fn scheduling_gates_need_no_patch() {
     }
 }
 
-/// D-17, D-25, case 172: a report that waits is dropped when the pod is deleted, bound, or says so already; one that
-/// was sent is not repeated for a pod that is gone.
+/// D-17, D-25, case 172: a waiting report is dropped when the pod is deleted, bound, or has the same condition already.
+/// A report that was sent is not retried for a deleted pod.
 #[test]
 fn a_report_that_is_not_needed_any_more_is_dropped() {
     type Change = fn(&mut World);

@@ -214,7 +214,7 @@ fn a_correction_is_repeated_while_it_is_needed() {
     }
 }
 
-/// The answers are lost, the pod is bound all the same, and what the failure wrote arrives after that.
+/// The answers are lost but the pod is bound, and the status patch of the failure arrives after the binding.
 #[test]
 fn a_lost_binding_leaves_no_wrong_status() {
     let mut w = World::new([binder()], FeatureGates::default());

@@ -408,8 +408,8 @@ fn a_parked_reserve_looks_at_its_node_again() {
     }
 }
 
-/// F-17: a PreBind plugin that waits for objects is woken by whatever watches tell of one of them, or by its deadline,
-/// and by nothing else.
+/// F-17: a PreBind plugin that waits for objects is woken by any watch event of one of them, or by its deadline, and by
+/// nothing else.
 #[test]
 fn a_wait_for_objects_ends_only_with_these_objects() {
     type Change = fn(&mut World);

@@ -220,7 +220,7 @@ impl World {
         self
     }
 
-    /// Stores a pod and tells the scheduler.
+    /// Stores a pod and sends it to the scheduler.
     pub(super) fn pod(&mut self, pod: PodBuilder) -> &mut Self {
         self.version += 1;
         let pod = pod.version(self.version).build();
@@ -228,7 +228,7 @@ impl World {
         self.applied(PodBuilder::of(&pod).object())
     }
 
-    /// Changes a stored pod and tells the scheduler.
+    /// Changes a stored pod and sends it to the scheduler.
     pub(super) fn change(&mut self, name: &str, change: impl FnOnce(PodBuilder) -> PodBuilder) {
         let pod = change(PodBuilder::of(&self.pods[name]));
         self.pod(pod);
@@ -379,7 +379,7 @@ impl World {
         lines.filter(|(_, line)| line.starts_with(start)).collect()
     }
 
-    /// Who turned a waiting pod down, and who waits on its behalf.
+    /// The plugins that rejected a waiting pod, and the plugins that returned Pending.
     pub(super) fn rejectors_of(&self, name: &str) -> (Vec<String>, Vec<String>) {
         let Some((_, info)) = self.scheduler.queue().get("default", name) else {
             return Default::default();

@@ -144,7 +144,7 @@ proptest! {
         }
     }
 
-    /// API-12: without a gate nothing of this may change.
+    /// API-12: without a gate none of these fields may change.
     #[test]
     fn without_a_gate_placement_is_fixed(
         (old, new) in placement().prop_flat_map(|old| (Just(old.clone()), changed(old))),

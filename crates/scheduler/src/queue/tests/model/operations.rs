@@ -124,7 +124,7 @@ impl Model {
         self.in_flight.remove(uid);
     }
 
-    /// whether the pod was taken back.
+    /// adds a failed pod back; returns whether it was added.
     pub(in crate::queue) fn give_back(&mut self, cluster: &Cluster, mut known: Known) -> bool {
         let since = self.in_flight.remove(known.pod.uid());
         if self.at(known.pod.name()).is_some() {

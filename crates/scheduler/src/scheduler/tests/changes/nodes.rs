@@ -1,4 +1,4 @@
-//! What watches tell of nodes.
+//! Node changes that the watch reports.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What watches tell of pods.
+//! Pod changes that the watch reports.
 
 use super::*;
 use berth_framework::call::CallErrorKind;
@@ -90,7 +90,7 @@ fn pods_are_queued_counted_or_ignored() {
     assert_eq!(w.on("n1"), ["mine", "others"]);
 }
 
-/// a pod that was made anew under its name, the deletion untold.
+/// a pod was deleted and created again under its name, and the watch did not show the deletion.
 #[test]
 fn a_pod_of_the_same_name_is_another_pod() {
     let mut w = world([fits()]);
@@ -121,8 +121,8 @@ fn a_waiting_pod_that_is_received_again_has_not_changed() {
     }
 }
 
-/// Q-82, case 187: the deletion of a pod is believed whatever it says of the pod's node: it may tell of a version that
-/// is older than what we have seen, or newer.
+/// Q-82, case 187: the deletion of a pod applies whatever node the deleted object names. The object may be older or
+/// newer than the version in the cache.
 #[test]
 fn a_deletion_names_the_pod_and_not_its_place() {
     let tells = |w: &mut World, last: PodBuilder| {
@@ -211,7 +211,7 @@ fn a_placed_pod_that_terminates_is_rejected() {
     w.deleted("held");
     assert_eq!(w.place_of("held"), None);
 
-    // Bound, then told to go: an update of an assigned pod, and nothing else.
+    // The pod is bound, then its deletion is requested: an update of an assigned pod, and nothing else.
     let mut w = waiting_for(EventResource::Pod, ActionType::DELETE);
     w.pod(pod("bound").priority(99));
     assert_eq!(w.attempt(), "on n1");
@@ -272,8 +272,8 @@ fn a_change_of_a_pod_that_is_held_back_is_not_lost() {
     }
 }
 
-/// Q-81, case 184: the API shows the pod on another node than it was placed on: that is where it counts, and the room
-/// that it had on ours is free for who waits for it.
+/// Q-81, case 184: the watch shows the pod on another node than the scheduler chose. The pod counts on that node, and
+/// its resources on the chosen node are free for waiting pods.
 #[test]
 fn a_pod_that_is_bound_elsewhere_frees_the_node_it_was_placed_on() {
     let mut w = world([fits()]);

@@ -373,8 +373,8 @@ fn a_node_that_was_full_for_a_moment_is_asked_about_again() {
     assert_eq!(told(&asked), ["n1", "n2", "n1"]);
 }
 
-/// C-16, C-23: a filter that breaks when nodes are looked at again costs the node, not the attempt, as long as there
-/// are others.
+/// C-16, C-23: if a filter fails when a node is evaluated again, the node is excluded, and the attempt continues as
+/// long as there are other nodes.
 #[test]
 fn a_node_on_which_a_filter_breaks_meanwhile_is_left_out() {
     let bind = |node: &str| format!("bind p {node}");

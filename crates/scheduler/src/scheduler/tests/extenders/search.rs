@@ -307,7 +307,7 @@ fn scores_of_extenders_add_up() {
     }
 }
 
-/// C-20, C-24: one feasible node needs no score; all nodes are looked at when an extender can tell them apart.
+/// C-20, C-24: one feasible node needs no score; all nodes are evaluated when an extender scores or filters them.
 #[test]
 fn no_more_nodes_are_evaluated_than_scores_distinguish() {
     let gives = || extender("e").prioritize(1, |_, _| Ok(vec![("n3".into(), 10)]));
