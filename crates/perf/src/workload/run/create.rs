@@ -1,6 +1,6 @@
 //! Operations that create nodes, namespaces, pods and other objects.
 
-use super::{Executor, Stage, parallel};
+use super::{Executor, POLL_INTERVAL, Stage, parallel};
 use crate::workload::api::{Api, Resource};
 use crate::workload::error::RunError;
 use crate::workload::objects::{
@@ -24,6 +24,8 @@ const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// How long the creation of an object of any kind is retried, as upstream does it.
 const CREATE_ANY_LIMIT: Duration = Duration::from_secs(20);
+/// How long a namespace of an earlier run may take to be deleted.
+const NAMESPACE_DELETION_LIMIT: Duration = Duration::from_secs(120);
 
 /// Random values of a workload.
 #[derive(Debug)]
@@ -181,14 +183,38 @@ impl Executor<'_> {
         self.create_namespace(name.to_owned(), &namespace).await
     }
 
+    /// Creates a namespace unless it exists. One that is being deleted is created again when it is gone.
     async fn create_namespace(&mut self, name: String, namespace: &Value) -> Result<(), RunError> {
         let resource = Resource::of("/api/v1", "namespaces", false);
-        match self.api.create(&resource, "", namespace).await {
-            Err(error) if error.code() == Some(409) => Ok(()),
-            Err(error) => Err(self.failed(format!("failed to create namespace {name}: {error}"))),
-            Ok(_) => {
-                self.namespaces.insert(name);
-                Ok(())
+        let deadline = Instant::now() + NAMESPACE_DELETION_LIMIT;
+        loop {
+            match self.api.create(&resource, "", namespace).await {
+                Ok(_) => {
+                    self.namespaces.insert(name);
+                    return Ok(());
+                }
+                Err(error) if error.code() == Some(409) => {}
+                Err(error) => {
+                    return Err(self.failed(format!("failed to create namespace {name}: {error}")));
+                }
+            }
+            let (namespaces, _) = self
+                .api
+                .list("/api/v1/namespaces")
+                .await
+                .map_err(|error| self.failed(format!("failed to list namespaces: {error}")))?;
+            let found = namespaces.iter().find(|n| n["metadata"]["name"] == *name);
+            match found.map(|found| &found["metadata"]["deletionTimestamp"]) {
+                Some(Value::Null) => return Ok(()),
+                Some(_) if Instant::now() >= deadline => {
+                    return Err(self.failed(format!(
+                        "namespace {name} is still being deleted after {} s; kube-controller-manager must run, which \
+                         removes what is in it",
+                        NAMESPACE_DELETION_LIMIT.as_secs()
+                    )));
+                }
+                Some(_) => sleep(POLL_INTERVAL).await,
+                None => {}
             }
         }
     }
