@@ -340,7 +340,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                 budget: self.place.budget,
                 reader: Reader::new(bytes),
             }),
-            (Shape::Json, Wire::Bytes(bytes)) => match first(bytes)? {
+            (Shape::Json | Shape::Fields, Wire::Bytes(bytes)) => match first(bytes)? {
                 [] => visitor.visit_unit(),
                 json => serde_json::Deserializer::from_slice(json)
                     .deserialize_any(visitor)

@@ -75,7 +75,12 @@ fn put(writer: &mut Writer, number: u32, shape: &Shape, value: &Value) {
                 w.bytes(1, text.as_bytes());
             }
         }),
-        Shape::Json => writer.message(number, |w| w.bytes(1, value.to_string().as_bytes())),
+        Shape::Fields if value.is_string() => {
+            writer.message(number, |w| w.bytes(1, text().as_bytes()));
+        }
+        Shape::Json | Shape::Fields => {
+            writer.message(number, |w| w.bytes(1, value.to_string().as_bytes()))
+        }
         Shape::Message(at) => {
             let inner = Types::get().at(*at);
             writer.message(number, |w| encode_message(w, inner, value));

@@ -70,6 +70,8 @@ pub(crate) enum Shape {
     Strings,
     /// A message with JSON.
     Json,
+    /// A message with the JSON of an object; a string holds its text.
+    Fields,
     /// The index of a message.
     Message(usize),
     List(Box<Shape>),
@@ -214,7 +216,8 @@ impl Types {
             "quantity" => Shape::Quantity,
             "intorstring" => Shape::IntOrString,
             "strings" => Shape::Strings,
-            "fields" | "raw" => Shape::Json,
+            "fields" => Shape::Fields,
+            "raw" => Shape::Json,
             name => Shape::Message(*self.by_name.get(name)?),
         })
     }

@@ -3,12 +3,16 @@
 //! A set is a tree of path elements. An element is written `f:NAME` (a field), `k:{…}` (an entry of a list by its
 //! keys), `v:VALUE` (an entry of a set) or `i:N`. A node is a member of the set or only leads to members below it.
 
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
+use std::fmt;
 
-/// Sets are nested no deeper; what is deeper in a request is left out.
-const DEPTH_MAX: usize = 64;
+/// The element that makes a node with elements below it a member itself.
+const ITSELF: &str = ".";
 
 /// A node of a set and what is below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,38 +54,16 @@ impl FieldSet {
         self.children.get(element)
     }
 
-    /// Reads the JSON form.
+    /// Reads the JSON form, or its text, as stored objects have it. What cannot be read is the empty set.
     pub(crate) fn decode(value: &Value) -> Self {
-        Self::decode_below(value, false, 0)
-    }
-
-    fn decode_below(value: &Value, leaf: bool, depth: usize) -> Self {
-        let mut set = Self::default();
-        let Some(map) = value.as_object().filter(|_| depth < DEPTH_MAX) else {
-            return set;
+        let set = match value {
+            Value::String(text) => serde_json::from_str(text),
+            json => Self::deserialize(json),
         };
-        set.member = leaf && map.is_empty();
-        for (element, below) in map {
-            if element == "." {
-                set.member = true;
-            } else {
-                let child = Self::decode_below(below, true, depth + 1);
-                set.put(element.as_str(), child);
-            }
-        }
+        let mut set: Self = set.unwrap_or_default();
+        // The empty set has the form of a leaf.
+        set.member &= !set.children.is_empty();
         set
-    }
-
-    /// Writes the JSON form.
-    pub(crate) fn encode(&self) -> Value {
-        let mut map = Map::new();
-        if self.member && !self.children.is_empty() {
-            map.insert(".".to_owned(), Value::Object(Map::new()));
-        }
-        for (element, child) in &self.children {
-            map.insert(element.to_string(), child.encode());
-        }
-        Value::Object(map)
     }
 
     /// Adds the members of the other set.
@@ -175,6 +157,63 @@ impl FieldSet {
     }
 }
 
+/// The text of the JSON form.
+impl fmt::Display for FieldSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl Serialize for FieldSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if self.member && !self.children.is_empty() {
+            map.serialize_entry(ITSELF, &Self::default())?;
+        }
+        for (element, child) in &self.children {
+            map.serialize_entry(element, child)?;
+        }
+        map.end()
+    }
+}
+
+/// Anything but a map is the empty set.
+impl<'de> Deserialize<'de> for FieldSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = FieldSet;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a set of fields")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldSet, A::Error> {
+                let mut set = FieldSet::leaf();
+                let mut is_leaf = true;
+                while let Some(element) = map.next_key::<Cow<'_, str>>()? {
+                    if is_leaf {
+                        set.member = false;
+                        is_leaf = false;
+                    }
+                    if element == ITSELF {
+                        set.member = true;
+                        map.next_value::<IgnoredAny>()?;
+                    } else {
+                        set.put(element, map.next_value()?);
+                    }
+                }
+                Ok(set)
+            }
+
+            fn visit_unit<E>(self) -> Result<FieldSet, E> {
+                Ok(FieldSet::default())
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
 /// An element as conflicts print it.
 pub(super) fn shown(element: &str) -> String {
     match element.split_once(':') {
@@ -199,7 +238,13 @@ mod tests {
     use serde_json::json;
 
     fn set(value: Value) -> FieldSet {
-        FieldSet::decode(&value)
+        let set = FieldSet::decode(&value);
+        assert_eq!(FieldSet::decode(&value.to_string().into()), set);
+        set
+    }
+
+    fn json(set: &FieldSet) -> Value {
+        serde_json::from_str(&set.to_string()).expect("JSON")
     }
 
     #[test]
@@ -209,7 +254,7 @@ mod tests {
             json!({"f:a": {}}),
             json!({"f:a": {".": {}, "f:b": {}}, "f:c": {"k:{\"name\":\"x\"}": {".": {}, "f:name": {}}}}),
         ] {
-            assert_eq!(set(value.clone()).encode(), value);
+            assert_eq!(json(&set(value.clone())), value);
         }
     }
 
@@ -217,23 +262,23 @@ mod tests {
     fn sets_are_combined_by_members() {
         let a = set(json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
         let b = set(json!({"f:a": {"f:b": {}, "f:d": {}}}));
-        assert_eq!(a.intersection(&b).encode(), json!({"f:a": {"f:b": {}}}));
+        assert_eq!(json(&a.intersection(&b)), json!({"f:a": {"f:b": {}}}));
         let mut difference = a.clone();
         difference.subtract(&b);
-        assert_eq!(difference.encode(), json!({"f:a": {}, "f:c": {}}));
+        assert_eq!(json(&difference), json!({"f:a": {}, "f:c": {}}));
         let mut union = a.clone();
         union.add(b.clone());
         assert_eq!(
-            union.encode(),
+            json(&union),
             json!({"f:a": {".": {}, "f:b": {}, "f:d": {}}, "f:c": {}})
         );
         assert_eq!(
-            b.with_parents().encode(),
+            json(&b.with_parents()),
             json!({"f:a": {".": {}, "f:b": {}, "f:d": {}}})
         );
         let mut c = a.clone();
         c.without(&["f:a", "f:b"]);
-        assert_eq!(c.encode(), json!({"f:a": {}, "f:c": {}}));
+        assert_eq!(json(&c), json!({"f:a": {}, "f:c": {}}));
     }
 
     #[test]

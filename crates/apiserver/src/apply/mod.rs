@@ -123,7 +123,7 @@ impl Entry {
             "operation": if self.applied { "Apply" } else { "Update" },
             "apiVersion": self.api_version,
             "fieldsType": "FieldsV1",
-            "fieldsV1": self.set.encode(),
+            "fieldsV1": self.set.to_string(),
         });
         for (field, value) in [("time", &self.time), ("subresource", &self.subresource)] {
             if !value.is_empty() {
@@ -155,6 +155,33 @@ impl Entry {
             text += &format!(" using {version}");
         }
         text
+    }
+}
+
+/// The entries of an object's `managedFields` of which `fieldsV1` is known.
+fn field_sets(object: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let list = object.pointer_mut("/metadata/managedFields");
+    let list = list.and_then(Value::as_array_mut).into_iter().flatten();
+    list.filter_map(|entry| entry.get_mut("fieldsV1"))
+}
+
+/// Writes `fieldsV1` of each entry of `managedFields` as text, which is how objects are stored: as a tree of maps it
+/// takes more memory than the rest of the object.
+pub(crate) fn fields_to_text(object: &mut Value) {
+    for set in field_sets(object).filter(|set| set.is_object()) {
+        *set = set.to_string().into();
+    }
+}
+
+/// Writes `fieldsV1` as JSON again, for clients and for what changes `managedFields` itself.
+pub(crate) fn fields_to_json(object: &mut Value) {
+    for set in field_sets(object) {
+        if let Some(json) = set
+            .as_str()
+            .and_then(|text| serde_json::from_str(text).ok())
+        {
+            *set = json;
+        }
     }
 }
 

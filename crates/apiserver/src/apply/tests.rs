@@ -146,6 +146,7 @@ fn fields_of_unknown_objects_are_granular() {
     };
     let config = json!({"spec": {"x": {"y": [1, 2]}}});
     let object = applied(free, &json!({}), "m", &config);
+    fields_to_json(&mut object);
     assert_eq!(
         object["metadata"]["managedFields"][0]["fieldsV1"],
         json!({"f:spec": {"f:x": {"f:y": {}}}})

@@ -5,6 +5,7 @@ use super::events;
 use super::resource::Resource;
 use super::write::{Change, Method, WriteOptions, Written};
 use super::{FieldValidation, decode, scale};
+use crate::apply;
 use crate::field::{ErrorType, FieldError};
 use crate::patch::{self, PatchError, PatchType};
 use crate::schema::Schemas;
@@ -14,6 +15,8 @@ use std::sync::Mutex;
 
 /// How much of a patched object the error about it contains.
 const SHOWN_CHARS_MAX: usize = 4_096;
+/// A patch that does not contain this leaves the managers of fields to the server.
+const MANAGED_FIELDS: &[u8] = b"managedFields";
 
 impl Api {
     /// Applies a patch to an object, its status or its scale.
@@ -55,7 +58,13 @@ impl Api {
             }
             _ => {
                 let kind = (resource.resource.group, resource.version, resource.kind);
-                let before = events::from_stored(resource, stored);
+                let mut before = events::from_stored(resource, stored);
+                if patch
+                    .windows(MANAGED_FIELDS.len())
+                    .any(|w| w == MANAGED_FIELDS)
+                {
+                    apply::fields_to_json(&mut before);
+                }
                 let (after, faults) = patched(kind, &before, patch_type, patch, options)?;
                 note(faults);
                 same_object(&before, &after)?;

@@ -44,7 +44,9 @@ impl Pass<'_> {
     ) {
         match (shape, &mut *value) {
             (_, Value::Null) | (Shape::Any | Shape::SchemaOr(_), _) => {}
-            (Shape::Raw | Shape::Fields, Value::Object(_))
+            (Shape::Raw, Value::Object(_))
+            // Stored objects have the text of the JSON here.
+            | (Shape::Fields, Value::Object(_) | Value::String(_))
             | (Shape::Bool, Value::Bool(_))
             | (Shape::Float, Value::Number(_))
             | (Shape::String | Shape::IntOrString, Value::String(_)) => {}

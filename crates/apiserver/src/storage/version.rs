@@ -1,9 +1,11 @@
 //! One version of an object: the parsed object, and its encodings, each made on first use and then shared.
 
 use crate::access::Object;
+use crate::apply::fields_to_text;
 use bytes::Bytes;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -24,7 +26,8 @@ pub struct Version {
 // === impl Version ===
 
 impl Version {
-    pub(super) fn new(object: Value, revision: u64, written: Instant) -> Self {
+    pub(super) fn new(mut object: Value, revision: u64, written: Instant) -> Self {
+        fields_to_text(&mut object);
         Self {
             object: Arc::new(object),
             revision,
@@ -83,7 +86,7 @@ fn encode_body(object: &Value) -> Bytes {
             };
             let mut out = serializer.serialize_map(None)?;
             if let Some(metadata) = map.get("metadata") {
-                out.serialize_entry("metadata", metadata)?;
+                out.serialize_entry("metadata", &Part(metadata, "managedFields"))?;
             }
             for (key, value) in map {
                 if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
@@ -95,6 +98,33 @@ fn encode_body(object: &Value) -> Bytes {
     }
     // A JSON value always serialises: its keys are strings and it is not a reader that could fail.
     Bytes::from(serde_json::to_vec(&Body(object)).unwrap_or_else(|_| b"{}".to_vec()))
+}
+
+/// A part of an object on the way to `metadata.managedFields[*].fieldsV1`, which is stored as the text of its JSON, and
+/// the field that leads there.
+struct Part<'a>(&'a Value, &'static str);
+
+impl Serialize for Part<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self.0, self.1) {
+            (Value::Object(map), on) => {
+                let mut out = serializer.serialize_map(Some(map.len()))?;
+                for (key, value) in map {
+                    match (value, on) {
+                        (Value::String(text), "fieldsV1") if key == on => {
+                            let json: Option<&RawValue> = serde_json::from_str(text).ok();
+                            out.serialize_entry(key, &json)?;
+                        }
+                        _ if key == on => out.serialize_entry(key, &Part(value, "fieldsV1"))?,
+                        _ => out.serialize_entry(key, value)?,
+                    }
+                }
+                out.end()
+            }
+            (Value::Array(list), on) => serializer.collect_seq(list.iter().map(|v| Part(v, on))),
+            (value, _) => value.serialize(serializer),
+        }
+    }
 }
 
 /// Writes the revision into the object's metadata.

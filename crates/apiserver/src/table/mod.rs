@@ -7,6 +7,7 @@ mod cells;
 mod pods;
 pub(crate) mod text;
 
+use crate::apply::fields_to_json;
 use crate::registry::Resource;
 use crate::status::ApiError;
 use crate::storage::Version;
@@ -285,7 +286,11 @@ fn row(
     let shown = match include {
         Include::None => Value::Null,
         Include::Metadata => partial_metadata(object),
-        Include::Object => resource.shown(object),
+        Include::Object => {
+            let mut shown = resource.shown(object);
+            fields_to_json(&mut shown);
+            shown
+        }
     };
     row.insert("object".to_owned(), shown);
     Value::Object(row)
@@ -293,11 +298,13 @@ fn row(
 
 /// The object reduced to its metadata.
 pub(crate) fn partial_metadata(object: &Value) -> Value {
-    json!({
+    let mut partial = json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": object.get("metadata").unwrap_or(&Value::Null),
-    })
+    });
+    fields_to_json(&mut partial);
+    partial
 }
 
 #[cfg(test)]
