@@ -5,7 +5,8 @@ use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// A stored object. One version of an object is one allocation, shared by the store, lists and watchers.
+/// A stored object. One version of an object is one allocation, shared by the store, lists and watchers. `fieldsV1` in
+/// its `managedFields` is the text of the JSON.
 pub type Object = Arc<Value>;
 
 /// A kind by its resource name (`pods`, `deployments`) and group (empty for core).

@@ -145,7 +145,7 @@ fn fields_of_unknown_objects_are_granular() {
         root: None,
     };
     let config = json!({"spec": {"x": {"y": [1, 2]}}});
-    let object = applied(free, &json!({}), "m", &config);
+    let mut object = applied(free, &json!({}), "m", &config);
     fields_to_json(&mut object);
     assert_eq!(
         object["metadata"]["managedFields"][0]["fieldsV1"],
