@@ -1,6 +1,7 @@
 //! Server-side apply and `managedFields`. The expected answers are those of kube-apiserver 1.36.
 
 use super::*;
+use berth_protobuf::envelope::Envelope;
 
 const MAP: &str = "/api/v1/namespaces/default/configmaps/c";
 const SCALED: &str = "/apis/apps/v1/namespaces/default/deployments/d";
@@ -304,4 +305,64 @@ async fn configurations_that_are_rejected() {
         text(&reply.json(), "/message"),
         "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch"
     );
+}
+
+#[tokio::test]
+async fn owners_have_one_form_in_every_view_and_format() {
+    let cluster = Cluster::start().await;
+    let created = cluster
+        .apply(MAP, "m", &map(json!({"a": "1"})))
+        .await
+        .json();
+    let expected = vec![owner("m", "Apply", json!({"f:data": {"f:a": {}}}))];
+    assert_eq!(owners(&created), expected);
+    let json = "application/json";
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    for (path, accept, place) in [
+        (MAP, json, ""),
+        (CONFIG_MAPS, json, "/items/0"),
+        (MAP, partial, ""),
+        (MAP, table, "/rows/0/object"),
+        (
+            "/api/v1/namespaces/default/configmaps/c?includeObject=Object",
+            table,
+            "/rows/0/object",
+        ),
+        (MAP, protobuf, ""),
+    ] {
+        let ask = Ask {
+            path: path.to_owned(),
+            accept: accept.to_owned(),
+            ..Ask::default()
+        };
+        let reply = cluster.ask(ask).await;
+        let shown: Value = match accept == protobuf {
+            true => Envelope::open(&reply.body)
+                .and_then(|body| body.decode())
+                .expect("protobuf"),
+            false => reply.json(),
+        };
+        let object = match place {
+            "" => &shown,
+            place => at(&shown, place),
+        };
+        assert_eq!(owners(object), expected, "{accept} {path}");
+    }
+    // Patches of the owners, by path and as a whole.
+    let patch = json!([
+        {"op": "test", "path": "/metadata/managedFields/0/fieldsV1", "value": {"f:data": {"f:a": {}}}},
+        {"op": "add", "path": "/metadata/managedFields/0/fieldsV1/f:data/f:b", "value": {}},
+    ]);
+    let reply = cluster
+        .send_as("PATCH", MAP, "application/json-patch+json", &patch)
+        .await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let expected = json!({"f:data": {"f:a": {}, "f:b": {}}});
+    assert_eq!(owners(&reply.json()), [owner("m", "Apply", expected)]);
+    let reply = cluster
+        .merge(MAP, &json!({"metadata": {"managedFields": [{}]}}))
+        .await;
+    assert_eq!(owners(&reply.json()), []);
 }
