@@ -1,10 +1,9 @@
 //! The search for a node that extenders take part in (C-14, C-16, F-39, F-41).
 //!
-//! The plugins filter first, then each extender in turn is asked about the nodes that are left; then the plugins score,
-//! and all extenders that score are asked at once. While an answer is awaited the cycle is parked. Events still apply
-//! meanwhile, so when it goes on after the nodes have changed, those that are left are filtered again; and when none is
-//! left, those that the plugins had rejected. No extender is asked again about a node that one of them has turned
-//! down.
+//! The plugins filter first, then each extender in turn is called with the remaining nodes; then the plugins score, and
+//! all extenders that score are called at once. The cycle is parked until an extender answers. Events still apply
+//! meanwhile, so if the nodes have changed when the cycle continues, it filters the remaining nodes again, and if none
+//! is left, the nodes that the plugins rejected. No extender is called again for a node that one of them has rejected.
 
 use super::{
     Attempt, Cycle, CycleResult, CycleStep, Parked, ParkedAt, drops_deleting, percentage_of_nodes,
