@@ -46,6 +46,8 @@ pub struct ApiError {
     pub details: Option<Box<Details>>,
     /// A fresh `continue` token, which goes with an expired one.
     pub continue_token: Option<String>,
+    /// The whole `Status`, where a webhook gave it.
+    pub status: Option<Box<Value>>,
 }
 
 /// How an object is named in messages: `pods "x"`, `deployments.apps "x"`.
@@ -89,6 +91,7 @@ impl ApiError {
             message: message.into(),
             details: None,
             continue_token: None,
+            status: None,
         }
     }
 
@@ -323,6 +326,38 @@ impl ApiError {
         })
     }
 
+    /// What an admission webhook answers to a request that it rejects: its `Status`, completed.
+    pub(crate) fn denied_by_webhook(webhook: &str, status: Value) -> Self {
+        const CODE: u64 = 400;
+        let mut status = match status {
+            status @ Value::Object(_) => status,
+            _ => json!({}),
+        };
+        let text = |field: &str| status.get(field).and_then(Value::as_str).unwrap_or("");
+        let why = match (text("message"), text("reason")) {
+            ("", "") => " without explanation".to_owned(),
+            ("", reason) => format!(": {reason}"),
+            (message, _) => format!(": {message}"),
+        };
+        let message = format!("admission webhook {webhook:?} denied the request{why}");
+        let code = status.get("code").and_then(Value::as_u64).unwrap_or(0);
+        let code = u16::try_from(code.max(CODE)).unwrap_or(400);
+        if matches!(text("status"), "" | "Success") {
+            status["status"] = "Failure".into();
+        }
+        if !status["metadata"].is_object() {
+            status["metadata"] = json!({});
+        }
+        status["kind"] = "Status".into();
+        status["apiVersion"] = "v1".into();
+        status["message"] = message.as_str().into();
+        status["code"] = code.into();
+        Self {
+            status: Some(Box::new(status)),
+            ..Self::new(code, "", message)
+        }
+    }
+
     /// Whether this is a write that lost against another one.
     pub fn is_conflict(&self) -> bool {
         self.code == 409 && self.reason == "Conflict"
@@ -330,6 +365,9 @@ impl ApiError {
 
     /// The `Status` object.
     pub fn to_status(&self) -> Value {
+        if let Some(status) = &self.status {
+            return Value::clone(status);
+        }
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
             metadata.insert("continue".to_owned(), token.clone().into());

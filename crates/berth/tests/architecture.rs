@@ -49,7 +49,7 @@ const FORBIDDEN_IN_CORE: [&str; 16] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("antlr4rust", "parking_lot")];
 
 /// The directions of the workspace: each crate with the crates of the workspace that it may use.
-const DIRECTIONS: [(&str, &[&str]); 17] = [
+const DIRECTIONS: [(&str, &[&str]); 18] = [
     ("berth-api", &[]),
     ("berth-cel", &["berth-api"]),
     ("berth-devices", &["berth-api", "berth-cel"]),
@@ -124,6 +124,7 @@ const DIRECTIONS: [(&str, &[&str]); 17] = [
         "custom-scheduler",
         &["berth-api", "berth-framework", "berth"],
     ),
+    ("quota-gate", &["berth-client"]),
     ("xtask", &[]),
 ];
 

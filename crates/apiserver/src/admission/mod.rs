@@ -1,12 +1,14 @@
 //! Admission: what the cluster adds to an object before validation, and what it rejects.
 //!
 //! Each plugin is a switch of [`Admission`]: NamespaceLifecycle, LimitRanger, ServiceAccount, Priority,
-//! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, and PodTopologyLabels, which is applied at binding.
+//! DefaultTolerationSeconds, RuntimeClass, ResourceQuota, and PodTopologyLabels, which is applied at binding. Admission
+//! webhooks are in `webhooks`.
 
 mod limit_range;
 mod priority;
 pub(crate) mod quota;
 mod runtime_class;
+pub(crate) mod webhooks;
 
 use crate::access::gr;
 use crate::registry::{self, Api, ListRequest, Resource};
@@ -14,6 +16,7 @@ use crate::status::{ApiError, Cause};
 use crate::storage::Version;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use webhooks::Attributes;
 
 /// Which rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,19 +120,19 @@ impl Api {
     }
 }
 
-/// What is checked when an object is valid: limit ranges, then quotas. `old` is the object before an update; `sub`
-/// is the subresource that is written.
+/// What is checked when an object is valid: limit ranges, then webhooks, then quotas. `old` is the object before an
+/// update; `charges` is whether quotas count the object.
 ///
 /// # Errors
-/// 403.
+/// 403, and the errors of webhooks.
 pub(crate) fn admit_valid(
     api: &Api,
-    resource: &Resource,
+    attributes: &Attributes<'_>,
     namespace: &str,
     (object, old): (&Value, Option<&Value>),
-    sub: &str,
-    dry_run: bool,
+    charges: bool,
 ) -> Result<(), ApiError> {
+    let (resource, sub) = (attributes.resource.stored_as(), attributes.sub);
     let rules = api.admission();
     let is_deleting = old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some());
     let is_changed = old.is_some_and(|old| old.get("spec") != object.get("spec"));
@@ -146,8 +149,9 @@ pub(crate) fn admit_valid(
     if rules.limit_ranger && bounded && is_limited && !is_deleting {
         limit_range::check(api, resource, namespace, object)?;
     }
+    api.validate_write(attributes, object, old)?;
     if rules.resource_quota && counted {
-        quota::charge(api, resource, namespace, (object, old), dry_run)?;
+        quota::charge(api, resource, namespace, (object, old), !charges)?;
     }
     Ok(())
 }

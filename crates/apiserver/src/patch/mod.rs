@@ -111,6 +111,14 @@ pub struct Patched {
     pub duplicate_fields: Vec<String>,
 }
 
+/// Applies the operations of a JSON patch.
+///
+/// # Errors
+/// See [`PatchError`].
+pub(crate) fn apply_json(current: Value, operations: Value) -> Result<Value, PatchError> {
+    json::apply(current, operations)
+}
+
 /// Applies a patch to an object of a kind.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use super::resource::{self, Catalog, Resource};
 use crate::admission::Admission;
+use crate::admission::webhooks::Webhooks;
 use crate::status::{ApiError, Subject};
 use crate::storage::{DataDir, DataDirError, HistoryLimits, Store, StoreError, Version};
 use crate::strategy::{RequestContext, Strategy};
@@ -54,6 +55,7 @@ pub struct Api {
     clock: Clock,
     random: Mutex<fastrand::Rng>,
     catalog: RwLock<Arc<Catalog>>,
+    pub(crate) webhooks: Webhooks,
 }
 
 impl fmt::Debug for Api {
@@ -94,6 +96,7 @@ impl Api {
             admission: options.admission,
             clock: options.clock,
             random: Mutex::new(fastrand::Rng::with_seed(options.seed)),
+            webhooks: Webhooks::default(),
         };
         api.create_what_every_cluster_has()
             .map_err(OpenError::Bootstrap)?;
@@ -179,7 +182,7 @@ impl Api {
     }
 
     /// A new UID: a random UUID of version 4.
-    pub(super) fn new_uid(&self) -> String {
+    pub(crate) fn new_uid(&self) -> String {
         let bits = {
             let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
             random.u128(..)
@@ -263,7 +266,7 @@ impl Resource {
     }
 
     /// The rules of the kind.
-    pub(super) fn strategy(&self) -> &'static dyn Strategy {
+    pub(crate) fn strategy(&self) -> &'static dyn Strategy {
         validation::strategy(self.stored_as().resource)
     }
 
@@ -283,6 +286,11 @@ impl Resource {
     /// A stored object as this resource shows it.
     pub(crate) fn shown(&self, object: &Value) -> Value {
         super::events::from_stored(self, object)
+    }
+
+    /// An object of this resource as it is stored.
+    pub(crate) fn stored(&self, object: Value) -> Value {
+        super::events::to_stored(self, object)
     }
 
     /// Whether objects are stored in another shape than this resource shows.

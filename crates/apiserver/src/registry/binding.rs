@@ -4,7 +4,7 @@ use super::api::{Api, child_mut, meta, meta_mut};
 use super::decode::{self, Body};
 use super::resource::{self, Resource};
 use super::write::{
-    WRITE_ATTEMPTS_MAX, WriteOptions, Written, precondition_conflict, uid_conflict,
+    WRITE_ATTEMPTS_MAX, WriteOptions, Written, action, precondition_conflict, uid_conflict,
 };
 use crate::field::{ErrorType, FieldError};
 use crate::status::{ApiError, Subject};
@@ -51,6 +51,8 @@ impl Api {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
+        let action = action(pods, "binding", namespace, name, options);
+        let binding = self.admit_action(&action, binding.clone())?;
         let errors = validate(&binding);
         if !errors.is_empty() {
             // As in kube-apiserver, this is an internal error without a reason.

@@ -7,9 +7,11 @@ use super::api::{Api, meta, meta_mut, seconds_text};
 use super::decode::{self, Body, Encoding, FieldValidation};
 use super::list::ListRequest;
 use super::options::bad_option;
+use super::requester::Requester;
 use super::resource::{Resource, find};
-use super::write::WRITE_ATTEMPTS_MAX;
+use super::write::{WRITE_ATTEMPTS_MAX, namespace_of};
 use crate::access::{Propagation, gr};
+use crate::admission::webhooks::{Attributes, Operation, Options};
 use crate::field::ErrorType;
 use crate::status::{ApiError, Subject};
 use crate::storage::{StoreError, Version};
@@ -34,7 +36,7 @@ pub struct Preconditions {
 }
 
 /// How to delete.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct DeleteRequest {
     /// Seconds of grace; `None` leaves it to the kind.
     pub grace_period_seconds: Option<i64>,
@@ -44,6 +46,8 @@ pub struct DeleteRequest {
     pub propagation: Option<Propagation>,
     /// Do everything but delete.
     pub dry_run: bool,
+    /// The sender.
+    pub requester: Arc<Requester>,
 }
 
 /// How far a deletion has come.
@@ -145,6 +149,7 @@ impl DeleteRequest {
             propagation,
             dry_run: dry_run.is_some_and(|d| d.iter().any(|v| v == "All"))
                 || query("dryRun").is_some_and(|d| d == "All"),
+            requester: Arc::default(),
         })
     }
 
@@ -249,6 +254,15 @@ impl Api {
             request
                 .preconditions
                 .check(resource, name, current.object())?;
+            let attributes = Attributes {
+                resource,
+                sub: "",
+                namespace: namespace_of(resource, namespace, name),
+                name,
+                operation: Operation::Delete,
+                options: Options::Delete(request),
+            };
+            self.admit_delete(&attributes, current.object())?;
             if resource.resource == gr("", "namespaces") {
                 let (version, gone) = self.terminate_namespace(resource, name, request.dry_run)?;
                 return Ok(Deletion { version, gone });

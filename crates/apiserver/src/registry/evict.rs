@@ -5,7 +5,7 @@ use super::decode::{self, Body, Encoding};
 use super::delete::DeleteRequest;
 use super::list::ListRequest;
 use super::resource::{self, Resource};
-use super::write::{Change, Method, WRITE_ATTEMPTS_MAX, WriteOptions};
+use super::write::{Change, Method, WRITE_ATTEMPTS_MAX, WriteOptions, action};
 use crate::controllers::disruption;
 use crate::controllers::object::{
     condition, count, generation, is_deleting, labels, put_condition, seconds,
@@ -16,6 +16,7 @@ use crate::status::{ApiError, Cause, Subject};
 use crate::storage::{StoreError, Version};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A budget lists no more pods whose eviction it admitted and that are not deleted yet.
 const DISRUPTED_PODS_MAX: usize = 2_000;
@@ -50,8 +51,11 @@ impl Api {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
+        let action = action(pods, "eviction", namespace, name, options);
+        let eviction = self.admit_action(&action, eviction)?;
         let mut request = delete_request(&eviction)?;
         request.dry_run |= options.dry_run;
+        request.requester = Arc::clone(&options.requester);
         for _ in 0..WRITE_ATTEMPTS_MAX {
             let current = self.get(pods, namespace, name)?;
             let guard = guard(self, namespace, &current, request.dry_run)?;

@@ -5,6 +5,7 @@
 use super::api::{Api, meta};
 use super::delete::{DeleteRequest, Preconditions};
 use super::list::ListRequest;
+use super::requester::Requester;
 use super::resource::{self, Resource};
 use super::write::{Change, Method, WriteOptions};
 use crate::access::{
@@ -45,6 +46,7 @@ impl InProcess {
             api,
             options: WriteOptions {
                 manager: manager.to_owned(),
+                requester: Requester::component(manager),
                 ..WriteOptions::default()
             },
             runtime,
@@ -131,6 +133,7 @@ impl Access for InProcess {
             },
             propagation: Some(options.propagation),
             dry_run: false,
+            requester: Arc::clone(&self.options.requester),
         };
         self.api
             .delete(resource(kind)?, namespace, name, &request)?;

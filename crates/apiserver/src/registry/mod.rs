@@ -18,6 +18,7 @@ mod namespaces;
 mod options;
 mod patch;
 pub(crate) mod rbac;
+mod requester;
 mod resource;
 mod reviews;
 mod scale;
@@ -28,6 +29,7 @@ pub use api::{Api, ApiOptions, Clock, OpenError};
 pub use decode::{Body, Encoding, FieldValidation};
 pub use delete::{DeleteRequest, Deletion, Preconditions};
 pub use list::{ListRequest, Listed, VersionMatch};
+pub use requester::Requester;
 pub use resource::{Catalog, Generation, Resource, Sub, built_in, find};
 pub use reviews::review;
 pub(crate) use write::{Change, MANAGER_BYTES_MAX, Method};
@@ -41,5 +43,7 @@ pub(crate) use kubernetes::publish;
 pub(crate) use list::parse_revision;
 pub(crate) use options::bad_option;
 pub(crate) use rbac::Asked;
-pub(crate) use scale::{of as scale_of, resource as scale_resource, selector_text, update_scale};
+pub(crate) use scale::{
+    of as scale_of, put as scale_put, resource as scale_resource, selector_text, update_scale,
+};
 pub(crate) use token_request::issue as issue_token;

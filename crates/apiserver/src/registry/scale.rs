@@ -68,7 +68,7 @@ pub(crate) fn of(object: &Value) -> Value {
 ///
 /// # Errors
 /// 422 for fewer than none.
-pub(super) fn put(resource: &Resource, object: &Value, scale: &Value) -> Result<Value, ApiError> {
+pub(crate) fn put(resource: &Resource, object: &Value, scale: &Value) -> Result<Value, ApiError> {
     let replicas = scale
         .pointer("/spec/replicas")
         .and_then(Value::as_i64)

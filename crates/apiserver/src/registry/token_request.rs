@@ -3,7 +3,7 @@
 use super::api::{Api, meta};
 use super::decode::{self, Body};
 use super::resource::{self, Resource};
-use super::write::WriteOptions;
+use super::write::{WriteOptions, action};
 use crate::auth::tokens::{self, ISSUER, Tokens};
 use crate::field::{ErrorType, FieldError};
 use crate::status::{ApiError, Subject};
@@ -52,6 +52,8 @@ pub(crate) fn issue(
             return Err(invalid(name, &path, format!("{given:?}"), &detail));
         }
     }
+    let action = action(accounts, "token", namespace, name, options);
+    request = api.admit_action(&action, request)?;
     let account = api.get(accounts, namespace, name)?;
     let account = account.object();
     let seconds = request

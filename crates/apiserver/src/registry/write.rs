@@ -6,9 +6,11 @@
 use super::api::{Api, child_mut, meta, meta_mut};
 use super::decode::{self, Body, FieldValidation};
 use super::namespaces;
+use super::requester::Requester;
 use super::resource::{Generation, Resource};
 use crate::access::gr;
 use crate::admission;
+use crate::admission::webhooks::{Attributes, Operation, Options};
 use crate::apply;
 use crate::schema::Schemas;
 use crate::status::ApiError;
@@ -37,6 +39,8 @@ pub struct WriteOptions {
     pub manager: String,
     /// Server-side apply takes over fields of other managers.
     pub force: bool,
+    /// The sender.
+    pub requester: Arc<Requester>,
 }
 
 /// What a write led to.
@@ -79,6 +83,61 @@ impl Change<'_> {
             "ephemeralcontainers" => Subresource::EphemeralContainers,
             _ => Subresource::Main,
         }
+    }
+
+    /// The request as webhooks see it.
+    fn attributes(&self) -> Attributes<'_> {
+        let kind = match self.by {
+            Method::Put => "UpdateOptions",
+            Method::Patch | Method::Apply => "PatchOptions",
+        };
+        Attributes {
+            resource: self.resource,
+            sub: self.sub,
+            namespace: namespace_of(self.resource, self.namespace, self.name),
+            name: self.name,
+            operation: Operation::Update,
+            options: Options::Write(kind, self.options),
+        }
+    }
+}
+
+/// The creation of an object as webhooks see it.
+fn created<'a>(
+    resource: &'a Resource,
+    namespace: &'a str,
+    name: &'a str,
+    options: &'a WriteOptions,
+) -> Attributes<'a> {
+    Attributes {
+        resource,
+        sub: "",
+        namespace: namespace_of(resource, namespace, name),
+        name,
+        operation: Operation::Create,
+        options: Options::Write("CreateOptions", options),
+    }
+}
+
+/// The creation of a subresource that is an action, such as `binding`, as webhooks see it.
+pub(super) fn action<'a>(
+    resource: &'a Resource,
+    sub: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    options: &'a WriteOptions,
+) -> Attributes<'a> {
+    Attributes {
+        sub,
+        ..created(resource, namespace, name, options)
+    }
+}
+
+/// The namespace of a request, as webhooks see it: a namespace is in itself.
+pub(super) fn namespace_of<'a>(resource: &Resource, namespace: &'a str, name: &'a str) -> &'a str {
+    match resource.resource == gr("", "namespaces") {
+        true => name,
+        false => namespace,
     }
 }
 
@@ -127,7 +186,15 @@ impl Api {
         options: &WriteOptions,
     ) -> Result<Arc<Version>, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
-        self.admit_create(resource.stored_as(), namespace, &mut object)?;
+        let rules = resource.stored_as();
+        self.admit_create(rules, namespace, &mut object)?;
+        if self.has_webhooks() {
+            let name = meta(&object, "name").to_owned();
+            let attributes = created(resource, namespace, &name, options);
+            let again = |object: &mut Value| self.admit_create(rules, namespace, object);
+            let mutated = self.mutate(&attributes, Some(object), None, again)?;
+            object = mutated.unwrap_or_default();
+        }
         let add = |object: Value| {
             let key = resource.key(namespace, meta(&object, "name"));
             if !options.dry_run {
@@ -184,8 +251,9 @@ impl Api {
         complete(rules, &mut object);
         // A name that is taken costs no quota.
         let is_taken = || self.get(resource, namespace, meta(&object, "name")).is_ok();
-        let dry_run = options.dry_run || is_taken();
-        admission::admit_valid(self, rules, namespace, (&object, None), "", dry_run)?;
+        let charges = !options.dry_run && !is_taken();
+        let attributes = created(resource, namespace, meta(&object, "name"), options);
+        admission::admit_valid(self, &attributes, namespace, (&object, None), charges)?;
         Ok(object)
     }
 
@@ -360,8 +428,14 @@ impl Api {
             let author = (change.options.manager.as_str(), change.sub);
             self.track_fields(resource, Some(old), &mut new, author);
         }
-        let managers = meta_mut(&mut new).remove("managedFields");
         self.admit_update(rules, &mut new, old);
+        let attributes = change.attributes();
+        let again = |new: &mut Value| {
+            self.admit_update(rules, new, old);
+            Ok(())
+        };
+        let mut new = self.mutate_update(&attributes, new, old, again)?;
+        let managers = meta_mut(&mut new).remove("managedFields");
         {
             let old_meta = old.get("metadata").and_then(Value::as_object);
             let meta = meta_mut(&mut new);
@@ -399,15 +473,8 @@ impl Api {
             return Err(ApiError::invalid(subject, &errors));
         }
         complete(rules, &mut new);
-        let (namespace, dry_run) = (change.namespace, change.options.dry_run);
-        admission::admit_valid(
-            self,
-            rules,
-            namespace,
-            (&new, Some(old)),
-            change.sub,
-            dry_run,
-        )?;
+        let (namespace, charges) = (change.namespace, !change.options.dry_run);
+        admission::admit_valid(self, &attributes, namespace, (&new, Some(old)), charges)?;
         Ok(new)
     }
 }

@@ -31,6 +31,7 @@ pub(super) const FILES: &[&str] = &[
     include_str!("../../facts/rules/workloads.txt"),
     include_str!("../../facts/rules/storage.txt"),
     include_str!("../../facts/rules/resource.txt"),
+    include_str!("../../facts/rules/admission.txt"),
     include_str!("../../facts/rules/other.txt"),
 ];
 

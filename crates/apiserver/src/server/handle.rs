@@ -152,7 +152,7 @@ async fn respond(
             settled(state).await?;
             answer
         }
-        Route::InPod(pod) => Err(resources::no_containers(state, &pod)),
+        Route::InPod(pod) => Err(resources::no_containers(state, &pod, received)),
         Route::UnknownResource => Err(ApiError::no_such_resource()),
         Route::NotFound => Ok(not_found()),
         Route::Other => nonresource::serve(state, &segments, received),

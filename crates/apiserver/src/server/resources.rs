@@ -6,12 +6,13 @@ use super::handle::{self, AnswerBody, JSON, Received, formatted};
 use super::negotiate::{self, Answer, Format};
 use super::route::{InPod, Query, Target};
 use crate::access::{GroupResource, gr};
+use crate::admission::webhooks::{self, Attributes, Operation, Options};
 use crate::field::ErrorType;
 use crate::patch::PatchType;
 use crate::registry::{
     self, Asked, Body, DeleteRequest, FieldValidation, ListRequest, Listed, MANAGER_BYTES_MAX,
-    Resource, VersionMatch, WriteOptions, Written, bad_option, manager_of_agent, parse_revision,
-    scale_of, scale_resource, update_scale,
+    Requester, Resource, VersionMatch, WriteOptions, Written, bad_option, manager_of_agent,
+    parse_revision, scale_of, scale_resource, update_scale,
 };
 use crate::selectors::Selectors;
 use crate::status::{self, ApiError};
@@ -50,6 +51,7 @@ struct Request<'a> {
     answer: Answer,
     content_type: String,
     agent: String,
+    requester: Arc<Requester>,
 }
 
 pub(super) async fn serve(
@@ -57,7 +59,15 @@ pub(super) async fn serve(
     target: &Target,
     received: Received<'_>,
 ) -> Result<Response<AnswerBody>, ApiError> {
-    let mut response = answer(state, target, received).await?;
+    let requester = Requester::new(received.user.clone());
+    let answer = answer(state, target, received, &requester).await;
+    let warnings = requester.take_warnings();
+    let mut response = match answer {
+        // Failures carry the warnings of webhooks, too.
+        Err(error) if !warnings.is_empty() => handle::failure(&error),
+        answer => answer?,
+    };
+    handle::warn(&mut response, &warnings);
     if target.resource.resource == gr("", "endpoints") {
         handle::warn(&mut response, &[ENDPOINTS_DEPRECATED.to_owned()]);
     }
@@ -68,6 +78,7 @@ async fn answer(
     state: &Arc<State>,
     target: &Target,
     received: Received<'_>,
+    requester: &Arc<Requester>,
 ) -> Result<Response<AnswerBody>, ApiError> {
     let query = Query::parse(received.parts.uri.query())?;
     let include = Include::parse(query.get("includeObject"))?;
@@ -82,6 +93,7 @@ async fn answer(
         content_type: negotiate::content_type(&received.parts.headers),
         agent: negotiate::agent(&received.parts.headers),
         query,
+        requester: Arc::clone(requester),
     };
     let method = &received.parts.method;
     if *method == Method::GET && target.name.is_none() && request.query.flag("watch") {
@@ -220,10 +232,24 @@ fn allow_sub(target: &Target, sub: Option<&str>, verb: &str) -> Result<(), ApiEr
 }
 
 /// Why nothing can be asked of the containers of a pod: there are none.
-pub(super) fn no_containers(state: &State, pod: &InPod) -> ApiError {
+pub(super) fn no_containers(state: &State, pod: &InPod, received: Received<'_>) -> ApiError {
     let Some(pods) = registry::find("", "pods") else {
         return ApiError::no_such_resource();
     };
+    let query = Query::parse(received.parts.uri.query()).unwrap_or_default();
+    if let Some(options) = webhooks::connect_options(pod.sub, query.pairs()) {
+        let attributes = Attributes {
+            resource: pods,
+            sub: pod.sub,
+            namespace: &pod.namespace,
+            name: &pod.name,
+            operation: Operation::Connect,
+            options: Options::Connect(&Requester::new(received.user)),
+        };
+        if let Err(refusal) = state.api.admit_action(&attributes, options) {
+            return refusal;
+        }
+    }
     match state.api.get(pods, &pod.namespace, &pod.name) {
         Ok(_) => ApiError::not_implemented(format!(
             "pods/{} is not served: pods of this cluster are simulated, no container runs",
@@ -286,6 +312,7 @@ impl Request<'_> {
                 manager => manager.to_owned(),
             },
             force: false,
+            requester: Arc::clone(&self.requester),
         })
     }
 
@@ -482,11 +509,15 @@ impl Request<'_> {
         } else {
             Some(self.body(body)?)
         };
-        DeleteRequest::parse(body, |name| {
+        let request = DeleteRequest::parse(body, |name| {
             self.query
                 .find(name)
                 .filter(|v| !v.is_empty())
                 .map(str::to_owned)
+        })?;
+        Ok(DeleteRequest {
+            requester: Arc::clone(&self.requester),
+            ..request
         })
     }
 

@@ -146,6 +146,13 @@ impl Query {
             .ok_or_else(|| ApiError::bad_request("the query of the URL is not valid UTF-8"))
     }
 
+    /// All parameters, in order.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// The first value of a parameter, empty when it is not there.
     pub(super) fn get(&self, name: &str) -> &str {
         self.find(name).unwrap_or("")

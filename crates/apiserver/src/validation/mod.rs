@@ -23,6 +23,7 @@ mod storage;
 mod tests;
 pub(crate) mod view;
 pub(crate) mod warnings;
+pub(crate) mod webhooks;
 mod workloads;
 
 use crate::access::GroupResource;
@@ -69,6 +70,7 @@ pub(crate) fn check_fn(name: &str) -> Option<CheckFn> {
         .or_else(|| small::check(name))
         .or_else(|| limits::check(name))
         .or_else(|| selectors::check(name))
+        .or_else(|| webhooks::check(name))
 }
 
 /// A function that fills in defaults by the name that the rules give it.

@@ -17,6 +17,7 @@ mod server;
 mod users;
 mod watch_guarantees;
 mod watches;
+mod webhooks;
 mod writes;
 
 use berth_apiserver::loopback::{Ask, Loopback, Reply};

@@ -1,0 +1,329 @@
+//! Webhooks as the configurations state them, and the requests that they match.
+
+use super::call::Target;
+use super::{Attributes, Operation};
+use crate::registry::{Api, Resource, find};
+use crate::schema::DecodeError;
+use crate::status::ApiError;
+use crate::validation::selectors;
+use crate::validation::view::View;
+use crate::validation::webhooks::REVIEW_VERSIONS;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a webhook is called unless its configuration states another time.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+
+/// A webhook of a configuration.
+#[derive(Debug)]
+pub(super) struct Hook {
+    /// The name, such as `gates.example.com`.
+    pub(super) name: String,
+    /// The version of AdmissionReview that it receives.
+    pub(super) review_version: &'static str,
+    /// Whether a failed call is ignored.
+    pub(super) fails_open: bool,
+    /// Whether it is called again when a later webhook changes the object.
+    pub(super) is_reinvoked: bool,
+    /// Whether it has no effect besides its response when the request is a dry run.
+    pub(super) allows_dry_run: bool,
+    /// How long a call may take.
+    pub(super) timeout: Duration,
+    /// Where it is called.
+    pub(super) target: Target,
+    rules: Vec<Rule>,
+    matches_equivalents: bool,
+    namespaces: Value,
+    objects: Value,
+}
+
+/// The requests that a webhook receives.
+#[derive(Debug)]
+struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    resources: Vec<String>,
+    scope: String,
+}
+
+impl Hook {
+    /// The webhooks of a configuration.
+    pub(super) fn read(configuration: &Value) -> Vec<Self> {
+        let hooks = configuration.items("webhooks").iter();
+        hooks.map(Self::of).collect()
+    }
+
+    fn of(hook: &Value) -> Self {
+        let config = hook.part("clientConfig");
+        let bundle = STANDARD.decode(config.text("caBundle")).unwrap_or_default();
+        let versions = hook.strings("admissionReviewVersions");
+        let known = |version: &&str| REVIEW_VERSIONS.into_iter().find(|known| known == version);
+        let timeout = hook.maybe_int("timeoutSeconds");
+        Self {
+            name: hook.text("name").to_owned(),
+            review_version: versions.iter().find_map(known).unwrap_or("v1"),
+            fails_open: hook.text("failurePolicy") == "Ignore",
+            is_reinvoked: hook.text("reinvocationPolicy") == "IfNeeded",
+            allows_dry_run: matches!(hook.text("sideEffects"), "None" | "NoneOnDryRun"),
+            timeout: timeout
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map_or(TIMEOUT_DEFAULT, Duration::from_secs),
+            target: Target::new(config, bundle),
+            rules: hook.items("rules").iter().map(Rule::of).collect(),
+            matches_equivalents: hook.text("matchPolicy") != "Exact",
+            namespaces: hook.part("namespaceSelector").clone(),
+            objects: hook.part("objectSelector").clone(),
+        }
+    }
+
+    /// The resource in whose version the webhook receives the request; `None` when it does not receive it.
+    ///
+    /// # Errors
+    /// 404 when the labels of the namespace decide and it does not exist.
+    pub(super) fn receives(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        (object, old): (Option<&Value>, Option<&Value>),
+    ) -> Result<Option<Arc<Resource>>, ApiError> {
+        let selected = |object: &Value| selectors::matches(&self.objects, object.part("metadata"));
+        if !selectors::is_empty(&self.objects)
+            && !object.is_some_and(selected)
+            && !old.is_some_and(selected)
+        {
+            return Ok(None);
+        }
+        let Some(resource) = self.resource(api, attributes) else {
+            return Ok(None);
+        };
+        let in_namespace = self.is_in_namespace(api, attributes, object.or(old))?;
+        Ok(in_namespace.then_some(resource))
+    }
+
+    /// The resource of the first rule that matches: the one of the request, or one with the same objects.
+    fn resource(&self, api: &Api, attributes: &Attributes<'_>) -> Option<Arc<Resource>> {
+        let requested = attributes.resource;
+        let catalog = api.catalog();
+        let same =
+            |r: &Resource| (r.resource, r.version) == (requested.resource, requested.version);
+        let shares = |r: &Resource| {
+            r.store.is_some() && (r.store, &r.prefix) == (requested.store, &requested.prefix)
+        };
+        let matching = |resource: &Resource| {
+            self.rules
+                .iter()
+                .any(|rule| rule.matches(attributes, resource))
+        };
+        let mut all = catalog.resources().iter();
+        if matching(requested) {
+            return all.find(|r| same(r)).cloned();
+        }
+        if !self.matches_equivalents {
+            return None;
+        }
+        all.find(|r| shares(r) && !same(r) && matching(r)).cloned()
+    }
+
+    fn is_in_namespace(
+        &self,
+        api: &Api,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> Result<bool, ApiError> {
+        if selectors::is_empty(&self.namespaces) || attributes.namespace.is_empty() {
+            return Ok(true);
+        }
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+        if attributes.is_of_namespace() && attributes.sub.is_empty() && writes {
+            let metadata = object.map_or(&Value::Null, |object| object.part("metadata"));
+            return Ok(selectors::matches(&self.namespaces, metadata));
+        }
+        let namespaces = find("", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+        let namespace = api.get(namespaces, "", attributes.namespace)?;
+        let metadata = namespace.object().part("metadata");
+        Ok(selectors::matches(&self.namespaces, metadata))
+    }
+}
+
+impl Rule {
+    fn of(rule: &Value) -> Self {
+        let texts = |field: &str| -> Vec<String> {
+            rule.strings(field).into_iter().map(str::to_owned).collect()
+        };
+        Self {
+            operations: texts("operations"),
+            groups: texts("apiGroups"),
+            versions: texts("apiVersions"),
+            resources: texts("resources"),
+            scope: rule.text("scope").to_owned(),
+        }
+    }
+
+    fn matches(&self, attributes: &Attributes<'_>, resource: &Resource) -> bool {
+        let has = |list: &[String], wanted: &str| list.iter().any(|e| e == "*" || e == wanted);
+        let is_of_cluster = attributes.namespace.is_empty() || attributes.is_of_namespace();
+        let in_scope = match self.scope.as_str() {
+            "Cluster" => is_of_cluster,
+            "Namespaced" => !is_of_cluster,
+            _ => true,
+        };
+        in_scope
+            && has(&self.operations, attributes.operation.text())
+            && has(&self.groups, resource.resource.group)
+            && has(&self.versions, resource.version)
+            && self.resources.iter().any(|entry| {
+                let (plural, sub) = entry.split_once('/').unwrap_or((entry, ""));
+                let is = |pattern: &str, text: &str| pattern == "*" || pattern == text;
+                is(plural, resource.resource.resource) && is(sub, attributes.sub)
+            })
+    }
+}
+
+/// The AdmissionReview of a request.
+pub(super) fn review(
+    hook: &Hook,
+    attributes: &Attributes<'_>,
+    resource: &Resource,
+    uid: &str,
+    (object, old): (Option<&Value>, Option<&Value>),
+) -> Value {
+    let kind_of = |resource: &Resource| match resource.subresource(attributes.sub) {
+        Some(sub) => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
+        None if !attributes.sub.is_empty() => attributes.connect_kind(),
+        None => json!({
+            "group": resource.resource.group, "version": resource.version, "kind": resource.kind,
+        }),
+    };
+    let resource_of = |resource: &Resource| {
+        json!({
+            "group": resource.resource.group,
+            "version": resource.version,
+            "resource": resource.resource.resource,
+        })
+    };
+    let shown = |object: Option<&Value>| {
+        object.map_or(Value::Null, |object| attributes.shown(resource, object))
+    };
+    let user = &attributes.options.requester().user;
+    let mut request = json!({
+        "uid": uid,
+        "kind": kind_of(resource),
+        "resource": resource_of(resource),
+        "requestKind": kind_of(attributes.resource),
+        "requestResource": resource_of(attributes.resource),
+        "operation": attributes.operation.text(),
+        "userInfo": {"username": user.name, "groups": user.groups},
+        "object": shown(object),
+        "oldObject": shown(old),
+        "dryRun": attributes.options.dry_run(),
+        "options": attributes.options.to_value(),
+    });
+    for (field, text) in [
+        ("subResource", attributes.sub),
+        ("requestSubResource", attributes.sub),
+        ("name", attributes.name),
+        ("namespace", attributes.namespace),
+    ] {
+        if !text.is_empty() {
+            request[field] = text.into();
+        }
+    }
+    if !user.uid.is_empty() {
+        request["userInfo"]["uid"] = user.uid.as_str().into();
+    }
+    json!({
+        "kind": "AdmissionReview",
+        "apiVersion": format!("admission.k8s.io/{}", hook.review_version),
+        "request": request,
+    })
+}
+
+/// What a webhook answers.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    pub(super) allowed: bool,
+    /// The operations of a JSON patch.
+    pub(super) patch: Option<Value>,
+    /// The status of a refusal.
+    pub(super) status: Value,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Reads the response of a webhook.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn verdict(
+    hook: &Hook,
+    uid: &str,
+    mutates: bool,
+    review: &Value,
+) -> Result<Verdict, String> {
+    let invalid = |what: String| Err(format!("received invalid webhook response: {what}"));
+    let Some(response) = review.field("response") else {
+        return invalid("webhook response was absent".to_owned());
+    };
+    let (patch, patch_type) = (response.text("patch"), response.maybe_text("patchType"));
+    if hook.review_version == "v1" {
+        if response.text("uid") != uid {
+            let got = response.text("uid");
+            return invalid(format!("expected response.uid={uid:?}, got {got:?}"));
+        }
+        let (group, version) = review
+            .text("apiVersion")
+            .split_once('/')
+            .unwrap_or(("", review.text("apiVersion")));
+        if (group, version, review.text("kind")) != ("admission.k8s.io", "v1", "AdmissionReview") {
+            return invalid(format!(
+                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {group}/{version}, Kind={}",
+                review.text("kind")
+            ));
+        }
+        let fault = match (mutates, patch.is_empty(), patch_type) {
+            (true, false, None) => "webhook returned response.patch but not response.patchType",
+            (true, true, Some(_)) => "webhook returned response.patchType but not response.patch",
+            (true, false, Some("")) => "webhook returned invalid response.patchType of \"\"",
+            (false, false, _) => "validating webhook may not return response.patch",
+            (false, _, Some(_)) => "validating webhook may not return response.patchType",
+            _ => "",
+        };
+        if !fault.is_empty() {
+            return invalid(fault.to_owned());
+        }
+    }
+    let allowed = response.flag("allowed");
+    let operations = match allowed && mutates && !patch.is_empty() {
+        true => operations(patch)?,
+        false => Value::Null,
+    };
+    let is_empty = operations.as_array().is_none_or(Vec::is_empty);
+    if let (false, Some(other)) = (is_empty, patch_type.filter(|t| *t != "JSONPatch")) {
+        return Err(format!("unsupported patch type {other:?}"));
+    }
+    Ok(Verdict {
+        allowed,
+        patch: (!is_empty).then_some(operations),
+        status: response.part("status").clone(),
+        warnings: response
+            .strings("warnings")
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+    })
+}
+
+/// The operations of a patch in base64.
+fn operations(patch: &str) -> Result<Value, String> {
+    let undecodable = |e: &str| format!("received undecodable patch in webhook response: {e}");
+    let bytes = STANDARD
+        .decode(patch)
+        .map_err(|e| undecodable(&e.to_string()))?;
+    match crate::schema::parse_json(&bytes) {
+        Ok(parsed) => Ok(parsed.value),
+        Err(DecodeError::Malformed { message, .. }) => Err(undecodable(&message)),
+    }
+}

@@ -1,0 +1,571 @@
+//! Admission webhooks: HTTPS servers that change or reject requests (`admissionregistration.k8s.io/v1`).
+//!
+//! Mutating webhooks are called one after the other, in the order of the names of their configurations, between the
+//! built-in changes of admission and validation. Validating webhooks are called at the same time, after validation and
+//! before quotas. The thread of a request waits for them; the calls run on a thread of their own. Requests that no
+//! webhook receives do not wait.
+
+mod call;
+mod hook;
+
+use crate::access::Propagation;
+use crate::access::gr;
+use crate::patch::{self, PatchError};
+use crate::registry::{
+    Api, DeleteRequest, FieldValidation, ListRequest, Requester, Resource, WriteOptions, find,
+    meta_mut, scale_of, scale_put,
+};
+use crate::schema::Schemas;
+use crate::status::ApiError;
+use call::{Caller, Pending};
+use hook::{Hook, Verdict};
+use rustc_hash::FxHashSet;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The subresources of pods that are answered by a container, with the kind of their options.
+const CONNECTS: [(&str, &str); 4] = [
+    ("attach", "PodAttachOptions"),
+    ("exec", "PodExecOptions"),
+    ("portforward", "PodPortForwardOptions"),
+    ("proxy", "PodProxyOptions"),
+];
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+/// A request, as webhooks see it.
+#[derive(Debug)]
+pub(crate) struct Attributes<'a> {
+    pub(crate) resource: &'a Resource,
+    /// The subresource; empty for the object itself.
+    pub(crate) sub: &'a str,
+    /// The namespace; that of a namespace is itself.
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) operation: Operation,
+    pub(crate) options: Options<'a>,
+}
+
+/// The options of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Options<'a> {
+    /// Those of a write, with their kind.
+    Write(&'static str, &'a WriteOptions),
+    Delete(&'a DeleteRequest),
+    /// Those of a CONNECT, which are its object.
+    Connect(&'a Requester),
+}
+
+/// Which sort of configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Mutating,
+    Validating,
+}
+
+/// The configured webhooks.
+#[derive(Debug, Default)]
+pub(crate) struct Webhooks {
+    caller: Caller,
+    mutating: Known,
+    validating: Known,
+}
+
+/// The webhooks of the configurations of one sort, with the revisions of those.
+#[derive(Debug, Default)]
+struct Known(Mutex<(Vec<u64>, Arc<Vec<Hook>>)>);
+
+impl Operation {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+impl Sort {
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutatingwebhookconfigurations",
+            Self::Validating => "validatingwebhookconfigurations",
+        }
+    }
+}
+
+// === impl Options ===
+
+impl Options<'_> {
+    fn requester(&self) -> &Requester {
+        match self {
+            Self::Write(_, options) => &options.requester,
+            Self::Delete(request) => &request.requester,
+            Self::Connect(requester) => requester,
+        }
+    }
+
+    fn dry_run(&self) -> bool {
+        match self {
+            Self::Write(_, options) => options.dry_run,
+            Self::Delete(request) => request.dry_run,
+            Self::Connect(_) => false,
+        }
+    }
+
+    /// The options as an object.
+    fn to_value(self) -> Value {
+        let (kind, mut value) = match self {
+            Self::Write(kind, options) => (kind, write_options(options)),
+            Self::Delete(request) => ("DeleteOptions", delete_options(request)),
+            Self::Connect(_) => return Value::Null,
+        };
+        if self.dry_run() {
+            value["dryRun"] = json!(["All"]);
+        }
+        value["kind"] = kind.into();
+        value["apiVersion"] = "meta.k8s.io/v1".into();
+        value
+    }
+}
+
+fn write_options(options: &WriteOptions) -> Value {
+    let mut value = json!({});
+    if !options.manager.is_empty() {
+        value["fieldManager"] = options.manager.as_str().into();
+    }
+    match options.validation {
+        FieldValidation::Strict => value["fieldValidation"] = "Strict".into(),
+        FieldValidation::Ignore => value["fieldValidation"] = "Ignore".into(),
+        FieldValidation::Warn => {}
+    }
+    if options.force {
+        value["force"] = true.into();
+    }
+    value
+}
+
+fn delete_options(request: &DeleteRequest) -> Value {
+    let mut value = json!({});
+    if let Some(seconds) = request.grace_period_seconds {
+        value["gracePeriodSeconds"] = seconds.into();
+    }
+    if let Some(propagation) = request.propagation {
+        value["propagationPolicy"] = match propagation {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        }
+        .into();
+    }
+    let preconditions = &request.preconditions;
+    for (field, text) in [
+        ("uid", &preconditions.uid),
+        ("resourceVersion", &preconditions.resource_version),
+    ] {
+        if let Some(text) = text {
+            value["preconditions"][field] = text.as_str().into();
+        }
+    }
+    value
+}
+
+// === impl Attributes ===
+
+impl Attributes<'_> {
+    fn is_of_namespace(&self) -> bool {
+        self.resource.resource == gr("", "namespaces")
+    }
+
+    /// Whether the body of the request is an object of the resource.
+    fn is_whole(&self) -> bool {
+        matches!(self.sub, "" | "status" | "resize" | "ephemeralcontainers")
+    }
+
+    /// Group, version and kind of the options of a CONNECT.
+    fn connect_kind(&self) -> Value {
+        let kind = CONNECTS.iter().find(|(sub, _)| *sub == self.sub);
+        json!({"group": "", "version": "v1", "kind": kind.map_or("", |(_, kind)| kind)})
+    }
+
+    /// A stored object in the version of a resource.
+    fn shown(&self, resource: &Resource, object: &Value) -> Value {
+        if !self.is_whole() {
+            return object.clone();
+        }
+        let mut shown = resource.shown(object);
+        shown["apiVersion"] = resource.api_version().into();
+        shown["kind"] = resource.kind.into();
+        shown
+    }
+
+    /// An object that a webhook has patched, as it is stored: without unknown fields, with defaults.
+    fn accepted(&self, resource: &Resource, mut object: Value) -> Result<Value, ApiError> {
+        let kind = match resource.subresource(self.sub) {
+            Some(sub) if !self.is_whole() => (sub.group, sub.version, sub.kind),
+            _ => (resource.resource.group, resource.version, resource.kind),
+        };
+        let decoded = Schemas::get().normalize(kind.0, kind.1, kind.2, &mut object);
+        if let Some(error) = decoded.type_errors.first() {
+            return Err(ApiError::internal(error));
+        }
+        Ok(object)
+    }
+}
+
+// === impl Webhooks ===
+
+impl Webhooks {
+    /// The webhooks of a sort; `None` when there are none.
+    fn hooks(&self, api: &Api, sort: Sort) -> Option<Arc<Vec<Hook>>> {
+        let resource = find("admissionregistration.k8s.io", sort.plural())?;
+        if api.store().count(resource.store?) == 0 {
+            return None;
+        }
+        let configurations = api.list(resource, &ListRequest::default()).ok()?.items;
+        let revisions: Vec<u64> = configurations.iter().map(|v| v.revision()).collect();
+        let known = match sort {
+            Sort::Mutating => &self.mutating,
+            Sort::Validating => &self.validating,
+        };
+        let mut known = known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 != revisions {
+            let hooks = configurations.iter().flat_map(|v| Hook::read(v.object()));
+            *known = (revisions, Arc::new(hooks.collect()));
+        }
+        Some(Arc::clone(&known.1))
+    }
+}
+
+impl Api {
+    /// Whether a webhook of any sort is configured for anything.
+    pub(crate) fn has_webhooks(&self) -> bool {
+        [Sort::Mutating, Sort::Validating].into_iter().any(|sort| {
+            let resource = find("admissionregistration.k8s.io", sort.plural());
+            let store = resource.and_then(|r| r.store);
+            store.is_some_and(|store| self.store().count(store) > 0)
+        })
+    }
+
+    /// Calls the mutating webhooks of a request. Returns the object as they have changed it. `again` repeats the
+    /// built-in changes, after a webhook has changed the object.
+    ///
+    /// # Errors
+    /// The refusal of a webhook; 500 when one cannot be called.
+    pub(crate) fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<Value>,
+        old: Option<&Value>,
+        again: impl Fn(&mut Value) -> Result<(), ApiError>,
+    ) -> Result<Option<Value>, ApiError> {
+        let Some(hooks) = self.hooks_for(attributes, Sort::Mutating) else {
+            return Ok(object);
+        };
+        let mut object = object;
+        // As in kube-apiserver: a change repeats all webhooks before it that want that, once.
+        let (mut called, mut repeated) = (FxHashSet::default(), FxHashSet::default());
+        let mut is_changed = false;
+        for round in 0..2 {
+            if round == 1 {
+                let Some(object) = object.as_mut().filter(|_| is_changed) else {
+                    break;
+                };
+                let before = object.clone();
+                again(object)?;
+                if *object != before {
+                    repeated.extend(called.drain());
+                }
+            }
+            for (i, hook) in hooks.iter().enumerate() {
+                let objects = (object.as_ref(), old);
+                let Some(resource) = hook.receives(self, attributes, objects)? else {
+                    continue;
+                };
+                if round == 1 && !repeated.contains(&i) {
+                    continue;
+                }
+                let call = self.call(attributes, hook, &resource, objects, true)?;
+                let verdict = match call.wait(hook, true) {
+                    Ok(verdict) => verdict,
+                    Err(failure) => {
+                        fail(hook, &failure)?;
+                        continue;
+                    }
+                };
+                take_warnings(attributes, &verdict);
+                if !verdict.allowed {
+                    return Err(ApiError::denied_by_webhook(&hook.name, verdict.status));
+                }
+                let patched = match verdict.patch {
+                    Some(operations) => {
+                        patched(attributes, hook, &resource, object.as_ref(), operations)?
+                    }
+                    None => None,
+                };
+                if let Some(new) = patched {
+                    repeated.extend(called.drain());
+                    is_changed = true;
+                    object = Some(new);
+                }
+                if hook.is_reinvoked {
+                    called.insert(i);
+                }
+            }
+        }
+        Ok(object)
+    }
+
+    /// Calls the validating webhooks of a request, all at the same time.
+    ///
+    /// # Errors
+    /// The refusal of a webhook; 500 when one cannot be called.
+    pub(crate) fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        objects: (Option<&Value>, Option<&Value>),
+    ) -> Result<(), ApiError> {
+        let Some(hooks) = self.hooks_for(attributes, Sort::Validating) else {
+            return Ok(());
+        };
+        let mut calls = Vec::new();
+        for hook in hooks.iter() {
+            if let Some(resource) = hook.receives(self, attributes, objects)? {
+                calls.push((hook, self.call(attributes, hook, &resource, objects, false)));
+            }
+        }
+        let mut result = Ok(());
+        for (hook, call) in calls {
+            let answer = call.and_then(|call| match call.wait(hook, false) {
+                Ok(verdict) => {
+                    take_warnings(attributes, &verdict);
+                    match verdict.allowed {
+                        true => Ok(()),
+                        false => Err(ApiError::denied_by_webhook(&hook.name, verdict.status)),
+                    }
+                }
+                Err(failure) => fail(hook, &failure),
+            });
+            result = result.and(answer);
+        }
+        result
+    }
+
+    /// Calls the mutating webhooks of an update of an object or of its scale.
+    ///
+    /// # Errors
+    /// As [`Api::mutate`].
+    pub(crate) fn mutate_update(
+        &self,
+        attributes: &Attributes<'_>,
+        new: Value,
+        old: &Value,
+        again: impl Fn(&mut Value) -> Result<(), ApiError>,
+    ) -> Result<Value, ApiError> {
+        if !self.has_webhooks() {
+            return Ok(new);
+        }
+        if attributes.sub != "scale" {
+            let mutated = self.mutate(attributes, Some(new), Some(old), again)?;
+            return Ok(mutated.unwrap_or_default());
+        }
+        let scale = scale_of(&new);
+        let old = scale_of(old);
+        let mutated = self.mutate(attributes, Some(scale.clone()), Some(&old), |_| Ok(()))?;
+        match mutated {
+            Some(mutated) if mutated != scale => scale_put(attributes.resource, &new, &mutated),
+            _ => Ok(new),
+        }
+    }
+
+    /// Calls the validating webhooks of a write of an object or of its scale.
+    ///
+    /// # Errors
+    /// As [`Api::validate`].
+    pub(crate) fn validate_write(
+        &self,
+        attributes: &Attributes<'_>,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        if !self.has_webhooks() {
+            return Ok(());
+        }
+        if attributes.sub == "scale" {
+            let (new, old) = (scale_of(new), old.map(scale_of));
+            return self.validate(attributes, (Some(&new), old.as_ref()));
+        }
+        self.validate(attributes, (Some(new), old))
+    }
+
+    /// Calls the webhooks of a request for a subresource that is an action, such as `binding`. Returns its body as they
+    /// have changed it.
+    ///
+    /// # Errors
+    /// As [`Api::mutate`].
+    pub(crate) fn admit_action(
+        &self,
+        attributes: &Attributes<'_>,
+        body: Value,
+    ) -> Result<Value, ApiError> {
+        if !self.has_webhooks() {
+            return Ok(body);
+        }
+        let body = self.mutate(attributes, Some(body), None, |_| Ok(()))?;
+        let body = body.unwrap_or_default();
+        self.validate(attributes, (Some(&body), None))?;
+        Ok(body)
+    }
+
+    /// Calls the webhooks of a deletion.
+    ///
+    /// # Errors
+    /// As [`Api::mutate`].
+    pub(crate) fn admit_delete(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+    ) -> Result<(), ApiError> {
+        if !self.has_webhooks() {
+            return Ok(());
+        }
+        self.mutate(attributes, None, Some(object), |_| Ok(()))?;
+        self.validate(attributes, (None, Some(object)))
+    }
+
+    /// The webhooks that may receive a request; `None` when there are none.
+    fn hooks_for(&self, attributes: &Attributes<'_>, sort: Sort) -> Option<Arc<Vec<Hook>>> {
+        // Webhooks do not decide about the configurations of webhooks.
+        if attributes.resource.resource.group == "admissionregistration.k8s.io" {
+            return None;
+        }
+        self.webhooks.hooks(self, sort)
+    }
+
+    fn call(
+        &self,
+        attributes: &Attributes<'_>,
+        hook: &Hook,
+        resource: &Resource,
+        objects: (Option<&Value>, Option<&Value>),
+        mutates: bool,
+    ) -> Result<Call, ApiError> {
+        if attributes.options.dry_run() && !hook.allows_dry_run {
+            return Err(ApiError::bad_request(format!(
+                "admission webhook {:?} does not support dry run",
+                hook.name
+            )));
+        }
+        let uid = self.new_uid();
+        let review = hook::review(hook, attributes, resource, &uid, objects);
+        tracing::debug!(webhook = hook.name, mutates, "calling an admission webhook");
+        let pending = self.webhooks.caller.post(self, hook, &review);
+        Ok(Call { uid, pending })
+    }
+}
+
+/// A call of a webhook that runs.
+struct Call {
+    uid: String,
+    pending: Result<Pending, String>,
+}
+
+impl Call {
+    /// What the webhook answers.
+    ///
+    /// # Errors
+    /// Why it cannot be called or understood.
+    fn wait(self, hook: &Hook, mutates: bool) -> Result<Verdict, String> {
+        let review = self.pending.and_then(Pending::wait);
+        let review = review.map_err(|e| format!("failed to call webhook: {e}"))?;
+        hook::verdict(hook, &self.uid, mutates, &review)
+    }
+}
+
+/// A call that failed: an error, or a line of the log when the webhook fails open.
+fn fail(hook: &Hook, failure: &str) -> Result<(), ApiError> {
+    let message = format!("failed calling webhook {:?}: {failure}", hook.name);
+    if hook.fails_open {
+        tracing::warn!("{message}; the request continues, as failurePolicy is Ignore");
+        return Ok(());
+    }
+    tracing::warn!("{message}; the request fails, as failurePolicy is Fail");
+    Err(ApiError::internal(message))
+}
+
+fn take_warnings(attributes: &Attributes<'_>, verdict: &Verdict) {
+    for warning in &verdict.warnings {
+        attributes.options.requester().warn(warning);
+    }
+}
+
+/// The object with the patch of a webhook; `None` when the patch changes nothing.
+fn patched(
+    attributes: &Attributes<'_>,
+    hook: &Hook,
+    resource: &Resource,
+    object: Option<&Value>,
+    operations: Value,
+) -> Result<Option<Value>, ApiError> {
+    let Some(object) = object else {
+        return Err(ApiError::internal(format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+            hook.name
+        )));
+    };
+    let shown = attributes.shown(resource, object);
+    let applied = patch::apply_json(shown.clone(), operations);
+    let new = applied.map_err(|e: PatchError| ApiError::internal(e.to_string()))?;
+    let mut new = attributes.accepted(resource, new)?;
+    if new == shown {
+        return Ok(None);
+    }
+    if attributes.is_whole() {
+        new = resource.stored(new);
+        // Fields that a webhook changes have no manager.
+        let managers = object.pointer("/metadata/managedFields").cloned();
+        let metadata = meta_mut(&mut new);
+        metadata.remove("managedFields");
+        metadata.extend(managers.map(|list| ("managedFields".to_owned(), list)));
+        resource.strategy().default(&mut new);
+    }
+    Ok(Some(new))
+}
+
+/// The options of a CONNECT to a pod, which are its object, from the query of the request; `None` for a subresource
+/// that is no CONNECT.
+pub(crate) fn connect_options<'q>(
+    sub: &str,
+    query: impl Iterator<Item = (&'q str, &'q str)>,
+) -> Option<Value> {
+    let (_, kind) = CONNECTS.iter().find(|(known, _)| *known == sub)?;
+    let mut options = json!({"apiVersion": "v1", "kind": kind});
+    for (field, text) in query {
+        match field {
+            "container" | "path" => options[field] = text.into(),
+            "stdin" | "stdout" | "stderr" | "tty" if matches!(text, "1" | "true") => {
+                options[field] = true.into();
+            }
+            "command" | "ports" => {
+                let entry = match text.parse::<u16>() {
+                    Ok(port) if field == "ports" => json!(port),
+                    _ => text.into(),
+                };
+                match options[field].as_array_mut() {
+                    Some(list) => list.push(entry),
+                    None => options[field] = json!([entry]),
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(options)
+}

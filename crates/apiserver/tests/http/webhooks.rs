@@ -1,0 +1,807 @@
+//! Admission webhooks against an HTTPS server of the test. The texts are those of kube-apiserver 1.36.
+
+use super::*;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+const MUTATING: &str = "MutatingWebhookConfiguration";
+const VALIDATING: &str = "ValidatingWebhookConfiguration";
+
+type Responder = Box<dyn Fn(&Value) -> (u16, Vec<u8>) + Send + Sync>;
+
+/// An HTTPS server whose paths answer as the test says, and the reviews that it has received.
+struct Webhook {
+    url: String,
+    port: u16,
+    ca: String,
+    paths: Arc<Mutex<HashMap<String, Responder>>>,
+    reviews: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Webhook {
+    async fn start() -> Self {
+        // A certificate that is its own authority, as many webhooks have one.
+        let names = vec!["127.0.0.1".to_owned(), "gates.default.svc".to_owned()];
+        let own = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions of TLS")
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key.into())
+            .expect("a key that fits");
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let webhook = Self {
+            url: format!("https://127.0.0.1:{port}"),
+            port,
+            ca: STANDARD.encode(own.cert.pem()),
+            paths: Arc::default(),
+            reviews: Arc::default(),
+        };
+        let (paths, reviews) = (Arc::clone(&webhook.paths), Arc::clone(&webhook.reviews));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, paths) = (acceptor.clone(), Arc::clone(&paths));
+                let reviews = Arc::clone(&reviews);
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let service =
+                        service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                            let (paths, reviews) = (Arc::clone(&paths), Arc::clone(&reviews));
+                            async move {
+                                let path = request.uri().path().to_owned();
+                                let body = request.into_body().collect().await;
+                                let body = body.map(|b| b.to_bytes()).unwrap_or_default();
+                                let review: Value =
+                                    serde_json::from_slice(&body).unwrap_or_default();
+                                if path == "/silent" {
+                                    std::future::pending::<()>().await;
+                                }
+                                let (code, body) = {
+                                    let paths = paths.lock().expect("no panic");
+                                    paths.get(&path).map_or((404, Vec::new()), |f| f(&review))
+                                };
+                                reviews.lock().expect("no panic").push(review);
+                                let response = http::Response::builder().status(code);
+                                Ok::<_, Infallible>(
+                                    response.body(Full::new(Bytes::from(body))).expect("valid"),
+                                )
+                            }
+                        });
+                    let http = hyper::server::conn::http1::Builder::new();
+                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        webhook
+    }
+
+    /// Answers reviews at a path with this response, besides its UID.
+    fn answer(&self, path: &str, response: impl Fn(&Value) -> Value + Send + Sync + 'static) {
+        self.respond(path, move |review| {
+            let mut response = response(review);
+            response["uid"] = review["request"]["uid"].clone();
+            let answer = json!({
+                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response,
+            });
+            (200, answer.to_string().into_bytes())
+        });
+    }
+
+    fn respond(
+        &self,
+        path: &str,
+        responder: impl Fn(&Value) -> (u16, Vec<u8>) + Send + Sync + 'static,
+    ) {
+        let mut paths = self.paths.lock().expect("no panic");
+        paths.insert(path.to_owned(), Box::new(responder));
+    }
+
+    /// The requests of the reviews so far.
+    fn take_requests(&self) -> Vec<Value> {
+        let mut reviews = self.reviews.lock().expect("no panic");
+        std::mem::take(&mut *reviews)
+            .into_iter()
+            .map(|r| r["request"].clone())
+            .collect()
+    }
+
+    /// A webhook for the creation of config maps.
+    fn hook(&self, path: &str, more: Value) -> Value {
+        let mut hook = json!({
+            "name": "a.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {"url": format!("{}{path}", self.url), "caBundle": self.ca},
+            "rules": [rule("", "configmaps", "CREATE")],
+        });
+        for (field, value) in more.as_object().into_iter().flatten() {
+            hook[field] = value.clone();
+        }
+        hook
+    }
+}
+
+fn rule(group: &str, resource: &str, operation: &str) -> Value {
+    json!({
+        "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": [operation],
+    })
+}
+
+/// A response that patches.
+fn patch(operations: Value) -> Value {
+    json!({
+        "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string()),
+    })
+}
+
+impl Cluster {
+    /// Replaces the configurations of a kind by one of these webhooks.
+    async fn configure(&self, kind: &str, hooks: Value) {
+        let reply = self.try_configure(kind, hooks).await;
+        assert_eq!(reply.status, 201, "{}", reply.text());
+    }
+
+    async fn try_configure(&self, kind: &str, hooks: Value) -> Reply {
+        let path = format!("{CONFIGURATIONS}/{}s", kind.to_lowercase());
+        self.delete(&path, &Value::Null).await;
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "test"}, "webhooks": hooks,
+        });
+        self.post(&path, &configuration).await
+    }
+
+    /// Creates a config map of a free name.
+    async fn post_config_map(&self, query: &str) -> Reply {
+        let mut object = config_map("", json!({}));
+        object["metadata"] = json!({"generateName": "c-"});
+        self.post(&format!("{CONFIG_MAPS}{query}"), &object).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_adds_a_scheduling_gate_to_new_pods() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    webhook.answer("/gate", |_| {
+        patch(json!([{"op": "add", "path": "/spec/schedulingGates", "value": [{"name": "example.com/quota"}]}]))
+    });
+    let hook = webhook.hook("/gate", json!({"rules": [rule("", "pods", "CREATE")]}));
+    cluster.configure(MUTATING, json!([hook])).await;
+    let created = cluster.create(PODS, &pod("p")).await;
+    assert_eq!(
+        created["spec"]["schedulingGates"],
+        json!([{"name": "example.com/quota"}])
+    );
+    let requests = webhook.take_requests();
+    let [request] = requests.as_slice() else {
+        panic!("one call: {requests:?}");
+    };
+    let pods = json!({"group": "", "version": "v1", "resource": "pods"});
+    let expect = [
+        (
+            "/kind",
+            json!({"group": "", "version": "v1", "kind": "Pod"}),
+        ),
+        ("/resource", pods.clone()),
+        ("/requestResource", pods),
+        ("/name", json!("p")),
+        ("/namespace", json!("default")),
+        ("/operation", json!("CREATE")),
+        ("/userInfo/username", json!("berth-admin")),
+        ("/object/kind", json!("Pod")),
+        ("/object/metadata/uid", Value::Null),
+        ("/object/spec/serviceAccountName", json!("default")),
+        ("/oldObject", Value::Null),
+        ("/dryRun", json!(false)),
+        ("/options/kind", json!("CreateOptions")),
+    ];
+    for (pointer, value) in expect {
+        assert_eq!(*at(request, pointer), value, "{pointer}");
+    }
+    // A controller removes the gate; the webhook does not receive updates.
+    let path = format!("{PODS}/p");
+    let freed = cluster
+        .merge(&path, &json!({"spec": {"schedulingGates": null}}))
+        .await;
+    assert_eq!(freed.json()["spec"].get("schedulingGates"), None);
+    assert_eq!(webhook.take_requests().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_and_failures_have_the_texts_of_kubernetes() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    let refusals = [
+        (json!({"message": "no way"}), 400, ": no way", Value::Null),
+        (
+            json!({"reason": "Forbidden", "code": 403}),
+            403,
+            ": Forbidden",
+            json!("Forbidden"),
+        ),
+        (Value::Null, 400, " without explanation", Value::Null),
+        (
+            json!({"message": "m", "code": 200, "status": "Success"}),
+            400,
+            ": m",
+            Value::Null,
+        ),
+    ];
+    for kind in [MUTATING, VALIDATING] {
+        for (status, code, text, reason) in &refusals {
+            let given = status.clone();
+            webhook.answer("/deny", move |_| match &given {
+                Value::Null => json!({"allowed": false}),
+                status => json!({"allowed": false, "status": status}),
+            });
+            cluster
+                .configure(kind, json!([webhook.hook("/deny", Value::Null)]))
+                .await;
+            let reply = cluster.post_config_map("").await;
+            assert_eq!(reply.status, *code, "{status}");
+            let answer = reply.json();
+            assert_eq!(
+                answer["message"],
+                format!("admission webhook \"a.example.com\" denied the request{text}")
+            );
+            assert_eq!(
+                (&answer["status"], at(&answer, "/reason")),
+                (&json!("Failure"), reason)
+            );
+        }
+        cluster
+            .delete(
+                &format!("{CONFIGURATIONS}/{}s", kind.to_lowercase()),
+                &Value::Null,
+            )
+            .await;
+    }
+    let review = |response: Value| json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    let failures = [
+        (
+            (
+                200,
+                review(json!({"uid": "x", "allowed": true})).to_string(),
+            ),
+            "received invalid webhook response: expected response.uid=",
+        ),
+        (
+            (200, json!({"kind": "AdmissionReview"}).to_string()),
+            "received invalid webhook response: webhook response was absent",
+        ),
+        (
+            (200, String::new()),
+            "failed to call webhook: 0-length response with status code: 200",
+        ),
+        (
+            (200, "hello".to_owned()),
+            "failed to call webhook: couldn't get version/kind; json parse error",
+        ),
+        (
+            (200, format!("\"{}\"", "x".repeat(5 << 20))),
+            "failed to call webhook: Post",
+        ),
+        (
+            (404, String::new()),
+            "failed to call webhook: the server could not find the requested resource",
+        ),
+        (
+            (500, "boom".to_owned()),
+            "failed to call webhook: an error on the server (\"unknown\") has prevented the request from succeeding",
+        ),
+    ];
+    for ((code, body), text) in failures {
+        webhook.respond("/broken", move |_| (code, body.clone().into_bytes()));
+        cluster
+            .configure(VALIDATING, json!([webhook.hook("/broken", Value::Null)]))
+            .await;
+        let reply = cluster.post_config_map("").await;
+        let expect =
+            format!("Internal error occurred: failed calling webhook \"a.example.com\": {text}");
+        assert_eq!(reply.status, 500, "{text}");
+        assert!(
+            text_of(&reply).starts_with(&expect),
+            "{}: not {expect}",
+            text_of(&reply)
+        );
+        let ignore = webhook.hook("/broken", json!({"failurePolicy": "Ignore"}));
+        cluster.configure(VALIDATING, json!([ignore])).await;
+        assert_eq!(cluster.post_config_map("").await.status, 201, "{text}");
+    }
+}
+
+fn text_of(reply: &Reply) -> String {
+    text(&reply.json(), "/message").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_cannot_be_reached_fail_within_their_time() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = closed.local_addr().expect("an address").port();
+    drop(closed);
+    let own = webhook.port;
+    let service = |name: &str| json!({"service": {"namespace": "default", "name": name}, "caBundle": webhook.ca});
+    let cases = [
+        (
+            json!({"clientConfig": {"url": format!("https://127.0.0.1:{port}/x"), "caBundle": webhook.ca}}),
+            format!("Post \"https://127.0.0.1:{port}/x?timeout=10s\": dial tcp 127.0.0.1:{port}: connect: connection refused"),
+        ),
+        (
+            json!({"clientConfig": {"url": format!("https://127.0.0.1:{own}/silent"), "caBundle": webhook.ca}, "timeoutSeconds": 1}),
+            format!("Post \"https://127.0.0.1:{own}/silent?timeout=1s\": context deadline exceeded"),
+        ),
+        (
+            json!({"clientConfig": {"url": format!("https://127.0.0.1:{own}/x")}}),
+            format!("Post \"https://127.0.0.1:{own}/x?timeout=10s\": tls: failed to verify certificate: x509: certificate signed by unknown authority"),
+        ),
+        (
+            json!({"clientConfig": service("nosvc")}),
+            "Post \"https://nosvc.default.svc:443/?timeout=10s\": service \"nosvc\" not found".to_owned(),
+        ),
+        (
+            json!({"clientConfig": service("kubernetes")}),
+            "Post \"https://kubernetes.default.svc:443/?timeout=10s\": tls: failed to verify certificate: x509: certificate signed by unknown authority".to_owned(),
+        ),
+    ];
+    for (config, text) in cases {
+        cluster
+            .configure(VALIDATING, json!([webhook.hook("/x", config)]))
+            .await;
+        let reply = cluster.post_config_map("").await;
+        let expect = format!(
+            "Internal error occurred: failed calling webhook \"a.example.com\": failed to call webhook: {text}"
+        );
+        assert_eq!((reply.status, text_of(&reply)), (500, expect));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_leads_to_its_ready_endpoints() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    webhook.answer(
+        "/hooks/deny",
+        |_| json!({"allowed": false, "status": {"message": "reached"}}),
+    );
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "gates"},
+        "spec": {"ports": [{"name": "https", "port": 443, "targetPort": 8443}]},
+    });
+    cluster
+        .create("/api/v1/namespaces/default/services", &service)
+        .await;
+    let config = json!({
+        "service": {"namespace": "default", "name": "gates", "path": "/hooks/deny"}, "caBundle": webhook.ca,
+    });
+    let hook = webhook.hook("", json!({"clientConfig": config}));
+    cluster.configure(VALIDATING, json!([hook])).await;
+    let reply = cluster.post_config_map("").await;
+    assert!(
+        text_of(&reply).ends_with("no endpoints available for service \"gates\""),
+        "{}",
+        reply.text()
+    );
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "gates", "labels": {"kubernetes.io/service-name": "gates"}},
+        "endpoints": [
+            {"addresses": ["192.0.2.1"], "conditions": {"ready": false}},
+            {"addresses": ["127.0.0.1"]},
+        ],
+        "ports": [{"name": "https", "port": webhook.port}],
+    });
+    cluster
+        .create(
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+            &slice,
+        )
+        .await;
+    let reply = cluster.post_config_map("").await;
+    assert_eq!(
+        text_of(&reply),
+        "admission webhook \"a.example.com\" denied the request: reached"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_and_selectors_decide_which_requests_a_webhook_receives() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    webhook.answer("/allow", |_| json!({"allowed": true}));
+    for (name, labels) in [("on", json!({"hooks": "on"})), ("off", json!({}))] {
+        let namespace = json!({"metadata": {"name": name, "labels": labels}});
+        cluster.create("/api/v1/namespaces", &namespace).await;
+    }
+    let every = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]});
+    let with = |field: &str, value: Value| {
+        let mut rule = every.clone();
+        rule[field] = value;
+        json!({"rules": [rule]})
+    };
+    let on = json!({"matchLabels": {"hooks": "on"}});
+    // (the webhook, the requests that it receives of those below)
+    let cases = [
+        (
+            json!({"rules": [every]}),
+            vec![
+                "CREATE namespaces",
+                "CREATE configmaps on",
+                "CREATE configmaps off",
+                "UPDATE configmaps on",
+                "UPDATE pods/status on",
+                "CREATE pods/binding on",
+                "CONNECT pods/exec on",
+                "DELETE configmaps on",
+            ],
+        ),
+        (
+            with("resources", json!(["configmaps"])),
+            vec![
+                "CREATE configmaps on",
+                "CREATE configmaps off",
+                "UPDATE configmaps on",
+                "DELETE configmaps on",
+            ],
+        ),
+        (
+            with("resources", json!(["pods/*"])),
+            vec![
+                "UPDATE pods/status on",
+                "CREATE pods/binding on",
+                "CONNECT pods/exec on",
+            ],
+        ),
+        (
+            with("resources", json!(["*/status"])),
+            vec!["UPDATE pods/status on"],
+        ),
+        (
+            with("operations", json!(["DELETE"])),
+            vec!["DELETE configmaps on"],
+        ),
+        (with("apiGroups", json!(["apps"])), vec![]),
+        (with("apiVersions", json!(["v2"])), vec![]),
+        (with("scope", json!("Cluster")), vec!["CREATE namespaces"]),
+        (
+            with("scope", json!("Namespaced")),
+            vec![
+                "CREATE configmaps on",
+                "CREATE configmaps off",
+                "UPDATE configmaps on",
+                "UPDATE pods/status on",
+                "CREATE pods/binding on",
+                "CONNECT pods/exec on",
+                "DELETE configmaps on",
+            ],
+        ),
+        (
+            json!({"rules": [every], "objectSelector": {"matchLabels": {"a": "b"}}}),
+            vec!["CREATE configmaps off", "UPDATE configmaps on"],
+        ),
+        (
+            json!({"rules": [every], "namespaceSelector": on}),
+            vec![
+                "CREATE configmaps on",
+                "UPDATE configmaps on",
+                "UPDATE pods/status on",
+                "CREATE pods/binding on",
+                "CONNECT pods/exec on",
+                "DELETE configmaps on",
+            ],
+        ),
+    ];
+    for (i, (more, expect)) in cases.into_iter().enumerate() {
+        let (on, off) = ("/api/v1/namespaces/on", "/api/v1/namespaces/off");
+        let pods = format!("{on}/pods");
+        let gone = json!({"gracePeriodSeconds": 0});
+        cluster.delete(&format!("{pods}/p"), &gone).await;
+        cluster.create(&pods, &pod("p")).await;
+        let mut hook = webhook.hook("/allow", more);
+        hook["name"] = "all.example.com".into();
+        cluster.configure(VALIDATING, json!([hook])).await;
+        webhook.take_requests();
+        let named = |labels| config_map(&format!("c{i}"), labels);
+        cluster
+            .create(
+                "/api/v1/namespaces",
+                &json!({"metadata": {"name": format!("n{i}")}}),
+            )
+            .await;
+        cluster
+            .create(&format!("{on}/configmaps"), &named(json!({})))
+            .await;
+        cluster
+            .create(&format!("{off}/configmaps"), &named(json!({"a": "b"})))
+            .await;
+        let path = format!("{on}/configmaps/c{i}");
+        cluster
+            .merge(&path, &json!({"metadata": {"labels": {"a": "b"}}}))
+            .await;
+        cluster
+            .merge(&path, &json!({"metadata": {"labels": {"a": null}}}))
+            .await;
+        let status = format!("{pods}/p/status");
+        cluster
+            .merge(&status, &json!({"status": {"message": "m"}}))
+            .await;
+        let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+        cluster.post(&format!("{pods}/p/binding"), &binding).await;
+        let exec = cluster
+            .post(
+                &format!("{pods}/p/exec?command=ls&stdin=true"),
+                &Value::Null,
+            )
+            .await;
+        assert_eq!(exec.status, 501, "no container runs");
+        cluster.delete(&path, &Value::Null).await;
+        let mut received: Vec<String> = Vec::new();
+        for request in webhook.take_requests() {
+            let (resource, sub) = (
+                text(&request, "/resource/resource"),
+                text(&request, "/subResource"),
+            );
+            let sub = if sub.is_empty() {
+                String::new()
+            } else {
+                format!("/{sub}")
+            };
+            let namespace = match resource {
+                "namespaces" => String::new(),
+                _ => format!(" {}", text(&request, "/namespace")),
+            };
+            let line = format!(
+                "{} {resource}{sub}{namespace}",
+                text(&request, "/operation")
+            );
+            if received.last() != Some(&line) {
+                received.push(line);
+            }
+        }
+        assert_eq!(received, expect, "case {i}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_are_called_again_after_changes_and_in_order() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    let count = |review: &Value| {
+        let seen = text(review, "/request/object/data/count")
+            .parse()
+            .unwrap_or(0);
+        patch(json!([{"op": "add", "path": "/data/count", "value": (seen + 1).to_string()}]))
+    };
+    webhook.answer("/count", count);
+    webhook.answer("/label", |_| {
+        patch(json!([
+            {"op": "add", "path": "/metadata/labels", "value": {"l": "1"}},
+            {"op": "add", "path": "/nothing", "value": 1},
+        ]))
+    });
+    for (policy, expect) in [("IfNeeded", "2"), ("Never", "1")] {
+        let first = webhook.hook("/count", json!({"reinvocationPolicy": policy}));
+        let second = webhook.hook("/label", json!({"name": "b.example.com"}));
+        cluster.configure(MUTATING, json!([first, second])).await;
+        let created = cluster.post_config_map("").await.json();
+        assert_eq!(
+            created["data"],
+            json!({"a": "b", "count": expect}),
+            "{policy}"
+        );
+        assert_eq!(created["metadata"]["labels"], json!({"l": "1"}));
+        assert_eq!(created.get("nothing"), None, "unknown fields are dropped");
+    }
+    webhook.answer("/bad", |_| {
+        patch(json!([{"op": "add", "path": "/data", "value": [1]}]))
+    });
+    cluster
+        .configure(MUTATING, json!([webhook.hook("/bad", Value::Null)]))
+        .await;
+    let reply = cluster.post_config_map("").await;
+    assert_eq!(
+        text_of(&reply),
+        "Internal error occurred: json: cannot unmarshal array into Go struct field ConfigMap.data of type map[string]string"
+    );
+    let delete = webhook.hook(
+        "/count",
+        json!({"rules": [rule("", "configmaps", "DELETE")]}),
+    );
+    cluster.configure(MUTATING, json!([delete])).await;
+    cluster
+        .create(CONFIG_MAPS, &config_map("kept", json!({})))
+        .await;
+    let reply = cluster
+        .delete(&format!("{CONFIG_MAPS}/kept"), &Value::Null)
+        .await;
+    assert_eq!(
+        text_of(&reply),
+        "Internal error occurred: admission webhook \"a.example.com\" attempted to modify the object, which is not supported for this operation"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn warnings_and_dry_runs_reach_the_client() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    webhook.answer("/warn", |review| {
+        let allowed = review["request"]["dryRun"] == true;
+        json!({"allowed": allowed, "warnings": ["careful \"x\""], "status": {"message": "m"}})
+    });
+    cluster
+        .configure(VALIDATING, json!([webhook.hook("/warn", Value::Null)]))
+        .await;
+    for (query, code) in [("", 400), ("?dryRun=All", 201)] {
+        let reply = cluster.post_config_map(query).await;
+        assert_eq!(reply.status, code, "{query}");
+        assert_eq!(
+            reply.header("warning"),
+            "299 - \"careful \\\"x\\\"\"",
+            "{query}"
+        );
+    }
+    assert_eq!(
+        names(&cluster.get(CONFIG_MAPS).await.json()),
+        Vec::<String>::new()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_reach_webhooks_of_either_group() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start().await);
+    webhook.answer("/allow", |_| json!({"allowed": true}));
+    let event = json!({
+        "metadata": {"name": "e", "namespace": "default"}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        "reason": "R", "message": "m", "type": "Normal",
+    });
+    for (policy, calls) in [("Equivalent", 1), ("Exact", 0)] {
+        let rules =
+            json!({"rules": [rule("events.k8s.io", "events", "CREATE")], "matchPolicy": policy});
+        cluster
+            .configure(VALIDATING, json!([webhook.hook("/allow", rules)]))
+            .await;
+        cluster
+            .delete("/api/v1/namespaces/default/events/e", &Value::Null)
+            .await;
+        cluster
+            .create("/api/v1/namespaces/default/events", &event)
+            .await;
+        let requests = webhook.take_requests();
+        assert_eq!(requests.len(), calls, "{policy}");
+        for request in requests {
+            assert_eq!(text(&request, "/object/apiVersion"), "events.k8s.io/v1");
+            assert_eq!(text(&request, "/object/note"), "m");
+            assert_eq!(text(&request, "/requestResource/group"), "");
+            assert_eq!(text(&request, "/resource/group"), "events.k8s.io");
+        }
+    }
+}
+
+#[tokio::test]
+async fn configurations_are_validated_as_in_kubernetes() {
+    let cluster = Cluster::start().await;
+    let hook = |more: Value| {
+        let mut hook = json!({
+            "name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1/x"}, "rules": [rule("", "pods", "CREATE")],
+        });
+        for (field, value) in more.as_object().into_iter().flatten() {
+            hook[field] = value.clone();
+        }
+        hook
+    };
+    let url = |url: &str| json!({"clientConfig": {"url": url}});
+    let cases = [
+        (
+            json!({"name": "a.b"}),
+            "webhooks[0].name: Invalid value: \"a.b\": should be a domain with at least three segments separated by dots",
+        ),
+        (json!({"name": ""}), "webhooks[0].name: Required value"),
+        (
+            json!({"sideEffects": "Some"}),
+            "webhooks[0].sideEffects: Unsupported value: \"Some\": supported values: \"None\", \"NoneOnDryRun\"",
+        ),
+        (
+            json!({"sideEffects": null}),
+            "webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun",
+        ),
+        (
+            json!({"timeoutSeconds": 31}),
+            "webhooks[0].timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds",
+        ),
+        (
+            json!({"failurePolicy": "x"}),
+            "webhooks[0].failurePolicy: Unsupported value: \"x\": supported values: \"Fail\", \"Ignore\"",
+        ),
+        (
+            json!({"admissionReviewVersions": []}),
+            "webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1",
+        ),
+        (
+            json!({"admissionReviewVersions": ["v9", "v9"]}),
+            "[webhooks[0].admissionReviewVersions[1]: Invalid value: \"v9\": duplicate version, webhooks[0].admissionReviewVersions: Invalid value: [\"v9\",\"v9\"]: must include at least one of v1, v1beta1]",
+        ),
+        (
+            json!({"clientConfig": {}}),
+            "webhooks[0].clientConfig: Required value: exactly one of url or service is required",
+        ),
+        (
+            url("http://x/y"),
+            "webhooks[0].clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]",
+        ),
+        (
+            url("https:///y"),
+            "webhooks[0].clientConfig.url: Invalid value: \"\": host must be specified; desired format: https://host[/path]",
+        ),
+        (
+            url("https://u:p@x/y?a=b#c"),
+            "[webhooks[0].clientConfig.url: Invalid value: \"u:p\": user information is not permitted in the URL, webhooks[0].clientConfig.url: Invalid value: \"c\": fragments are not permitted in the URL, webhooks[0].clientConfig.url: Invalid value: \"a=b\": query parameters are not permitted in the URL]",
+        ),
+        (
+            url("foo"),
+            "[webhooks[0].clientConfig.url: Invalid value: \"\": 'https' is the only allowed URL scheme; desired format: https://host[/path], webhooks[0].clientConfig.url: Invalid value: \"\": host must be specified; desired format: https://host[/path]]",
+        ),
+        (
+            json!({"clientConfig": {"service": {"name": "a", "namespace": "b", "port": 70_000, "path": "//"}}}),
+            "[webhooks[0].clientConfig.service.port: Invalid value: 70000: port is not valid: must be between 1 and 65535, inclusive, webhooks[0].clientConfig.service.path: Invalid value: \"//\": segment[0] may not be empty]",
+        ),
+        (
+            json!({"rules": [{}]}),
+            "[webhooks[0].rules[0].operations: Required value, webhooks[0].rules[0].apiGroups: Required value, webhooks[0].rules[0].apiVersions: Required value, webhooks[0].rules[0].resources: Required value]",
+        ),
+        (
+            json!({"rules": [{"apiGroups": ["*", "a"], "apiVersions": ["v1"], "operations": ["X"], "resources": ["pods/*", "pods/status"]}]}),
+            "[webhooks[0].rules[0].operations[0]: Unsupported value: \"X\": supported values: \"*\", \"CONNECT\", \"CREATE\", \"DELETE\", \"UPDATE\", webhooks[0].rules[0].apiGroups: Invalid value: [\"*\",\"a\"]: if '*' is present, must not specify other API groups, webhooks[0].rules[0].resources[1]: Invalid value: \"pods/status\": if 'pods/*' is present, must not specify pods/status]",
+        ),
+        (
+            json!({"objectSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+            "webhooks[0].objectSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+        ),
+    ];
+    for kind in [MUTATING, VALIDATING] {
+        for (more, expect) in &cases {
+            let reply = cluster
+                .try_configure(kind, json!([hook(more.clone())]))
+                .await;
+            let expect =
+                format!("{kind}.admissionregistration.k8s.io \"test\" is invalid: {expect}");
+            assert_eq!((reply.status, text_of(&reply)), (422, expect), "{more}");
+        }
+        let reply = cluster
+            .try_configure(kind, json!([hook(Value::Null), hook(Value::Null)]))
+            .await;
+        assert!(
+            text_of(&reply).ends_with("webhooks[1].name: Duplicate value: \"a.example.com\""),
+            "{}",
+            reply.text()
+        );
+        let reply = cluster
+            .try_configure(kind, json!([hook(Value::Null)]))
+            .await
+            .json();
+        let defaults = json!({
+            "failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, "timeoutSeconds": 10,
+        });
+        for (field, value) in defaults.as_object().into_iter().flatten() {
+            assert_eq!(
+                at(&reply, &format!("/webhooks/0/{field}")),
+                value,
+                "{field}"
+            );
+        }
+        assert_eq!(*at(&reply, "/webhooks/0/rules/0/scope"), json!("*"));
+    }
+}
