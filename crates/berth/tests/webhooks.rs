@@ -31,7 +31,10 @@ fn a_webhook_gates_the_pods_of_a_deployment_and_a_controller_frees_them() {
     let cluster = Cluster::up("webhooks", &["--nodes", "2"]);
     let api = Api::of(&cluster);
     let start = quota_gate::start(&cluster.kubeconfig());
-    let gate = api.runtime.block_on(start).expect("the webhook is registered");
+    let mut gate = api
+        .runtime
+        .block_on(start)
+        .expect("the webhook is registered");
     let labels = json!({"app": "batch"});
     let deployment = json!({
         "apiVersion": "apps/v1",
@@ -56,13 +59,17 @@ fn a_webhook_gates_the_pods_of_a_deployment_and_a_controller_frees_them() {
         let waits = |pod: &Value| scheduled(pod)["reason"] == "SchedulingGated";
         api.pods().iter().all(waits).then_some(())
     });
-    let gate = std::sync::Arc::new(gate);
-    let controller = std::sync::Arc::clone(&gate);
-    let control = api.runtime.spawn(async move { controller.control(PODS_MAX).await });
+    // Tasks of the example run on this runtime.
+    let entered = api.runtime.enter();
+    gate.control(PODS_MAX);
+    drop(entered);
     let free = || -> Vec<Value> { api.pods().into_iter().filter(|p| !is_gated(p)).collect() };
     let freed = eventually("as many pods run as the quota allows", || {
         let freed = free();
-        let bound = freed.iter().filter(|p| p["spec"]["nodeName"].is_string()).count();
+        let bound = freed
+            .iter()
+            .filter(|p| p["spec"]["nodeName"].is_string())
+            .count();
         (bound == PODS_MAX).then_some(freed)
     });
     assert_eq!(freed.len(), PODS_MAX);
@@ -75,10 +82,9 @@ fn a_webhook_gates_the_pods_of_a_deployment_and_a_controller_frees_them() {
         (others.filter(|p| p["spec"]["nodeName"].is_string()).count() == PODS_MAX).then_some(())
     });
     assert!(free().len() <= PODS_MAX + 1);
-    control.abort();
-    let _ = api.runtime.block_on(control);
-    let gate = std::sync::Arc::into_inner(gate).expect("the controller has ended");
-    api.runtime.block_on(gate.end()).expect("the webhook is removed");
+    api.runtime
+        .block_on(gate.end())
+        .expect("the webhook is removed");
     api.create_pod("free", &json!({}));
     assert!(!is_gated(&api.pod("free")));
 }

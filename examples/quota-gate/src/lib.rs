@@ -10,7 +10,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use berth_client::request::{self, PODS, Resource};
-use berth_client::{ConnectOptions, Transport, connect};
+use berth_client::{ApiError, ConnectOptions, Transport, connect};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -48,7 +48,7 @@ const CONFIGURATIONS: Resource = Resource {
 /// A webhook that is registered and serves.
 pub struct Gate {
     transport: Transport,
-    serving: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 /// Starts the webhook and registers it.
@@ -91,47 +91,29 @@ pub async fn start(kubeconfig: &Path) -> Result<Gate, Box<dyn Error>> {
         }],
     });
     // One of an earlier run has another certificate.
-    let _ = transport.execute(&request::delete(CONFIGURATIONS, "", NAME, &json!({}))).await;
-    transport.execute(&request::create(CONFIGURATIONS, "", &configuration)).await?;
-    Ok(Gate { transport, serving })
+    let _ = transport
+        .execute(&request::delete(CONFIGURATIONS, "", NAME, &json!({})))
+        .await;
+    transport
+        .execute(&request::create(CONFIGURATIONS, "", &configuration))
+        .await?;
+    let tasks = vec![serving];
+    Ok(Gate { transport, tasks })
 }
 
 impl Gate {
-    /// Removes gates, as long as fewer than `pods_max` pods of a namespace have none and have not ended. Never returns.
-    pub async fn control(&self, pods_max: usize) {
-        loop {
-            if let Err(error) = self.remove_gates(pods_max).await {
-                eprintln!("failed to remove gates: {error}; retrying");
+    /// Starts the controller: it removes gates, as long as fewer than `pods_max` pods of a namespace have none and have
+    /// not ended.
+    pub fn control(&mut self, pods_max: usize) {
+        let transport = self.transport.clone();
+        self.tasks.push(tokio::spawn(async move {
+            loop {
+                if let Err(error) = remove_gates(&transport, pods_max).await {
+                    eprintln!("failed to remove gates: {error}; retrying");
+                }
+                tokio::time::sleep(INTERVAL).await;
             }
-            tokio::time::sleep(INTERVAL).await;
-        }
-    }
-
-    async fn remove_gates(&self, pods_max: usize) -> Result<(), Box<dyn Error>> {
-        let listed: Value = self.transport.request(&request::list(PODS, "", 0, "").for_json()).await?;
-        let pods = listed["items"].as_array().map_or(&[][..], Vec::as_slice);
-        let mut admitted: BTreeMap<&str, usize> = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| gates(pod).is_empty() && !has_ended(pod)) {
-            *admitted.entry(text(&pod["metadata"]["namespace"])).or_default() += 1;
-        }
-        for pod in pods.iter().filter(|pod| gates(pod).iter().any(|gate| gate["name"] == GATE)) {
-            let namespace = text(&pod["metadata"]["namespace"]);
-            let admitted = admitted.entry(namespace).or_default();
-            if *admitted >= pods_max {
-                continue;
-            }
-            let left: Vec<&Value> = gates(pod).iter().filter(|gate| gate["name"] != GATE).collect();
-            let patch = json!({
-                "metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]},
-                "spec": {"schedulingGates": left},
-            });
-            let name = text(&pod["metadata"]["name"]);
-            let freed = request::merge_patch(PODS, namespace, name, &patch);
-            self.transport.execute(&freed).await?;
-            println!("{namespace}/{name} may be scheduled");
-            *admitted += 1;
-        }
-        Ok(())
+        }));
     }
 
     /// Removes the webhook.
@@ -139,10 +121,54 @@ impl Gate {
     /// # Errors
     /// The API server cannot be reached.
     pub async fn end(self) -> Result<(), Box<dyn Error>> {
-        self.serving.abort();
-        self.transport.execute(&request::delete(CONFIGURATIONS, "", NAME, &json!({}))).await?;
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.transport
+            .execute(&request::delete(CONFIGURATIONS, "", NAME, &json!({})))
+            .await?;
         Ok(())
     }
+}
+
+async fn remove_gates(transport: &Transport, pods_max: usize) -> Result<(), ApiError> {
+    let listed: Value = transport
+        .request(&request::list(PODS, "", 0, "").for_json())
+        .await?;
+    let pods = listed["items"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut admitted: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in pods
+        .iter()
+        .filter(|pod| gates(pod).is_empty() && !has_ended(pod))
+    {
+        *admitted
+            .entry(text(&pod["metadata"]["namespace"]))
+            .or_default() += 1;
+    }
+    for pod in pods
+        .iter()
+        .filter(|pod| gates(pod).iter().any(|gate| gate["name"] == GATE))
+    {
+        let namespace = text(&pod["metadata"]["namespace"]);
+        let admitted = admitted.entry(namespace).or_default();
+        if *admitted >= pods_max {
+            continue;
+        }
+        let left: Vec<&Value> = gates(pod)
+            .iter()
+            .filter(|gate| gate["name"] != GATE)
+            .collect();
+        let patch = json!({
+            "metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]},
+            "spec": {"schedulingGates": left},
+        });
+        let name = text(&pod["metadata"]["name"]);
+        let freed = request::merge_patch(PODS, namespace, name, &patch);
+        transport.execute(&freed).await?;
+        println!("{namespace}/{name} may be scheduled");
+        *admitted += 1;
+    }
+    Ok(())
 }
 
 fn text(value: &Value) -> &str {
@@ -150,7 +176,9 @@ fn text(value: &Value) -> &str {
 }
 
 fn gates(pod: &Value) -> &[Value] {
-    pod["spec"]["schedulingGates"].as_array().map_or(&[], Vec::as_slice)
+    pod["spec"]["schedulingGates"]
+        .as_array()
+        .map_or(&[], Vec::as_slice)
 }
 
 fn has_ended(pod: &Value) -> bool {
@@ -163,7 +191,9 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
         tokio::spawn(async move {
             if let Ok(stream) = acceptor.accept(stream).await {
                 let http = hyper::server::conn::http1::Builder::new();
-                let _ = http.serve_connection(TokioIo::new(stream), service_fn(respond)).await;
+                let _ = http
+                    .serve_connection(TokioIo::new(stream), service_fn(respond))
+                    .await;
             }
         });
     }
@@ -172,7 +202,9 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
 async fn respond(
     request: http::Request<Incoming>,
 ) -> Result<http::Response<Full<Bytes>>, Infallible> {
-    let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX)
+        .collect()
+        .await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     let review: Value = serde_json::from_slice(&body).unwrap_or_default();
     let answer = json!({

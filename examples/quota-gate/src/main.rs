@@ -15,18 +15,19 @@ async fn main() -> ExitCode {
         eprintln!("usage: quota-gate KUBECONFIG PODS");
         return ExitCode::FAILURE;
     };
-    let gate = match quota_gate::start(&kubeconfig).await {
+    let mut gate = match quota_gate::start(&kubeconfig).await {
         Ok(gate) => gate,
         Err(error) => {
             eprintln!("{error}");
             return ExitCode::FAILURE;
         }
     };
-    println!("new pods get the scheduling gate {}; Ctrl-C ends the program", quota_gate::GATE);
-    tokio::select! {
-        () = gate.control(pods) => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
+    println!(
+        "new pods get the scheduling gate {}; Ctrl-C ends the program",
+        quota_gate::GATE
+    );
+    gate.control(pods);
+    let _ = tokio::signal::ctrl_c().await;
     match gate.end().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
