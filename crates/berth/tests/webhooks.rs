@@ -30,7 +30,8 @@ fn is_gated(pod: &Value) -> bool {
 fn a_webhook_gates_the_pods_of_a_deployment_and_a_controller_frees_them() {
     let cluster = Cluster::up("webhooks", &["--nodes", "2"]);
     let api = Api::of(&cluster);
-    let start = quota_gate::start(&cluster.kubeconfig());
+    let kubeconfig = cluster.kubeconfig();
+    let start = quota_gate::start(&kubeconfig);
     let mut gate = api
         .runtime
         .block_on(start)
