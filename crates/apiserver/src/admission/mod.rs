@@ -149,7 +149,7 @@ pub(crate) fn admit_valid(
     if rules.limit_ranger && bounded && is_limited && !is_deleting {
         limit_range::check(api, resource, namespace, object)?;
     }
-    api.validate_write(attributes, object, old)?;
+    attributes.validate_write(api, object, old)?;
     if rules.resource_quota && counted {
         quota::charge(api, resource, namespace, (object, old), !charges)?;
     }

@@ -84,7 +84,7 @@ pub fn spawn(api: Arc<dyn Access>, options: Options) -> Handle {
         };
     }
     start!(GARBAGE_COLLECTOR, garbage::Garbage::new(&*api));
-    start!(NAMESPACE, namespaces::Namespaces::new(&*api));
+    start!(NAMESPACE, namespaces::Namespaces::new());
     start!(
         SERVICE_ACCOUNT,
         service_accounts::ServiceAccounts::new(options.root_ca)

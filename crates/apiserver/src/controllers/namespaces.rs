@@ -5,7 +5,7 @@
 
 use super::object::{Key, NAMESPACE, POD, is_deleting, items, put_condition, seconds, set};
 use super::runtime::{Context, Controller, Difference, Watch, watching};
-use crate::access::{Access, AccessError, DeleteOptions, GroupResource, KindInfo};
+use crate::access::{AccessError, DeleteOptions, GroupResource, KindInfo};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -17,19 +17,15 @@ const FINALIZER: &str = "kubernetes";
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Namespaces {
-    kinds: Vec<KindInfo>,
     /// How often the content of a namespace was looked at.
     looks: FxHashMap<Key, u32>,
 }
 
 impl Namespaces {
-    pub(super) fn new(api: &dyn Access) -> Self {
-        Self {
-            kinds: api.kinds().into_iter().filter(|k| k.namespaced).collect(),
-            looks: FxHashMap::default(),
-        }
+    pub(super) fn new() -> Self {
+        Self::default()
     }
 }
 
@@ -46,7 +42,7 @@ struct Content {
 
 impl Content {
     /// Deletes all objects of these kinds and counts what is left.
-    fn empty(&mut self, cx: &mut Context<Key>, namespace: &str, kinds: &[&KindInfo]) {
+    fn empty(&mut self, cx: &mut Context<Key>, namespace: &str, kinds: &[KindInfo]) {
         for kind in kinds {
             for object in cx.api().list(kind.resource, Some(namespace)) {
                 if is_deleting(&object) {
@@ -202,8 +198,10 @@ impl Controller for Namespaces {
             return Ok(());
         }
         let mut content = Content::default();
-        let (pods, others): (Vec<&KindInfo>, Vec<&KindInfo>) =
-            self.kinds.iter().partition(|k| k.resource == POD.resource);
+        // CustomResourceDefinitions add kinds at any time.
+        let kinds = cx.api().kinds().into_iter().filter(|k| k.namespaced);
+        let (pods, others): (Vec<KindInfo>, Vec<KindInfo>) =
+            kinds.partition(|k| k.resource == POD.resource);
         content.empty(cx, &key.name, &pods);
         if content.resources.is_empty() {
             content.empty(cx, &key.name, &others);
@@ -237,6 +235,7 @@ impl Controller for Namespaces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Access;
     use crate::controllers::object::{CONFIG_MAP, DEPLOYMENT, condition};
     use crate::controllers::runtime::Handle;
     use crate::controllers::testing::{Fake, eventually, pass};
@@ -245,7 +244,7 @@ mod tests {
     async fn a_namespace_goes_after_everything_in_it() {
         let api = Fake::new();
         let mut handle = Handle::new();
-        handle.start(Namespaces::new(&*api), api.clone(), api.clock());
+        handle.start(Namespaces::new(), api.clone(), api.clock());
         for name in ["going", "staying"] {
             api.create(NAMESPACE.resource, json!({"metadata": {"name": name}}))
                 .unwrap();

@@ -3,6 +3,7 @@
 use super::resource::{self, Catalog, Resource};
 use crate::admission::Admission;
 use crate::admission::webhooks::Webhooks;
+use crate::custom::definition::{self, Served};
 use crate::status::{ApiError, Subject};
 use crate::storage::{DataDir, DataDirError, HistoryLimits, Store, StoreError, Version};
 use crate::strategy::{RequestContext, Strategy};
@@ -10,7 +11,7 @@ use crate::validation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Where the time comes from.
@@ -54,7 +55,7 @@ pub struct Api {
     pub(super) admission: Admission,
     clock: Clock,
     random: Mutex<fastrand::Rng>,
-    catalog: RwLock<Arc<Catalog>>,
+    pub(crate) served: Served,
     pub(crate) webhooks: Webhooks,
 }
 
@@ -92,7 +93,7 @@ impl Api {
         };
         let api = Self {
             store,
-            catalog: RwLock::new(Arc::clone(resource::built_in())),
+            served: Served::default(),
             admission: options.admission,
             clock: options.clock,
             random: Mutex::new(fastrand::Rng::with_seed(options.seed)),
@@ -100,6 +101,7 @@ impl Api {
         };
         api.create_what_every_cluster_has()
             .map_err(OpenError::Bootstrap)?;
+        definition::sync(&api);
         Ok(api)
     }
 
@@ -150,8 +152,7 @@ impl Api {
 
     /// The resources that are served now.
     pub fn catalog(&self) -> Arc<Catalog> {
-        let catalog = self.catalog.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&catalog)
+        self.served.catalog()
     }
 
     /// The time.
@@ -160,7 +161,7 @@ impl Api {
     }
 
     /// The time as it is written into objects: RFC 3339 with whole seconds.
-    pub(super) fn now_text(&self) -> String {
+    pub(crate) fn now_text(&self) -> String {
         seconds_text(self.now())
     }
 
@@ -266,8 +267,11 @@ impl Resource {
     }
 
     /// The rules of the kind.
-    pub(crate) fn strategy(&self) -> &'static dyn Strategy {
-        validation::strategy(self.stored_as().resource)
+    pub(crate) fn strategy(&self) -> &dyn Strategy {
+        match &self.custom {
+            Some(custom) => &**custom,
+            None => validation::strategy(self.stored_as().resource),
+        }
     }
 
     /// The resource under whose rules and shape objects of this one are stored.

@@ -1,9 +1,10 @@
 //! Server-side apply: PATCH with a configuration, and who owns the fields that a write changes.
 
-use super::api::{Api, child_mut, meta, meta_mut};
+use super::api::{Api, meta, meta_mut};
 use super::decode::{self, FieldValidation};
 use super::events;
 use super::resource::Resource;
+use super::scale::set_replicas;
 use super::write::{Change, Method, WriteOptions, Written, adopt_namespace};
 use crate::apply::{self, ApplyError, Author, Conflict, Typed};
 use crate::schema::{self, Schemas};
@@ -26,7 +27,14 @@ const RESET_BY_STATUS_WITH_METADATA: &[&[&str]] = &[&["f:spec"]];
 
 impl Resource {
     /// The type of the objects.
-    fn typed(&self) -> Typed<'static> {
+    fn typed(&self) -> Typed<'_> {
+        if let Some(custom) = &self.custom {
+            let (model, root) = custom.model();
+            return Typed {
+                model,
+                root: Some(root),
+            };
+        }
         let schemas = Schemas::get();
         Typed {
             model: schemas.model(),
@@ -44,6 +52,7 @@ impl Resource {
     fn reset_fields(&self, part: &str) -> &'static [&'static [&'static str]] {
         match part {
             "" if self.subresource("status").is_some() => RESET_BY_MAIN,
+            "status" if self.custom.is_some() => RESET_BY_STATUS,
             "status" if status_keeps_metadata(self.kind) => RESET_BY_STATUS,
             "status" if self.kind == "Deployment" => RESET_BY_DEPLOYMENT_STATUS,
             "status" => RESET_BY_STATUS_WITH_METADATA,
@@ -252,7 +261,7 @@ fn scale_config(resource: &Resource, scale: &Value) -> Value {
         "metadata": scale.get("metadata").cloned().unwrap_or_default(),
     });
     if let Some(replicas) = scale.pointer("/spec/replicas") {
-        child_mut(&mut config, "spec").insert("replicas".to_owned(), replicas.clone());
+        set_replicas(resource, &mut config, replicas.clone());
     }
     config
 }

@@ -52,7 +52,7 @@ impl Api {
             ));
         }
         let action = action(pods, "binding", namespace, name, options);
-        let binding = self.admit_action(&action, binding.clone())?;
+        let binding = action.admit_action(self, binding.clone())?;
         let errors = validate(&binding);
         if !errors.is_empty() {
             // As in kube-apiserver, this is an internal error without a reason.

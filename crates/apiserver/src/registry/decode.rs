@@ -3,7 +3,7 @@
 use super::api::meta_mut;
 use super::events;
 use super::resource::Resource;
-use crate::schema::{self, Schemas};
+use crate::schema::{self, Decoded, Fault, Schemas};
 use crate::status::ApiError;
 use berth_protobuf::envelope::Envelope;
 use serde_json::Value;
@@ -109,15 +109,39 @@ pub(super) fn object(
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let kind = (resource.resource.group, resource.version, resource.kind);
-    let (object, warnings) = of_kind(kind, body, validation)?;
+    let decode = |object: &mut Value| resource.decode(object);
+    let (object, warnings) = read(kind, body, validation, decode)?;
     Ok((events::to_stored(resource, object), warnings))
+}
+
+impl Resource {
+    /// Brings an object into its normal form: fields that its type does not have are dropped.
+    pub(crate) fn decode(&self, object: &mut Value) -> Decoded {
+        match &self.custom {
+            Some(custom) => custom.decode(object),
+            None => {
+                let group = self.resource.group;
+                Schemas::get().normalize(group, self.version, self.kind, object)
+            }
+        }
+    }
 }
 
 /// Reads an object of a group, version and kind.
 pub(super) fn of_kind(
+    kind: (&str, &str, &str),
+    body: Body<'_>,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let decode = |object: &mut Value| Schemas::get().normalize(kind.0, kind.1, kind.2, object);
+    read(kind, body, validation, decode)
+}
+
+fn read(
     (group, version, kind): (&str, &str, &str),
     body: Body<'_>,
     validation: FieldValidation,
+    decode: impl Fn(&mut Value) -> Decoded,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let (mut object, duplicates) = body.parse(kind)?;
     let api_version = if group.is_empty() {
@@ -126,8 +150,7 @@ pub(super) fn of_kind(
         format!("{group}/{version}")
     };
     expect_kind(&mut object, &api_version, kind)?;
-    let schemas = Schemas::get();
-    let decoded = schemas.normalize(group, version, kind, &mut object);
+    let decoded = decode(&mut object);
     let refuse = |what: &str| {
         ApiError::bad_request(format!(
             "{kind} in version {version:?} cannot be handled as a {kind}: {what}"
@@ -136,7 +159,16 @@ pub(super) fn of_kind(
     if let Some(first) = decoded.type_errors.first() {
         return Err(refuse(first));
     }
-    let faults = strict_faults(&decoded.unknown_fields, &duplicates);
+    let unknown = &decoded.unknown_fields;
+    let mut faults = strict_faults(unknown, &duplicates);
+    if body.encoding == Encoding::Json && faults.len() > 1 {
+        let ordered = schema::faults_in_order(body.bytes, unknown);
+        let text = |fault: Fault| match fault {
+            Fault::Unknown(field) => format!("unknown field {field:?}"),
+            Fault::Duplicate(field) => format!("duplicate field {field:?}"),
+        };
+        faults = ordered.into_iter().map(text).take(FAULTS_MAX).collect();
+    }
     if !faults.is_empty() && validation == FieldValidation::Strict {
         return Err(refuse(&format!(
             "strict decoding error: {}",
@@ -154,7 +186,8 @@ pub(super) fn of_kind(
 
 /// `unknown field "x"`, `duplicate field "y"`.
 pub(super) fn strict_faults(unknown: &[String], duplicates: &[String]) -> Vec<String> {
-    let duplicates = duplicates.iter().map(|f| format!("duplicate field {f:?}"));
+    let known = duplicates.iter().filter(|f| !unknown.contains(f));
+    let duplicates = known.map(|f| format!("duplicate field {f:?}"));
     let unknown = unknown.iter().map(|f| format!("unknown field {f:?}"));
     duplicates.chain(unknown).take(FAULTS_MAX).collect()
 }

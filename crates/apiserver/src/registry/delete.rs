@@ -12,6 +12,7 @@ use super::resource::{Resource, find};
 use super::write::{WRITE_ATTEMPTS_MAX, namespace_of};
 use crate::access::{Propagation, gr};
 use crate::admission::webhooks::{Attributes, Operation, Options};
+use crate::custom::definition;
 use crate::field::ErrorType;
 use crate::status::{ApiError, Subject};
 use crate::storage::{StoreError, Version};
@@ -48,6 +49,8 @@ pub struct DeleteRequest {
     pub dry_run: bool,
     /// The sender.
     pub requester: Arc<Requester>,
+    /// Whether webhooks have admitted the request that causes the deletion, such as an eviction.
+    pub is_admitted: bool,
 }
 
 /// How far a deletion has come.
@@ -150,6 +153,7 @@ impl DeleteRequest {
             dry_run: dry_run.is_some_and(|d| d.iter().any(|v| v == "All"))
                 || query("dryRun").is_some_and(|d| d == "All"),
             requester: Arc::default(),
+            is_admitted: false,
         })
     }
 
@@ -262,7 +266,9 @@ impl Api {
                 operation: Operation::Delete,
                 options: Options::Delete(request),
             };
-            self.admit_delete(&attributes, current.object())?;
+            if !request.is_admitted {
+                attributes.admit_delete(self, current.object())?;
+            }
             if resource.resource == gr("", "namespaces") {
                 let (version, gone) = self.terminate_namespace(resource, name, request.dry_run)?;
                 return Ok(Deletion { version, gone });
@@ -275,7 +281,12 @@ impl Api {
                     "this is a system priority class and cannot be deleted",
                 ));
             }
-            let step = self.step(resource, current.object(), request);
+            let mut step = self.step(resource, current.object(), request);
+            if let (true, Step::Remove) = (definition::is_definitions(resource), &step) {
+                // Its objects go first.
+                let finalizers = vec![definition::CLEANUP.to_owned()];
+                step = Step::Mark(mark(current.object(), finalizers, self.now(), 0));
+            }
             if request.dry_run {
                 return Ok(match step {
                     Step::Wait => pending(current),

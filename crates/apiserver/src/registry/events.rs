@@ -1,4 +1,5 @@
-//! Events have two shapes, core/v1 and events.k8s.io/v1, and are stored once, in the first.
+//! Objects that are stored in another shape than they are shown: events of events.k8s.io/v1 are stored as those of
+//! core/v1, custom resources in their storage version.
 
 use super::resource::Resource;
 use serde_json::{Map, Value, json};
@@ -16,6 +17,10 @@ const RENAMED_REPORTER: (&str, &str) = ("reportingComponent", "reportingControll
 
 /// An object as it is stored, from the shape of `resource`.
 pub(super) fn to_stored(resource: &Resource, object: Value) -> Value {
+    let mut object = object;
+    if let Some(custom) = &resource.custom {
+        object["apiVersion"] = custom.stored_version.as_str().into();
+    }
     if resource.is_converted() {
         rename(object, "v1", true)
     } else {
@@ -25,7 +30,9 @@ pub(super) fn to_stored(resource: &Resource, object: Value) -> Value {
 
 /// A stored object in the shape of `resource`.
 pub(super) fn from_stored(resource: &Resource, object: &Value) -> Value {
-    if resource.is_converted() {
+    if let Some(custom) = &resource.custom {
+        custom.shown(object, &resource.api_version())
+    } else if resource.is_converted() {
         to_events_v1(object)
     } else {
         object.clone()

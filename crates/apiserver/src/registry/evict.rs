@@ -52,7 +52,7 @@ impl Api {
             ));
         }
         let action = action(pods, "eviction", namespace, name, options);
-        let eviction = self.admit_action(&action, eviction)?;
+        let eviction = action.admit_action(self, eviction)?;
         let mut request = delete_request(&eviction)?;
         request.dry_run |= options.dry_run;
         request.requester = Arc::clone(&options.requester);
@@ -183,6 +183,7 @@ fn disrupt(
     if let Some(revision) = pin {
         request.preconditions.resource_version = Some(revision.to_string());
     }
+    request.is_admitted = true;
     api.delete(pods, namespace, name, &request).map(|_| ())
 }
 

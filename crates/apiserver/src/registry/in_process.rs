@@ -54,8 +54,18 @@ impl InProcess {
         }
     }
 
+    /// A served resource.
+    fn resource(&self, kind: GroupResource) -> Result<Arc<Resource>, ApiError> {
+        if let Some(known) = resource::find(kind.group, kind.resource) {
+            return Ok(Arc::clone(known));
+        }
+        let catalog = self.api.catalog();
+        let custom = catalog.find(kind.group, kind.resource);
+        custom.cloned().ok_or_else(ApiError::no_such_resource)
+    }
+
     fn write(&self, kind: GroupResource, object: Value, sub: &str) -> Result<Object, AccessError> {
-        let resource = resource(kind)?;
+        let resource = &*self.resource(kind)?;
         let (namespace, name) = (
             meta(&object, "namespace").to_owned(),
             meta(&object, "name").to_owned(),
@@ -73,13 +83,9 @@ impl InProcess {
     }
 }
 
-fn resource(kind: GroupResource) -> Result<&'static Arc<Resource>, ApiError> {
-    resource::find(kind.group, kind.resource).ok_or_else(ApiError::no_such_resource)
-}
-
 impl Access for InProcess {
     fn get(&self, kind: GroupResource, namespace: &str, name: &str) -> Result<Object, AccessError> {
-        let version = self.api.get(resource(kind)?, namespace, name)?;
+        let version = self.api.get(&*self.resource(kind)?, namespace, name)?;
         Ok(Arc::clone(version.object()))
     }
 
@@ -88,7 +94,9 @@ impl Access for InProcess {
             namespace,
             ..ListRequest::default()
         };
-        let listed = resource(kind).and_then(|r| self.api.list(r, &request));
+        let listed = self
+            .resource(kind)
+            .and_then(|r| self.api.list(&r, &request));
         let items = listed.map(|l| l.items).unwrap_or_default();
         items.iter().map(|v| Arc::clone(v.object())).collect()
     }
@@ -97,7 +105,7 @@ impl Access for InProcess {
         let namespace = meta(&object, "namespace").to_owned();
         let version = self
             .api
-            .create(resource(kind)?, &namespace, object, &self.options)?;
+            .create(&*self.resource(kind)?, &namespace, object, &self.options)?;
         Ok(Arc::clone(version.object()))
     }
 
@@ -111,7 +119,7 @@ impl Access for InProcess {
 
     fn finalize_namespace(&self, namespace: Value) -> Result<Object, AccessError> {
         let name = meta(&namespace, "name").to_owned();
-        let resource = resource(crate::access::gr("", "namespaces"))?;
+        let resource = &*self.resource(crate::access::gr("", "namespaces"))?;
         let version = self
             .api
             .finalize_namespace(resource, &name, &namespace, false)?;
@@ -134,21 +142,27 @@ impl Access for InProcess {
             propagation: Some(options.propagation),
             dry_run: false,
             requester: Arc::clone(&self.options.requester),
+            is_admitted: false,
         };
         self.api
-            .delete(resource(kind)?, namespace, name, &request)?;
+            .delete(&*self.resource(kind)?, namespace, name, &request)?;
         Ok(())
     }
 
     fn watch(&self, kind: GroupResource) -> mpsc::Receiver<Seen> {
         let (sender, receiver) = mpsc::channel(WATCH_BUFFER);
-        let store = resource(kind).ok().and_then(|r| r.store);
-        let started = store.and_then(|store| self.api.store().watch_now(store, "").ok());
+        let resource = self.resource(kind).ok();
+        let prefix = resource
+            .as_ref()
+            .map_or("", |r| r.prefix.as_str())
+            .to_owned();
+        let store = resource.and_then(|r| r.store);
+        let started = store.and_then(|store| self.api.store().watch_now(store, &prefix).ok());
         if let Some((items, _, cursor)) = started {
             let mut stopping = self.stopping.clone();
             self.runtime.spawn(async move {
                 tokio::select! {
-                    () = feed(items, cursor, sender) => {}
+                    () = feed(items, cursor, &prefix, sender) => {}
                     () = stopped(&mut stopping) => {}
                 }
             });
@@ -157,17 +171,26 @@ impl Access for InProcess {
     }
 
     fn kinds(&self) -> Vec<KindInfo> {
-        resource::built_in()
-            .resources()
-            .iter()
-            .filter(|r| r.offers("watch") && !r.is_converted())
-            .map(|r| r.info())
-            .collect()
+        let mut kinds: Vec<KindInfo> = Vec::new();
+        let catalog = self.api.catalog();
+        for resource in catalog.resources() {
+            // Other versions have the same objects.
+            let is_new = kinds.iter().all(|k| k.resource != resource.resource);
+            if is_new && resource.offers("watch") && !resource.is_converted() {
+                kinds.push(resource.info());
+            }
+        }
+        kinds
     }
 }
 
 /// Sends the state and then the changes, until the watcher is gone or has fallen out of the history.
-async fn feed(items: Vec<Arc<Version>>, mut cursor: Cursor, sender: mpsc::Sender<Seen>) {
+async fn feed(
+    items: Vec<Arc<Version>>,
+    mut cursor: Cursor,
+    prefix: &str,
+    sender: mpsc::Sender<Seen>,
+) {
     for version in items {
         let change = Seen::Added(Arc::clone(version.object()));
         if sender.send(change).await.is_err() {
@@ -185,8 +208,8 @@ async fn feed(items: Vec<Arc<Version>>, mut cursor: Cursor, sender: mpsc::Sender
             }
             continue;
         }
-        for event in events {
-            if sender.send(seen(&event)).await.is_err() {
+        for event in events.iter().filter(|event| event.key.starts_with(prefix)) {
+            if sender.send(seen(event)).await.is_err() {
                 return;
             }
         }

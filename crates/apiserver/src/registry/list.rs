@@ -158,10 +158,7 @@ impl Api {
     pub fn list(&self, resource: &Resource, request: &ListRequest<'_>) -> Result<Listed, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let state = request.state()?;
-        let prefix = match request.namespace {
-            Some(namespace) if resource.namespaced => format!("{namespace}/"),
-            _ => String::new(),
-        };
+        let prefix = resource.key_prefix(request.namespace);
         if let Some(listed) = self.list_one(resource, store, request, state)? {
             return Ok(listed);
         }

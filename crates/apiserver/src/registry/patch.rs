@@ -8,7 +8,7 @@ use super::{FieldValidation, decode, scale};
 use crate::apply;
 use crate::field::{ErrorType, FieldError};
 use crate::patch::{self, PatchError, PatchType};
-use crate::schema::Schemas;
+use crate::schema::{Decoded, Schemas};
 use crate::status::{ApiError, Subject};
 use serde_json::Value;
 use std::sync::Mutex;
@@ -51,8 +51,11 @@ impl Api {
         let mut written = self.update(&change, |stored| match sub {
             Some("scale") => {
                 let kind = ("autoscaling", "v1", "Scale");
-                let before = scale::of(stored);
-                let (after, faults) = patched(kind, &before, patch_type, patch, options)?;
+                let before = scale::of(resource, stored);
+                let decode =
+                    |after: &mut Value| Schemas::get().normalize(kind.0, kind.1, kind.2, after);
+                let patch = (patch_type, patch);
+                let (after, faults) = patched(kind, &before, patch, options, decode)?;
                 note(faults);
                 scale::put(resource, stored, &after)
             }
@@ -65,7 +68,9 @@ impl Api {
                 {
                     apply::fields_to_json(&mut before);
                 }
-                let (after, faults) = patched(kind, &before, patch_type, patch, options)?;
+                let decode = |after: &mut Value| resource.decode(after);
+                let patch = (patch_type, patch);
+                let (after, faults) = patched(kind, &before, patch, options, decode)?;
                 note(faults);
                 same_object(&before, &after)?;
                 Ok(events::to_stored(resource, after))
@@ -83,15 +88,14 @@ impl Api {
 fn patched(
     (group, version, kind): (&str, &str, &str),
     before: &Value,
-    patch_type: PatchType,
-    patch: &[u8],
+    (patch_type, patch): (PatchType, &[u8]),
     options: &WriteOptions,
+    decode: impl Fn(&mut Value) -> Decoded,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let patched = patch::apply_reporting(patch_type, group, version, kind, before, patch)
         .map_err(|e| patch_error(&e))?;
     let mut object = patched.object;
-    let schemas = Schemas::get();
-    let decoded = schemas.normalize(group, version, kind, &mut object);
+    let decoded = decode(&mut object);
     if let Some(first) = decoded.type_errors.first() {
         return Err(bad_outcome(&object, first));
     }

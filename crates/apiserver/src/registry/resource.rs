@@ -54,6 +54,8 @@ pub enum Generation {
     SpecAndAnnotations,
     /// It counts the changes of everything but metadata and status.
     Content,
+    /// It counts the changes of everything but metadata.
+    ContentAndStatus,
 }
 
 /// A part of an object that requests read or write on its own, or an action on it.
@@ -159,7 +161,7 @@ pub(super) fn store_names() -> Vec<String> {
 }
 
 /// The number under which all custom resources are stored.
-pub(super) fn custom_store() -> usize {
+pub(crate) fn custom_store() -> usize {
     let stores = BUILT_IN.resources.iter().filter_map(|r| r.store);
     stores.max().map_or(0, |last| last + 1)
 }

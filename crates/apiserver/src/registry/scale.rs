@@ -28,8 +28,20 @@ pub(crate) fn resource() -> &'static Resource {
     &SCALE
 }
 
+/// Where the replicas, their number in the status and the selector of an object are.
+fn paths(resource: &Resource) -> (&str, &str, Option<&str>) {
+    let custom = resource
+        .custom
+        .as_ref()
+        .and_then(|custom| custom.scale.as_ref());
+    custom.map_or(("/spec/replicas", "/status/replicas", None), |scale| {
+        (&scale.spec, &scale.status, scale.selector.as_deref())
+    })
+}
+
 /// The `Scale` of a stored object.
-pub(crate) fn of(object: &Value) -> Value {
+pub(crate) fn of(resource: &Resource, object: &Value) -> Value {
+    let (spec_path, status_path, selector_path) = paths(resource);
     let mut metadata = Map::new();
     for field in [
         "name",
@@ -42,16 +54,24 @@ pub(crate) fn of(object: &Value) -> Value {
             metadata.insert(field.to_owned(), value.clone());
         }
     }
-    let number = |pointer| object.pointer(pointer).and_then(Value::as_i64);
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     let mut spec = Map::new();
     // Zero is left out, as upstream does.
-    if let Some(replicas) = number("/spec/replicas").filter(|r| *r != 0) {
+    if let Some(replicas) = number(spec_path).filter(|r| *r != 0) {
         spec.insert("replicas".to_owned(), replicas.into());
     }
     let mut status = Map::new();
-    let replicas = number("/status/replicas").unwrap_or(0);
+    let replicas = number(status_path).unwrap_or(0);
     status.insert("replicas".to_owned(), replicas.into());
-    let selector = selector_text(object.pointer("/spec/selector"));
+    let selector = match (selector_path, &resource.custom) {
+        (Some(path), _) => object
+            .pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or("")
+            .to_owned(),
+        (None, Some(_)) => String::new(),
+        (None, None) => selector_text(object.pointer("/spec/selector")),
+    };
     if !selector.is_empty() {
         status.insert("selector".to_owned(), selector.into());
     }
@@ -97,13 +117,25 @@ pub(crate) fn put(resource: &Resource, object: &Value, scale: &Value) -> Result<
         ));
     }
     let mut new = object.clone();
-    child_mut(&mut new, "spec").insert("replicas".to_owned(), replicas.into());
+    set_replicas(resource, &mut new, replicas.into());
     let metadata = child_mut(&mut new, "metadata");
     match meta(scale, "resourceVersion") {
         "" => metadata.remove("resourceVersion"),
         version => metadata.insert("resourceVersion".to_owned(), version.into()),
     };
     Ok(new)
+}
+
+/// Sets the replicas of an object; objects on the way are made.
+pub(super) fn set_replicas(resource: &Resource, object: &mut Value, value: Value) {
+    let mut slot = object;
+    for name in paths(resource).0.split('/').skip(1) {
+        if !slot.is_object() {
+            *slot = json!({});
+        }
+        slot = &mut slot[name];
+    }
+    *slot = value;
 }
 
 /// A label selector as text: `a=b,c in (d,e)`, keys in order.

@@ -53,7 +53,7 @@ pub(crate) fn issue(
         }
     }
     let action = action(accounts, "token", namespace, name, options);
-    request = api.admit_action(&action, request)?;
+    request = action.admit_action(api, request)?;
     let account = api.get(accounts, namespace, name)?;
     let account = account.object();
     let seconds = request

@@ -10,7 +10,7 @@ use super::requester::Requester;
 use super::resource::{Generation, Resource};
 use crate::access::gr;
 use crate::admission;
-use crate::admission::webhooks::{Attributes, Operation, Options};
+use crate::admission::webhooks::{self, Attributes, Operation, Options};
 use crate::apply;
 use crate::schema::Schemas;
 use crate::status::ApiError;
@@ -188,11 +188,11 @@ impl Api {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let rules = resource.stored_as();
         self.admit_create(rules, namespace, &mut object)?;
-        if self.has_webhooks() {
+        if webhooks::any(self) {
             let name = meta(&object, "name").to_owned();
             let attributes = created(resource, namespace, &name, options);
             let again = |object: &mut Value| self.admit_create(rules, namespace, object);
-            let mutated = self.mutate(&attributes, Some(object), None, again)?;
+            let mutated = attributes.mutate(self, Some(object), None, again)?;
             object = mutated.unwrap_or_default();
         }
         let add = |object: Value| {
@@ -434,7 +434,7 @@ impl Api {
             self.admit_update(rules, new, old);
             Ok(())
         };
-        let mut new = self.mutate_update(&attributes, new, old, again)?;
+        let mut new = attributes.mutate_update(self, new, old, again)?;
         let managers = meta_mut(&mut new).remove("managedFields");
         {
             let old_meta = old.get("metadata").and_then(Value::as_object);
@@ -578,12 +578,14 @@ fn bump_generation(resource: &Resource, new: &mut Value, old: &Value) {
     let changed = match resource.generation {
         Generation::Unset | Generation::One => false,
         Generation::Spec => new.get("spec") != old.get("spec"),
-        Generation::Content => {
+        Generation::Content | Generation::ContentAndStatus => {
             let content = |object: &Value| {
                 let mut object = object.clone();
                 if let Some(map) = object.as_object_mut() {
                     map.remove("metadata");
-                    map.remove("status");
+                    if resource.generation == Generation::Content {
+                        map.remove("status");
+                    }
                 }
                 object
             };

@@ -4,6 +4,7 @@
 use super::path::Path;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use std::collections::HashSet;
 use std::fmt;
 
 /// Objects and lists may be nested so deep.
@@ -59,6 +60,57 @@ pub fn parse_json(bytes: &[u8]) -> Result<Parsed, DecodeError> {
         value,
         duplicate_fields: budget.duplicates,
     })
+}
+
+/// The fields of a JSON document that are unknown, or repeat a field before them, in the order of the document. A
+/// repeated unknown field is listed once.
+pub(crate) fn faults_in_order(bytes: &[u8], unknown: &[String]) -> Vec<Fault> {
+    let mut budget = Budget {
+        trace: Some(Trace {
+            unknown: unknown.iter().cloned().collect(),
+            found: Vec::new(),
+        }),
+        ..Budget::default()
+    };
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let node = Node {
+        budget: &mut budget,
+        path: &Path::Root,
+        depth: 0,
+    };
+    // It has been parsed before.
+    let _ = node.deserialize(&mut deserializer);
+    budget.trace.map_or_else(Vec::new, |trace| trace.found)
+}
+
+/// A field that strict validation rejects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The type does not have it.
+    Unknown(String),
+    /// It is a field before it.
+    Duplicate(String),
+}
+
+/// The faults that were found on the way through a document.
+#[derive(Debug)]
+struct Trace {
+    unknown: HashSet<String>,
+    found: Vec<Fault>,
+}
+
+impl Trace {
+    fn key(&mut self, path: &Path<'_>, is_repeated: bool) {
+        let path = path.to_string();
+        let fault = match self.unknown.contains(&path) {
+            true => Fault::Unknown(path),
+            false if is_repeated => Fault::Duplicate(path),
+            false => return,
+        };
+        if self.found.len() < DUPLICATES_MAX && !self.found.contains(&fault) {
+            self.found.push(fault);
+        }
+    }
 }
 
 /// Parses one YAML document. JSON is YAML too.
@@ -121,6 +173,7 @@ struct Budget {
     values: usize,
     text_bytes: usize,
     duplicates: Vec<String>,
+    trace: Option<Trace>,
 }
 
 impl Budget {
@@ -247,6 +300,9 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
         while let Some(Key(key)) = entries.next_key::<Key>()? {
             self.budget.text(key.len())?;
             let path = Path::Key(self.path, &key);
+            if let Some(trace) = &mut self.budget.trace {
+                trace.key(&path, map.contains_key(&key));
+            }
             let value = entries.next_value_seed(Node {
                 budget: &mut *self.budget,
                 path: &path,

@@ -35,12 +35,20 @@ pub(crate) struct Shape {
 }
 
 /// The object without `apiVersion` and `kind`, as this resource shows it.
-fn body<'a>(resource: &Resource, version: &'a Version) -> &'a Bytes {
-    if resource.is_converted() {
+fn body<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
+    if resource.custom.is_some() {
+        // The defaults of the schema of now, which may not be those of the time of the write.
+        return Version::unstored(resource.shown(version.object()))
+            .body()
+            .to_vec()
+            .into();
+    }
+    let body: &'a Bytes = if resource.is_converted() {
         version.other_body(to_events_v1)
     } else {
         version.body()
-    }
+    };
+    Cow::Borrowed(body)
 }
 
 /// The object as a message of protobuf, as this resource shows it.
@@ -266,7 +274,7 @@ pub(crate) fn list(resource: &Resource, shape: &Shape, listed: &Listed, now: Tim
                 if resource.custom.is_some() {
                     put_object(&mut out, resource, version);
                 } else {
-                    out.extend_from_slice(body(resource, version));
+                    out.extend_from_slice(&body(resource, version));
                 }
             }
             out.extend_from_slice(b"]}");

@@ -22,6 +22,7 @@ use crate::access::Access;
 use crate::admission::Admission;
 use crate::auth::Authenticator;
 use crate::auth::tokens::Tokens;
+use crate::custom::definition;
 use crate::registry::{self, Api, ApiOptions, Clock, InProcess, OpenError};
 use crate::storage::{DataDir, DataDirError, HistoryLimits};
 use http_body_util::Full;
@@ -43,6 +44,11 @@ const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(1_500);
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the history of changes is compacted.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(5);
+/// How often definitions are looked at again without a change, and while objects of a deleted one remain.
+const DEFINITIONS_INTERVAL: Duration = Duration::from_secs(10);
+const DEFINITIONS_BUSY_INTERVAL: Duration = Duration::from_millis(200);
+/// So many changes of definitions are read at once.
+const DEFINITIONS_READ_MAX: usize = 1_000;
 /// The name under which a data directory keeps the authority and the token.
 const SECRETS: &str = "secrets";
 
@@ -253,6 +259,7 @@ impl Server {
             stopping.clone(),
         ));
         tokio::spawn(compact(Arc::clone(&api), stopping.clone()));
+        tokio::spawn(serve_definitions(Arc::clone(&api), stopping.clone()));
         tokio::spawn(publish(Arc::clone(&api), address, stopping.clone()));
         let metrics = ServerMetrics(Arc::clone(&state));
         let accepting = tokio::spawn(connection::accept(
@@ -391,6 +398,36 @@ async fn publish(api: Arc<Api>, address: SocketAddr, mut stopping: watch::Receiv
         }
         if let Err(error) = registry::publish(&api, address) {
             tracing::warn!(%error, "failed to write the Service kubernetes, retrying in 10 s");
+        }
+    }
+}
+
+/// Serves what CustomResourceDefinitions define, and deletes the objects of those that are deleted, until the server stops.
+async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
+    let store = registry::find("apiextensions.k8s.io", "customresourcedefinitions");
+    let Some(store) = store.and_then(|resource| resource.store) else {
+        return;
+    };
+    loop {
+        let Ok((_, _, mut cursor)) = api.store().watch_now(store, "") else {
+            return;
+        };
+        let mut pause = DEFINITIONS_INTERVAL;
+        loop {
+            let is_busy = definition::sync(&api);
+            // Objects with finalizers of their own are looked at again.
+            pause = match is_busy {
+                true => DEFINITIONS_BUSY_INTERVAL,
+                false => pause.max(DEFINITIONS_INTERVAL),
+            };
+            if cursor.read(DEFINITIONS_READ_MAX).is_err() {
+                break;
+            }
+            tokio::select! {
+                () = stopped(&mut stopping) => return,
+                () = cursor.changed() => {}
+                () = sleep(pause) => {}
+            }
         }
     }
 }

@@ -68,6 +68,12 @@ pub(super) async fn serve(
         answer => answer?,
     };
     handle::warn(&mut response, &warnings);
+    let deprecated = target
+        .resource
+        .custom
+        .as_ref()
+        .and_then(|c| c.deprecated.clone());
+    handle::warn(&mut response, deprecated.as_slice());
     if target.resource.resource == gr("", "endpoints") {
         handle::warn(&mut response, &[ENDPOINTS_DEPRECATED.to_owned()]);
     }
@@ -160,6 +166,7 @@ async fn answer(
                 return request.apply(name, sub, &body, &options);
             }
             let patch_type = PatchType::from_media_type(&request.content_type)
+                .filter(|t| target.resource.custom.is_none() || *t != PatchType::Strategic)
                 .ok_or_else(ApiError::unsupported_media_type)?;
             let body = handle::read(received.body).await?;
             request.patch(name, sub, patch_type, &body)
@@ -246,7 +253,7 @@ pub(super) fn no_containers(state: &State, pod: &InPod, received: Received<'_>) 
             operation: Operation::Connect,
             options: Options::Connect(&Requester::new(received.user)),
         };
-        if let Err(refusal) = state.api.admit_action(&attributes, options) {
+        if let Err(refusal) = attributes.admit_action(&state.api, options) {
             return refusal;
         }
     }
@@ -337,7 +344,8 @@ impl Request<'_> {
         let now = self.state.api.now();
         let scale;
         let (resource, version) = if self.target.sub == Some("scale") {
-            scale = Version::unstored(scale_of(written.version.object()));
+            let object = written.version.object();
+            scale = Version::unstored(scale_of(self.resource(), object));
             (scale_resource(), &scale)
         } else {
             (self.resource(), &written.version)

@@ -8,6 +8,7 @@ mod pods;
 pub(crate) mod text;
 
 use crate::apply::fields_to_json;
+use crate::custom::JsonPath;
 use crate::registry::Resource;
 use crate::status::ApiError;
 use crate::storage::Version;
@@ -37,6 +38,8 @@ enum Cell {
     },
     /// How long ago the object was created.
     Age,
+    /// What a path of a custom resource leads to.
+    Path(JsonPath),
     /// A function.
     Call(CellFn),
 }
@@ -121,6 +124,45 @@ impl Column {
         column
     }
 
+    /// A column of a CustomResourceDefinition.
+    pub(crate) fn custom(column: &Value, path: JsonPath) -> Self {
+        let text = |field: &str| column.get(field).and_then(Value::as_str).unwrap_or("");
+        Self {
+            format: text("format").into(),
+            description: text("description").into(),
+            priority: column.get("priority").and_then(Value::as_i64).unwrap_or(0),
+            ..Self::new(text("name"), text("type"), Cell::Path(path))
+        }
+    }
+
+    /// What is shown of the values that a path leads to.
+    fn found(&self, path: &JsonPath, object: &Value, now: Timestamp) -> Value {
+        let found = path.find(object);
+        let Some(first) = found.first() else {
+            return Value::Null;
+        };
+        let plain = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        match &*self.kind {
+            "date" => match first.as_str() {
+                Some(time) => text::since(time, now).into(),
+                None => "<unknown>".into(),
+            },
+            "integer" => first.as_i64().map_or(Value::Null, Value::from),
+            "number" if first.is_number() => Value::clone(first),
+            "boolean" => first.as_bool().map_or(Value::Null, Value::from),
+            "string" => found
+                .into_iter()
+                .map(plain)
+                .collect::<Vec<_>>()
+                .join(" ")
+                .into(),
+            _ => Value::Null,
+        }
+    }
+
     fn generic() -> Vec<Self> {
         let created = Cell::field("/metadata/creationTimestamp");
         vec![Self::name(), Self::new("Created At", "date", created)]
@@ -140,6 +182,7 @@ impl Column {
         let (pointer, filters) = match &self.cell {
             Cell::Age => return text::age(object, now).into(),
             Cell::Call(function) => return function(object, now),
+            Cell::Path(path) => return self.found(path, object, now),
             Cell::Field { pointer, filters } => (pointer, filters),
         };
         let found = object.pointer(pointer).filter(|v| !v.is_null());

@@ -71,6 +71,7 @@ pub(crate) fn check_fn(name: &str) -> Option<CheckFn> {
         .or_else(|| limits::check(name))
         .or_else(|| selectors::check(name))
         .or_else(|| webhooks::check(name))
+        .or_else(|| crate::custom::schema::check(name))
 }
 
 /// A function that fills in defaults by the name that the rules give it.
@@ -78,6 +79,7 @@ pub(crate) fn default_fn(name: &str) -> Option<fn(&mut Value)> {
     Some(match name {
         "claim" => storage::default_claim,
         "container" => pod::defaults::container,
+        "custom-names" => crate::custom::schema::default_spec,
         "daemon-rollout" => workloads::default_daemon_rollout,
         "deployment-rollout" => workloads::default_deployment_rollout,
         "device-request" => devices::default_request,
@@ -125,6 +127,9 @@ fn of_code(kind: GroupResource) -> &'static dyn Strategy {
         ("", "persistentvolumes") => &storage::VolumeStrategy,
         ("", "pods") => &pod::PodStrategy,
         ("", "services") => &service::ServiceStrategy,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            &crate::custom::schema::Definitions
+        }
         ("batch", "jobs") => &workloads::JobStrategy,
         ("", "replicationcontrollers")
         | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")

@@ -5,6 +5,7 @@
 
 mod apply;
 mod binding;
+mod custom;
 mod deletion;
 mod durability;
 mod eviction;

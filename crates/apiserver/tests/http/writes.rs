@@ -592,3 +592,37 @@ async fn the_api_server_is_found_as_the_service_kubernetes() {
     assert_eq!(*at(&slice, "/ports/0/port"), json!(port));
     assert_eq!(text(&slice, "/endpoints/0/addresses/0"), "127.0.0.1");
 }
+
+#[tokio::test]
+async fn strict_validation_reports_fields_in_the_order_of_the_document() {
+    let cluster = Cluster::start().await;
+    let body = r#"{"zz": 1, "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": "x", "zfoo": 1, "name": "x", "afoo": 2},
+        "spec": {"zspec": 1, "containers": [{"name": "c", "image": "i", "zc": 1, "image": "j", "ac": 1}],
+            "aspec": 2, "containers": [{"name": "c", "image": "i"}], "zspec": 3},
+        "aa": 1, "zz": 2}"#;
+    let path = format!("{PODS}?fieldValidation=Strict");
+    let reply = cluster
+        .send_as("POST", &path, "application/json", &json!(body))
+        .await;
+    let expect = [
+        "unknown field \"zz\"",
+        "unknown field \"metadata.zfoo\"",
+        "duplicate field \"metadata.name\"",
+        "unknown field \"metadata.afoo\"",
+        "unknown field \"spec.zspec\"",
+        "unknown field \"spec.containers[0].zc\"",
+        "duplicate field \"spec.containers[0].image\"",
+        "unknown field \"spec.containers[0].ac\"",
+        "unknown field \"spec.aspec\"",
+        "duplicate field \"spec.containers\"",
+        "unknown field \"aa\"",
+    ];
+    assert_eq!(
+        text(&reply.json(), "/message"),
+        format!(
+            "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: {}",
+            expect.join(", ")
+        )
+    );
+}

@@ -209,11 +209,12 @@ impl Attributes<'_> {
 
     /// An object that a webhook has patched, as it is stored: without unknown fields, with defaults.
     fn accepted(&self, resource: &Resource, mut object: Value) -> Result<Value, ApiError> {
-        let kind = match resource.subresource(self.sub) {
-            Some(sub) if !self.is_whole() => (sub.group, sub.version, sub.kind),
-            _ => (resource.resource.group, resource.version, resource.kind),
+        let decoded = match resource.subresource(self.sub) {
+            Some(sub) if !self.is_whole() => {
+                Schemas::get().normalize(sub.group, sub.version, sub.kind, &mut object)
+            }
+            _ => resource.decode(&mut object),
         };
-        let decoded = Schemas::get().normalize(kind.0, kind.1, kind.2, &mut object);
         if let Some(error) = decoded.type_errors.first() {
             return Err(ApiError::internal(error));
         }
@@ -245,16 +246,16 @@ impl Webhooks {
     }
 }
 
-impl Api {
-    /// Whether a webhook of any sort is configured for anything.
-    pub(crate) fn has_webhooks(&self) -> bool {
-        [Sort::Mutating, Sort::Validating].into_iter().any(|sort| {
-            let resource = find("admissionregistration.k8s.io", sort.plural());
-            let store = resource.and_then(|r| r.store);
-            store.is_some_and(|store| self.store().count(store) > 0)
-        })
-    }
+/// Whether a webhook of any sort is configured.
+pub(crate) fn any(api: &Api) -> bool {
+    [Sort::Mutating, Sort::Validating].into_iter().any(|sort| {
+        let resource = find("admissionregistration.k8s.io", sort.plural());
+        let store = resource.and_then(|r| r.store);
+        store.is_some_and(|store| api.store().count(store) > 0)
+    })
+}
 
+impl Attributes<'_> {
     /// Calls the mutating webhooks of a request. Returns the object as they have changed it. `again` repeats the
     /// built-in changes, after a webhook has changed the object.
     ///
@@ -262,12 +263,12 @@ impl Api {
     /// The refusal of a webhook; 500 when one cannot be called.
     pub(crate) fn mutate(
         &self,
-        attributes: &Attributes<'_>,
+        api: &Api,
         object: Option<Value>,
         old: Option<&Value>,
         again: impl Fn(&mut Value) -> Result<(), ApiError>,
     ) -> Result<Option<Value>, ApiError> {
-        let Some(hooks) = self.hooks_for(attributes, Sort::Mutating) else {
+        let Some(hooks) = self.hooks(api, Sort::Mutating) else {
             return Ok(object);
         };
         let mut object = object;
@@ -287,13 +288,13 @@ impl Api {
             }
             for (i, hook) in hooks.iter().enumerate() {
                 let objects = (object.as_ref(), old);
-                let Some(resource) = hook.receives(self, attributes, objects)? else {
+                let Some(resource) = hook.receives(api, self, objects)? else {
                     continue;
                 };
                 if round == 1 && !repeated.contains(&i) {
                     continue;
                 }
-                let call = self.call(attributes, hook, &resource, objects, true)?;
+                let call = self.call(api, hook, &resource, objects, true)?;
                 let verdict = match call.wait(hook, true) {
                     Ok(verdict) => verdict,
                     Err(failure) => {
@@ -301,13 +302,13 @@ impl Api {
                         continue;
                     }
                 };
-                take_warnings(attributes, &verdict);
+                take_warnings(self, &verdict);
                 if !verdict.allowed {
                     return Err(ApiError::denied_by_webhook(&hook.name, verdict.status));
                 }
                 let patched = match verdict.patch {
                     Some(operations) => {
-                        patched(attributes, hook, &resource, object.as_ref(), operations)?
+                        patched(self, hook, &resource, object.as_ref(), operations)?
                     }
                     None => None,
                 };
@@ -330,23 +331,23 @@ impl Api {
     /// The refusal of a webhook; 500 when one cannot be called.
     pub(crate) fn validate(
         &self,
-        attributes: &Attributes<'_>,
+        api: &Api,
         objects: (Option<&Value>, Option<&Value>),
     ) -> Result<(), ApiError> {
-        let Some(hooks) = self.hooks_for(attributes, Sort::Validating) else {
+        let Some(hooks) = self.hooks(api, Sort::Validating) else {
             return Ok(());
         };
         let mut calls = Vec::new();
         for hook in hooks.iter() {
-            if let Some(resource) = hook.receives(self, attributes, objects)? {
-                calls.push((hook, self.call(attributes, hook, &resource, objects, false)));
+            if let Some(resource) = hook.receives(api, self, objects)? {
+                calls.push((hook, self.call(api, hook, &resource, objects, false)));
             }
         }
         let mut result = Ok(());
         for (hook, call) in calls {
             let answer = call.and_then(|call| match call.wait(hook, false) {
                 Ok(verdict) => {
-                    take_warnings(attributes, &verdict);
+                    take_warnings(self, &verdict);
                     match verdict.allowed {
                         true => Ok(()),
                         false => Err(ApiError::denied_by_webhook(&hook.name, verdict.status)),
@@ -362,26 +363,26 @@ impl Api {
     /// Calls the mutating webhooks of an update of an object or of its scale.
     ///
     /// # Errors
-    /// As [`Api::mutate`].
+    /// As [`Attributes::mutate`].
     pub(crate) fn mutate_update(
         &self,
-        attributes: &Attributes<'_>,
+        api: &Api,
         new: Value,
         old: &Value,
         again: impl Fn(&mut Value) -> Result<(), ApiError>,
     ) -> Result<Value, ApiError> {
-        if !self.has_webhooks() {
+        if !any(api) {
             return Ok(new);
         }
-        if attributes.sub != "scale" {
-            let mutated = self.mutate(attributes, Some(new), Some(old), again)?;
+        if self.sub != "scale" {
+            let mutated = self.mutate(api, Some(new), Some(old), again)?;
             return Ok(mutated.unwrap_or_default());
         }
-        let scale = scale_of(&new);
-        let old = scale_of(old);
-        let mutated = self.mutate(attributes, Some(scale.clone()), Some(&old), |_| Ok(()))?;
+        let scale = scale_of(self.resource, &new);
+        let old = scale_of(self.resource, old);
+        let mutated = self.mutate(api, Some(scale.clone()), Some(&old), |_| Ok(()))?;
         match mutated {
-            Some(mutated) if mutated != scale => scale_put(attributes.resource, &new, &mutated),
+            Some(mutated) if mutated != scale => scale_put(self.resource, &new, &mutated),
             _ => Ok(new),
         }
     }
@@ -389,85 +390,78 @@ impl Api {
     /// Calls the validating webhooks of a write of an object or of its scale.
     ///
     /// # Errors
-    /// As [`Api::validate`].
+    /// As [`Attributes::validate`].
     pub(crate) fn validate_write(
         &self,
-        attributes: &Attributes<'_>,
+        api: &Api,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        if !self.has_webhooks() {
+        if !any(api) {
             return Ok(());
         }
-        if attributes.sub == "scale" {
-            let (new, old) = (scale_of(new), old.map(scale_of));
-            return self.validate(attributes, (Some(&new), old.as_ref()));
+        if self.sub == "scale" {
+            let scale = |object: &Value| scale_of(self.resource, object);
+            let (new, old) = (scale(new), old.map(scale));
+            return self.validate(api, (Some(&new), old.as_ref()));
         }
-        self.validate(attributes, (Some(new), old))
+        self.validate(api, (Some(new), old))
     }
 
     /// Calls the webhooks of a request for a subresource that is an action, such as `binding`. Returns its body as they
     /// have changed it.
     ///
     /// # Errors
-    /// As [`Api::mutate`].
-    pub(crate) fn admit_action(
-        &self,
-        attributes: &Attributes<'_>,
-        body: Value,
-    ) -> Result<Value, ApiError> {
-        if !self.has_webhooks() {
+    /// As [`Attributes::mutate`].
+    pub(crate) fn admit_action(&self, api: &Api, body: Value) -> Result<Value, ApiError> {
+        if !any(api) {
             return Ok(body);
         }
-        let body = self.mutate(attributes, Some(body), None, |_| Ok(()))?;
+        let body = self.mutate(api, Some(body), None, |_| Ok(()))?;
         let body = body.unwrap_or_default();
-        self.validate(attributes, (Some(&body), None))?;
+        self.validate(api, (Some(&body), None))?;
         Ok(body)
     }
 
     /// Calls the webhooks of a deletion.
     ///
     /// # Errors
-    /// As [`Api::mutate`].
-    pub(crate) fn admit_delete(
-        &self,
-        attributes: &Attributes<'_>,
-        object: &Value,
-    ) -> Result<(), ApiError> {
-        if !self.has_webhooks() {
+    /// As [`Attributes::mutate`].
+    pub(crate) fn admit_delete(&self, api: &Api, object: &Value) -> Result<(), ApiError> {
+        if !any(api) {
             return Ok(());
         }
-        self.mutate(attributes, None, Some(object), |_| Ok(()))?;
-        self.validate(attributes, (None, Some(object)))
+        self.mutate(api, None, Some(object), |_| Ok(()))?;
+        self.validate(api, (None, Some(object)))
     }
 
     /// The webhooks that may receive a request; `None` when there are none.
-    fn hooks_for(&self, attributes: &Attributes<'_>, sort: Sort) -> Option<Arc<Vec<Hook>>> {
+    fn hooks(&self, api: &Api, sort: Sort) -> Option<Arc<Vec<Hook>>> {
         // Webhooks do not decide about the configurations of webhooks.
-        if attributes.resource.resource.group == "admissionregistration.k8s.io" {
+        if self.resource.resource.group == "admissionregistration.k8s.io" {
             return None;
         }
-        self.webhooks.hooks(self, sort)
+        api.webhooks.hooks(api, sort)
     }
 
     fn call(
         &self,
-        attributes: &Attributes<'_>,
+        api: &Api,
         hook: &Hook,
         resource: &Resource,
         objects: (Option<&Value>, Option<&Value>),
         mutates: bool,
     ) -> Result<Call, ApiError> {
-        if attributes.options.dry_run() && !hook.allows_dry_run {
+        if self.options.dry_run() && !hook.allows_dry_run {
             return Err(ApiError::bad_request(format!(
                 "admission webhook {:?} does not support dry run",
                 hook.name
             )));
         }
-        let uid = self.new_uid();
-        let review = hook::review(hook, attributes, resource, &uid, objects);
+        let uid = api.new_uid();
+        let review = hook::review(hook, self, resource, &uid, objects);
         tracing::debug!(webhook = hook.name, mutates, "calling an admission webhook");
-        let pending = self.webhooks.caller.post(self, hook, &review);
+        let pending = api.webhooks.caller.post(api, hook, &review);
         Ok(Call { uid, pending })
     }
 }

@@ -12,11 +12,15 @@ use super::object::{
 };
 use super::runtime::{Context, Controller, Difference, Watch};
 use crate::access::{
-    Access, AccessError, DeleteOptions, GroupResource, KindInfo, Object, Propagation,
+    Access, AccessError, DeleteOptions, GroupResource, KindInfo, Object, Propagation, gr,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
+use std::time::Duration;
 
+const DEFINITIONS: GroupResource = gr("apiextensions.k8s.io", "customresourcedefinitions");
+/// The kind of a new CustomResourceDefinition is served by then.
+const SERVED_AFTER: Duration = Duration::from_secs(1);
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
@@ -42,6 +46,8 @@ enum Owner {
 #[derive(Debug)]
 pub(super) struct Garbage {
     kinds: Vec<KindInfo>,
+    /// Kinds that are not watched yet.
+    added: Vec<KindInfo>,
     /// By the UID of an owner.
     dependants: FxHashMap<String, FxHashSet<Item>>,
 }
@@ -54,7 +60,19 @@ impl Garbage {
             kinds: kinds
                 .filter(|k| k.resource.resource != EVENT.resource.resource)
                 .collect(),
+            added: Vec::new(),
             dependants: FxHashMap::default(),
+        }
+    }
+
+    /// Finds the kinds that CustomResourceDefinitions have added.
+    fn find_kinds(&mut self, api: &dyn Access) {
+        for kind in api.kinds() {
+            let is_known = self.kinds.iter().any(|k| k.resource == kind.resource);
+            if !is_known && kind.resource.resource != EVENT.resource.resource {
+                self.kinds.push(kind);
+                self.added.push(kind);
+            }
         }
     }
 
@@ -271,6 +289,15 @@ impl Controller for Garbage {
             .collect()
     }
 
+    fn added(&mut self) -> Vec<Watch> {
+        let added = self.added.drain(..);
+        let watch = |kind: KindInfo| Watch {
+            kind: kind.resource,
+            indexes: &[],
+        };
+        added.map(watch).collect()
+    }
+
     fn observe(&mut self, cx: &mut Context<Item>, kind: GroupResource, diff: &Difference) {
         let Some(object) = diff.new.as_ref().or(diff.old.as_ref()) else {
             return;
@@ -279,6 +306,9 @@ impl Controller for Garbage {
             kind,
             key: Key::of(object),
         };
+        if kind == DEFINITIONS {
+            cx.enqueue_after(item.clone(), SERVED_AFTER);
+        }
         let owners = |o: &Option<Object>| -> Vec<(String, Value)> {
             let references = o.as_ref().map_or(&[][..], |o| owner_references(o));
             references
@@ -325,6 +355,9 @@ impl Controller for Garbage {
         let Some(object) = cx.cache_of(item.kind).get(&item.key).cloned() else {
             return Ok(());
         };
+        if item.kind == DEFINITIONS {
+            self.find_kinds(cx.api());
+        }
         if !is_deleting(&object) {
             return self.check_owners(cx, item, &object);
         }

@@ -70,6 +70,11 @@ pub(crate) trait Controller: Send + 'static {
     /// The kinds it wants to see.
     fn watches(&self) -> Vec<Watch>;
 
+    /// The kinds that it wants to see from now on, besides those before.
+    fn added(&mut self) -> Vec<Watch> {
+        Vec::new()
+    }
+
     /// Before anything is observed: add keys that are due by time alone.
     fn start(&mut self, _cx: &mut Context<Self::Key>) {}
 
@@ -270,6 +275,15 @@ struct Source {
 }
 
 impl Source {
+    fn new(kind: GroupResource) -> Self {
+        Self {
+            kind,
+            receiver: None,
+            reopen_at: Instant::now(),
+            pause: REOPEN_AFTER.0,
+        }
+    }
+
     fn closed(&mut self) {
         self.receiver = None;
         self.reopen_at = Instant::now() + self.pause;
@@ -286,15 +300,7 @@ pub(crate) async fn run<C: Controller>(
 ) {
     let watches = controller.watches();
     let mut cx = Context::new(api, clock, controller.name(), &watches);
-    let mut sources: Vec<Source> = watches
-        .iter()
-        .map(|w| Source {
-            kind: w.kind,
-            receiver: None,
-            reopen_at: Instant::now(),
-            pause: REOPEN_AFTER.0,
-        })
-        .collect();
+    let mut sources: Vec<Source> = watches.iter().map(|w| Source::new(w.kind)).collect();
     // All views are filled before the first difference is reported: a controller never acts on half of them.
     for source in &mut sources {
         open(source, &mut cx);
@@ -308,6 +314,10 @@ pub(crate) async fn run<C: Controller>(
         observe_all(&mut controller, &mut cx);
         if let Some(key) = cx.queue.pop(Instant::now()) {
             work(&mut controller, &mut cx, &key);
+            for added in controller.added() {
+                cx.caches.insert(added.kind, Cache::new(added.indexes));
+                sources.push(Source::new(added.kind));
+            }
             turns += 1;
             if turns.is_multiple_of(KEYS_PER_TURN) {
                 tokio::task::yield_now().await;

@@ -1,0 +1,493 @@
+//! CustomResourceDefinitions: their resources, their conditions, and the deletion of their objects.
+//!
+//! After each change of a definition, [`sync`] accepts its names, writes its conditions, and replaces the
+//! catalog of served resources. It is called by a task of the server and before the server accepts requests.
+
+use super::{CustomType, JsonPath};
+use crate::access::{gr, intern};
+use crate::registry::{
+    ALL_VERBS, Api, Catalog, Change, DeleteRequest, Generation, ListRequest, Method, Requester,
+    Resource, Sub, WriteOptions, built_in, custom_store, find, meta, meta_mut,
+};
+use crate::status::ApiError;
+use crate::table::Column;
+use crate::validation::view::View;
+use serde_json::{Value, json};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// The finalizer of a definition that is deleted while its objects are.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// The name under which `metadata.managedFields` lists writes of conditions.
+const MANAGER: &str = "kube-apiserver";
+const GROUP: &str = "apiextensions.k8s.io";
+
+/// What a catalog was made from: UID, generation, and whether it is established and terminating, of each definition.
+type Basis = Vec<(String, i64, bool, bool)>;
+
+/// The served resources.
+#[derive(Debug)]
+pub(crate) struct Served {
+    catalog: RwLock<Arc<Catalog>>,
+    basis: Mutex<Basis>,
+}
+
+impl Default for Served {
+    /// Kubernetes' own resources.
+    fn default() -> Self {
+        Self {
+            catalog: RwLock::new(Arc::clone(built_in())),
+            basis: Mutex::default(),
+        }
+    }
+}
+
+impl Served {
+    /// The resources that are served now.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        let catalog = self.catalog.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&catalog)
+    }
+
+    /// Replaces the resources, unless they were made from the same.
+    fn replace(&self, basis: Basis, build: impl FnOnce() -> Catalog) {
+        let mut current = self.basis.lock().unwrap_or_else(PoisonError::into_inner);
+        if *current != basis {
+            *current = basis;
+            let built = Arc::new(build());
+            *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = built;
+        }
+    }
+}
+
+fn definitions() -> Option<&'static Arc<Resource>> {
+    find(GROUP, "customresourcedefinitions")
+}
+
+/// Whether a resource is that of definitions.
+pub(crate) fn is_definitions(resource: &Resource) -> bool {
+    resource.resource == gr(GROUP, "customresourcedefinitions")
+}
+
+/// The status of a new or changed definition: the storage version is a stored version.
+pub(crate) fn add_stored_version(definition: &mut Value) {
+    let versions = definition.part("spec").items("versions").iter();
+    let storage = versions
+        .filter(|v| v.flag("storage"))
+        .map(|v| v.text("name"))
+        .next();
+    let Some(storage) = storage.map(str::to_owned) else {
+        return;
+    };
+    let mut stored = definition.part("status").strings("storedVersions");
+    if stored.contains(&storage.as_str()) {
+        return;
+    }
+    stored.push(&storage);
+    let stored = json!(stored);
+    definition["status"]["storedVersions"] = stored;
+}
+
+/// Brings the conditions of all definitions, and the served resources, up to date with the definitions.
+/// Returns whether objects of a deleted definition remain.
+pub(crate) fn sync(api: &Api) -> bool {
+    let Some(resource) = definitions() else {
+        return false;
+    };
+    let listed = |api: &Api| {
+        let listed = api.list(resource, &ListRequest::default());
+        listed.map(|l| l.items).unwrap_or_default()
+    };
+    for version in listed(api) {
+        let names: Vec<Value> = listed(api)
+            .iter()
+            .map(|v| Value::clone(v.object()))
+            .collect();
+        let definition = version.object();
+        let status = status(definition, &names, &api.now_text());
+        if status != definition["status"] {
+            let write = |current: &Value| {
+                let mut new = current.clone();
+                new["status"] = status.clone();
+                Ok(new)
+            };
+            write_definition(api, resource, meta(definition, "name"), "status", write);
+        }
+    }
+    let all = listed(api);
+    let definitions: Vec<&Value> = all.iter().map(|v| &**v.object()).collect();
+    serve(api, &definitions);
+    let mut is_busy = false;
+    for definition in definitions.into_iter().filter(|d| is_terminating(d)) {
+        let is_empty = delete_objects(api, definition);
+        is_busy |= !is_empty;
+        if is_empty {
+            let write = |current: &Value| {
+                let mut new = current.clone();
+                let left: Vec<&str> = current.part("metadata").strings("finalizers");
+                let left: Vec<&str> = left.into_iter().filter(|f| *f != CLEANUP).collect();
+                meta_mut(&mut new).insert("finalizers".to_owned(), json!(left));
+                Ok(new)
+            };
+            write_definition(api, resource, meta(definition, "name"), "", write);
+        }
+    }
+    is_busy
+}
+
+fn write_definition(
+    api: &Api,
+    resource: &Resource,
+    name: &str,
+    sub: &str,
+    write: impl Fn(&Value) -> Result<Value, ApiError>,
+) {
+    let options = WriteOptions {
+        manager: MANAGER.to_owned(),
+        requester: Requester::component(MANAGER),
+        ..WriteOptions::default()
+    };
+    let change = Change {
+        resource,
+        namespace: "",
+        name,
+        sub,
+        options: &options,
+        by: Method::Put,
+    };
+    // A definition that has just changed or gone is looked at again.
+    if let Err(error) = api.update(&change, write) {
+        tracing::debug!(name, %error, "failed to write a CustomResourceDefinition");
+    }
+}
+
+/// Serves the resources of the established definitions, if they have changed.
+fn serve(api: &Api, definitions: &[&Value]) {
+    let basis: Basis = definitions
+        .iter()
+        .map(|d| {
+            let generation = d.part("metadata").int("generation");
+            let uid = meta(d, "uid").to_owned();
+            (uid, generation, is_established(d), is_terminating(d))
+        })
+        .collect();
+    api.served.replace(basis, || {
+        let mut catalog = Catalog::clone(built_in());
+        let mut served: Vec<Resource> = definitions
+            .iter()
+            .filter(|d| is_established(d))
+            .flat_map(|d| resources(d))
+            .collect();
+        served.sort_by_key(|r| r.resource.group);
+        for resource in served {
+            catalog.add(Arc::new(resource));
+        }
+        catalog
+    });
+}
+
+/// Deletes the objects of a definition. Returns whether there are none.
+fn delete_objects(api: &Api, definition: &Value) -> bool {
+    let Some(resource) = stored_resource(definition) else {
+        return true;
+    };
+    let objects = |api: &Api| {
+        let listed = api.list(&resource, &ListRequest::default());
+        listed.map(|l| l.items).unwrap_or_default()
+    };
+    for version in objects(api) {
+        let object = version.object();
+        let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
+        let request = DeleteRequest::default();
+        if let Err(error) = api.delete(&resource, namespace, name, &request) {
+            tracing::debug!(namespace, name, %error, "failed to delete a custom resource");
+        }
+    }
+    objects(api).is_empty()
+}
+
+fn condition<'d>(definition: &'d Value, name: &str) -> Option<&'d Value> {
+    let conditions = definition.part("status").items("conditions").iter();
+    conditions.into_iter().find(|c| c.text("type") == name)
+}
+
+fn is_true(definition: &Value, name: &str) -> bool {
+    condition(definition, name).is_some_and(|c| c.text("status") == "True")
+}
+
+fn is_established(definition: &Value) -> bool {
+    is_true(definition, "Established")
+}
+
+fn is_terminating(definition: &Value) -> bool {
+    let metadata = definition.part("metadata");
+    metadata.field("deletionTimestamp").is_some()
+        && metadata.strings("finalizers").contains(&CLEANUP)
+}
+
+/// The status that a definition has among all of them.
+fn status(definition: &Value, all: &[Value], now: &str) -> Value {
+    let mut status = definition.part("status").clone();
+    let wanted = definition.part("spec").part("names");
+    let (mut resources, mut kinds) = taken(definition, all);
+    let accepted = status.part("acceptedNames");
+    for own in [accepted.text("plural"), accepted.text("singular")] {
+        resources.remove(own);
+    }
+    accepted
+        .strings("shortNames")
+        .iter()
+        .for_each(|own| _ = resources.remove(*own));
+    for own in [accepted.text("kind"), accepted.text("listKind")] {
+        kinds.remove(own);
+    }
+    let conflict = conflict(wanted, &resources, &kinds);
+    if conflict.is_none() {
+        status["acceptedNames"] = wanted.clone();
+    }
+    let accepted = match &conflict {
+        None => ("True", "NoConflicts", "no conflicts found".to_owned()),
+        Some((reason, name)) => ("False", *reason, format!("{name:?} is already in use")),
+    };
+    put(&mut status, "NamesAccepted", accepted, now);
+    if conflict.is_none() {
+        let message = "the initial names have been accepted".to_owned();
+        put(
+            &mut status,
+            "Established",
+            ("True", "InitialNamesAccepted", message),
+            now,
+        );
+    } else if !is_established(definition) {
+        let message = "not all names are accepted".to_owned();
+        put(
+            &mut status,
+            "Established",
+            ("False", "NotAccepted", message),
+            now,
+        );
+    }
+    if is_terminating(definition) {
+        let message = "CustomResource deletion is in progress".to_owned();
+        put(
+            &mut status,
+            "Terminating",
+            ("True", "InstanceDeletionInProgress", message),
+            now,
+        );
+    }
+    status
+}
+
+fn put(status: &mut Value, name: &str, (value, reason, message): (&str, &str, String), now: &str) {
+    let mut condition = json!({
+        "type": name, "status": value, "lastTransitionTime": now, "reason": reason, "message": message,
+    });
+    let conditions = status["conditions"].as_array_mut();
+    match conditions {
+        Some(list) => match list.iter_mut().find(|c| c["type"] == name) {
+            Some(old) => {
+                if old["status"] == value {
+                    condition["lastTransitionTime"] = old["lastTransitionTime"].take();
+                }
+                if let Some(generation) = old.field("observedGeneration") {
+                    condition["observedGeneration"] = generation.clone();
+                }
+                *old = condition;
+            }
+            None => list.push(condition),
+        },
+        None => status["conditions"] = json!([condition]),
+    }
+}
+
+/// The names that other definitions of the group have, and those of Kubernetes' own resources in it.
+fn taken(definition: &Value, all: &[Value]) -> (BTreeSet<String>, BTreeSet<String>) {
+    let group = definition.part("spec").text("group");
+    let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+    for other in all {
+        let spec = other.part("spec");
+        if spec.text("group") != group || meta(other, "uid") == meta(definition, "uid") {
+            continue;
+        }
+        let names = other.part("status").part("acceptedNames");
+        resources.extend([names.text("plural"), names.text("singular")].map(str::to_owned));
+        resources.extend(names.strings("shortNames").into_iter().map(str::to_owned));
+        kinds.extend([names.text("kind"), names.text("listKind")].map(str::to_owned));
+    }
+    for resource in built_in()
+        .resources()
+        .iter()
+        .filter(|r| r.resource.group == group)
+    {
+        resources.extend([resource.resource.resource, resource.singular].map(str::to_owned));
+        kinds.extend([resource.kind, resource.list_kind].map(str::to_owned));
+    }
+    (resources, kinds)
+}
+
+fn conflict<'w>(
+    wanted: &'w Value,
+    resources: &BTreeSet<String>,
+    kinds: &BTreeSet<String>,
+) -> Option<(&'static str, &'w str)> {
+    let mut last = None;
+    let mut check = |reason, name: &'w str, taken: &BTreeSet<String>| {
+        if !name.is_empty() && taken.contains(name) {
+            last = Some((reason, name));
+        }
+    };
+    check("PluralConflict", wanted.text("plural"), resources);
+    check("SingularConflict", wanted.text("singular"), resources);
+    for name in wanted.strings("shortNames") {
+        check("ShortNamesConflict", name, resources);
+    }
+    check("KindConflict", wanted.text("kind"), kinds);
+    check("ListKindConflict", wanted.text("listKind"), kinds);
+    last
+}
+
+/// The order of versions in discovery: `v2`, `v1`, `v2beta1`, `v1alpha1`, then all others by name.
+fn priority(name: &str) -> (u8, Reverse<u64>, Reverse<u64>, String) {
+    let other = || (3, Reverse(0), Reverse(0), name.to_owned());
+    let Some(rest) = name.strip_prefix('v') else {
+        return other();
+    };
+    let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (major, rest) = rest.split_at(digits);
+    let Ok(major) = major.parse::<u64>() else {
+        return other();
+    };
+    let stage = |rank, minor: &str| match minor.parse::<u64>() {
+        Ok(minor) => (rank, Reverse(major), Reverse(minor), String::new()),
+        Err(_) => other(),
+    };
+    match rest {
+        "" => (0, Reverse(major), Reverse(0), String::new()),
+        rest => match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
+            (Some(minor), _) => stage(1, minor),
+            (_, Some(minor)) => stage(2, minor),
+            _ => other(),
+        },
+    }
+}
+
+/// The resources of the served versions.
+fn resources(definition: &Value) -> Vec<Resource> {
+    let versions = definition.part("spec").items("versions").iter();
+    let mut served: Vec<&Value> = versions.filter(|v| v.flag("served")).collect();
+    served.sort_by_key(|v| priority(v.text("name")));
+    served
+        .into_iter()
+        .map(|version| resource(definition, version))
+        .collect()
+}
+
+/// The resource of the storage version, served or not.
+fn stored_resource(definition: &Value) -> Option<Resource> {
+    let mut versions = definition.part("spec").items("versions").iter();
+    let version = versions.find(|v| v.flag("storage"))?;
+    Some(resource(definition, version))
+}
+
+fn resource(definition: &Value, version: &Value) -> Resource {
+    let spec = definition.part("spec");
+    let names = definition.part("status").part("acceptedNames");
+    let (group, name) = (intern(spec.text("group")), intern(version.text("name")));
+    let (plural, kind) = (intern(names.text("plural")), intern(names.text("kind")));
+    let versions = spec.items("versions").iter();
+    let storage = versions
+        .filter(|v| v.flag("storage"))
+        .map(|v| v.text("name"))
+        .next();
+    let mut custom = CustomType::new(version, format!("{group}/{}", storage.unwrap_or(name)));
+    if version.flag("deprecated") {
+        let default = || format!("{group}/{name} {kind} is deprecated");
+        let warning = version.maybe_text("deprecationWarning");
+        custom.deprecated = Some(warning.map_or_else(default, str::to_owned));
+    }
+    let mut resource = Resource::new(gr(group, plural), name, kind);
+    resource.list_kind = intern(names.text("listKind"));
+    resource.singular = intern(names.text("singular"));
+    resource.short_names = names
+        .strings("shortNames")
+        .into_iter()
+        .map(intern)
+        .collect();
+    resource.categories = names
+        .strings("categories")
+        .into_iter()
+        .map(intern)
+        .collect();
+    resource.namespaced = spec.text("scope") == "Namespaced";
+    if is_terminating(definition) {
+        resource.verbs = ALL_VERBS
+            .into_iter()
+            .filter(|verb| *verb != "create")
+            .collect();
+    }
+    let verbs = || vec!["get", "patch", "update"];
+    if custom.has_status {
+        resource.subresources.push(Sub {
+            name: "status",
+            group,
+            version: name,
+            kind,
+            verbs: verbs(),
+        });
+    }
+    if custom.scale.is_some() {
+        let scale = Sub {
+            name: "scale",
+            group: "autoscaling",
+            version: "v1",
+            kind: "Scale",
+            verbs: verbs(),
+        };
+        resource.subresources.push(scale);
+    }
+    resource.generation = match custom.has_status {
+        true => Generation::Content,
+        false => Generation::ContentAndStatus,
+    };
+    resource.needs_version = true;
+    resource.store = Some(custom_store());
+    resource.prefix = format!("{group}/{plural}/");
+    resource.columns = columns(version);
+    resource.custom = Some(Arc::new(custom));
+    resource
+}
+
+fn columns(version: &Value) -> Vec<Column> {
+    let mut columns = vec![Column::parse(["Name"].into_iter(), false)];
+    let own = version.items("additionalPrinterColumns");
+    for column in own {
+        if let Some(path) = JsonPath::parse(column.text("jsonPath")) {
+            columns.push(Column::custom(column, path));
+        }
+    }
+    if own.is_empty() {
+        columns.push(Column::parse(["Age", "date"].into_iter(), false));
+    }
+    columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_listed_by_stability() {
+        let mut versions = [
+            "foo", "v1alpha1", "v10", "v2beta1", "v2", "v11beta2", "v1", "v2beta10", "foo2",
+        ];
+        versions.sort_by_key(|v| priority(v));
+        assert_eq!(
+            versions,
+            [
+                "v10", "v2", "v1", "v11beta2", "v2beta10", "v2beta1", "v1alpha1", "foo", "foo2"
+            ]
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! Custom resources: the types that CustomResourceDefinitions define, and what follows from a definition.
+//!
+//! A version of a definition becomes a [`CustomType`]: its structural schema, with which objects are pruned, defaulted and
+//! validated, and a `Model` of the same schema for server-side apply. `definition` turns definitions into resources and
+//! keeps their conditions; `schema` checks the schemas themselves.
+
+pub(crate) mod definition;
+mod json_path;
+mod model;
+mod objects;
+pub(crate) mod schema;
+
+pub(crate) use json_path::JsonPath;
+
+use crate::field::FieldError;
+use crate::registry::meta_mut;
+use crate::schema::model::{Model, TypeId};
+use crate::schema::{Decoded, Schemas};
+use crate::strategy::{RequestContext, Strategy, Subresource};
+use crate::validation::view::{View, copy_field, remove};
+use regex::Regex;
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+
+/// The type of one version of a custom resource.
+#[derive(Debug, Clone)]
+pub struct CustomType {
+    /// The schema, as its definition states it.
+    schema: Value,
+    /// The same for server-side apply.
+    model: Model,
+    root: TypeId,
+    /// The compiled patterns of the schema.
+    patterns: FxHashMap<String, Regex>,
+    /// Whether the status is a subresource.
+    pub(crate) has_status: bool,
+    /// Where the replicas and the selector of the subresource `scale` are.
+    pub(crate) scale: Option<Scale>,
+    /// The version in which objects are stored, such as `example.com/v1`.
+    pub(crate) stored_version: String,
+    /// The warning about each request, for a deprecated version.
+    pub(crate) deprecated: Option<String>,
+}
+
+/// The paths of the subresource `scale`, as JSON pointers.
+#[derive(Debug, Clone)]
+pub(crate) struct Scale {
+    pub(crate) spec: String,
+    pub(crate) status: String,
+    pub(crate) selector: Option<String>,
+}
+
+impl CustomType {
+    /// A type of a version of a definition.
+    fn new(version: &Value, stored_version: String) -> Self {
+        let schema = version.part("schema").part("openAPIV3Schema");
+        let subresources = version.part("subresources");
+        let pointer = |path: &str| path.replace('.', "/");
+        let scale = subresources.field("scale").map(|scale| Scale {
+            spec: pointer(scale.text("specReplicasPath")),
+            status: pointer(scale.text("statusReplicasPath")),
+            selector: scale.maybe_text("labelSelectorPath").map(pointer),
+        });
+        let (model, root) = model::of(schema);
+        Self {
+            model,
+            root,
+            patterns: objects::patterns(schema),
+            has_status: subresources.field("status").is_some(),
+            scale,
+            stored_version,
+            deprecated: None,
+            schema: schema.clone(),
+        }
+    }
+
+    /// What server-side apply reads.
+    pub(crate) fn model(&self) -> (&Model, TypeId) {
+        (&self.model, self.root)
+    }
+
+    /// The schema as OpenAPI publishes it.
+    pub(crate) fn published(&self, group_version_kind: Value, metadata: &Value) -> Value {
+        let mut schema = self.schema.clone();
+        schema["properties"]["apiVersion"] = json!({"type": "string"});
+        schema["properties"]["kind"] = json!({"type": "string"});
+        schema["properties"]["metadata"] = json!({"allOf": [metadata]});
+        schema["x-kubernetes-group-version-kind"] = json!([group_version_kind]);
+        schema
+    }
+
+    /// Drops the fields that the schema does not have, and brings the metadata into its normal form.
+    pub(crate) fn decode(&self, object: &mut Value) -> Decoded {
+        let mut decoded = Decoded::default();
+        objects::prune(&self.schema, object, &mut decoded.unknown_fields);
+        let metadata = Value::Object(std::mem::take(meta_mut(object)));
+        let mut whole = json!({ "metadata": metadata });
+        let kind = ("", "v1", "PartialObjectMetadata");
+        let found = Schemas::get().normalize(kind.0, kind.1, kind.2, &mut whole);
+        object["metadata"] = whole["metadata"].take();
+        decoded.unknown_fields.extend(found.unknown_fields);
+        decoded.type_errors = found.type_errors;
+        decoded
+    }
+
+    /// A stored object in this version: strategy None changes the version and nothing else.
+    pub(crate) fn shown(&self, object: &Value, api_version: &str) -> Value {
+        let mut shown = object.clone();
+        objects::fill_defaults(&self.schema, &mut shown);
+        shown["apiVersion"] = api_version.into();
+        shown
+    }
+}
+
+impl Strategy for CustomType {
+    fn default(&self, object: &mut Value) {
+        objects::drop_nulls(&self.schema, object);
+        objects::fill_defaults(&self.schema, object);
+    }
+
+    fn prepare_for_create(&self, object: &mut Value, _cx: &RequestContext) {
+        if self.has_status {
+            remove(object, "status");
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        objects::validate(&self.schema, &self.patterns, object)
+    }
+
+    fn prepare_for_update(
+        &self,
+        new: &mut Value,
+        old: &Value,
+        subresource: Subresource,
+        _cx: &RequestContext,
+    ) {
+        match subresource {
+            Subresource::Status => {
+                let mut object = old.clone();
+                copy_field(&mut object, new, "status");
+                *new = object;
+            }
+            _ if self.has_status => copy_field(new, old, "status"),
+            _ => {}
+        }
+    }
+}

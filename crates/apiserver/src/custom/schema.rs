@@ -1,0 +1,534 @@
+//! What CustomResourceDefinitions may state: names, versions, and structural schemas.
+
+use super::JsonPath;
+use super::definition::add_stored_version;
+use super::objects::compile;
+use crate::field::FieldError;
+use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
+use crate::validation::engine::{Owner, checks};
+use crate::validation::errors::{Errors, IS_IMMUTABLE, Path, Shown};
+use crate::validation::names;
+use crate::validation::view::{View, child, set_if_absent, set_if_zero};
+use berth_api::names::dns1035_label;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+/// A schema is nested no deeper.
+const DEPTH_MAX: usize = 64;
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+/// What only the structure of a schema may state, not its `allOf`, `anyOf`, `oneOf` and `not`.
+const STRUCTURAL: [&str; 10] = [
+    "additionalProperties",
+    "default",
+    "description",
+    "nullable",
+    "title",
+    "type",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-validations",
+];
+
+checks! {
+    "definition" => definition,
+}
+
+/// Definitions: the storage version becomes a stored version.
+pub(crate) struct Definitions;
+
+impl Strategy for Definitions {
+    fn prepare_for_create(&self, definition: &mut Value, _cx: &RequestContext) {
+        definition["status"] = json!({});
+        add_stored_version(definition);
+    }
+
+    fn prepare_for_update(
+        &self,
+        new: &mut Value,
+        old: &Value,
+        subresource: Subresource,
+        _cx: &RequestContext,
+    ) {
+        keep_other_half(new, old, subresource);
+        if subresource != Subresource::Status {
+            add_stored_version(new);
+        }
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _sub: Subresource) -> Vec<FieldError> {
+        let mut errors = Errors::new();
+        let (spec, before) = (new.part("spec"), old.part("spec"));
+        let conditions = old.part("status").items("conditions").iter();
+        let is_established = conditions
+            .into_iter()
+            .any(|c| c.text("type") == "Established" && c.text("status") == "True");
+        let (names, names_before) = (spec.part("names"), before.part("names"));
+        let fields = [
+            (
+                is_established,
+                "spec.scope",
+                spec.text("scope"),
+                before.text("scope"),
+            ),
+            (
+                is_established,
+                "spec.names.kind",
+                names.text("kind"),
+                names_before.text("kind"),
+            ),
+            (true, "spec.group", spec.text("group"), before.text("group")),
+            (
+                true,
+                "spec.names.plural",
+                names.text("plural"),
+                names_before.text("plural"),
+            ),
+        ];
+        for (checked, path, now, before) in fields {
+            if checked && now != before {
+                errors.invalid(&Path::new(path), now, IS_IMMUTABLE);
+            }
+        }
+        let versions: Vec<&str> = spec
+            .items("versions")
+            .iter()
+            .map(|v| v.text("name"))
+            .collect();
+        for (i, stored) in new
+            .part("status")
+            .strings("storedVersions")
+            .iter()
+            .enumerate()
+        {
+            if !versions.contains(stored) {
+                let path = Path::new("status").child("storedVersions").index(i);
+                let detail = "missing from spec.versions";
+                errors.invalid(&path, *stored, detail);
+            }
+        }
+        errors.into_vec()
+    }
+}
+
+/// The defaults of the spec of a definition.
+pub(crate) fn default_spec(spec: &mut Value) {
+    if let Some(names) = child(spec, "names") {
+        let kind = names.text("kind").to_owned();
+        set_if_zero(names, "singular", kind.to_lowercase());
+        if !kind.is_empty() {
+            set_if_zero(names, "listKind", format!("{kind}List"));
+        }
+    }
+    set_if_absent(spec, "conversion", json!({"strategy": "None"}));
+}
+
+fn definition(errors: &mut Errors, _: &Owner, definition: &Value, _: &Path) {
+    let spec = definition.part("spec");
+    let (group, names) = (spec.text("group"), spec.part("names"));
+    let name = definition.part("metadata").text("name");
+    if name != format!("{}.{group}", names.text("plural")) {
+        let path = Path::new("metadata").child("name");
+        errors.invalid(&path, name, "must be spec.names.plural+\".\"+spec.group");
+    }
+    let path = Path::new("spec");
+    let problems = names::dns_subdomain(group);
+    if group.is_empty() {
+        errors.required(&path.child("group"), "");
+    } else if !problems.is_empty() {
+        errors.invalid(&path.child("group"), group, problems.join(","));
+    } else if !group.contains('.') {
+        errors.invalid(
+            &path.child("group"),
+            group,
+            "should be a domain with at least one dot",
+        );
+    }
+    match spec.text("scope") {
+        "" => errors.required(&path.child("scope"), ""),
+        "Cluster" | "Namespaced" => {}
+        other => errors.not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"]),
+    }
+    check_versions(errors, spec, &path.child("versions"));
+    check_names(errors, names, &path.child("names"));
+    if spec.part("conversion").text("strategy") != "None" {
+        let detail = "conversion webhooks are not supported by this API server; use None";
+        errors.forbidden(&path.child("conversion").child("strategy"), detail);
+    }
+    if spec.flag("preserveUnknownFields") {
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        errors.invalid(&path.child("preserveUnknownFields"), true, detail);
+    }
+    let is_protected = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
+    let annotations = definition.part("metadata").part("annotations");
+    if is_protected && annotations.text("api-approved.kubernetes.io").is_empty() {
+        let path = Path::new("metadata")
+            .child("annotations")
+            .key("api-approved.kubernetes.io");
+        errors.required(&path, "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111");
+    }
+}
+
+fn check_names(errors: &mut Errors, given: &Value, path: &Path) {
+    for field in ["plural", "singular", "kind", "listKind"] {
+        if given.text(field).is_empty() {
+            errors.required(&path.child(field), "");
+        }
+    }
+    for field in ["plural", "singular"] {
+        let (at, name) = (path.child(field), given.text(field));
+        let problems = dns1035_label(name);
+        if !name.is_empty() && !problems.is_empty() {
+            errors.invalid(&at, name, problems.join(","));
+        }
+    }
+    for field in ["kind", "listKind"] {
+        let name = given.text(field);
+        let problems = dns1035_label(&name.to_lowercase());
+        if !name.is_empty() && !problems.is_empty() {
+            let problems = problems.join(",");
+            let detail = format!("may have mixed case, but should otherwise match: {problems}");
+            errors.invalid(&path.child(field), name, detail);
+        }
+    }
+    for field in ["shortNames", "categories"] {
+        for (i, name) in given.strings(field).iter().enumerate() {
+            let problems = dns1035_label(name);
+            if !problems.is_empty() {
+                errors.invalid(&path.child(field).index(i), *name, problems.join(","));
+            }
+        }
+    }
+    let (kind, list_kind) = (given.text("kind"), given.text("listKind"));
+    if !kind.is_empty() && kind == list_kind {
+        let detail = "kind and listKind may not be the same";
+        errors.invalid(&path.child("listKind"), list_kind, detail);
+    }
+}
+
+fn check_versions(errors: &mut Errors, spec: &Value, path: &Path) {
+    let versions = spec.items("versions");
+    for (i, version) in versions.iter().enumerate() {
+        let at = path.index(i);
+        let problems = dns1035_label(version.text("name"));
+        if !problems.is_empty() {
+            errors.invalid(&at.child("name"), version.text("name"), problems.join(","));
+        }
+        let schema_at = at.child("schema").child("openAPIV3Schema");
+        match version.part("schema").field("openAPIV3Schema") {
+            None => errors.required(&schema_at, ""),
+            Some(schema) => check_schema(errors, schema, &schema_at, Level::Root, 0),
+        }
+        check_subresources(
+            errors,
+            version.part("subresources"),
+            &at.child("subresources"),
+        );
+        for (i, column) in version.items("additionalPrinterColumns").iter().enumerate() {
+            check_column(
+                errors,
+                column,
+                &at.child("additionalPrinterColumns").index(i),
+            );
+        }
+        if version.field("deprecationWarning").is_some() && !version.flag("deprecated") {
+            let at = at.child("deprecationWarning");
+            errors.invalid(
+                &at,
+                version.text("deprecationWarning"),
+                "can only be set for deprecated versions",
+            );
+        }
+        if !version.items("selectableFields").is_empty() {
+            let detail = "selectable fields are not supported by this API server";
+            errors.forbidden(&at.child("selectableFields"), detail);
+        }
+    }
+    let mut seen = HashSet::new();
+    let shown = || Shown::from(spec.part("versions"));
+    if !versions.iter().all(|v| seen.insert(v.text("name"))) {
+        errors.invalid(path, shown(), "must contain unique version names");
+    }
+    if versions.iter().filter(|v| v.flag("storage")).count() != 1 {
+        let detail = "must have exactly one version marked as storage version";
+        errors.invalid(path, shown(), detail);
+    }
+}
+
+fn check_subresources(errors: &mut Errors, subresources: &Value, path: &Path) {
+    let Some(scale) = subresources.field("scale") else {
+        return;
+    };
+    let at = path.child("scale");
+    for (field, root) in [
+        ("specReplicasPath", ".spec."),
+        ("statusReplicasPath", ".status."),
+    ] {
+        let given = scale.text(field);
+        if given.is_empty() {
+            errors.required(&at.child(field), "");
+        } else if !given.starts_with(root) || given.contains('[') {
+            let detail = format!("should be a json path under {}", root.trim_end_matches('.'));
+            errors.invalid(&at.child(field), given, detail);
+        }
+    }
+    if let Some(given) = scale
+        .maybe_text("labelSelectorPath")
+        .filter(|p| !p.is_empty())
+        && !(given.starts_with(".spec.") || given.starts_with(".status."))
+    {
+        let detail = "should be a json path under either .spec or .status";
+        errors.invalid(&at.child("labelSelectorPath"), given, detail);
+    }
+}
+
+fn check_column(errors: &mut Errors, column: &Value, path: &Path) {
+    if column.text("name").is_empty() {
+        errors.required(&path.child("name"), "");
+    }
+    let known = || format!("must be one of {}", COLUMN_TYPES.join(","));
+    match column.text("type") {
+        "" => errors.required(&path.child("type"), known()),
+        kind if COLUMN_TYPES.contains(&kind) => {}
+        other => errors.invalid(&path.child("type"), other, known()),
+    }
+    match column.text("jsonPath") {
+        "" => errors.required(&path.child("jsonPath"), ""),
+        text if JsonPath::parse(text).is_some() => {}
+        text => errors.invalid(
+            &path.child("jsonPath"),
+            text,
+            "must be a simple json path starting with '.'",
+        ),
+    }
+}
+
+/// Where in a schema another one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Root,
+    Items,
+    Field,
+}
+
+fn check_schema(errors: &mut Errors, schema: &Value, path: &Path, level: Level, depth: usize) {
+    if depth > DEPTH_MAX {
+        errors.forbidden(path, format!("schemas are nested at most {DEPTH_MAX} deep"));
+        return;
+    }
+    let kind = schema.text("type");
+    let is_open = schema.flag("x-kubernetes-preserve-unknown-fields");
+    let is_int_or_string = schema.flag("x-kubernetes-int-or-string");
+    if kind == "array" && schema.field("items").is_none() {
+        errors.required(&path.child("items"), "must be specified");
+    }
+    if !kind.is_empty() && !TYPES.contains(&kind) {
+        errors.not_supported(&path.child("type"), kind, &TYPES);
+    }
+    if kind.is_empty() && !is_int_or_string && !is_open {
+        let detail = match level {
+            Level::Root => "must not be empty at the root",
+            Level::Items => "must not be empty for specified array items",
+            Level::Field => "must not be empty for specified object fields",
+        };
+        errors.required(&path.child("type"), detail);
+    }
+    if level == Level::Root && !kind.is_empty() && kind != "object" {
+        errors.invalid(&path.child("type"), kind, "must be object at the root");
+    }
+    if schema.flag("x-kubernetes-embedded-resource") && kind != "object" {
+        let detail = "must be object if x-kubernetes-embedded-resource is true";
+        errors.invalid(&path.child("type"), kind, detail);
+    }
+    for (field, detail) in [
+        ("$ref", "$ref is not supported"),
+        ("definitions", "definitions is not supported"),
+        ("dependencies", "dependencies is not supported"),
+        ("patternProperties", "patternProperties is not supported"),
+        ("additionalItems", "additionalItems is not supported"),
+        ("id", "id is not supported"),
+        (
+            "x-kubernetes-validations",
+            "validation rules in CEL are not supported by this API server; remove them",
+        ),
+    ] {
+        if schema.field(field).is_some() {
+            errors.forbidden(&path.child(field), detail);
+        }
+    }
+    if schema.flag("uniqueItems") {
+        let detail =
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        errors.forbidden(&path.child("uniqueItems"), detail);
+    }
+    check_values(errors, schema, path);
+    check_list_type(errors, schema, path);
+    let additional = schema.field("additionalProperties");
+    if additional.is_some() {
+        let at = path.child("additionalProperties");
+        if level == Level::Root {
+            errors.forbidden(&at, "must not be used at the root");
+        }
+        if schema.field("properties").is_some() {
+            errors.forbidden(
+                &at,
+                "additionalProperties and properties are mutual exclusive",
+            );
+        }
+    }
+    if let Some(additional @ Value::Object(_)) = additional {
+        let at = path.child("additionalProperties");
+        check_schema(errors, additional, &at, Level::Field, depth + 1);
+    }
+    match schema.field("items") {
+        Some(items @ Value::Object(_)) => {
+            check_schema(errors, items, &path.child("items"), Level::Items, depth + 1);
+        }
+        Some(_) => errors.forbidden(
+            &path.child("items"),
+            "items must be a schema object and not an array",
+        ),
+        None => {}
+    }
+    for (name, property) in schema.entries("properties") {
+        if level == Level::Root && name == "metadata" {
+            check_metadata(errors, property, &path.child("properties").key(name));
+            continue;
+        }
+        let at = path.child("properties").key(name);
+        check_schema(errors, property, &at, Level::Field, depth + 1);
+    }
+    for field in ["allOf", "anyOf", "oneOf"] {
+        for (i, part) in schema.items(field).iter().enumerate() {
+            check_nested(
+                errors,
+                part,
+                &path.child(field).index(i),
+                is_int_or_string,
+                depth + 1,
+            );
+        }
+    }
+    if let Some(not) = schema.field("not") {
+        check_nested(errors, not, &path.child("not"), false, depth + 1);
+    }
+}
+
+fn check_metadata(errors: &mut Errors, metadata: &Value, path: &Path) {
+    let properties = metadata.map("properties").into_iter().flatten();
+    let mut others =
+        properties.filter(|(name, _)| !matches!(name.as_str(), "name" | "generateName"));
+    let fields = metadata.as_object().into_iter().flatten();
+    let mut more =
+        fields.filter(|(name, _)| !matches!(name.as_str(), "type" | "properties" | "description"));
+    if others.next().is_some() || more.next().is_some() {
+        let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        errors.forbidden(path, detail);
+    }
+}
+
+/// A part of a combination: it restricts values, and states no structure.
+fn check_nested(errors: &mut Errors, part: &Value, path: &Path, types: bool, depth: usize) {
+    if depth > DEPTH_MAX {
+        errors.forbidden(path, format!("schemas are nested at most {DEPTH_MAX} deep"));
+        return;
+    }
+    for field in STRUCTURAL {
+        let is_type = field == "type" && types;
+        if !is_type && part.field(field).is_some() {
+            errors.forbidden(&path.child(field), "must be empty to be structural");
+        }
+    }
+    check_values(errors, part, path);
+    for (name, property) in part.entries("properties") {
+        check_nested(
+            errors,
+            property,
+            &path.child("properties").key(name),
+            false,
+            depth + 1,
+        );
+    }
+    if let Some(items) = part.field("items") {
+        check_nested(errors, items, &path.child("items"), false, depth + 1);
+    }
+    for field in ["allOf", "anyOf", "oneOf"] {
+        for (i, part) in part.items(field).iter().enumerate() {
+            check_nested(errors, part, &path.child(field).index(i), types, depth + 1);
+        }
+    }
+    if let Some(not) = part.field("not") {
+        check_nested(errors, not, &path.child("not"), false, depth + 1);
+    }
+}
+
+fn check_values(errors: &mut Errors, schema: &Value, path: &Path) {
+    if let Some(pattern) = schema.maybe_text("pattern")
+        && compile(pattern).is_none()
+    {
+        let detail = "must be a valid regular expression, but isn't: it cannot be compiled";
+        errors.invalid(&path.child("pattern"), pattern, detail);
+    }
+}
+
+fn check_list_type(errors: &mut Errors, schema: &Value, path: &Path) {
+    let list_type = schema.text("x-kubernetes-list-type");
+    let keys = schema.strings("x-kubernetes-list-map-keys");
+    let at = path.child("x-kubernetes-list-type");
+    if !list_type.is_empty() && !["atomic", "map", "set"].contains(&list_type) {
+        errors.not_supported(&at, list_type, &["atomic", "map", "set"]);
+    }
+    let keys_at = path.child("x-kubernetes-list-map-keys");
+    if list_type == "map" {
+        if keys.is_empty() {
+            errors.required(
+                &keys_at,
+                "must not be empty if x-kubernetes-list-type is map",
+            );
+        }
+        let items = schema.part("items");
+        for (i, key) in keys.iter().enumerate() {
+            if items.part("properties").get(key).is_none() {
+                let detail = "entries must all be names of item properties";
+                errors.invalid(&keys_at.index(i), *key, detail);
+            } else if !items.strings("required").contains(key)
+                && items
+                    .part("properties")
+                    .part(key)
+                    .field("default")
+                    .is_none()
+            {
+                let at = path
+                    .child("items")
+                    .child("properties")
+                    .key(key)
+                    .child("default");
+                let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+                errors.required(&at, detail);
+            }
+        }
+    } else if !keys.is_empty() {
+        let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
+        errors.invalid(&at, list_type, detail);
+    }
+    let map_type = schema.text("x-kubernetes-map-type");
+    if !map_type.is_empty() && !["atomic", "granular"].contains(&map_type) {
+        let at = path.child("x-kubernetes-map-type");
+        errors.not_supported(&at, map_type, &["atomic", "granular"]);
+    }
+    // A default must be a value of its own schema.
+    if let Some(default) = schema.field("default") {
+        let faults = super::objects::validate(schema, &super::objects::patterns(schema), default);
+        for fault in faults {
+            errors.invalid(&path.child("default"), default, fault.to_string());
+        }
+        let mut pruned = default.clone();
+        let mut unknown = Vec::new();
+        super::objects::prune_part(schema, &mut pruned, &mut unknown);
+        if let Some(field) = unknown.first() {
+            let detail = format!("must not have unknown fields, but has {field:?}");
+            errors.invalid(&path.child("default"), default, detail);
+        }
+    }
+}

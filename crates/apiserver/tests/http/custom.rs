@@ -1,0 +1,504 @@
+//! CustomResourceDefinitions and their objects. The texts are those of kube-apiserver 1.36.
+
+use super::*;
+use berth_apiserver::storage::HistoryLimits;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+/// A definition of widgets with a status and a scale, in two versions.
+fn definition() -> Value {
+    let schema = json!({
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "spec": {
+                "type": "object",
+                "required": ["size"],
+                "properties": {
+                    "size": {"type": "integer", "minimum": 1, "maximum": 10},
+                    "color": {"type": "string", "enum": ["red", "blue"], "default": "red"},
+                    "code": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5},
+                    "port": {"x-kubernetes-int-or-string": true},
+                    "note": {"type": "string", "nullable": true},
+                    "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                    "replicas": {"type": "integer", "default": 1},
+                    "parts": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["name"],
+                        "items": {
+                            "type": "object",
+                            "required": ["name"],
+                            "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 7}},
+                        },
+                    },
+                    "tags": {"type": "array", "x-kubernetes-list-type": "set", "maxItems": 2, "items": {"type": "string"}},
+                },
+            },
+            "status": {
+                "type": "object",
+                "properties": {
+                    "replicas": {"type": "integer"}, "selector": {"type": "string"},
+                    "conditions": {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}, "status": {"type": "string"}}}},
+                },
+            },
+        },
+    });
+    let version = |name: &str, storage: bool| {
+        json!({
+            "name": name, "served": true, "storage": storage,
+            "schema": {"openAPIV3Schema": schema},
+            "subresources": {
+                "status": {},
+                "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"},
+            },
+            "additionalPrinterColumns": [
+                {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+                {"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"},
+                {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+            ],
+        })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
+            "versions": [version("v1beta1", false), version("v1", true)],
+        },
+    })
+}
+
+fn widget(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
+}
+
+impl Cluster {
+    /// Creates the definition of widgets and waits until they are served.
+    async fn define(&self, definition: &Value) {
+        self.create(DEFINITIONS, definition).await;
+        self.answers(WIDGETS, 200).await;
+    }
+
+    /// Waits until a path answers with a code.
+    async fn answers(&self, path: &str, code: u16) {
+        let reached = async {
+            while self.get(path).await.status != code {
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(
+            timeout(PATIENCE, reached).await.is_ok(),
+            "{path}: never {code}"
+        );
+    }
+}
+
+fn message(reply: &Reply) -> String {
+    text(&reply.json(), "/message").to_owned()
+}
+
+#[tokio::test]
+async fn a_definition_is_established_and_its_objects_are_served() {
+    let cluster = Cluster::start().await;
+    let created = cluster.create(DEFINITIONS, &definition()).await;
+    assert_eq!(*at(&created, "/status/storedVersions"), json!(["v1"]));
+    assert_eq!(text(&created, "/spec/names/listKind"), "WidgetList");
+    assert_eq!(text(&created, "/spec/conversion/strategy"), "None");
+    cluster.answers(WIDGETS, 200).await;
+    let stored = cluster
+        .get(&format!("{DEFINITIONS}/widgets.example.com"))
+        .await
+        .json();
+    let conditions: Vec<(&str, &str, &str)> = at(&stored, "/status/conditions")
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|c| (text(c, "/type"), text(c, "/status"), text(c, "/reason")))
+        .collect();
+    assert_eq!(
+        conditions,
+        [
+            ("NamesAccepted", "True", "NoConflicts"),
+            ("Established", "True", "InitialNamesAccepted")
+        ]
+    );
+    assert_eq!(text(&stored, "/status/acceptedNames/singular"), "widget");
+    let created = cluster
+        .create(WIDGETS, &widget("a", json!({"size": 3})))
+        .await;
+    assert_eq!(
+        *at(&created, "/spec"),
+        json!({"size": 3, "color": "red", "replicas": 1})
+    );
+    assert_eq!(*at(&created, "/metadata/generation"), json!(1));
+    // The other version shows the same object.
+    let other = cluster
+        .get("/apis/example.com/v1beta1/namespaces/default/widgets/a")
+        .await
+        .json();
+    assert_eq!(text(&other, "/apiVersion"), "example.com/v1beta1");
+    assert_eq!(*at(&other, "/spec/size"), json!(3));
+    let group = cluster.get("/apis/example.com").await.json();
+    assert_eq!(text(&group, "/preferredVersion/version"), "v1");
+    let resources = cluster.get("/apis/example.com/v1").await.json();
+    let resources: Vec<&str> = at(&resources, "/resources")
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|r| text(r, "/name"))
+        .collect();
+    assert_eq!(resources, ["widgets", "widgets/status", "widgets/scale"]);
+    let openapi = cluster.get("/openapi/v3/apis/example.com/v1").await.json();
+    let schema = at(&openapi, "/components/schemas/com.example.v1.Widget");
+    assert_eq!(
+        text(schema, "/properties/spec/properties/color/default"),
+        "red"
+    );
+    let v2 = cluster.get("/openapi/v2").await.json();
+    assert!(v2["definitions"]["com.example.v1beta1.Widget"].is_object());
+}
+
+#[tokio::test]
+async fn objects_are_pruned_defaulted_and_validated() {
+    let cluster = Cluster::start().await;
+    cluster.define(&definition()).await;
+    let spec = json!({
+        "size": 1, "unknown": 1, "note": null, "code": null, "port": "http",
+        "free": {"any": {"thing": 1}}, "labels": {"a": "b"}, "parts": [{"name": "x", "odd": true}],
+    });
+    let path = format!("{WIDGETS}?fieldValidation=Warn");
+    let reply = cluster.post(&path, &widget("a", spec.clone())).await;
+    assert_eq!(
+        at(&reply.json(), "/spec"),
+        &json!({
+            "size": 1, "note": null, "port": "http", "color": "red", "replicas": 1,
+            "free": {"any": {"thing": 1}}, "labels": {"a": "b"}, "parts": [{"name": "x", "count": 7}],
+        })
+    );
+    let warnings: Vec<&str> = reply
+        .headers
+        .get_all("warning")
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .collect();
+    assert_eq!(
+        warnings,
+        [
+            "299 - \"unknown field \\\"spec.parts[0].odd\\\"\"",
+            "299 - \"unknown field \\\"spec.unknown\\\"\""
+        ]
+    );
+    let mut named = widget("b", spec);
+    named["metadata"]["odd"] = 1.into();
+    let reply = cluster
+        .post(&format!("{WIDGETS}?fieldValidation=Strict"), &named)
+        .await;
+    assert_eq!(reply.status, 400);
+    assert!(message(&reply).contains("strict decoding error: unknown field \"metadata.odd\", unknown field \"spec.parts[0].odd\", unknown field \"spec.unknown\""), "{}", reply.text());
+    let cases = [
+        (json!({}), "spec.size: Required value"),
+        (
+            json!({"size": "x"}),
+            "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+        ),
+        (
+            json!({"size": 0}),
+            "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
+        ),
+        (
+            json!({"size": 11}),
+            "spec.size: Invalid value: 11: spec.size in body should be less than or equal to 10",
+        ),
+        (
+            json!({"size": 1, "color": "green"}),
+            "spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\"",
+        ),
+        (
+            json!({"size": 1, "code": "A1"}),
+            "spec.code: Invalid value: \"A1\": spec.code in body should match '^[a-z]+$'",
+        ),
+        (
+            json!({"size": 1, "code": "abcdef"}),
+            "spec.code: Too long: may not be more than 5 bytes",
+        ),
+        (
+            json!({"size": 1, "port": true}),
+            "spec.port: Invalid value: \"boolean\": spec.port in body must be of type integer,string: \"boolean\"",
+        ),
+        (
+            json!({"size": 1, "tags": ["a", "a"]}),
+            "spec.tags[1]: Duplicate value: \"a\"",
+        ),
+        (
+            json!({"size": 1, "tags": ["a", "b", "c"]}),
+            "spec.tags: Too many: 3: must have at most 2 items",
+        ),
+        (
+            json!({"size": 1, "parts": [{"name": "a"}, {"name": "a"}]}),
+            "spec.parts[1]: Duplicate value: {\"name\":\"a\"}",
+        ),
+        (
+            json!({"size": 1, "labels": {"a": 1}}),
+            "spec.labels.a: Invalid value: \"integer\": spec.labels.a in body must be of type string: \"integer\"",
+        ),
+    ];
+    for (spec, expect) in cases {
+        let reply = cluster.post(WIDGETS, &widget("bad", spec)).await;
+        let expect = format!("Widget.example.com \"bad\" is invalid: {expect}");
+        assert_eq!((reply.status, message(&reply)), (422, expect));
+    }
+    let strategic = "application/strategic-merge-patch+json";
+    let reply = cluster
+        .send_as("PATCH", &format!("{WIDGETS}/a"), strategic, &json!({}))
+        .await;
+    assert_eq!(reply.status, 415);
+}
+
+#[tokio::test]
+async fn status_and_scale_are_written_on_their_own() {
+    let cluster = Cluster::start().await;
+    cluster.define(&definition()).await;
+    let mut object = widget("a", json!({"size": 1}));
+    object["status"] = json!({"replicas": 9});
+    let created = cluster.create(WIDGETS, &object).await;
+    assert_eq!(created.get("status"), None);
+    let path = format!("{WIDGETS}/a");
+    let status = json!({"status": {"replicas": 2, "selector": "a=b"}, "spec": {"size": 5}});
+    let written = cluster
+        .merge(&format!("{path}/status"), &status)
+        .await
+        .json();
+    assert_eq!(
+        (at(&written, "/spec/size"), at(&written, "/status/replicas")),
+        (&json!(1), &json!(2))
+    );
+    assert_eq!(*at(&written, "/metadata/generation"), json!(1));
+    let scaled = cluster
+        .merge(&format!("{path}/scale"), &json!({"spec": {"replicas": 4}}))
+        .await
+        .json();
+    assert_eq!(text(&scaled, "/kind"), "Scale");
+    assert_eq!(*at(&scaled, "/spec/replicas"), json!(4));
+    assert_eq!(
+        *at(&scaled, "/status"),
+        json!({"replicas": 2, "selector": "a=b"})
+    );
+    let now = cluster.get(&path).await.json();
+    assert_eq!(
+        (at(&now, "/spec/replicas"), at(&now, "/metadata/generation")),
+        (&json!(4), &json!(2))
+    );
+    let table = cluster
+        .ask(Ask {
+            path: WIDGETS.to_owned(),
+            accept: "application/json;as=Table;v=v1;g=meta.k8s.io".to_owned(),
+            ..Ask::default()
+        })
+        .await
+        .json();
+    let columns: Vec<&str> = at(&table, "/columnDefinitions")
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|c| text(c, "/name"))
+        .collect();
+    assert_eq!(columns, ["Name", "Size", "Ready", "Age"]);
+    assert_eq!(at(&table, "/rows/0/cells/1"), &json!(1));
+}
+
+#[tokio::test]
+async fn server_side_apply_merges_lists_by_their_keys() {
+    let cluster = Cluster::start().await;
+    cluster.define(&definition()).await;
+    let apply = async |manager: &str, parts: Value| {
+        let config = widget("a", json!({"size": 1, "parts": parts}));
+        let path = format!("{WIDGETS}/a?fieldManager={manager}");
+        cluster
+            .send_as("PATCH", &path, "application/apply-patch+yaml", &config)
+            .await
+    };
+    assert_eq!(
+        apply("one", json!([{"name": "x", "count": 1}]))
+            .await
+            .status,
+        201
+    );
+    let merged = apply("two", json!([{"name": "y", "count": 2}]))
+        .await
+        .json();
+    assert_eq!(
+        *at(&merged, "/spec/parts"),
+        json!([{"name": "x", "count": 1}, {"name": "y", "count": 2}])
+    );
+    let conflict = apply("two", json!([{"name": "x", "count": 3}])).await;
+    assert_eq!(conflict.status, 409, "{}", conflict.text());
+    let unknown = apply("two", json!([{"name": "y", "odd": 3}])).await;
+    assert!(
+        message(&unknown).contains("field not declared in schema"),
+        "{}",
+        unknown.text()
+    );
+}
+
+#[tokio::test]
+async fn objects_go_with_their_definition() {
+    let cluster = Cluster::start().await;
+    cluster.define(&definition()).await;
+    let mut held = widget("held", json!({"size": 1}));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    cluster.create(WIDGETS, &held).await;
+    cluster
+        .create(WIDGETS, &widget("free", json!({"size": 1})))
+        .await;
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    let deleted = cluster.delete(&path, &Value::Null).await.json();
+    assert_eq!(
+        *at(&deleted, "/metadata/finalizers"),
+        json!(["customresourcecleanup.apiextensions.k8s.io"])
+    );
+    cluster.answers(&format!("{WIDGETS}/free"), 404).await;
+    assert_eq!(cluster.get(&path).await.status, 200, "an object holds it");
+    let reply = cluster
+        .post(WIDGETS, &widget("late", json!({"size": 1})))
+        .await;
+    assert_eq!(reply.status, 405, "{}", reply.text());
+    cluster
+        .merge(
+            &format!("{WIDGETS}/held"),
+            &json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
+    cluster.answers(&path, 404).await;
+    cluster.answers(WIDGETS, 404).await;
+    cluster.define(&definition()).await;
+    assert_eq!(
+        names(&cluster.get(WIDGETS).await.json()),
+        Vec::<String>::new()
+    );
+}
+
+#[tokio::test]
+async fn watches_see_the_objects_of_one_definition() {
+    let cluster = Cluster::start().await;
+    cluster.define(&definition()).await;
+    let mut gadgets = definition();
+    gadgets["metadata"]["name"] = "gadgets.example.com".into();
+    gadgets["spec"]["names"] = json!({"plural": "gadgets", "kind": "Gadget"});
+    cluster.create(DEFINITIONS, &gadgets).await;
+    let path = "/apis/example.com/v1/namespaces/default/gadgets";
+    cluster.answers(path, 200).await;
+    let mut gadget = widget("g", json!({"size": 1}));
+    gadget["kind"] = "Gadget".into();
+    cluster.create(path, &gadget).await;
+    cluster
+        .create(WIDGETS, &widget("w", json!({"size": 1})))
+        .await;
+    let events = cluster
+        .get(&format!("{WIDGETS}?watch=1&timeoutSeconds=1"))
+        .await
+        .events();
+    let seen: Vec<(&str, &str, &str)> = events
+        .iter()
+        .map(|e| {
+            (
+                text(e, "/type"),
+                text(e, "/object/kind"),
+                text(e, "/object/metadata/name"),
+            )
+        })
+        .collect();
+    assert_eq!(seen, [("ADDED", "Widget", "w")]);
+    let mut taken = definition();
+    taken["metadata"]["name"] = "others.example.com".into();
+    taken["spec"]["names"] = json!({"plural": "others", "kind": "Widget"});
+    cluster.create(DEFINITIONS, &taken).await;
+    let path = format!("{DEFINITIONS}/others.example.com");
+    let reached = async {
+        loop {
+            let found = cluster.get(&path).await.json();
+            let condition = at(&found, "/status/conditions/0").clone();
+            if !condition.is_null() {
+                return condition;
+            }
+        }
+    };
+    let condition = timeout(PATIENCE, reached).await.expect("a condition");
+    assert_eq!(
+        (text(&condition, "/status"), text(&condition, "/reason")),
+        ("False", "ListKindConflict")
+    );
+}
+
+#[tokio::test]
+async fn definitions_and_objects_survive_a_restart() {
+    let directory = std::env::temp_dir().join(format!("berth-custom-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    let options = || ServerOptions {
+        data_dir: Some(directory.clone()),
+        history: HistoryLimits::default(),
+        ..ServerOptions::default()
+    };
+    let cluster = Cluster::with(options()).await;
+    cluster.define(&definition()).await;
+    cluster
+        .create(WIDGETS, &widget("kept", json!({"size": 2})))
+        .await;
+    cluster.server.shutdown().await;
+    let cluster = Cluster::with(options()).await;
+    let found = cluster.get(&format!("{WIDGETS}/kept")).await;
+    assert_eq!(
+        (found.status, at(&found.json(), "/spec/size")),
+        (200, &json!(2))
+    );
+    cluster.server.shutdown().await;
+    let _ = std::fs::remove_dir_all(&directory);
+}
+
+#[tokio::test]
+async fn definitions_are_validated() {
+    let cluster = Cluster::start().await;
+    let changed = |pointer: &str, value: Value| {
+        let mut definition = definition();
+        match definition.pointer_mut(pointer) {
+            Some(slot) => *slot = value,
+            None => panic!("{pointer}"),
+        }
+        definition
+    };
+    let schema = "/spec/versions/1/schema/openAPIV3Schema";
+    let size = format!("{schema}/properties/spec/properties/size");
+    let at_size = "spec.versions[1].schema.openAPIV3Schema.properties[spec].properties[size]";
+    let cases = [
+        (changed("/metadata/name", json!("x.example.com")), "metadata.name: Invalid value: \"x.example.com\": must be spec.names.plural+\".\"+spec.group".to_owned()),
+        (changed("/spec/scope", json!("Galaxy")), "spec.scope: Unsupported value: \"Galaxy\": supported values: \"Cluster\", \"Namespaced\"".to_owned()),
+        (changed(schema, json!({"type": "string"})), "spec.versions[1].schema.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root".to_owned()),
+        (changed(&size, json!({})), format!("{at_size}.type: Required value: must not be empty for specified object fields")),
+        (changed(&size, json!({"type": "array"})), format!("{at_size}.items: Required value: must be specified")),
+        (changed(&size, json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1"}]})), format!("{at_size}.x-kubernetes-validations: Forbidden: validation rules in CEL are not supported by this API server; remove them")),
+        (changed("/spec/names/kind", json!("W_")), "may have mixed case, but should otherwise match".to_owned()),
+    ];
+    for (definition, expect) in cases {
+        let reply = cluster.post(DEFINITIONS, &definition).await;
+        assert_eq!(reply.status, 422, "{expect}");
+        assert!(
+            message(&reply).contains(&expect),
+            "{}\nhas not {expect}",
+            message(&reply)
+        );
+    }
+    cluster.define(&definition()).await;
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    let reply = cluster
+        .merge(&path, &json!({"spec": {"scope": "Cluster"}}))
+        .await;
+    assert!(
+        message(&reply).contains("spec.scope: Invalid value: \"Cluster\": field is immutable"),
+        "{}",
+        reply.text()
+    );
+}
