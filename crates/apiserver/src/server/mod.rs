@@ -412,17 +412,13 @@ async fn serve_definitions(api: Arc<Api>, mut stopping: watch::Receiver<bool>) {
         let Ok((_, _, mut cursor)) = api.store().watch_now(store, "") else {
             return;
         };
-        let mut pause = DEFINITIONS_INTERVAL;
-        loop {
-            let is_busy = definition::sync(&api);
+        // What changes after this read leads to another turn.
+        while cursor.read(DEFINITIONS_READ_MAX).is_ok() {
             // Objects with finalizers of their own are looked at again.
-            pause = match is_busy {
+            let pause = match definition::sync(&api) {
                 true => DEFINITIONS_BUSY_INTERVAL,
-                false => pause.max(DEFINITIONS_INTERVAL),
+                false => DEFINITIONS_INTERVAL,
             };
-            if cursor.read(DEFINITIONS_READ_MAX).is_err() {
-                break;
-            }
             tokio::select! {
                 () = stopped(&mut stopping) => return,
                 () = cursor.changed() => {}
