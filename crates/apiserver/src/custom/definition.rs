@@ -6,8 +6,8 @@
 use super::{CustomType, JsonPath};
 use crate::access::{gr, intern};
 use crate::registry::{
-    ALL_VERBS, Api, Catalog, Change, DeleteRequest, Generation, ListRequest, Method, Requester,
-    Resource, Sub, WriteOptions, built_in, custom_store, find, meta, meta_mut,
+    Api, Catalog, Change, DeleteRequest, Generation, ListRequest, Method, Requester, Resource, Sub,
+    WriteOptions, built_in, custom_store, find, meta, meta_mut,
 };
 use crate::status::ApiError;
 use crate::table::Column;
@@ -21,6 +21,17 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// The name under which `metadata.managedFields` lists writes of conditions.
 const MANAGER: &str = "kube-apiserver";
+/// The verbs of a custom resource, in the order of kube-apiserver.
+const VERBS: [&str; 8] = [
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
 const GROUP: &str = "apiextensions.k8s.io";
 
 /// What a catalog was made from: UID, generation, and whether it is established and terminating, of each definition.
@@ -421,11 +432,9 @@ fn resource(definition: &Value, version: &Value) -> Resource {
         .map(intern)
         .collect();
     resource.namespaced = spec.text("scope") == "Namespaced";
+    resource.verbs = VERBS.to_vec();
     if is_terminating(definition) {
-        resource.verbs = ALL_VERBS
-            .into_iter()
-            .filter(|verb| *verb != "create")
-            .collect();
+        resource.verbs.retain(|verb| *verb != "create");
     }
     let verbs = || vec!["get", "patch", "update"];
     if custom.has_status {

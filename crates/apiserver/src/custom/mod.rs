@@ -98,7 +98,9 @@ impl CustomType {
         let kind = ("", "v1", "PartialObjectMetadata");
         let found = Schemas::get().normalize(kind.0, kind.1, kind.2, &mut whole);
         object["metadata"] = whole["metadata"].take();
-        decoded.unknown_fields.extend(found.unknown_fields);
+        // Those of the metadata first, then the others by their paths.
+        decoded.unknown_fields.sort();
+        decoded.unknown_fields.splice(..0, found.unknown_fields);
         decoded.type_errors = found.type_errors;
         decoded
     }

@@ -15,6 +15,8 @@ use std::borrow::Cow;
 const UNKNOWN_MAX: usize = 100;
 /// So many errors of an object are reported.
 const ERRORS_MAX: usize = 100;
+/// Numbers below are whole numbers in JSON, too.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 /// The fields that every object has.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// The compiled form of a pattern has at most so many bytes.
@@ -85,6 +87,15 @@ fn prune_value(
                 path.push_str(&format!("[{i}]"));
                 prune_value(items, value, path, is_embedded(items), unknown);
                 path.truncate(length);
+            }
+        }
+        Value::Number(number) => {
+            // As in Go, 1.0 is the number 1.
+            let whole = number
+                .as_f64()
+                .filter(|n| number.is_f64() && n.fract() == 0.0);
+            if let Some(whole) = whole.filter(|n| n.abs() < WHOLE_MAX) {
+                *value = Value::from(whole as i64);
             }
         }
         _ => {}
@@ -175,14 +186,25 @@ pub(super) fn validate(
     patterns: &FxHashMap<String, Regex>,
     object: &Value,
 ) -> Vec<FieldError> {
+    let mut errors = faults(schema, patterns, object, &Path::default(), true).into_vec();
+    errors.truncate(ERRORS_MAX);
+    errors
+}
+
+/// The faults of a value at a place.
+pub(super) fn faults(
+    schema: &Value,
+    patterns: &FxHashMap<String, Regex>,
+    value: &Value,
+    path: &Path<'_>,
+    is_root: bool,
+) -> Errors {
     let mut check = Check {
         patterns,
         errors: Errors::new(),
     };
-    check.value(schema, object, &Path::default(), true);
-    let mut errors = check.errors.into_vec();
-    errors.truncate(ERRORS_MAX);
-    errors
+    check.value(schema, value, path, is_root);
+    check.errors
 }
 
 struct Check<'p> {
@@ -246,49 +268,53 @@ impl Check<'_> {
         for part in schema.items("allOf") {
             self.value(part, value, path, is_root);
         }
-        let fitting = |parts: &[Value]| {
-            let fits = |part: &&Value| {
+        // The faults of each part.
+        let faults = |parts: &[Value]| -> Vec<Errors> {
+            let check = |part: &Value| {
                 let mut check = Check {
                     patterns: self.patterns,
                     errors: Errors::new(),
                 };
                 check.value(part, value, path, is_root);
-                check.errors.is_empty()
+                check.errors
             };
-            parts.iter().filter(fits).count()
+            parts.iter().map(check).collect()
         };
-        let any = schema.items("anyOf");
-        let one = schema.items("oneOf");
-        let (any_fits, one_fits) = (fitting(any), fitting(one));
-        let not_fits = schema
-            .field("not")
-            .is_none_or(|not| fitting(std::slice::from_ref(not)) == 0);
-        let shown = || match path.to_string().as_str() {
-            "<nil>" => String::new(),
-            path => path.to_owned(),
-        };
-        if !any.is_empty() && any_fits == 0 {
-            let detail = format!(
-                "{} in body must validate at least one schema (anyOf)",
-                shown()
-            );
-            self.errors.invalid(path, "", detail.trim_start());
+        let any = faults(schema.items("anyOf"));
+        let one = faults(schema.items("oneOf"));
+        let not = schema.field("not").map(std::slice::from_ref);
+        let not = faults(not.unwrap_or_default());
+        let fitting = one.iter().filter(|faults| faults.is_empty()).count();
+        let shown = path.to_string();
+        if !any.is_empty() && !any.iter().any(Errors::is_empty) {
+            self.combination(&format!(
+                "{shown:?} must validate at least one schema (anyOf)"
+            ));
+            any.into_iter()
+                .take(1)
+                .for_each(|faults| self.errors.extend(faults));
         }
-        if !one.is_empty() && one_fits != 1 {
-            let count = match one_fits {
+        if !one.is_empty() && fitting != 1 {
+            let count = match fitting {
                 0 => "Found none valid".to_owned(),
                 n => format!("Found {n} valid alternatives"),
             };
-            let detail = format!(
-                "{} in body must validate one and only one schema (oneOf). {count}",
-                shown()
-            );
-            self.errors.invalid(path, "", detail.trim_start());
+            let rule = "must validate one and only one schema (oneOf).";
+            self.combination(&format!("{shown:?} {rule} {count}"));
+            if fitting == 0 {
+                one.into_iter()
+                    .take(1)
+                    .for_each(|faults| self.errors.extend(faults));
+            }
         }
-        if !not_fits {
-            let detail = format!("{} in body must not validate the schema (not)", shown());
-            self.errors.invalid(path, "", detail.trim_start());
+        if not.iter().any(Errors::is_empty) {
+            self.combination(&format!("{shown:?} must not validate the schema (not)"));
         }
+    }
+
+    /// A fault of a combination, which is reported without a field.
+    fn combination(&mut self, detail: &str) {
+        self.errors.invalid(&Path::default(), "", detail);
     }
 
     fn text(&mut self, schema: &Value, text: &str, path: &Path<'_>) {
@@ -419,7 +445,7 @@ impl Check<'_> {
                     .and_then(Value::as_str)
                     .is_none_or(str::is_empty)
                 {
-                    self.errors.required(&path.child(name), "must not be empty");
+                    self.errors.required(&path.child(name), "");
                 }
             }
         }

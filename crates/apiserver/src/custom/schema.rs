@@ -2,7 +2,7 @@
 
 use super::JsonPath;
 use super::definition::add_stored_version;
-use super::objects::compile;
+use super::objects::{compile, faults, patterns, prune_part};
 use crate::field::FieldError;
 use crate::strategy::{RequestContext, Strategy, Subresource, keep_other_half};
 use crate::validation::engine::{Owner, checks};
@@ -207,30 +207,71 @@ fn check_names(errors: &mut Errors, given: &Value, path: &Path) {
     }
 }
 
+/// What all versions have alike is checked and reported once, as of the whole definition.
+fn check_parts(errors: &mut Errors, versions: &[Value], path: &Path) {
+    let alike = |field: &str| {
+        let first = versions.first().map(|v| v.part(field));
+        versions.iter().all(|v| Some(v.part(field)) == first)
+    };
+    let of_all = Path::new("spec");
+    let count = |field: &str| match alike(field) {
+        true => versions.len().min(1),
+        false => versions.len(),
+    };
+    for (i, version) in versions.iter().take(count("schema")).enumerate() {
+        let at = match alike("schema") {
+            true => of_all.child("validation"),
+            false => path.index(i).child("schema"),
+        };
+        let at = at.child("openAPIV3Schema");
+        if let Some(schema) = version.part("schema").field("openAPIV3Schema") {
+            let has_status = version.part("subresources").field("status").is_some();
+            let kind = schema.text("type");
+            if has_status && !matches!(kind, "" | "object") {
+                let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+                errors.invalid(&at.child("type"), kind, detail);
+            }
+            check_schema(errors, schema, &at, Level::Root, 0);
+        }
+    }
+    for (i, version) in versions.iter().take(count("subresources")).enumerate() {
+        let at = match alike("subresources") {
+            true => of_all.clone(),
+            false => path.index(i),
+        };
+        check_subresources(
+            errors,
+            version.part("subresources"),
+            &at.child("subresources"),
+        );
+    }
+    for (i, version) in versions
+        .iter()
+        .take(count("additionalPrinterColumns"))
+        .enumerate()
+    {
+        let at = match alike("additionalPrinterColumns") {
+            true => of_all.clone(),
+            false => path.index(i),
+        };
+        let at = at.child("additionalPrinterColumns");
+        for (i, column) in version.items("additionalPrinterColumns").iter().enumerate() {
+            check_column(errors, column, &at.index(i));
+        }
+    }
+}
+
 fn check_versions(errors: &mut Errors, spec: &Value, path: &Path) {
     let versions = spec.items("versions");
+    check_parts(errors, versions, path);
     for (i, version) in versions.iter().enumerate() {
         let at = path.index(i);
         let problems = dns1035_label(version.text("name"));
         if !problems.is_empty() {
             errors.invalid(&at.child("name"), version.text("name"), problems.join(","));
         }
-        let schema_at = at.child("schema").child("openAPIV3Schema");
-        match version.part("schema").field("openAPIV3Schema") {
-            None => errors.required(&schema_at, ""),
-            Some(schema) => check_schema(errors, schema, &schema_at, Level::Root, 0),
-        }
-        check_subresources(
-            errors,
-            version.part("subresources"),
-            &at.child("subresources"),
-        );
-        for (i, column) in version.items("additionalPrinterColumns").iter().enumerate() {
-            check_column(
-                errors,
-                column,
-                &at.child("additionalPrinterColumns").index(i),
-            );
+        if version.part("schema").field("openAPIV3Schema").is_none() {
+            errors.required(&at.child("schema").child("openAPIV3Schema"), "");
         }
         if version.field("deprecationWarning").is_some() && !version.flag("deprecated") {
             let at = at.child("deprecationWarning");
@@ -294,12 +335,12 @@ fn check_column(errors: &mut Errors, column: &Value, path: &Path) {
         other => errors.invalid(&path.child("type"), other, known()),
     }
     match column.text("jsonPath") {
-        "" => errors.required(&path.child("jsonPath"), ""),
+        "" => errors.required(&path.child("JSONPath"), ""),
         text if JsonPath::parse(text).is_some() => {}
         text => errors.invalid(
             &path.child("jsonPath"),
             text,
-            "must be a simple json path starting with '.'",
+            "must be a simple json path starting with .",
         ),
     }
 }
@@ -436,8 +477,16 @@ fn check_nested(errors: &mut Errors, part: &Value, path: &Path, types: bool, dep
     }
     for field in STRUCTURAL {
         let is_type = field == "type" && types;
-        if !is_type && part.field(field).is_some() {
-            errors.forbidden(&path.child(field), "must be empty to be structural");
+        let must = match part.field(field) {
+            None => continue,
+            Some(Value::Bool(_)) => "must be false to be structural",
+            Some(_) if matches!(field, "default" | "additionalProperties") => {
+                "must be undefined to be structural"
+            }
+            Some(_) => "must be empty to be structural",
+        };
+        if !is_type {
+            errors.forbidden(&path.child(field), must);
         }
     }
     check_values(errors, part, path);
@@ -476,8 +525,8 @@ fn check_list_type(errors: &mut Errors, schema: &Value, path: &Path) {
     let list_type = schema.text("x-kubernetes-list-type");
     let keys = schema.strings("x-kubernetes-list-map-keys");
     let at = path.child("x-kubernetes-list-type");
-    if !list_type.is_empty() && !["atomic", "map", "set"].contains(&list_type) {
-        errors.not_supported(&at, list_type, &["atomic", "map", "set"]);
+    if !list_type.is_empty() && !["atomic", "set", "map"].contains(&list_type) {
+        errors.not_supported(&at, list_type, &["atomic", "set", "map"]);
     }
     let keys_at = path.child("x-kubernetes-list-map-keys");
     if list_type == "map" {
@@ -519,16 +568,13 @@ fn check_list_type(errors: &mut Errors, schema: &Value, path: &Path) {
     }
     // A default must be a value of its own schema.
     if let Some(default) = schema.field("default") {
-        let faults = super::objects::validate(schema, &super::objects::patterns(schema), default);
-        for fault in faults {
-            errors.invalid(&path.child("default"), default, fault.to_string());
-        }
-        let mut pruned = default.clone();
-        let mut unknown = Vec::new();
-        super::objects::prune_part(schema, &mut pruned, &mut unknown);
+        let at = path.child("default");
+        errors.extend(faults(schema, &patterns(schema), default, &at, false));
+        let (mut pruned, mut unknown) = (default.clone(), Vec::new());
+        prune_part(schema, &mut pruned, &mut unknown);
         if let Some(field) = unknown.first() {
             let detail = format!("must not have unknown fields, but has {field:?}");
-            errors.invalid(&path.child("default"), default, detail);
+            errors.invalid(&at, default, detail);
         }
     }
 }

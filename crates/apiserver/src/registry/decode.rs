@@ -110,7 +110,8 @@ pub(super) fn object(
 ) -> Result<(Value, Vec<String>), ApiError> {
     let kind = (resource.resource.group, resource.version, resource.kind);
     let decode = |object: &mut Value| resource.decode(object);
-    let (object, warnings) = read(kind, body, validation, decode)?;
+    let in_order = resource.custom.is_none();
+    let (object, warnings) = read(kind, body, validation, decode, in_order)?;
     Ok((events::to_stored(resource, object), warnings))
 }
 
@@ -134,7 +135,7 @@ pub(super) fn of_kind(
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let decode = |object: &mut Value| Schemas::get().normalize(kind.0, kind.1, kind.2, object);
-    read(kind, body, validation, decode)
+    read(kind, body, validation, decode, true)
 }
 
 fn read(
@@ -142,6 +143,7 @@ fn read(
     body: Body<'_>,
     validation: FieldValidation,
     decode: impl Fn(&mut Value) -> Decoded,
+    in_order: bool,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let (mut object, duplicates) = body.parse(kind)?;
     let api_version = if group.is_empty() {
@@ -161,7 +163,7 @@ fn read(
     }
     let unknown = &decoded.unknown_fields;
     let mut faults = strict_faults(unknown, &duplicates);
-    if body.encoding == Encoding::Json && faults.len() > 1 {
+    if in_order && body.encoding == Encoding::Json && faults.len() > 1 {
         let ordered = schema::faults_in_order(body.bytes, unknown);
         let text = |fault: Fault| match fault {
             Fault::Unknown(field) => format!("unknown field {field:?}"),

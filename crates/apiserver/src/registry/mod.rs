@@ -30,7 +30,7 @@ pub use decode::{Body, Encoding, FieldValidation};
 pub use delete::{DeleteRequest, Deletion, Preconditions};
 pub use list::{ListRequest, Listed, VersionMatch};
 pub use requester::Requester;
-pub(crate) use resource::{ALL_VERBS, custom_store};
+pub(crate) use resource::custom_store;
 pub use resource::{Catalog, Generation, Resource, Sub, built_in, find};
 pub use reviews::review;
 pub(crate) use write::{Change, MANAGER_BYTES_MAX, Method};

@@ -388,13 +388,17 @@ impl Api {
         }
         match meta(new, "resourceVersion") {
             "" | "0" if change.resource.needs_version => {
+                let is_custom = change.resource.custom.is_some();
                 let error = crate::field::FieldError {
                     kind: crate::field::ErrorType::Invalid,
                     field: "metadata.resourceVersion".to_owned(),
-                    value: Some("0x0".to_owned()),
+                    value: Some(if is_custom { "0" } else { "0x0" }.to_owned()),
                     detail: "must be specified for an update".to_owned(),
                 };
-                let subject = change.resource.kind_subject(change.name);
+                let subject = match is_custom {
+                    true => change.resource.subject(change.name),
+                    false => change.resource.kind_subject(change.name),
+                };
                 Err(ApiError::invalid(subject, &[error]))
             }
             "" | "0" => Ok(false),

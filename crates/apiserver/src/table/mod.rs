@@ -129,7 +129,13 @@ impl Column {
         let text = |field: &str| column.get(field).and_then(Value::as_str).unwrap_or("");
         Self {
             format: text("format").into(),
-            description: text("description").into(),
+            description: match text("description") {
+                "" => {
+                    let path = text("jsonPath");
+                    format!("Custom resource definition column (in JSONPath format): {path}").into()
+                }
+                description => description.into(),
+            },
             priority: column.get("priority").and_then(Value::as_i64).unwrap_or(0),
             ..Self::new(text("name"), text("type"), Cell::Path(path))
         }

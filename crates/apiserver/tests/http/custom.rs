@@ -476,7 +476,7 @@ async fn definitions_are_validated() {
     let cases = [
         (changed("/metadata/name", json!("x.example.com")), "metadata.name: Invalid value: \"x.example.com\": must be spec.names.plural+\".\"+spec.group".to_owned()),
         (changed("/spec/scope", json!("Galaxy")), "spec.scope: Unsupported value: \"Galaxy\": supported values: \"Cluster\", \"Namespaced\"".to_owned()),
-        (changed(schema, json!({"type": "string"})), "spec.versions[1].schema.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root".to_owned()),
+        (changed(schema, json!({"type": "string"})), "[spec.versions[1].schema.openAPIV3Schema.type: Invalid value: \"string\": only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled, spec.versions[1].schema.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root]".to_owned()),
         (changed(&size, json!({})), format!("{at_size}.type: Required value: must not be empty for specified object fields")),
         (changed(&size, json!({"type": "array"})), format!("{at_size}.items: Required value: must be specified")),
         (changed(&size, json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1"}]})), format!("{at_size}.x-kubernetes-validations: Forbidden: validation rules in CEL are not supported by this API server; remove them")),
