@@ -216,6 +216,7 @@ async fn a_webhook_adds_a_scheduling_gate_to_new_pods() {
     for (pointer, value) in expect {
         assert_eq!(*at(request, pointer), value, "{pointer}");
     }
+    assert!(at(request, "/object/metadata/managedFields/0/fieldsV1").is_object());
     // A controller removes the gate; the webhook does not receive updates.
     let path = format!("{PODS}/p");
     let freed = cluster

@@ -10,6 +10,7 @@ mod hook;
 
 use crate::access::Propagation;
 use crate::access::gr;
+use crate::apply::fields_to_json;
 use crate::patch::{self, PatchError};
 use crate::registry::{
     Api, DeleteRequest, FieldValidation, ListRequest, Requester, Resource, WriteOptions, find,
@@ -204,6 +205,7 @@ impl Attributes<'_> {
         let mut shown = resource.shown(object);
         shown["apiVersion"] = resource.api_version().into();
         shown["kind"] = resource.kind.into();
+        fields_to_json(&mut shown);
         shown
     }
 
