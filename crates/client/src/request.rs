@@ -136,6 +136,13 @@ pub const EVENTS: Resource = Resource {
     plural: "events",
 };
 
+/// `v1/events`: the version in which events are selected by their object.
+const CORE_EVENTS: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "events",
+};
+
 /// Lists one page of a collection.
 pub fn list(
     resource: Resource,
@@ -148,6 +155,15 @@ pub fn list(
     query.add("fieldSelector", field_selector);
     query.add("limit", &limit.to_string());
     query.add("continue", continue_token);
+    ApiRequest::new(Method::GET, path, JSON, None)
+}
+
+/// Lists the events about an object, `limit` at most.
+pub fn events_about(namespace: &str, uid: &str, limit: u32) -> ApiRequest {
+    let mut path = CORE_EVENTS.object_path(namespace, "");
+    let mut query = Query::new(&mut path);
+    query.add("fieldSelector", &format!("involvedObject.uid={uid}"));
+    query.add("limit", &limit.to_string());
     ApiRequest::new(Method::GET, path, JSON, None)
 }
 

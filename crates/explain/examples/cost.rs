@@ -1,21 +1,35 @@
 //! What asking costs: `cargo run --release -p berth-explain --example cost -- [NODES] [WAITING]`.
 //!
-//! The cluster is half full; the waiting pods are of ten kinds, each of which lacks something else. The figures are the
-//! times of the two parts of an answer: the copy, during which nothing is scheduled, and the computation, which runs on
-//! another thread.
+//! The cluster is half full; the waiting pods are of ten kinds, each of which lacks something else. First the parts of an
+//! answer are timed: the copy, during which nothing is scheduled, and the computation, which runs on another thread. Then
+//! one thread schedules pods without a pause while another one asks; slices with and without questions alternate, so that
+//! both meet the same load of the machine.
 
 // It measures, so it asks the clock.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use berth_api::{Labels, Object, Pod, TaintEffect, Time};
-use berth_explain::{PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue};
+use berth_explain::{
+    Copied, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
+};
 use berth_framework::testing::{node, pod};
-use berth_scheduler::{ClusterChange, Outcome, Scheduler, SchedulerOptions};
+use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const NOW: Time = Time::from_secs(1_000);
 /// How many pods are asked about.
 const QUESTIONS: usize = 200;
+/// The length of a slice with or without questions.
+const SLICE: Duration = Duration::from_millis(500);
+/// How many slices of each there are.
+const SLICES: usize = 24;
+/// How many pods that were placed stay before the oldest is deleted.
+const KEPT: usize = 1_000;
+/// The pauses between two questions.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::ZERO];
 
 fn waiting(at: usize) -> Pod {
     let made = pod(&format!("w{at}")).label("app", &format!("app-{}", at % 10));
@@ -48,6 +62,146 @@ fn report(what: &str, mut took: Vec<Duration>) {
         at(0.99),
         at(1.0)
     );
+}
+
+/// A question to the scheduling thread: the name of a pod, and whether the cluster is copied.
+type Question = (
+    String,
+    bool,
+    mpsc::Sender<(PodFacts, Option<Copied<Snapshot>>)>,
+);
+
+/// The time of the wall clock since the beginning.
+fn clock(begun: Instant) -> Time {
+    NOW + begun.elapsed()
+}
+
+/// Creates a pod, schedules it and deletes an old one: one decision. Answers a question between two decisions, as the
+/// thread of a scheduler does.
+struct Scheduling<'a> {
+    scheduler: &'a mut Scheduler,
+    placed: VecDeque<Object>,
+    number: usize,
+    begun: Instant,
+}
+
+impl Scheduling<'_> {
+    fn decide(&mut self) {
+        let name = format!("s{}", self.number);
+        self.number += 1;
+        let made = pod(&name)
+            .label("app", "steady")
+            .request("cpu", "50m")
+            .object();
+        let scheduler = &mut *self.scheduler;
+        scheduler.apply(ClusterChange::Applied(made.clone()), NOW);
+        let Outcome::Done { result, .. } = scheduler.schedule_one(NOW) else {
+            panic!("a decision");
+        };
+        let CycleResult::Placed { node } = result else {
+            panic!("{name} fits: {result:?}");
+        };
+        for (id, _) in scheduler.take_outputs(NOW).calls {
+            scheduler.complete(id, Ok(()), NOW);
+        }
+        let Object::Pod(made) = made else {
+            return;
+        };
+        let mut bound = Pod::clone(&made);
+        bound.spec.node_name = node;
+        bound.metadata.resource_version = "2".into();
+        let bound = Object::Pod(bound.into());
+        scheduler.apply(ClusterChange::Applied(bound.clone()), NOW);
+        self.placed.push_back(bound);
+        if self.placed.len() > KEPT
+            && let Some(oldest) = self.placed.pop_front()
+        {
+            scheduler.apply(ClusterChange::Deleted(oldest), NOW);
+        }
+        scheduler.take_outputs(NOW);
+    }
+
+    fn answer(&self, (name, copies, reply): Question) {
+        let facts = PodFacts::take(self.scheduler, "default", &name).expect("the pod");
+        let copied = copies.then(|| {
+            let began = Instant::now();
+            let snapshot = Snapshot::take(self.scheduler, NOW);
+            Copied::new(snapshot, clock(self.begun), began.elapsed())
+        });
+        // The thread that asked may have ended.
+        let _ = reply.send((facts, copied));
+    }
+}
+
+/// Alternates slices with and without questions; prints the rates of both and the times of the answers.
+fn interleaved(scheduling: &mut Scheduling<'_>, waiting: usize, pause: Duration) {
+    let (asks, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (questions, received) = mpsc::channel::<Question>();
+    let begun = scheduling.begun;
+    let (mut with, mut without) = ((0, Duration::ZERO), (0, Duration::ZERO));
+    let took = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let (mut took, mut kept) = (Vec::new(), None::<Copied<Snapshot>>);
+            while !is_over.load(Ordering::Relaxed) {
+                if !asks.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                let began = Instant::now();
+                let name = format!("w{}", took.len() * 97 % waiting);
+                let now = clock(begun);
+                let copies = kept.as_ref().is_none_or(|kept| kept.pause(now).is_zero());
+                let (reply, answer) = mpsc::channel();
+                if questions.send((name, copies, reply)).is_err() {
+                    break;
+                }
+                let Ok((facts, copied)) = answer.recv() else {
+                    break;
+                };
+                kept = copied.or(kept);
+                let Some(copied) = &mut kept else {
+                    break;
+                };
+                let answer = explain_pod(&mut copied.value, &facts);
+                let json = serde_json::to_vec(&answer).expect("JSON");
+                assert!(!json.is_empty());
+                took.push(began.elapsed());
+                std::thread::sleep(pause.saturating_sub(began.elapsed()));
+            }
+            took
+        });
+        for slice in 0..2 * SLICES {
+            let is_asked = slice % 2 == 0;
+            asks.store(is_asked, Ordering::Relaxed);
+            let began = Instant::now();
+            let mut decisions = 0_u64;
+            while began.elapsed() < SLICE {
+                scheduling.decide();
+                decisions += 1;
+                if let Ok(question) = received.try_recv() {
+                    scheduling.answer(question);
+                }
+            }
+            let sum = if is_asked { &mut with } else { &mut without };
+            sum.0 += decisions;
+            sum.1 += began.elapsed();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        // The last question has an answer, or none: its sender is dropped.
+        while let Ok(question) = received.try_recv() {
+            scheduling.answer(question);
+        }
+        drop(received);
+        asking.join().expect("no panic")
+    });
+    let rate = |(decisions, time): (u64, Duration)| decisions as f64 / time.as_secs_f64();
+    let (with, without) = (rate(with), rate(without));
+    println!(
+        "{:.0} questions/s while {with:.0} decisions/s are made, {without:.0} without questions: {:.1} %",
+        took.len() as f64 / (SLICE.as_secs_f64() * SLICES as f64),
+        100.0 * with / without
+    );
+    report("pod: whole, while pods are scheduled", took);
 }
 
 fn main() {
@@ -128,4 +282,13 @@ fn main() {
     report("queue: copy (nothing is scheduled)", taken);
     report("queue: whole", queue);
     report("node: whole", of_node);
+    let mut scheduling = Scheduling {
+        scheduler: &mut scheduler,
+        placed: VecDeque::new(),
+        number: 0,
+        begun: Instant::now(),
+    };
+    for pause in PAUSES {
+        interleaved(&mut scheduling, pods, pause);
+    }
 }

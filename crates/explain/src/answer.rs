@@ -79,13 +79,13 @@ answers! {
         verdict: Option<Verdict>,
         /// The nodes that lack the least, the closest one first.
         closest: Vec<ClosestNode>,
-        /// Single changes after which the pod fits, the cheapest first. Each was tried on a copy of the cluster.
+        /// Changes after which the pod fits, the cheapest first. Each was tried on a copy of the cluster.
         remedies: Vec<Remedy>,
         /// The events after which the pod is tried again.
         woken_by: Vec<WakeUp>,
         /// The gates, and the PreEnqueue plugins that reject it.
         gates: Vec<Gate>,
-        /// The API calls about it that have not ended.
+        /// The API calls about it that have not ended, and the last ones that have failed.
         calls: Vec<Call>,
         /// The node that it is nominated to.
         nomination: Option<Nomination>,
@@ -184,12 +184,12 @@ answers! {
         preemption_may_help: bool,
     }
 
-    /// A change after which the pod fits.
+    /// A change, or a pair of changes, after which the pod fits.
     Remedy {
         /// What to do.
         text: String,
-        /// The change, for programs.
-        change: Option<crate::Change>,
+        /// The changes, for programs, in the order in which they were made. There are two if no single change is enough.
+        changes: Vec<crate::Change>,
         /// The node on which the pod fits then, if it is the only one.
         node: Option<String>,
         /// On how many nodes it fits then, of those that the change can affect.
@@ -220,13 +220,28 @@ answers! {
         set_by: Option<String>,
         /// The other field managers that write the pod's spec or metadata, which may remove it.
         other_managers: Vec<String>,
+        /// What components other than the scheduler report about the pod: the events that name the gate, otherwise those
+        /// that name no gate. A controller that removes the gate is recognised by them.
+        events: Vec<GateEvent>,
     }
 
-    /// An API call that has not ended.
+    /// An event of another component about a gated pod.
+    GateEvent {
+        /// The component that reports it.
+        component: String,
+        /// The reason.
+        reason: String,
+        /// The message.
+        message: String,
+        /// When it was reported last.
+        at: String,
+    }
+
+    /// An API call that has not ended, or that has failed.
     Call {
         /// The type, as in the metrics: `pod_status_patch`, `pod_binding`, `pod_deletion`.
         call_type: String,
-        /// `Waiting`, `InFlight`, `Retrying` or `HeldBack`.
+        /// `Waiting`, `InFlight`, `Retrying`, `HeldBack`, or `Failed` if it is not sent again.
         state: String,
         /// How often it was sent.
         attempts: u32,
@@ -234,6 +249,10 @@ answers! {
         made_at: Option<String>,
         /// When it is sent at the earliest.
         not_before: Option<String>,
+        /// The error of its last attempt.
+        error: Option<String>,
+        /// When its last attempt failed.
+        failed_at: Option<String>,
     }
 
     /// A nomination.

@@ -1,6 +1,6 @@
-//! Single changes of the cluster or the pod, which a snapshot can try.
+//! Changes of the cluster or the pod, which can be tried on a snapshot.
 
-use crate::snapshot::Snapshot;
+use berth_api::devices::ResourceClaim;
 use berth_api::pod::{Affinity, PodAffinity};
 use berth_api::quantity::Format;
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
@@ -12,7 +12,7 @@ use berth_api::{
     Node, Object, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Pod, Quantity, Str, Taint,
     TaintEffect, Toleration,
 };
-use berth_framework::{Cluster, PodInfo};
+use berth_framework::Cluster;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -29,6 +29,15 @@ pub struct PodRef {
     pub namespace: String,
     /// The name.
     pub name: String,
+}
+
+impl PodRef {
+    pub(crate) fn of(pod: &Pod) -> Self {
+        Self {
+            namespace: pod.namespace().to_string(),
+            name: pod.name().to_string(),
+        }
+    }
 }
 
 /// A taint.
@@ -125,6 +134,11 @@ pub enum Change {
         /// The name of the claim, in the pod's namespace.
         claim: String,
     },
+    /// Create a resource claim that the pod uses.
+    CreateResourceClaim {
+        /// The name of the claim, in the pod's namespace.
+        name: String,
+    },
     /// Request less.
     RequestLess {
         /// How much less.
@@ -158,6 +172,13 @@ pub enum Change {
         /// The pods.
         pods: Vec<PodRef>,
     },
+    /// Give the pod a higher priority, so that it preempts other pods.
+    RaisePriority {
+        /// The lowest priority that is high enough.
+        priority: i32,
+        /// The pods that it preempts then.
+        victims: Vec<PodRef>,
+    },
     /// Add a node.
     AddNode {
         /// The node whose labels, taints and resources the new one has.
@@ -186,6 +207,7 @@ impl Change {
             Self::Uncordon { .. } => 20,
             Self::CreateClaim { .. } => 22,
             Self::CreateVolume { .. } => 24,
+            Self::CreateResourceClaim { .. } => 26,
             Self::Tolerate { .. } => 30,
             Self::RemoveTaint { .. } => 32,
             Self::LabelNode { .. } => 34,
@@ -197,8 +219,14 @@ impl Change {
             Self::RemoveHostPorts { .. } => 50,
             Self::RequestLess { less } => 60 + many(less.len()),
             Self::DeletePods { pods, .. } => 70_u32.saturating_add(many(pods.len())),
+            Self::RaisePriority { victims, .. } => 300_u32.saturating_add(many(victims.len())),
             Self::AddNode { .. } => 1000,
         }
+    }
+
+    /// Whether the change adds a node.
+    pub fn is_new_node(&self) -> bool {
+        matches!(self, Self::AddNode { .. })
     }
 
     /// The change in words.
@@ -216,6 +244,9 @@ impl Change {
             }
             Self::CreateVolume { claim } => {
                 format!("create a PersistentVolume that claim {claim} can be bound to")
+            }
+            Self::CreateResourceClaim { name } => {
+                format!("create ResourceClaim {name} (tried with one that requests no devices)")
             }
             Self::RequestLess { less } => {
                 let parts: Vec<String> = less
@@ -239,16 +270,14 @@ impl Change {
                 let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
                 format!("do not use host port(s) {}", ports.join(", "))
             }
-            Self::DeletePods { node, pods } => {
-                let names: Vec<String> = pods
-                    .iter()
-                    .map(|pod| format!("{}/{}", pod.namespace, pod.name))
-                    .collect();
-                format!(
-                    "delete pod(s) {} on node {node}, or scale their owners down",
-                    names.join(", ")
-                )
-            }
+            Self::DeletePods { node, pods } => format!(
+                "delete pod(s) {} on node {node}, or scale their owners down",
+                names(pods)
+            ),
+            Self::RaisePriority { priority, victims } => format!(
+                "raise the priority of the pod to {priority}, so that it preempts {}",
+                names(victims)
+            ),
             Self::AddNode { like, .. } => format!("add a node like {like}"),
         }
     }
@@ -306,6 +335,13 @@ impl Change {
                     .collect()
             }
             Self::CreateClaim { name } => created_claim(pod.namespace(), name),
+            Self::CreateResourceClaim { name } => {
+                let claim = ResourceClaim {
+                    metadata: new_object(pod.namespace(), name),
+                    ..ResourceClaim::default()
+                };
+                vec![Edit::Set(Object::ResourceClaim(Arc::new(claim)))]
+            }
             Self::CreateVolume { claim } => {
                 let claims = &cluster.persistent_volume_claims;
                 let claim = claims.get(pod.namespace(), claim)?;
@@ -341,6 +377,7 @@ impl Change {
                 effect: TaintEffect::from(taint.effect.as_str()),
                 toleration_seconds: None,
             }),
+            Self::RaisePriority { priority, .. } => pod.spec.priority = Some(*priority),
             Self::RequestLess { less } => {
                 for less in less {
                     request_less(pod, less);
@@ -383,6 +420,14 @@ impl Change {
         }
         pod.spec != before
     }
+}
+
+/// The pods, in words.
+fn names(pods: &[PodRef]) -> String {
+    let names = pods
+        .iter()
+        .map(|pod| format!("{}/{}", pod.namespace, pod.name));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn edit_affinity(pod: &mut Pod, edit: impl FnOnce(&mut Affinity)) {
@@ -436,16 +481,19 @@ fn request_less(pod: &mut Pod, less: &Less) {
     }
 }
 
-/// A claim that is bound to a volume which every node can reach.
-fn created_claim(namespace: &Str, name: &str) -> Vec<Edit> {
-    let metadata = ObjectMeta {
+fn new_object(namespace: &Str, name: &str) -> ObjectMeta {
+    ObjectMeta {
         name: name.into(),
         namespace: namespace.clone(),
         uid: format!("new-{name}").into(),
         ..ObjectMeta::default()
-    };
+    }
+}
+
+/// A claim that is bound to a volume which every node can reach.
+fn created_claim(namespace: &Str, name: &str) -> Vec<Edit> {
     let mut claim = PersistentVolumeClaim {
-        metadata,
+        metadata: new_object(namespace, name),
         spec: PersistentVolumeClaimSpec {
             access_modes: vec!["ReadWriteOnce".into()],
             storage_class_name: Some(Str::default()),
@@ -501,94 +549,5 @@ fn volume(claim: &PersistentVolumeClaim) -> PersistentVolume {
         status: berth_api::storage::VolumePhase {
             phase: "Available".into(),
         },
-    }
-}
-
-/// Edits that were made in a snapshot, to be reverted in the opposite order.
-enum Undo {
-    SetNode(Arc<Node>),
-    RemoveNode(Str),
-    AddPod(Str, Arc<PodInfo>, Option<Arc<Pod>>),
-    Set(Object),
-    Unset(Object),
-}
-
-/// Runs `then` in a snapshot that is changed, for the pod with the change, and reverts the change.
-pub(crate) fn with_edits<R>(
-    snapshot: &mut Snapshot,
-    pod: &Arc<PodInfo>,
-    edits: &[Edit],
-    then: impl FnOnce(&mut Snapshot, &Arc<PodInfo>) -> R,
-) -> R {
-    let mut undo = Vec::new();
-    let mut changed = pod.clone();
-    for edit in edits {
-        match edit {
-            Edit::Set(Object::Pod(pod)) => changed = Arc::new(PodInfo::new(pod.clone())),
-            Edit::Set(Object::Node(node)) => {
-                let before = snapshot.cluster.nodes.node(node.name());
-                undo.push(match before.map(|view| view.node().clone()) {
-                    Some(before) => Undo::SetNode(before),
-                    None => Undo::RemoveNode(node.name().clone()),
-                });
-                snapshot.cluster.nodes.set_node(node.clone());
-            }
-            Edit::Set(object) => {
-                undo.push(match stored(&snapshot.cluster, object) {
-                    Some(before) => Undo::Set(before),
-                    None => Undo::Unset(object.clone()),
-                });
-                snapshot.cluster.set(object);
-            }
-            Edit::Delete(pod) => {
-                let node = pod.spec.node_name.clone();
-                if let Ok(info) = snapshot.cluster.nodes.remove_pod(&node, pod.uid()) {
-                    let known = snapshot.cluster.pods.remove(pod.uid());
-                    undo.push(Undo::AddPod(node, info, known));
-                }
-            }
-        }
-    }
-    let result = then(snapshot, &changed);
-    let cluster = &mut snapshot.cluster;
-    for undo in undo.into_iter().rev() {
-        match undo {
-            Undo::SetNode(node) => {
-                cluster.nodes.set_node(node);
-            }
-            Undo::RemoveNode(name) => {
-                cluster.nodes.remove_node(&name);
-            }
-            Undo::AddPod(node, info, known) => {
-                cluster.nodes.add_pod(&node, info);
-                if let Some(pod) = known {
-                    cluster.pods.insert(pod.uid().clone(), pod);
-                }
-            }
-            Undo::Set(object) => {
-                cluster.set(&object);
-            }
-            Undo::Unset(object) => {
-                cluster.unset(&object);
-            }
-        }
-    }
-    result
-}
-
-/// The object of the same kind and name, of the kinds that changes set.
-fn stored(cluster: &Cluster, object: &Object) -> Option<Object> {
-    let meta = object.metadata();
-    match object {
-        Object::PersistentVolume(_) => {
-            let known = cluster.persistent_volumes.get(&meta.name)?;
-            Some(Object::PersistentVolume(known.clone()))
-        }
-        Object::PersistentVolumeClaim(_) => {
-            let claims = &cluster.persistent_volume_claims;
-            let known = claims.get(&meta.namespace, &meta.name)?;
-            Some(Object::PersistentVolumeClaim(known.clone()))
-        }
-        _ => None,
     }
 }

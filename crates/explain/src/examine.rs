@@ -32,8 +32,21 @@ pub(crate) fn examine(
     profile: &Profile,
     pod: &Arc<PodInfo>,
 ) -> Examination {
+    examine_nodes(snapshot, profile, pod, None)
+}
+
+/// Asks all filters about these nodes, or about all.
+pub(crate) fn examine_nodes(
+    snapshot: &mut Snapshot,
+    profile: &Profile,
+    pod: &Arc<PodInfo>,
+    nodes: Option<&[Slot]>,
+) -> Examination {
     snapshot.evaluate(profile, pod, |evaluator| {
-        let nodes = evaluator.cluster.nodes.in_order();
+        let nodes: Arc<[Slot]> = match nodes {
+            Some(nodes) => nodes.into(),
+            None => evaluator.cluster.nodes.in_order().to_vec().into(),
+        };
         let mut examination = Examination {
             nodes: nodes.len(),
             ..Examination::default()
@@ -61,13 +74,12 @@ pub(crate) fn examine(
     })
 }
 
-/// Which of these nodes are feasible; stops after `enough`. Filters stop at the first rejection.
+/// Which of these nodes are feasible, and how many were filtered. Filters stop at the first rejection.
 pub(crate) fn feasible(
     snapshot: &mut Snapshot,
     profile: &Profile,
     pod: &Arc<PodInfo>,
     nodes: &[Slot],
-    enough: usize,
 ) -> (Vec<Slot>, usize) {
     snapshot.evaluate(profile, pod, |evaluator| {
         let mut found = Vec::new();
@@ -76,9 +88,6 @@ pub(crate) fn feasible(
         };
         let mut runs = 0;
         for node in nodes.iter().copied() {
-            if found.len() >= enough {
-                break;
-            }
             runs += 1;
             if is_possible(evaluator.cluster, &possible.nodes, node)
                 && evaluator.filter_node(node).is_success()

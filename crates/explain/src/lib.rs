@@ -1,18 +1,18 @@
 //! Explanations: why a pod is pending, what would free it, why another is on its node, what a node has left, and what
 //! the queue waits for.
 //!
-//! The scheduler keeps little for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] what the queue
-//! and the dispatcher know of one pod; both cost the scheduler a few milliseconds at most. Everything else is computed
-//! from the copies, on another thread, with the plain evaluator: an explanation changes its copy of the cluster as it
-//! likes.
+//! The scheduler keeps little for this. [`Snapshot::take`] copies the cluster, and [`PodFacts::take`] what the queue and
+//! the dispatcher know of one pod. A copy of the cluster takes a few milliseconds; [`Copied`] bounds how often that is. Everything else is computed from
+//! the copies, on another thread, with the plain evaluator: an explanation changes its copy of the cluster as it likes.
 //!
 //! | module | what |
 //! |---|---|
 //! | `answer` | the answers, as JSON has them |
-//! | `snapshot`, `facts` | what is copied from a scheduler |
+//! | `snapshot`, `facts`, `copied` | what is copied from a scheduler, and how often |
 //! | `examine` | what every filter answers about every node |
 //! | `lacks` | what a node lacks for a pod, in detail |
-//! | `change`, `remedies` | single changes, and which of them let the pod be scheduled |
+//! | `change`, `overlay` | changes, and how they are tried on the copy |
+//! | `candidates`, `remedies` | which changes are tried, and which of them let the pod be scheduled |
 //! | `preemption` | what preemption would do |
 //! | `decision` | the scores of a decision, computed from its inputs |
 //! | `pod`, `node`, `queue` | the three explanations |
@@ -23,12 +23,15 @@
 //! [`limits`]; an answer states which of them it reached.
 
 pub mod answer;
+mod candidates;
 mod change;
+mod copied;
 mod decision;
 mod examine;
 mod facts;
 mod lacks;
 mod node;
+mod overlay;
 mod pod;
 mod preemption;
 mod quantity;
@@ -39,6 +42,7 @@ pub mod text;
 pub mod what_if;
 
 pub use change::{Change, Edit};
+pub use copied::{COPY_AGE_MAX, COPY_SHARE, Copied};
 pub use facts::PodFacts;
 pub use node::explain_node;
 pub use pod::explain_pod;
@@ -53,6 +57,12 @@ pub mod limits {
     pub const REMEDIES_MAX: usize = 8;
     /// How many single changes are tried.
     pub const CHANGES_TRIED_MAX: usize = 64;
+    /// With how many first changes pairs are tried, if no single change is enough.
+    pub const FIRST_CHANGES_MAX: usize = 16;
+    /// How many second changes are tried in all.
+    pub const PAIRS_TRIED_MAX: usize = 128;
+    /// With how many higher priorities preemption is tried.
+    pub const PRIORITIES_TRIED_MAX: usize = 4;
     /// How many times a node is filtered while changes are tried.
     pub const FILTER_RUNS_MAX: usize = 100_000;
     /// On how many nodes deletions of pods are tried.

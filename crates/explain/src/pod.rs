@@ -185,6 +185,7 @@ fn call(view: &CallView) -> Call {
         CallState::InFlight => "InFlight",
         CallState::Retrying => "Retrying",
         CallState::HeldBack => "HeldBack",
+        CallState::Failed => "Failed",
     };
     Call {
         call_type: view.call_type.to_owned(),
@@ -192,6 +193,8 @@ fn call(view: &CallView) -> Call {
         attempts: view.attempts,
         made_at: view.made_at.map(Time::rfc3339),
         not_before: view.not_before.map(Time::rfc3339),
+        error: view.failure.as_ref().map(|(_, error)| error.clone()),
+        failed_at: view.failure.as_ref().map(|(at, _)| at.rfc3339()),
     }
 }
 
@@ -299,29 +302,14 @@ fn explain_waiting(
     let examination = examine(snapshot, profile, &pod);
     answer.verdict = Some(examination.verdict(&snapshot.cluster));
     let is_gated_otherwise = answer.gates.iter().any(|gate| !gate.is_scheduling_gate);
-    if !examination.feasible.is_empty() {
-        if let Some(change) = gate_change.filter(|_| !is_gated_otherwise) {
-            let [only] = examination.feasible[..] else {
-                let nodes = examination.feasible.len();
-                answer.remedies.push(crate::answer::Remedy {
-                    text: format!("{}; the pod fits on {nodes} nodes then", change.text()),
-                    cost: change.cost(),
-                    change: Some(change),
-                    node: None,
-                    feasible: nodes,
-                });
-                return;
-            };
-            let view = snapshot.cluster.nodes.get(only);
-            let node = view.map(|view| view.name().to_string());
-            answer.remedies.push(crate::answer::Remedy {
-                text: change.text(),
-                cost: change.cost(),
-                change: Some(change),
-                node,
-                feasible: 1,
-            });
-        }
+    if !examination.feasible.is_empty() && !is_gated_otherwise {
+        let names = examination
+            .feasible
+            .iter()
+            .filter_map(|node| Some(snapshot.cluster.nodes.get(*node)?.name().to_string()));
+        let names: Vec<String> = names.collect();
+        let remedy = gate_change.map(|change| remedies::remedy(vec![change], &names));
+        answer.remedies.extend(remedy);
         return;
     }
     let closest = lacks::closest(snapshot, &pod, &examination, NODES_CONSIDERED_MAX);
@@ -334,14 +322,19 @@ fn explain_waiting(
         preemption.is_running = true;
         preemption.node = Some(nomination.node.clone());
     }
-    if gate_change.is_some() || is_gated_otherwise {
-        let text = "no single change is enough: the pod is gated, and it fits on no node";
-        answer.notes.push(text.to_owned());
-        return;
-    }
-    let found = remedies::search(snapshot, (profile, &pod), &examination, &closest);
+    let found = remedies::search(
+        snapshot,
+        (profile, &pod),
+        gate_change,
+        &examination,
+        &closest,
+    );
     answer.remedies = found.remedies;
     answer.notes.extend(found.notes);
+    if answer.remedies.is_empty() {
+        let text = "no change and no pair of changes that was tried is enough";
+        answer.notes.push(text.to_owned());
+    }
     if examination.rejecting.len() > NODES_CONSIDERED_MAX {
         let text = format!(
             "changes are derived from the {NODES_CONSIDERED_MAX} closest of {} nodes; {} of these \

@@ -1,38 +1,48 @@
-//! Which single changes let a pod be scheduled. Each is tried on the snapshot before it is proposed.
+//! Which changes let a pod be scheduled. Each is tried on the snapshot before it is proposed.
 //!
-//! Candidates are derived from what the closest nodes lack. A change of one node is tried on that node, unless it can
-//! matter on others: for terms over topology domains, and for volumes. A change of the pod is tried on all nodes.
+//! A change of one node is tried on that node, unless it can matter on others: for terms over topology domains, and for
+//! volumes. A change of the pod is tried on all nodes. If no single change of what exists is enough, pairs are tried: the
+//! first change is made in the snapshot, the closest nodes are examined again, and single changes are derived from them.
 
 use crate::answer::Remedy;
-use crate::change::{Change, Edit, Less, PodRef, TaintRef, with_edits};
-use crate::examine::{Examination, feasible};
-use crate::lacks::{self, Distance, plugins};
-use crate::limits::{CHANGES_TRIED_MAX, FILTER_RUNS_MAX, NODES_WITH_DELETIONS_MAX, REMEDIES_MAX};
+use crate::candidates::{Which, candidates};
+use crate::change::{Change, Edit, PodRef};
+use crate::examine::{Examination, examine, examine_nodes, feasible};
+use crate::lacks::{self, Distance};
+use crate::limits::{
+    CHANGES_TRIED_MAX, FILTER_RUNS_MAX, FIRST_CHANGES_MAX, NODES_WITH_DELETIONS_MAX,
+    PAIRS_TRIED_MAX, PRIORITIES_TRIED_MAX, REMEDIES_MAX,
+};
+use crate::overlay::with_edits;
 use crate::snapshot::Snapshot;
 use berth_api::Object;
-use berth_api::resources::PODS;
-use berth_api::volumes;
-use berth_framework::plugin::DryRun;
-use berth_framework::{Code, Feature, PodInfo, Slot};
+use berth_framework::plugin::{DryRun, Nominating};
+use berth_framework::{PodInfo, Slot};
 use berth_scheduler::profile::Profile;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// How many of the closest nodes candidates are derived from.
 pub(crate) const NODES_CONSIDERED_MAX: usize = 64;
 /// How many single pods are tried on a node.
 const SINGLE_PODS_MAX: usize = 32;
+/// The highest priority that users may give to pods; higher ones are for the system.
+const USER_PRIORITY_MAX: i32 = 1_000_000_000;
 
 /// A search for remedies.
 pub(crate) struct Remedies<'a> {
     profile: &'a Profile,
-    pod: &'a Arc<PodInfo>,
     all_nodes: Vec<Slot>,
     /// Whether a change on one node can change the answer of another one.
     is_about_all: bool,
+    /// The changes that are made already in the snapshot and the pod.
+    made: Vec<Change>,
+    /// Whether a new node may help: not if the first change is about another one.
+    may_add_node: bool,
     /// How often a node was filtered.
     runs: usize,
     tried: usize,
+    tried_max: usize,
     found: Vec<Remedy>,
     reached: Vec<String>,
 }
@@ -55,34 +65,40 @@ fn looks_at_other_nodes(snapshot: &Snapshot, pod: &PodInfo) -> bool {
         || snapshot.cluster.nodes.pods_with_affinity() > 0
 }
 
-/// Searches remedies for a pod that fits nowhere. `closest` are nodes with what they lack, the closest first.
+/// Searches remedies for a pod that is not admitted or fits nowhere. `made` is the change that the pod has already,
+/// `closest` are nodes with what they lack, the closest first.
 pub(crate) fn search(
     snapshot: &mut Snapshot,
     (profile, pod): (&Profile, &Arc<PodInfo>),
+    made: Option<Change>,
     examination: &Examination,
     closest: &[Distance],
 ) -> Found {
     let mut search = Remedies {
         profile,
-        pod,
         all_nodes: snapshot.cluster.nodes.occupied().collect(),
         is_about_all: looks_at_other_nodes(snapshot, pod),
+        made: Vec::from_iter(made),
+        may_add_node: true,
         runs: 0,
         tried: 0,
+        tried_max: CHANGES_TRIED_MAX,
         found: Vec::new(),
         reached: Vec::new(),
     };
-    for (change, nodes) in candidates(snapshot, pod, examination, closest) {
-        search.try_out(snapshot, change, nodes);
-    }
-    search.try_deletions(snapshot, closest);
-    if examination.pre_filter.is_none() {
-        search.try_new_node(snapshot, closest);
+    search.singles(snapshot, pod, examination, closest);
+    if search.made.is_empty() {
+        search.try_priorities(snapshot, pod, examination);
+        let is_of_new_node = |remedy: &Remedy| remedy.changes.iter().any(Change::is_new_node);
+        if search.found.iter().all(is_of_new_node) {
+            search.tried_max += PAIRS_TRIED_MAX;
+            search.pairs(snapshot, pod, examination, closest);
+        }
     }
     search.finish()
 }
 
-/// Tries the removal of all scheduling gates: the first change that a gated pod needs.
+/// The removal of all scheduling gates: the first change that a gated pod needs.
 pub(crate) fn without_gates(pod: &PodInfo) -> Option<Change> {
     let gates = &pod.pod.spec.scheduling_gates;
     (!gates.is_empty()).then(|| Change::RemoveSchedulingGates {
@@ -90,10 +106,35 @@ pub(crate) fn without_gates(pod: &PodInfo) -> Option<Change> {
     })
 }
 
+/// A remedy of changes after which the pod fits on these nodes.
+pub(crate) fn remedy(changes: Vec<Change>, nodes: &[String]) -> Remedy {
+    let texts: Vec<String> = changes.iter().map(Change::text).collect();
+    let mut text = texts.join(", and ");
+    let is_new = changes.iter().any(Change::is_new_node);
+    let node = match nodes {
+        [node] if !is_new => Some(node.clone()),
+        _ => None,
+    };
+    match (&node, nodes.len()) {
+        (Some(node), _) if text.contains(&format!("node {node}")) => {}
+        (Some(node), _) => text += &format!("; the pod fits on {node} then"),
+        (None, 1) => {}
+        (None, nodes) => text += &format!("; the pod fits on {nodes} nodes then"),
+    }
+    let costs = changes.iter().map(Change::cost);
+    Remedy {
+        text,
+        cost: costs.fold(0, u32::saturating_add),
+        changes,
+        node,
+        feasible: nodes.len(),
+    }
+}
+
 impl Remedies<'_> {
     fn is_over(&mut self) -> bool {
-        let limit = if self.tried >= CHANGES_TRIED_MAX {
-            format!("no more than {CHANGES_TRIED_MAX} changes are tried")
+        let limit = if self.tried >= self.tried_max {
+            format!("no more than {} changes are tried", self.tried_max)
         } else if self.runs >= FILTER_RUNS_MAX {
             format!("nodes are filtered no more than {FILTER_RUNS_MAX} times to try changes")
         } else {
@@ -105,71 +146,133 @@ impl Remedies<'_> {
         true
     }
 
+    /// Tries every change that may be enough by itself.
+    fn singles(
+        &mut self,
+        snapshot: &mut Snapshot,
+        pod: &Arc<PodInfo>,
+        examination: &Examination,
+        closest: &[Distance],
+    ) {
+        for (change, nodes) in candidates(snapshot, pod, examination, closest, Which::Whole) {
+            self.try_out(snapshot, pod, change, nodes);
+        }
+        self.try_deletions(snapshot, pod, closest);
+        if examination.pre_filter.is_none() && self.may_add_node {
+            self.try_new_node(snapshot, pod, closest);
+        }
+    }
+
+    /// Makes changes that are not enough, and tries further ones.
+    fn pairs(
+        &mut self,
+        snapshot: &mut Snapshot,
+        pod: &Arc<PodInfo>,
+        examination: &Examination,
+        closest: &[Distance],
+    ) {
+        let considered: Vec<Slot> = match closest {
+            [] => self.all_nodes.clone(),
+            closest => closest.iter().map(|distance| distance.node).collect(),
+        };
+        let firsts = candidates(snapshot, pod, examination, closest, Which::Parts);
+        for (first, _) in firsts.into_iter().take(FIRST_CHANGES_MAX) {
+            if self.is_over() {
+                return;
+            }
+            let Some(edits) = first.edits(&snapshot.cluster, &pod.pod) else {
+                continue;
+            };
+            self.may_add_node = is_of_pod(&edits);
+            self.made.push(first);
+            with_edits(snapshot, pod, &edits, |snapshot, pod| {
+                let examination = examine_nodes(snapshot, self.profile, pod, Some(&considered));
+                self.runs += considered.len();
+                let closest = lacks::closest(snapshot, pod, &examination, NODES_CONSIDERED_MAX);
+                self.singles(snapshot, pod, &examination, &closest);
+            });
+            self.made.pop();
+        }
+    }
+
     /// Tries a change that can help on these nodes.
-    fn try_out(&mut self, snapshot: &mut Snapshot, change: Change, nodes: Vec<Slot>) {
+    fn try_out(
+        &mut self,
+        snapshot: &mut Snapshot,
+        pod: &Arc<PodInfo>,
+        change: Change,
+        nodes: Vec<Slot>,
+    ) {
         if self.is_over() {
             return;
         }
         self.tried += 1;
-        let Some(edits) = change.edits(&snapshot.cluster, &self.pod.pod) else {
+        let Some(edits) = change.edits(&snapshot.cluster, &pod.pod) else {
             return;
         };
-        let is_of_pod = matches!(&edits[..], [Edit::Set(Object::Pod(_))]);
-        let nodes = match is_of_pod || self.is_about_all {
+        let mut nodes = match is_of_pod(&edits) || self.is_about_all {
             true => self.all_nodes.clone(),
             false => nodes,
         };
-        let profile = self.profile;
-        let (names, runs) = with_edits(snapshot, self.pod, &edits, |snapshot, pod| {
-            let mut nodes = nodes;
+        let names = with_edits(snapshot, pod, &edits, |snapshot, pod| {
             if let Change::AddNode { name, .. } = &change {
                 nodes.extend(snapshot.cluster.nodes.slot(name));
                 nodes.dedup();
             }
-            let (found, runs) = feasible(snapshot, profile, pod, &nodes, usize::MAX);
-            let views = found
-                .iter()
-                .filter_map(|slot| snapshot.cluster.nodes.get(*slot));
-            let names: Vec<String> = views.map(|view| view.name().to_string()).collect();
-            (names, runs)
-        });
-        self.runs += runs;
-        if names.is_empty() {
-            return;
-        }
-        let is_new = matches!(change, Change::AddNode { .. });
-        let [only] = &names[..] else {
-            self.propose(change, None, names.len());
-            return;
-        };
-        let node = (!is_new).then(|| only.clone());
-        self.propose(change, node, 1);
-    }
-
-    fn propose(&mut self, change: Change, node: Option<String>, feasible: usize) {
-        let mut text = change.text();
-        match (&node, feasible) {
-            (Some(node), _) => {
-                let is_named = text.contains(&format!("node {node}"));
-                if !is_named {
-                    text += &format!("; the pod fits on {node} then");
-                }
+            let names = self.fits_on(snapshot, pod, &nodes);
+            // After another change, other nodes may be feasible, too.
+            let is_part = nodes.len() < self.all_nodes.len() && !self.made.is_empty();
+            match names.is_empty() || !is_part || change.is_new_node() {
+                true => names,
+                false => self.fits_on(snapshot, pod, &self.all_nodes.clone()),
             }
-            (None, 1) => {}
-            (None, nodes) => text += &format!("; the pod fits on {nodes} nodes then"),
-        }
-        self.found.push(Remedy {
-            text,
-            cost: change.cost(),
-            change: Some(change),
-            node,
-            feasible,
         });
+        if !names.is_empty() {
+            self.propose(change, &names);
+        }
     }
 
-    /// Which pods of one node would have to go: one, if one is enough; otherwise as few as possible, the least
-    /// important ones. Only pods of no higher priority.
-    fn try_deletions(&mut self, snapshot: &mut Snapshot, closest: &[Distance]) {
+    /// The names of those nodes on which the pod fits, if it is admitted.
+    fn fits_on(
+        &mut self,
+        snapshot: &mut Snapshot,
+        pod: &Arc<PodInfo>,
+        nodes: &[Slot],
+    ) -> Vec<String> {
+        let admits = |plugin: &dyn berth_framework::plugin::PreEnqueue| {
+            plugin
+                .pre_enqueue(&snapshot.context(), &pod.pod)
+                .is_success()
+        };
+        let mut pre_enqueue = self.profile.pre_enqueue.iter();
+        if !pre_enqueue.all(|member| admits(&*member.plugin)) {
+            return Vec::new();
+        }
+        let (found, runs) = feasible(snapshot, self.profile, pod, nodes);
+        self.runs += runs;
+        let views = found
+            .iter()
+            .filter_map(|slot| snapshot.cluster.nodes.get(*slot));
+        views.map(|view| view.name().to_string()).collect()
+    }
+
+    fn propose(&mut self, change: Change, nodes: &[String]) {
+        let mut changes = self.made.clone();
+        changes.push(change);
+        let proposed = remedy(changes, nodes);
+        let is_same = |other: &Remedy| {
+            let mut changes = proposed.changes.iter();
+            other.changes.len() == proposed.changes.len()
+                && changes.all(|change| other.changes.contains(change))
+        };
+        if !self.found.iter().any(is_same) {
+            self.found.push(proposed);
+        }
+    }
+
+    /// Which pods of one node would have to be deleted: one, if one is enough; otherwise as few as possible, those of the
+    /// lowest priority. Only pods of no higher priority.
+    fn try_deletions(&mut self, snapshot: &mut Snapshot, pod: &Arc<PodInfo>, closest: &[Distance]) {
         let resolvable = closest.iter().filter(|distance| {
             let mut lacks = distance.lacks.iter();
             lacks.all(|lack| lack.preemption_may_help)
@@ -183,24 +286,100 @@ impl Remedies<'_> {
                 return;
             }
             self.tried += 1;
-            let (pods, runs) = snapshot.evaluate(self.profile, self.pod, |evaluator| {
+            let (pods, runs) = snapshot.evaluate(self.profile, pod, |evaluator| {
                 let mut runs = 0;
                 if evaluator.pre_filter().is_err() {
                     return (None, runs);
                 }
-                (deletions(evaluator, self.pod, node, &mut runs), runs)
+                (deletions(evaluator, pod, node, &mut runs), runs)
             });
             self.runs += runs;
             let name = snapshot.cluster.nodes.get(node);
             if let Some((pods, name)) = pods.zip(name.map(|view| view.name().to_string())) {
                 let change = Change::DeletePods { node: name, pods };
-                self.try_out(snapshot, change, vec![node]);
+                self.try_out(snapshot, pod, change, vec![node]);
             }
         }
     }
 
+    /// The lowest priority with which preemption finds a node, if that of the pod is too low. With a higher priority,
+    /// preemption finds a node if it does with a lower one, so the priorities are halved.
+    fn try_priorities(
+        &mut self,
+        snapshot: &mut Snapshot,
+        pod: &Arc<PodInfo>,
+        examination: &Examination,
+    ) {
+        let may_preempt = pod.pod.spec.preemption_policy.as_deref() != Some("Never");
+        let mut statuses = examination.rejecting.iter().flat_map(|r| &r.statuses);
+        if !may_preempt || !statuses.any(|s| s.code() == berth_framework::Code::Unschedulable) {
+            return;
+        }
+        let pods = snapshot.cluster.nodes.iter().flat_map(|view| view.pods());
+        let priorities = pods.map(|info| info.pod.priority());
+        let priorities = priorities.filter(|p| (pod.pod.priority()..USER_PRIORITY_MAX).contains(p));
+        let higher: BTreeSet<i32> = priorities.map(|priority| priority + 1).collect();
+        let higher: Vec<i32> = higher.into_iter().collect();
+        let (mut from, mut to) = (0, higher.len());
+        let mut best = None;
+        // The highest one first: most often no priority helps.
+        let mut at = higher.len().saturating_sub(1);
+        for _ in 0..PRIORITIES_TRIED_MAX {
+            if from >= to || self.is_over() {
+                break;
+            }
+            self.tried += 1;
+            match self.preempts(snapshot, pod, higher[at]) {
+                Some(found) => {
+                    to = at;
+                    best = Some(found);
+                }
+                None => from = at + 1,
+            }
+            at = from + to.saturating_sub(from) / 2;
+        }
+        if let Some((change, node)) = best {
+            self.propose(change, &[node]);
+        }
+    }
+
+    /// Whether preemption finds a node for the pod with this priority, and which one.
+    fn preempts(
+        &mut self,
+        snapshot: &mut Snapshot,
+        pod: &Arc<PodInfo>,
+        priority: i32,
+    ) -> Option<(Change, String)> {
+        let mut changed = berth_api::Pod::clone(&pod.pod);
+        changed.spec.priority = Some(priority);
+        let pod = Arc::new(PodInfo::new(Arc::new(changed)));
+        // Room that is kept for nominated pods of a lower priority counts as free now.
+        let examination = examine(snapshot, self.profile, &pod);
+        self.runs += examination.nodes;
+        if !examination.feasible.is_empty() || examination.pre_filter.is_some() {
+            return None;
+        }
+        let answers = snapshot.post_filter(self.profile, &pod, &examination.statuses());
+        let found = answers.into_iter().find_map(|(result, preemptions)| {
+            let Nominating::Set(node) = result.nominating else {
+                return None;
+            };
+            let victims: Vec<PodRef> = preemptions
+                .iter()
+                .flat_map(|preemption| &preemption.victims)
+                .map(|victim| PodRef {
+                    namespace: victim.event.regarding.namespace.to_string(),
+                    name: victim.event.regarding.name.to_string(),
+                })
+                .collect();
+            (!node.is_empty() && !victims.is_empty()).then(|| (victims, node.to_string()))
+        });
+        let (victims, node) = found?;
+        Some((Change::RaisePriority { priority, victims }, node))
+    }
+
     /// A new node like one that fits but for what is on it.
-    fn try_new_node(&mut self, snapshot: &mut Snapshot, closest: &[Distance]) {
+    fn try_new_node(&mut self, snapshot: &mut Snapshot, pod: &Arc<PodInfo>, closest: &[Distance]) {
         for distance in closest.iter().take(NODES_WITH_DELETIONS_MAX) {
             let Some(view) = snapshot.cluster.nodes.get(distance.node) else {
                 continue;
@@ -215,7 +394,8 @@ impl Remedies<'_> {
                 number += 1;
             };
             let before = self.found.len();
-            self.try_out(snapshot, Change::AddNode { like, name }, Vec::new());
+            let change = Change::AddNode { like, name };
+            self.try_out(snapshot, pod, change, Vec::new());
             if self.found.len() > before {
                 return;
             }
@@ -230,8 +410,7 @@ impl Remedies<'_> {
         } = self;
         // For the same kind of change, one that requests less or deletes fewer pods comes first.
         found.sort_by(|a, b| (a.cost, size(a), &a.text).cmp(&(b.cost, size(b), &b.text)));
-        let mut texts = std::collections::BTreeSet::new();
-        found.retain(|remedy| texts.insert(remedy.text.clone()));
+        found.dedup_by(|a, b| a.text == b.text);
         let mut kept: Vec<Remedy> = Vec::new();
         for remedy in found {
             let same_kind = kept
@@ -250,15 +429,21 @@ impl Remedies<'_> {
     }
 }
 
-/// How much a change changes, among changes of one kind.
-fn size(remedy: &Remedy) -> i64 {
-    match &remedy.change {
-        Some(Change::RequestLess { less }) => less.iter().map(|less| less.amount).sum(),
-        _ => 0,
-    }
+/// Whether only the pod changes.
+fn is_of_pod(edits: &[Edit]) -> bool {
+    matches!(edits, [Edit::Set(Object::Pod(_))])
 }
 
-/// The pods of a node that have to go for the pod to fit.
+/// How much a change changes, among changes of one kind.
+fn size(remedy: &Remedy) -> i64 {
+    let sizes = remedy.changes.iter().map(|change| match change {
+        Change::RequestLess { less } => less.iter().map(|less| less.amount).sum(),
+        _ => 0,
+    });
+    sizes.sum()
+}
+
+/// The pods of a node that have to be deleted for the pod to fit.
 fn deletions(
     dry_run: &mut dyn DryRun,
     pod: &PodInfo,
@@ -281,10 +466,7 @@ fn deletions(
         };
         (key(a), a.pod.key()).cmp(&(key(b), b.pod.key()))
     });
-    let reference = |info: &Arc<PodInfo>| PodRef {
-        namespace: info.pod.namespace().to_string(),
-        name: info.pod.name().to_string(),
-    };
+    let reference = |info: &Arc<PodInfo>| PodRef::of(&info.pod);
     for victim in victims.iter().take(SINGLE_PODS_MAX) {
         if fits_without(dry_run, node, std::slice::from_ref(victim), runs) {
             return Some(vec![reference(victim)]);
@@ -294,192 +476,30 @@ fn deletions(
         return None;
     }
     // The most important ones stay if the pod fits all the same.
-    let mut gone = victims;
-    let mut at = gone.len();
+    let mut deleted = victims;
+    let mut at = deleted.len();
     while at > 0 && *runs < FILTER_RUNS_MAX {
         at -= 1;
-        let stays = gone.remove(at);
-        if !fits_without(dry_run, node, &gone, runs) {
-            gone.insert(at, stays);
+        let stays = deleted.remove(at);
+        if !fits_without(dry_run, node, &deleted, runs) {
+            deleted.insert(at, stays);
         }
     }
-    Some(gone.iter().map(reference).collect())
+    Some(deleted.iter().map(reference).collect())
 }
 
 fn fits_without(
     dry_run: &mut dyn DryRun,
     node: Slot,
-    gone: &[Arc<PodInfo>],
+    deleted: &[Arc<PodInfo>],
     runs: &mut usize,
 ) -> bool {
     *runs += 1;
     dry_run.begin();
-    let removed = gone
+    let removed = deleted
         .iter()
         .all(|pod| dry_run.remove_pod(node, pod).is_success());
     let fits = removed && dry_run.filter(node).is_success();
     dry_run.rollback();
     fits
-}
-
-/// The changes to try, with the nodes on which each can help.
-fn candidates(
-    snapshot: &Snapshot,
-    pod: &PodInfo,
-    examination: &Examination,
-    closest: &[Distance],
-) -> Vec<(Change, Vec<Slot>)> {
-    let mut candidates = of_volumes(snapshot, pod, examination);
-    // Changes of the pod, with all nodes on which only that is lacking.
-    let mut of_pod: BTreeMap<String, (Change, Vec<Slot>)> = BTreeMap::new();
-    let comparison_operators = snapshot
-        .features
-        .enabled(Feature::TaintTolerationComparisonOperators);
-    let mut least: Option<(i64, Change, Slot)> = None;
-    for distance in closest {
-        let Some(view) = snapshot.cluster.nodes.get(distance.node) else {
-            continue;
-        };
-        let mut plugins: Vec<&str> = distance.lacks.iter().map(|l| l.plugin.as_str()).collect();
-        plugins.dedup();
-        // A cordon is two rejections when the node has the taint of it as well.
-        let is_cordon = plugins
-            .iter()
-            .all(|plugin| matches!(*plugin, plugins::UNSCHEDULABLE | plugins::TAINTS))
-            && view.node().spec.unschedulable;
-        if is_cordon {
-            let node = view.name().to_string();
-            candidates.push((Change::Uncordon { node }, vec![distance.node]));
-        }
-        let [plugin] = plugins[..] else {
-            continue;
-        };
-        let mut add = |change: Change| {
-            let of_change = of_pod.entry(change.text()).or_insert((change, Vec::new()));
-            of_change.1.push(distance.node);
-        };
-        match plugin {
-            plugins::TAINTS => {
-                let untolerated = lacks::untolerated(&pod.pod, view, comparison_operators);
-                let taints: Vec<_> = untolerated.collect();
-                if let [taint] = taints[..] {
-                    let taint = TaintRef::of(taint);
-                    add(Change::Tolerate {
-                        taint: taint.clone(),
-                    });
-                    let node = view.name().to_string();
-                    candidates.push((Change::RemoveTaint { node, taint }, vec![distance.node]));
-                }
-            }
-            plugins::RESOURCES => {
-                let short = lacks::short(pod, view);
-                if short.iter().any(|short| short.resource == *PODS) {
-                    continue;
-                }
-                let sum = short.iter().map(|short| short.amount).sum();
-                let less = short.iter().map(|short| Less {
-                    resource: short.resource.to_string(),
-                    amount: short.amount,
-                });
-                let change = Change::RequestLess {
-                    less: less.collect(),
-                };
-                let is_less = least.as_ref().is_none_or(|(before, known, _)| {
-                    (change.cost(), sum) < (known.cost(), *before)
-                });
-                if is_less {
-                    least = Some((sum, change, distance.node));
-                }
-            }
-            plugins::AFFINITY => {
-                let missing: Vec<_> = lacks::missing_labels(&pod.pod, view).collect();
-                match (&missing[..], lacks::misses_affinity(&pod.pod, view)) {
-                    ([], true) => add(Change::RemoveNodeAffinity),
-                    (labels, false) => {
-                        let keys = labels.iter().map(|(key, _)| key.to_string());
-                        add(Change::RemoveNodeSelector {
-                            keys: keys.collect(),
-                        });
-                        if let [(key, value)] = labels
-                            && !is_of_kubernetes(key)
-                        {
-                            let change = Change::LabelNode {
-                                node: view.name().to_string(),
-                                key: key.to_string(),
-                                value: value.to_string(),
-                            };
-                            candidates.push((change, vec![distance.node]));
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            plugins::INTER_POD => {
-                add(Change::RemovePodAffinity);
-                add(Change::RemovePodAntiAffinity);
-            }
-            plugins::SPREAD => {
-                let constraints = pod.pod.spec.topology_spread_constraints.iter();
-                for constraint in constraints.filter(|c| c.when_unsatisfiable == "DoNotSchedule") {
-                    let topology_key = constraint.topology_key.to_string();
-                    add(Change::RelaxSpread { topology_key });
-                }
-            }
-            plugins::PORTS => {
-                let taken = pod.host_ports.iter().filter(|p| view.port_conflicts(p));
-                let ports = taken.map(|port| port.port).collect();
-                add(Change::RemoveHostPorts { ports });
-            }
-            _ => {}
-        }
-    }
-    candidates.extend(least.map(|(_, change, node)| (change, vec![node])));
-    candidates.extend(of_pod.into_values());
-    candidates.sort_by_key(|(change, _)| change.cost());
-    candidates
-}
-
-/// Whether a label is Kubernetes' own, such as the host name or the zone of a node: it describes the node, and is not
-/// set to attract pods.
-fn is_of_kubernetes(key: &str) -> bool {
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")
-}
-
-/// Claims that do not exist, and claims without a volume.
-fn of_volumes(
-    snapshot: &Snapshot,
-    pod: &PodInfo,
-    examination: &Examination,
-) -> Vec<(Change, Vec<Slot>)> {
-    let rejects_volumes = |status: &berth_framework::Status| {
-        let plugin = status.plugin().map_or("", |name| name.as_str());
-        plugin.starts_with("Volume") || plugin.starts_with("NodeVolume")
-    };
-    let of_nodes = examination.rejecting.iter();
-    let mut nodes: Vec<Slot> = of_nodes
-        .filter(|rejecting| rejecting.statuses.iter().all(rejects_volumes))
-        .map(|rejecting| rejecting.node)
-        .collect();
-    match &examination.pre_filter {
-        Some(status) if rejects_volumes(status) && status.code() != Code::Error => {
-            nodes = snapshot.cluster.nodes.occupied().collect();
-        }
-        None if !nodes.is_empty() => {}
-        _ => return Vec::new(),
-    }
-    let claims = &snapshot.cluster.persistent_volume_claims;
-    let mut changes = Vec::new();
-    for claim in volumes::claims(&pod.pod) {
-        let name = claim.name.to_string();
-        match claims.get(pod.pod.namespace(), &name) {
-            None => changes.push(Change::CreateClaim { name }),
-            Some(known) if !known.is_fully_bound() => {
-                changes.push(Change::CreateVolume { claim: name });
-            }
-            Some(_) => {}
-        }
-    }
-    let with_nodes = changes.into_iter().map(|change| (change, nodes.clone()));
-    with_nodes.collect()
 }

@@ -105,6 +105,12 @@ pub fn pod(answer: &PodAnswer) -> String {
             line!(text, "  {}. {}", number + 1, remedy.text);
         }
     }
+    let attempt = answer.last_attempt.as_ref();
+    if let Some(attempt) = attempt.filter(|a| a.reasons.is_empty() && !a.message.is_empty()) {
+        line!(text);
+        line!(text, "Last attempt ({}, {})", attempt.number, attempt.at);
+        line!(text, "  {}", attempt.message);
+    }
     preemption(&mut text, answer);
     if !answer.woken_by.is_empty() {
         line!(text);
@@ -115,17 +121,20 @@ pub fn pod(answer: &PodAnswer) -> String {
     }
     if !answer.calls.is_empty() {
         line!(text);
-        line!(text, "API calls that have not ended");
+        line!(text, "API calls");
         let rows = answer.calls.iter().map(|call| {
-            let not_before = call.not_before.clone().unwrap_or_default();
+            let failed_at = call.failed_at.as_deref().unwrap_or_default();
+            let error = call.error.as_ref();
             vec![
                 call.call_type.clone(),
                 call.state.clone(),
                 call.attempts.to_string(),
-                not_before,
+                call.not_before.clone().unwrap_or_default(),
+                error.map_or_else(String::new, |error| format!("{failed_at}: {error}")),
             ]
         });
-        text += &headed(&["TYPE", "STATE", "SENT", "NOT BEFORE"], rows, "  ");
+        let head = ["TYPE", "STATE", "SENT", "NOT BEFORE", "ERROR"];
+        text += &headed(&head, rows, "  ");
     }
     if let Some(decision) = &answer.decision {
         decided(&mut text, decision);
@@ -161,6 +170,16 @@ fn gates(text: &mut String, answer: &PodAnswer) {
                 text,
                 "    also written by {}",
                 gate.other_managers.join(", ")
+            );
+        }
+        for event in &gate.events {
+            line!(
+                text,
+                "    {}: {} reports {}: {}",
+                event.at,
+                event.component,
+                event.reason,
+                event.message
             );
         }
     }

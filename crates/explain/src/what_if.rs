@@ -158,6 +158,21 @@ impl World {
         &self.objects
     }
 
+    /// The scheduler.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// The present virtual time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The node that a pod, `namespace/name`, was given.
+    pub fn node_of(&self, pod: &str) -> Option<&str> {
+        self.placed.get(pod).map(String::as_str)
+    }
+
     fn set(&mut self, mut object: Object) {
         self.version = self.version.saturating_add(1);
         let version = Str::from(self.version.to_string());
@@ -485,6 +500,8 @@ pub fn consolidate<E>(
         ..Report::default()
     };
     let nodes = present.nodes_by_use();
+    // A pod that is moved several times is listed with its last node.
+    let mut last: BTreeMap<String, String> = BTreeMap::new();
     if nodes.len() > CONSOLIDATION_NODES_MAX {
         let text = format!(
             "the {CONSOLIDATION_NODES_MAX} least used of {} nodes are tried",
@@ -510,11 +527,13 @@ pub fn consolidate<E>(
                 tried.delete(&pod);
             }
             tried.delete(&key);
-            report.moved.extend(moved);
+            last.extend(moved.into_iter().map(|moved| (moved.pod, moved.node)));
             report.drained.push(node);
             present = tried;
         }
     }
+    let moved = last.into_iter();
+    report.moved = moved.map(|(pod, node)| PlacedPod { pod, node }).collect();
     report.after = present.usage();
     report.pending = present.pending();
     Ok(report)

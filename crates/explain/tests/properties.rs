@@ -6,10 +6,13 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use berth_api::{Kind, Object, Pod, TaintEffect, Time, Toleration};
-use berth_explain::answer::{PodAnswer, PodState};
+use berth_explain::answer::{PodAnswer, PodState, Remedy};
+use berth_explain::what_if::{World, key_of};
 use berth_explain::{
     Change, Edit, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
 };
+use berth_framework::CallError;
+use berth_framework::call::CallErrorKind;
 use berth_framework::testing::{PodBuilder, node, pod};
 use berth_scheduler::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
 use fastrand::Rng;
@@ -47,6 +50,31 @@ impl Objects {
                     objects.0.retain(|other| !Self::same(other, &gone));
                 }
             }
+        }
+        objects
+    }
+
+    /// The cluster with a scheduler, before it has tried a pod. Its calls are carried out: victims of preemption are
+    /// deleted.
+    fn world(&self) -> World {
+        let options = SchedulerOptions {
+            seed: 7,
+            ..SchedulerOptions::default()
+        };
+        let objects = self.0.iter().map(|object| (key_of(object), object.clone()));
+        let world = World::new(options, &berth_plugins::in_tree(), objects.collect(), NOW);
+        world.unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The cluster after the changes of a remedy.
+    fn remedied(&self, remedy: &Remedy) -> Self {
+        let mut objects = self.clone();
+        for change in &remedy.changes {
+            let world = objects.world();
+            let facts = PodFacts::take(world.scheduler(), "default", "p").expect("the pod");
+            let cluster = world.scheduler().cache().cluster();
+            let edits = change.edits(cluster, facts.pod());
+            objects = objects.edited(&edits.unwrap_or_else(|| panic!("{change:?} has no effect")));
         }
         objects
     }
@@ -99,6 +127,19 @@ struct Features {
     /// Terms that look at other nodes: spread, affinity and anti-affinity to pods.
     domains: bool,
     volumes: bool,
+    /// Resource claims.
+    devices: bool,
+    /// The pod may preempt others.
+    preemption: bool,
+}
+
+impl Features {
+    const NONE: Self = Self {
+        domains: false,
+        volumes: false,
+        devices: false,
+        preemption: false,
+    };
 }
 
 fn random(rng: &mut Rng, features: Features) -> Objects {
@@ -139,7 +180,7 @@ fn random(rng: &mut Rng, features: Features) -> Objects {
     }
     objects.set(waiting(rng, features).object());
     if features.volumes && rng.bool() {
-        // The claim is missing, without a volume, or waits for its first consumer.
+        // The claim is missing, without a volume, waits for its first consumer, or is used by another pod.
         let claim = r#"{"metadata":{"name":"data","namespace":"default","uid":"u-data"},
             "spec":{"storageClassName":"manual","accessModes":["ReadWriteOnce"],
                     "resources":{"requests":{"storage":"1Gi"}}},"status":{"phase":"Pending"}}"#;
@@ -155,6 +196,27 @@ fn random(rng: &mut Rng, features: Features) -> Objects {
             let decoded = kind.decode(json.as_bytes());
             objects.set(decoded.unwrap_or_else(|e| panic!("{e}")));
         }
+        if rng.bool() {
+            let edits = Change::CreateClaim {
+                name: "data".to_owned(),
+            };
+            let world = objects.world();
+            let facts = PodFacts::take(world.scheduler(), "default", "p").expect("the pod");
+            let cluster = world.scheduler().cache().cluster();
+            let edits = edits.edits(cluster, facts.pod()).expect("a claim");
+            objects = objects.edited(&edits);
+            for object in &mut objects.0 {
+                if let Object::PersistentVolumeClaim(claim) = object {
+                    let claim = std::sync::Arc::make_mut(claim);
+                    claim.spec.access_modes = vec!["ReadWriteOncePod".into()];
+                }
+            }
+            let user = pod("user").on("n0").phase("Running");
+            let volume = r#"{"spec":{"volumes":[{"name":"d","persistentVolumeClaim":{"claimName":"data"}}]}}"#;
+            let volume: Pod = serde_json::from_str(volume).expect("a pod");
+            let user = user.with(|pod| pod.spec.volumes = volume.spec.volumes.clone());
+            objects.set(user.object());
+        }
     }
     objects
 }
@@ -165,9 +227,10 @@ fn waiting(rng: &mut Rng, features: Features) -> PodBuilder {
         .priority(rng.i32(0..3))
         .label("app", ["web", "db"][rng.usize(..2)])
         .request("cpu", ["500m", "1500m", "3"][rng.usize(..3)])
-        .request("memory", ["256Mi", "1536Mi"][rng.usize(..2)])
-        // Preemption would change the cluster while it is examined.
-        .with(|pod| pod.spec.preemption_policy = Some("Never".into()));
+        .request("memory", ["256Mi", "1536Mi"][rng.usize(..2)]);
+    if !features.preemption {
+        made = made.with(|pod| pod.spec.preemption_policy = Some("Never".into()));
+    }
     if rng.usize(..3) == 0 {
         made = made.host_port(8080);
     }
@@ -181,6 +244,7 @@ fn waiting(rng: &mut Rng, features: Features) -> PodBuilder {
     let disk = rng.usize(..3) == 0;
     let kind = if features.domains { rng.usize(..5) } else { 9 };
     let volume = features.volumes && rng.bool();
+    let (second_volume, device) = (rng.usize(..3) == 0, features.devices && rng.bool());
     let gate = rng.usize(..8) == 0;
     made.with(move |pod| {
         if gate {
@@ -206,30 +270,44 @@ fn waiting(rng: &mut Rng, features: Features) -> PodBuilder {
         pod.spec.affinity = decoded.spec.affinity.clone();
         pod.spec.topology_spread_constraints = decoded.spec.topology_spread_constraints.clone();
         if volume {
-            let with_volume = r#"{"spec":{"volumes":[{"name":"d","persistentVolumeClaim":{"claimName":"data"}}]}}"#;
+            let with_volume = r#"{"spec":{"volumes":[{"name":"d","persistentVolumeClaim":{"claimName":"data"}},
+                {"name":"l","persistentVolumeClaim":{"claimName":"logs"}}]}}"#;
             let decoded: Pod = serde_json::from_str(with_volume).expect("a pod");
             pod.spec.volumes = decoded.spec.volumes.clone();
+            pod.spec.volumes.truncate(1 + usize::from(second_volume));
+        }
+        if device {
+            let with_claim = r#"{"spec":{"resourceClaims":[{"name":"gpu","resourceClaimName":"gpu"}]}}"#;
+            let decoded: Pod = serde_json::from_str(with_claim).expect("a pod");
+            pod.spec.resource_claims = decoded.spec.resource_claims.clone();
         }
     })
 }
 
-/// Each proposed change, applied to the cluster, lets the pod be placed: on the node that is named, where one is.
+/// Each remedy, applied to the cluster, lets the pod be placed: on the node that is named, where one is. Preemption is
+/// carried out.
 #[test]
 fn every_remedy_frees_the_pod() {
-    let (mut proposed, mut kinds, mut pending) = (0, BTreeSet::new(), 0);
+    let (mut proposed, mut pairs, mut pending) = (0, 0, 0);
+    let mut kinds = BTreeSet::new();
     for seed in 0..seeds() {
         let rng = &mut Rng::with_seed(seed);
         let features = Features {
             domains: rng.bool(),
-            volumes: rng.usize(..4) == 0,
+            volumes: rng.usize(..3) == 0,
+            devices: rng.usize(..6) == 0,
+            preemption: rng.bool(),
         };
         let objects = random(rng, features);
-        let (scheduler, placed) = objects.run();
-        if placed.is_some() {
+        let mut world = objects.world();
+        world.run();
+        if world.node_of("default/p").is_some() {
             continue;
         }
         pending += 1;
-        let (answer, snapshot, facts) = explain(&scheduler, "p");
+        let facts = PodFacts::take(world.scheduler(), "default", "p").expect("the pod is known");
+        let mut snapshot = Snapshot::take(world.scheduler(), world.now());
+        let answer = explain_pod(&mut snapshot, &facts);
         let feasible = answer
             .verdict
             .as_ref()
@@ -237,34 +315,71 @@ fn every_remedy_frees_the_pod() {
         let is_gated = answer.state == PodState::Gated;
         assert!(feasible == 0 || is_gated, "seed {seed}: {answer:?}");
         for remedy in &answer.remedies {
-            let change = remedy.change.as_ref().expect("a change");
-            let edits = change.edits(snapshot.cluster(), facts.pod());
-            let edits = edits.unwrap_or_else(|| panic!("seed {seed}: {change:?} does not apply"));
-            let (_, placed) = objects.edited(&edits).run();
-            let Some(placed) = placed else {
+            let mut world = objects.remedied(remedy).world();
+            world.run();
+            let Some(placed) = world.node_of("default/p") else {
                 panic!(
                     "seed {seed}: {:?} does not free the pod: {answer:#?}",
                     remedy.text
                 );
             };
             if let Some(node) = &remedy.node {
-                assert_eq!(placed, *node, "seed {seed}: {:?}", remedy.text);
+                assert_eq!(placed, node, "seed {seed}: {:?}", remedy.text);
             }
             proposed += 1;
-            kinds.insert(
-                format!("{change:?}")
-                    .split([' ', '{'])
-                    .next()
-                    .map(str::to_owned),
-            );
+            pairs += usize::from(remedy.changes.len() == 2);
+            // No part of a pair is enough: the other one would be useless.
+            if let [first, second] = &remedy.changes[..]
+                && !first.is_new_node()
+                && !second.is_new_node()
+            {
+                let only = |change: &Change| Remedy {
+                    changes: vec![change.clone()],
+                    ..Remedy::default()
+                };
+                let mut world = objects.remedied(&only(first)).world();
+                world.run();
+                let is_placed = world.node_of("default/p").is_some();
+                // After the first change, the pod may preempt others.
+                let text = &remedy.text;
+                assert!(!is_placed || features.preemption, "seed {seed}: {text:?}");
+            }
+            for change in &remedy.changes {
+                let debug = format!("{change:?}");
+                kinds.insert(debug.split([' ', '{']).next().map(str::to_owned));
+            }
         }
     }
     // A property over nothing proves nothing.
     assert!(
-        pending >= 20 && proposed >= 40,
-        "{pending} pending, {proposed} proposed"
+        pending >= 20 && proposed >= 40 && pairs >= 20,
+        "{pending} pending, {proposed} proposed, {pairs} pairs"
     );
-    assert!(kinds.len() >= 8, "{kinds:?}");
+    let names = [
+        "AddNode",
+        "CreateClaim",
+        "CreateResourceClaim",
+        "CreateVolume",
+        "DeletePods",
+        "LabelNode",
+        "RaisePriority",
+        "RemoveHostPorts",
+        "RemoveNodeAffinity",
+        "RemoveNodeSelector",
+        "RemovePodAffinity",
+        "RemovePodAntiAffinity",
+        "RemoveSchedulingGates",
+        "RemoveTaint",
+        "RelaxSpread",
+        "RequestLess",
+        "Tolerate",
+        "Uncordon",
+    ];
+    let missing = names
+        .iter()
+        .filter(|name| !kinds.contains(&Some((**name).to_owned())));
+    let missing: Vec<_> = missing.collect();
+    assert!(missing.is_empty(), "never proposed: {missing:?}");
 }
 
 /// Everything on a node that can be provided by itself.
@@ -384,10 +499,7 @@ fn the_closest_node_is_the_closest_one() {
     let mut compared = 0;
     for seed in 0..seeds() / 5 {
         let rng = &mut Rng::with_seed(10_000 + seed);
-        let features = Features {
-            domains: false,
-            volumes: false,
-        };
+        let features = Features::NONE;
         let mut objects = random(rng, features);
         // Gates are not the question here.
         let ungated = objects.0.iter().find_map(|object| match object {
@@ -435,7 +547,7 @@ fn a_decision_is_explained_by_its_scores() {
         let rng = &mut Rng::with_seed(20_000 + seed);
         let features = Features {
             domains: rng.bool(),
-            volumes: false,
+            ..Features::NONE
         };
         let mut objects = random(rng, features);
         for at in 0..5 {
@@ -478,6 +590,8 @@ fn trying_changes_leaves_no_trace() {
         let features = Features {
             domains: true,
             volumes: true,
+            devices: true,
+            preemption: true,
         };
         let (scheduler, placed) = random(rng, features).run();
         if placed.is_some() {
@@ -537,7 +651,7 @@ fn queue_and_nodes_are_explained() {
 
 /// The answers that the documentation shows, in short.
 #[test]
-fn the_explanation_of_a_pod_without_cpu_names_what_would_free_it() {
+fn remedies_of_a_pod_that_lacks_cpu() {
     let mut objects = Objects::default();
     objects.set(node("n1").capacity("2", "4Gi", "10").object());
     objects.set(
@@ -577,12 +691,79 @@ fn the_explanation_of_a_pod_without_cpu_names_what_would_free_it() {
             "remove taint gpu=true:NoSchedule from node n2",
             "request 500m CPU less; the pod fits on n1 then",
             "delete pod(s) default/a on node n1, or scale their owners down",
+            "raise the priority of the pod to 1, so that it preempts default/a; the pod fits on n1 then",
             "add a node like n1",
         ]
     );
     assert_eq!(answer.remedies[1].node.as_deref(), Some("n2"));
     assert!(matches!(
-        answer.remedies[2].change,
-        Some(Change::RequestLess { .. })
+        answer.remedies[2].changes[..],
+        [Change::RequestLess { .. }]
     ));
+}
+
+/// What no single change provides is provided by two.
+#[test]
+fn remedies_of_a_pod_that_lacks_two_things() {
+    let mut objects = Objects::default();
+    let cordoned = node("n1").capacity("2", "4Gi", "10").unschedulable(true);
+    objects.set(
+        cordoned
+            .taint("gpu", "true", TaintEffect::NoSchedule)
+            .object(),
+    );
+    objects.set(pod("p").request("cpu", "1").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    let texts: Vec<&str> = answer.remedies.iter().map(|r| r.text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "uncordon node n1, and add a toleration for taint gpu=true:NoSchedule to the pod",
+            "uncordon node n1, and remove taint gpu=true:NoSchedule from node n1",
+            "add a toleration for taint gpu=true:NoSchedule to the pod, and add a node like n1",
+        ]
+    );
+    objects.set(
+        pod("p")
+            .request("cpu", "3")
+            .gate("example.com/quota")
+            .object(),
+    );
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    assert_eq!(answer.state, PodState::Gated);
+    assert_eq!(
+        answer.remedies[0].text,
+        "remove the scheduling gate(s) example.com/quota, and request 1 CPU less; the pod fits on n1 then"
+    );
+}
+
+/// The error of a refused call is in the answer.
+#[test]
+fn errors_of_calls_are_in_the_answer() {
+    let mut objects = Objects::default();
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    objects.set(pod("p").request("cpu", "1").object());
+    let options = SchedulerOptions::default();
+    let scheduler = Scheduler::new(options, &berth_plugins::in_tree(), NOW);
+    let mut scheduler = scheduler.unwrap_or_else(|e| panic!("{e}"));
+    for object in objects.0 {
+        scheduler.apply(ClusterChange::Applied(object), NOW);
+    }
+    scheduler.schedule_one(NOW);
+    for (id, _) in scheduler.take_outputs(NOW).calls {
+        let message = "admission webhook denied the request";
+        let error = CallError::new(CallErrorKind::Refused, message);
+        scheduler.complete(id, Err::<(), _>(error), NOW);
+    }
+    let (answer, _, _) = explain(&scheduler, "p");
+    let failed = answer.calls.iter().find(|call| call.state == "Failed");
+    let failed = failed.unwrap_or_else(|| panic!("{:?}", answer.calls));
+    assert_eq!(failed.call_type, "pod_binding");
+    assert_eq!(
+        failed.error.as_deref(),
+        Some("admission webhook denied the request")
+    );
 }

@@ -140,6 +140,7 @@ pub struct Dispatcher {
     in_flight: FxHashMap<CallId, u32>,
     finished: Vec<Finished>,
     counts: DispatcherCounts,
+    failures: view::Failures,
     rng: fastrand::Rng,
     closed: bool,
 }
@@ -196,6 +197,7 @@ impl Dispatcher {
             in_flight: FxHashMap::default(),
             finished: Vec::new(),
             counts: DispatcherCounts::default(),
+            failures: view::Failures::default(),
             rng: fastrand::Rng::with_seed(options.seed),
             closed: false,
             options,

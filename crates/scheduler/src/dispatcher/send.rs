@@ -117,6 +117,7 @@ impl Dispatcher {
             true => self.options.status_retry,
             false => self.options.write_retry,
         };
+        self.failures.note(&entry, &error, now);
         let object = self.backlog.objects.get(at);
         let over = object.is_none_or(|object| object.gone || object.is_hopeless(&entry.call));
         if over

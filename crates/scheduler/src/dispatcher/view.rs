@@ -1,8 +1,57 @@
-//! The calls about one object, for explanations.
+//! The calls about one object, and the last failures, for explanations.
 
 use super::Dispatcher;
 use super::object::Entry;
 use berth_api::{Kind, Time};
+use berth_framework::CallError;
+use berth_framework::call::ObjectKey;
+use std::collections::VecDeque;
+
+/// How many failed attempts are kept, the latest ones.
+const FAILURES_MAX: usize = 1024;
+/// The longest error message that is kept, in characters.
+const ERROR_CHARS_MAX: usize = 512;
+
+/// The last attempts that failed, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Failures(VecDeque<Failure>);
+
+#[derive(Debug)]
+struct Failure {
+    object: ObjectKey,
+    call_type: &'static str,
+    attempts: u32,
+    made_at: Time,
+    at: Time,
+    error: String,
+}
+
+impl Failures {
+    pub(super) fn note(&mut self, entry: &Entry, error: &CallError, now: Time) {
+        if self.0.len() >= FAILURES_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(Failure {
+            object: entry.call.key(),
+            call_type: entry.call_type().name(),
+            attempts: entry.attempts,
+            made_at: entry.made_at,
+            at: now,
+            error: error.message.chars().take(ERROR_CHARS_MAX).collect(),
+        });
+    }
+
+    /// The latest failure of each call about a pod, oldest first.
+    fn about(&self, uid: &str) -> Vec<&Failure> {
+        let mut latest: Vec<&Failure> = Vec::new();
+        let of_pod = |f: &&Failure| f.object.kind == Kind::Pod && f.object.uid == *uid;
+        for failure in self.0.iter().filter(of_pod) {
+            latest.retain(|f| (f.call_type, f.made_at) != (failure.call_type, failure.made_at));
+            latest.push(failure);
+        }
+        latest
+    }
+}
 
 /// How far a call has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,10 +64,12 @@ pub enum CallState {
     Retrying,
     /// It is held back: a status that is written if it still holds at that time.
     HeldBack,
+    /// It failed and is not sent again.
+    Failed,
 }
 
-/// A call that has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A call that has not ended, or one of the last that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallView {
     /// The type, as metrics name it.
     pub call_type: &'static str,
@@ -30,6 +81,8 @@ pub struct CallView {
     pub made_at: Option<Time>,
     /// When it is sent at the earliest, if that is later than now.
     pub not_before: Option<Time>,
+    /// When its last attempt failed, and the error.
+    pub failure: Option<(Time, String)>,
 }
 
 fn view(entry: &Entry, in_flight: bool) -> CallView {
@@ -43,19 +96,36 @@ fn view(entry: &Entry, in_flight: bool) -> CallView {
         attempts: entry.attempts,
         made_at: Some(entry.made_at),
         not_before: entry.not_before,
+        failure: None,
     }
 }
 
-/// The calls about a pod that have not ended, the one in flight first.
+/// The calls about a pod that have not ended, the one in flight first, then those that have failed, oldest first.
 pub fn calls_about(dispatcher: &Dispatcher, uid: &str) -> Vec<CallView> {
     let objects = &dispatcher.backlog.objects;
     let object = objects.find(Kind::Pod, uid).and_then(|at| objects.get(at));
-    let Some(object) = object else {
-        return Vec::new();
-    };
-    let in_flight = object.in_flight.iter().map(|entry| view(entry, true));
-    let waiting = object.waiting.iter().map(|entry| view(entry, false));
-    let mut calls: Vec<CallView> = in_flight.chain(waiting).collect();
+    let mut calls: Vec<CallView> = Vec::new();
+    if let Some(object) = object {
+        calls.extend(object.in_flight.iter().map(|entry| view(entry, true)));
+        calls.extend(object.waiting.iter().map(|entry| view(entry, false)));
+    }
+    for failure in dispatcher.failures.about(uid) {
+        let failed = Some((failure.at, failure.error.clone()));
+        let retried = calls.iter_mut().find(|call| {
+            call.call_type == failure.call_type && call.made_at == Some(failure.made_at)
+        });
+        match retried {
+            Some(call) => call.failure = failed,
+            None => calls.push(CallView {
+                call_type: failure.call_type,
+                state: CallState::Failed,
+                attempts: failure.attempts,
+                made_at: Some(failure.made_at),
+                not_before: None,
+                failure: failed,
+            }),
+        }
+    }
     if let Some((call, due)) = dispatcher.report_of(uid) {
         calls.push(CallView {
             call_type: call.call_type().name(),
@@ -63,6 +133,7 @@ pub fn calls_about(dispatcher: &Dispatcher, uid: &str) -> Vec<CallView> {
             attempts: 0,
             made_at: None,
             not_before: Some(due),
+            failure: None,
         });
     }
     calls

@@ -1,0 +1,262 @@
+//! The changes to try: derived from what the closest nodes lack, and from the claims of the pod.
+
+use crate::change::{Change, Less, PodRef, TaintRef};
+use crate::examine::Examination;
+use crate::lacks::{self, Distance, plugins};
+use crate::snapshot::Snapshot;
+use berth_api::resources::PODS;
+use berth_api::volumes;
+use berth_framework::{Code, Feature, NodeView, PodInfo, Slot};
+use std::collections::BTreeMap;
+
+/// From how many of the closest nodes first changes of pairs are derived.
+const NODES_OF_PAIRS_MAX: usize = 8;
+/// The access mode of a claim that one pod may use.
+const ONE_POD: &str = "ReadWriteOncePod";
+
+/// Which changes are derived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Those that may provide all that a node lacks.
+    Whole,
+    /// Those that provide a part of what a node lacks.
+    Parts,
+}
+
+/// The changes to try, with the nodes on which each can help, the cheapest first.
+pub(crate) fn candidates(
+    snapshot: &Snapshot,
+    pod: &PodInfo,
+    examination: &Examination,
+    closest: &[Distance],
+    which: Which,
+) -> Vec<(Change, Vec<Slot>)> {
+    let mut of_nodes = OfNodes {
+        comparison_operators: snapshot
+            .features
+            .enabled(Feature::TaintTolerationComparisonOperators),
+        pod,
+        which,
+        found: of_claims(snapshot, pod, examination, which),
+        of_pod: BTreeMap::new(),
+        least: None,
+    };
+    let nodes_max = match which {
+        Which::Whole => usize::MAX,
+        Which::Parts => NODES_OF_PAIRS_MAX,
+    };
+    for distance in closest.iter().take(nodes_max) {
+        if let Some(view) = snapshot.cluster.nodes.get(distance.node) {
+            of_nodes.node(distance, view);
+        }
+    }
+    let OfNodes {
+        mut found,
+        of_pod,
+        least,
+        ..
+    } = of_nodes;
+    found.extend(least.map(|(_, change, node)| (change, vec![node])));
+    found.extend(of_pod.into_values());
+    found.sort_by_key(|(change, _)| change.cost());
+    found
+}
+
+/// The changes that are derived from nodes.
+struct OfNodes<'a> {
+    comparison_operators: bool,
+    pod: &'a PodInfo,
+    which: Which,
+    found: Vec<(Change, Vec<Slot>)>,
+    /// Changes of the pod by their text, with all nodes on which they can help.
+    of_pod: BTreeMap<String, (Change, Vec<Slot>)>,
+    /// The smallest reduction of the requests.
+    least: Option<(i64, Change, Slot)>,
+}
+
+impl OfNodes<'_> {
+    fn node(&mut self, distance: &Distance, view: NodeView<'_>) {
+        let mut plugins: Vec<&str> = distance.lacks.iter().map(|l| l.plugin.as_str()).collect();
+        plugins.dedup();
+        // A cordon is two rejections when the node has the taint of it as well.
+        let is_of_cordon =
+            |plugin: &&str| matches!(*plugin, plugins::UNSCHEDULABLE | plugins::TAINTS);
+        let is_cordon = match self.which {
+            Which::Whole => plugins.iter().all(is_of_cordon),
+            Which::Parts => plugins.iter().any(is_of_cordon),
+        };
+        if is_cordon && view.node().spec.unschedulable {
+            let node = view.name().to_string();
+            self.found
+                .push((Change::Uncordon { node }, vec![distance.node]));
+        }
+        match (&plugins[..], self.which) {
+            ([plugin], _) => self.plugin(plugin, view),
+            (plugins, Which::Parts) => plugins.iter().for_each(|plugin| self.plugin(plugin, view)),
+            (_, Which::Whole) => {}
+        }
+    }
+
+    /// A change of the pod that helps on this node.
+    fn add(&mut self, change: Change, view: NodeView<'_>) {
+        let of_change = self.of_pod.entry(change.text());
+        let of_change = of_change.or_insert((change, Vec::new()));
+        of_change.1.push(view.slot());
+    }
+
+    /// Changes after which one plugin may accept the node.
+    fn plugin(&mut self, plugin: &str, view: NodeView<'_>) {
+        let pod = self.pod;
+        let node = || view.name().to_string();
+        match plugin {
+            plugins::TAINTS => {
+                let taints = lacks::untolerated(&pod.pod, view, self.comparison_operators);
+                let taints: Vec<_> = taints.map(TaintRef::of).collect();
+                if taints.len() == 1 || self.which == Which::Parts {
+                    for taint in taints {
+                        let tolerated = taint.clone();
+                        self.add(Change::Tolerate { taint: tolerated }, view);
+                        let change = Change::RemoveTaint {
+                            node: node(),
+                            taint,
+                        };
+                        self.found.push((change, vec![view.slot()]));
+                    }
+                }
+            }
+            plugins::RESOURCES => self.resources(view),
+            plugins::AFFINITY => {
+                let labels: Vec<_> = lacks::missing_labels(&pod.pod, view).collect();
+                let misses_affinity = lacks::misses_affinity(&pod.pod, view);
+                let is_part = self.which == Which::Parts;
+                if misses_affinity && (labels.is_empty() || is_part) {
+                    self.add(Change::RemoveNodeAffinity, view);
+                }
+                if !labels.is_empty() && (!misses_affinity || is_part) {
+                    let keys = labels.iter().map(|(key, _)| key.to_string()).collect();
+                    self.add(Change::RemoveNodeSelector { keys }, view);
+                }
+                let of_node = labels.iter().filter(|(key, _)| !is_of_kubernetes(key));
+                if (labels.len() == 1 && !misses_affinity) || is_part {
+                    for (key, value) in of_node {
+                        let change = Change::LabelNode {
+                            node: node(),
+                            key: key.to_string(),
+                            value: value.to_string(),
+                        };
+                        self.found.push((change, vec![view.slot()]));
+                    }
+                }
+            }
+            plugins::INTER_POD => {
+                self.add(Change::RemovePodAffinity, view);
+                self.add(Change::RemovePodAntiAffinity, view);
+            }
+            plugins::SPREAD => {
+                let constraints = pod.pod.spec.topology_spread_constraints.iter();
+                for constraint in constraints.filter(|c| c.when_unsatisfiable == "DoNotSchedule") {
+                    let topology_key = constraint.topology_key.to_string();
+                    self.add(Change::RelaxSpread { topology_key }, view);
+                }
+            }
+            plugins::PORTS => {
+                let taken = pod.host_ports.iter().filter(|p| view.port_conflicts(p));
+                let ports = taken.map(|port| port.port).collect();
+                self.add(Change::RemoveHostPorts { ports }, view);
+            }
+            _ => {}
+        }
+    }
+
+    fn resources(&mut self, view: NodeView<'_>) {
+        let short = lacks::short(self.pod, view);
+        if short.iter().any(|short| short.resource == *PODS) {
+            return;
+        }
+        let sum = short.iter().map(|short| short.amount).sum();
+        let less = short.iter().map(|short| Less {
+            resource: short.resource.to_string(),
+            amount: short.amount,
+        });
+        let less = less.collect();
+        let change = Change::RequestLess { less };
+        let is_less = self
+            .least
+            .as_ref()
+            .is_none_or(|(before, known, _)| (change.cost(), sum) < (known.cost(), *before));
+        if is_less {
+            self.least = Some((sum, change, view.slot()));
+        }
+    }
+}
+
+/// Whether a label is Kubernetes' own, such as the host name or the zone of a node: it describes the node, and is not
+/// set to attract pods.
+fn is_of_kubernetes(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")
+}
+
+/// Claims that do not exist, claims without a volume, and claims for one pod that another pod uses.
+fn of_claims(
+    snapshot: &Snapshot,
+    pod: &PodInfo,
+    examination: &Examination,
+    which: Which,
+) -> Vec<(Change, Vec<Slot>)> {
+    let rejects_volumes = |status: &berth_framework::Status| {
+        let plugin = status.plugin().map_or("", |name| name.as_str());
+        plugin.starts_with("Volume") || plugin.starts_with("NodeVolume")
+    };
+    let mut changes = of_resource_claims(snapshot, pod);
+    let of_nodes = examination.rejecting.iter();
+    let mut nodes: Vec<Slot> = of_nodes
+        .filter(|rejecting| match which {
+            Which::Whole => rejecting.statuses.iter().all(rejects_volumes),
+            Which::Parts => rejecting.statuses.iter().any(rejects_volumes),
+        })
+        .map(|rejecting| rejecting.node)
+        .collect();
+    let is_rejected = examination.pre_filter.as_ref();
+    if is_rejected.is_some_and(|status| status.code() != Code::Error) {
+        nodes = snapshot.cluster.nodes.occupied().collect();
+    }
+    if !nodes.is_empty() {
+        let claims = &snapshot.cluster.persistent_volume_claims;
+        for claim in volumes::claims(&pod.pod) {
+            let name = claim.name.to_string();
+            match claims.get(pod.pod.namespace(), &name) {
+                None => changes.push(Change::CreateClaim { name }),
+                Some(known) if !known.is_fully_bound() => {
+                    changes.push(Change::CreateVolume { claim: name });
+                }
+                Some(known) if known.spec.access_modes.iter().any(|mode| *mode == *ONE_POD) => {
+                    let users = snapshot.cluster.pods.iter().filter(|(_, other)| {
+                        other.is_assigned()
+                            && !other.is_terminal()
+                            && volumes::uses_claim(other, known)
+                    });
+                    changes.extend(users.map(|(_, user)| Change::DeletePods {
+                        node: user.spec.node_name.to_string(),
+                        pods: vec![PodRef::of(user)],
+                    }));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let with_nodes = changes.into_iter().map(|change| (change, nodes.clone()));
+    with_nodes.collect()
+}
+
+/// Resource claims that the pod names and that do not exist.
+fn of_resource_claims(snapshot: &Snapshot, pod: &PodInfo) -> Vec<Change> {
+    let named = pod.pod.spec.resource_claims.iter();
+    let named = named.filter_map(|claim| claim.resource_claim_name.as_ref());
+    let claims = &snapshot.cluster.resource_claims;
+    let missing = named.filter(|name| claims.get(pod.pod.namespace(), name).is_none());
+    let changes = missing.map(|name| Change::CreateResourceClaim {
+        name: name.to_string(),
+    });
+    changes.collect()
+}

@@ -1,0 +1,100 @@
+//! Tries edits on a snapshot and reverts them.
+
+use crate::change::Edit;
+use crate::snapshot::Snapshot;
+use berth_api::{Node, Object, Pod, Str};
+use berth_framework::{Cluster, PodInfo};
+use std::sync::Arc;
+
+/// Edits that were made in a snapshot, to be reverted in the opposite order.
+enum Undo {
+    SetNode(Arc<Node>),
+    RemoveNode(Str),
+    AddPod(Str, Arc<PodInfo>, Option<Arc<Pod>>),
+    Set(Object),
+    Unset(Object),
+}
+
+/// Runs `then` in a snapshot that is changed, for the pod with the change, and reverts the change.
+pub(crate) fn with_edits<R>(
+    snapshot: &mut Snapshot,
+    pod: &Arc<PodInfo>,
+    edits: &[Edit],
+    then: impl FnOnce(&mut Snapshot, &Arc<PodInfo>) -> R,
+) -> R {
+    let mut undo = Vec::new();
+    let mut changed = pod.clone();
+    for edit in edits {
+        match edit {
+            Edit::Set(Object::Pod(pod)) => changed = Arc::new(PodInfo::new(pod.clone())),
+            Edit::Set(Object::Node(node)) => {
+                let before = snapshot.cluster.nodes.node(node.name());
+                undo.push(match before.map(|view| view.node().clone()) {
+                    Some(before) => Undo::SetNode(before),
+                    None => Undo::RemoveNode(node.name().clone()),
+                });
+                snapshot.cluster.nodes.set_node(node.clone());
+            }
+            Edit::Set(object) => {
+                undo.push(match stored(&snapshot.cluster, object) {
+                    Some(before) => Undo::Set(before),
+                    None => Undo::Unset(object.clone()),
+                });
+                snapshot.cluster.set(object);
+            }
+            Edit::Delete(pod) => {
+                let node = pod.spec.node_name.clone();
+                if let Ok(info) = snapshot.cluster.nodes.remove_pod(&node, pod.uid()) {
+                    let known = snapshot.cluster.pods.remove(pod.uid());
+                    undo.push(Undo::AddPod(node, info, known));
+                }
+            }
+        }
+    }
+    let result = then(snapshot, &changed);
+    let cluster = &mut snapshot.cluster;
+    for undo in undo.into_iter().rev() {
+        match undo {
+            Undo::SetNode(node) => {
+                cluster.nodes.set_node(node);
+            }
+            Undo::RemoveNode(name) => {
+                cluster.nodes.remove_node(&name);
+            }
+            Undo::AddPod(node, info, known) => {
+                cluster.nodes.add_pod(&node, info);
+                if let Some(pod) = known {
+                    cluster.pods.insert(pod.uid().clone(), pod);
+                }
+            }
+            Undo::Set(object) => {
+                cluster.set(&object);
+            }
+            Undo::Unset(object) => {
+                cluster.unset(&object);
+            }
+        }
+    }
+    result
+}
+
+/// The object of the same kind and name, of the kinds that changes set.
+fn stored(cluster: &Cluster, object: &Object) -> Option<Object> {
+    let meta = object.metadata();
+    match object {
+        Object::PersistentVolume(_) => {
+            let known = cluster.persistent_volumes.get(&meta.name)?;
+            Some(Object::PersistentVolume(known.clone()))
+        }
+        Object::PersistentVolumeClaim(_) => {
+            let claims = &cluster.persistent_volume_claims;
+            let known = claims.get(&meta.namespace, &meta.name)?;
+            Some(Object::PersistentVolumeClaim(known.clone()))
+        }
+        Object::ResourceClaim(_) => {
+            let known = cluster.resource_claims.get(&meta.namespace, &meta.name)?;
+            Some(Object::ResourceClaim(known.clone()))
+        }
+        _ => None,
+    }
+}
