@@ -1,5 +1,7 @@
 //! `berth what-if`: what the scheduler would do if the cluster were another one. Nothing is written to a cluster.
 
+mod workloads;
+
 use crate::cli::{Output, WhatIfArgs};
 use crate::exit::Failure;
 use crate::print;
@@ -228,9 +230,14 @@ fn is_namespaced(kind: Kind) -> bool {
 /// Applies a change: a new object, fields of a known one, or its deletion.
 fn change(raw: &mut Raw, place: &str, object: Value) -> Result<(), Failure> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let is_workload = workloads::apply(raw, place, &object)?;
     let Some((key, mut object)) = known(place, object)? else {
+        if is_workload {
+            return Ok(());
+        }
         return Err(Failure::Usage(format!(
-            "{place}: the scheduler does not read objects of kind {kind}; give the pods and nodes that follow from it"
+            "{place}: the scheduler does not read objects of kind {kind}; give the pods and nodes that follow from it, or \
+             their Deployment, ReplicaSet, StatefulSet, ReplicationController or Job"
         )));
     };
     if object["metadata"]["annotations"][DELETE] == "delete" {
@@ -454,10 +461,9 @@ mod tests {
         assert!(raw.is_empty());
         let refused = change(&mut raw, "f", deletion);
         assert!(matches!(refused, Err(Failure::Usage(text)) if text.contains("no Node n1")));
-        let other =
-            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
+        let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}});
         let refused = change(&mut raw, "f", other);
-        assert!(matches!(refused, Err(Failure::Usage(text)) if text.contains("kind Deployment")));
+        assert!(matches!(refused, Err(Failure::Usage(text)) if text.contains("kind ConfigMap")));
     }
 
     #[test]

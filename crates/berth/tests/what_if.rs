@@ -97,6 +97,20 @@ fn changes_are_run_and_reported() {
             json!([{"pod": "default/p", "node": "n1"}]),
             1,
         ),
+        (
+            "the replica set of the pods is scaled down",
+            "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: web}\nspec: {replicas: 1}\n".to_owned(),
+            json!([]),
+            0,
+        ),
+        (
+            "a deployment is added",
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: shop}\nspec: {replicas: 2, template: {spec: \
+             {containers: [{name: c, resources: {requests: {cpu: '1'}}}]}}}\n"
+                .to_owned(),
+            json!([{"pod": "default/shop-what-if-1", "node": "n1"}]),
+            3,
+        ),
     ] {
         let report = run(&changes).unwrap_or_else(|error| panic!("{situation}: {error}"));
         let got = report["placed"].as_array().cloned().unwrap_or_default();
@@ -169,6 +183,18 @@ fn nodes_are_drained_under_disruption_budgets() {
     );
     assert_eq!(report["after"]["nodes"], 1, "{report}");
     assert_eq!(report["after"]["pending"], 0, "{report}");
+    // Each pod is listed once, with the node on which it ends.
+    let moved = report["moved"].as_array().expect("moved pods").iter();
+    let names: std::collections::BTreeSet<&str> = moved
+        .clone()
+        .filter_map(|pod| pod["pod"].as_str())
+        .collect();
+    assert_eq!(names.len(), moved.len(), "{report}");
+    let drained = report["drained"].as_array().expect("drained nodes");
+    assert!(
+        moved.clone().all(|pod| !drained.contains(&pod["node"])),
+        "{report}"
+    );
     let error = what_if(&["--from", &dump(1), "--drain", "n9"]).expect_err("refused");
     assert!(error.contains("there is no such node"), "{error}");
 }

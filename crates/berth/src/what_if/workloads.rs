@@ -1,0 +1,261 @@
+//! Workloads among the changes: the pods that their controllers would create and delete.
+//!
+//! Present pods stay if they are as the template asks for; others are replaced. Pods without a node are deleted first.
+
+use super::{DELETE, Key, Raw};
+use crate::exit::Failure;
+use berth_api::Kind;
+use serde_json::{Value, json};
+
+/// The kinds whose pods are created: API version, kind, and the field of the number of pods.
+const KINDS: [(&str, &str, &str); 5] = [
+    ("apps/v1", "Deployment", "replicas"),
+    ("apps/v1", "ReplicaSet", "replicas"),
+    ("apps/v1", "StatefulSet", "replicas"),
+    ("v1", "ReplicationController", "replicas"),
+    ("batch/v1", "Job", "parallelism"),
+];
+/// The most pods of a workload.
+const PODS_MAX: u64 = 100_000;
+
+/// Applies a workload to the pods; false when the object is none.
+///
+/// # Errors
+/// When the workload does not say which pods there are.
+pub(super) fn apply(raw: &mut Raw, place: &str, object: &Value) -> Result<bool, Failure> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let is_it = |known: &&(&str, &str, &str)| known.0 == version && known.1 == kind;
+    let Some((_, _, count)) = KINDS.iter().find(is_it) else {
+        return Ok(false);
+    };
+    let wrong = |what: String| Failure::Usage(format!("{place}: {kind}: {what}"));
+    let name = text(&object["metadata"]["name"]);
+    if name.is_empty() {
+        return Err(wrong("metadata.name is missing".to_owned()));
+    }
+    let namespace = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) if !namespace.is_empty() => namespace.to_owned(),
+        _ => "default".to_owned(),
+    };
+    let mut present = pods_of(raw, &kind, &namespace, &name);
+    let is_deleted = object["metadata"]["annotations"][DELETE] == "delete";
+    let template = &object["spec"]["template"];
+    let model = match (template.is_object(), present.first()) {
+        (true, _) => template.clone(),
+        (false, Some(pod)) => json!({
+            "metadata": {"labels": raw[pod]["metadata"]["labels"]},
+            "spec": raw[pod]["spec"],
+        }),
+        (false, None) if is_deleted => Value::Null,
+        (false, None) => {
+            return Err(wrong(format!(
+                "{namespace}/{name} has no pods, so spec.template is needed"
+            )));
+        }
+    };
+    let wanted = match &object["spec"][count] {
+        _ if is_deleted => 0,
+        Value::Null => present.len().max(1) as u64,
+        number => number
+            .as_u64()
+            .filter(|number| *number <= PODS_MAX)
+            .ok_or_else(|| {
+                wrong(format!(
+                    "spec.{count} must be a number from 0 to {PODS_MAX}"
+                ))
+            })?,
+    };
+    // The pods that stay are first, those with a node before the others.
+    present.sort_by_key(|key| {
+        let spec = &raw[key]["spec"];
+        let is_other = template.is_object() && !contains(spec, &template["spec"]);
+        (
+            is_other,
+            spec["nodeName"].as_str().is_none_or(str::is_empty),
+        )
+    });
+    let stay = present
+        .iter()
+        .take_while(|key| !template.is_object() || contains(&raw[*key]["spec"], &template["spec"]));
+    let stay = stay
+        .count()
+        .min(usize::try_from(wanted).unwrap_or(usize::MAX));
+    for key in present.drain(stay..) {
+        raw.remove(&key);
+    }
+    let mut number = 0;
+    for _ in stay as u64..wanted {
+        let key = loop {
+            number += 1;
+            let key = (
+                Kind::Pod,
+                namespace.clone(),
+                format!("{name}-what-if-{number}"),
+            );
+            if !raw.contains_key(&key) {
+                break key;
+            }
+        };
+        let pod = new_pod(&key, &model, (&version, &kind, &name));
+        raw.insert(key, pod);
+    }
+    Ok(true)
+}
+
+fn new_pod(key: &Key, model: &Value, (version, kind, owner): (&str, &str, &str)) -> Value {
+    let (_, namespace, name) = key;
+    let mut spec = model["spec"].clone();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("nodeName");
+        let scheduler = fields.entry("schedulerName").or_insert(Value::Null);
+        if scheduler.is_null() {
+            *scheduler = "default-scheduler".into();
+        }
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": format!("what-if-{namespace}-{name}"),
+            "labels": model["metadata"]["labels"],
+            "ownerReferences": [{
+                "apiVersion": version,
+                "kind": kind,
+                "name": owner,
+                "uid": format!("what-if-{kind}-{owner}"),
+                "controller": true,
+            }],
+        },
+        "spec": spec,
+        "status": {"phase": "Pending"},
+    })
+}
+
+/// The pods of a workload that have not ended.
+fn pods_of(raw: &Raw, kind: &str, namespace: &str, name: &str) -> Vec<Key> {
+    let is_of = |pod: &Value| {
+        let owners = pod["metadata"]["ownerReferences"].as_array();
+        let mut controllers = owners.into_iter().flatten();
+        let owner = controllers.find(|owner| owner["controller"] == true);
+        let Some(owner) = owner else {
+            return false;
+        };
+        let owner_name = owner["name"].as_str().unwrap_or_default();
+        // A Deployment controls its pods through a ReplicaSet that is named after the hash of the template.
+        let hash = pod["metadata"]["labels"]["pod-template-hash"].as_str();
+        let is_of_deployment = kind == "Deployment"
+            && owner["kind"] == "ReplicaSet"
+            && hash.is_some_and(|hash| *owner_name == format!("{name}-{hash}"));
+        is_of_deployment || owner["kind"] == kind && owner_name == name
+    };
+    let has_ended = |pod: &Value| {
+        let phase = pod["status"]["phase"].as_str();
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let pods = raw.iter().filter(|((of, in_namespace, _), pod)| {
+        *of == Kind::Pod && in_namespace == namespace && is_of(pod) && !has_ended(pod)
+    });
+    pods.map(|(key, _)| key.clone()).collect()
+}
+
+/// Whether a value has all that a template asks for. The API server adds fields, and appends to lists.
+fn contains(value: &Value, template: &Value) -> bool {
+    match (value, template) {
+        (Value::Object(value), Value::Object(template)) => template.iter().all(|(name, field)| {
+            let present = value.get(name).unwrap_or(&Value::Null);
+            contains(present, field)
+        }),
+        (Value::Array(value), Value::Array(template)) => {
+            let mut pairs = value.iter().zip(template);
+            value.len() >= template.len() && pairs.all(|(value, of)| contains(value, of))
+        }
+        (value, template) => value == template,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(spec: Value) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+    }
+
+    fn template(cpu: &str) -> Value {
+        json!({"metadata": {"labels": {"app": "web"}},
+               "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
+    }
+
+    /// A pod of the Deployment as its controller creates it.
+    fn pod(name: &str, cpu: &str, node: &str) -> (Key, Value) {
+        let key = (Kind::Pod, "default".to_owned(), name.to_owned());
+        let pod = json!({
+            "metadata": {"name": name, "namespace": "default",
+                "labels": {"app": "web", "pod-template-hash": "h1"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "web-h1", "controller": true}]},
+            "spec": {"nodeName": node, "schedulerName": "other", "tolerations": [{"key": "added"}],
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]},
+        });
+        (key, pod)
+    }
+
+    fn names(raw: &Raw) -> Vec<&str> {
+        raw.keys().map(|(_, _, name)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_workload_is_its_pods() {
+        let present = [pod("a", "1", "n1"), pod("b", "1", ""), pod("c", "1", "n2")];
+        for (what, spec, expected) in [
+            (
+                "one more",
+                json!({"replicas": 4}),
+                &["a", "b", "c", "web-what-if-1"][..],
+            ),
+            (
+                "one more, with the template",
+                json!({"replicas": 4, "template": template("1")}),
+                &["a", "b", "c", "web-what-if-1"],
+            ),
+            (
+                "fewer: those without a node first",
+                json!({"replicas": 2}),
+                &["a", "c"],
+            ),
+            (
+                "another template replaces all",
+                json!({"template": template("2")}),
+                &["web-what-if-1", "web-what-if-2", "web-what-if-3"],
+            ),
+            ("none", json!({"replicas": 0}), &[]),
+        ] {
+            let mut raw = Raw::from(present.clone());
+            assert!(
+                apply(&mut raw, "f", &deployment(spec)).expect("applied"),
+                "{what}"
+            );
+            assert_eq!(names(&raw), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_new_workload_needs_a_template() {
+        let mut raw = Raw::new();
+        let refused = apply(&mut raw, "f", &deployment(json!({"replicas": 2})));
+        let refused = refused.err().map(|failure| format!("{failure:?}"));
+        assert!(refused.is_some_and(|text| text.contains("spec.template is needed")));
+        let spec = json!({"replicas": 2, "template": template("1")});
+        apply(&mut raw, "f", &deployment(spec)).expect("applied");
+        let pods: Vec<&Value> = raw.values().collect();
+        assert_eq!(pods.len(), 2);
+        assert_eq!(pods[0]["spec"]["schedulerName"], "default-scheduler");
+        assert_eq!(pods[0]["metadata"]["labels"]["app"], "web");
+        let refused = apply(&mut raw, "f", &deployment(json!({"replicas": -1})));
+        assert!(refused.is_err());
+        let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
+        assert!(!apply(&mut raw, "f", &config).expect("no workload"));
+    }
+}
