@@ -3,19 +3,18 @@
 // A test starts processes and waits for them; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+#[path = "dashboard/browser.rs"]
+mod browser;
 mod e2e;
 
 use berth_client::request::{self, PODS};
+use browser::Page;
 use e2e::{Api, Cluster, eventually, free_port, scheduled};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::process::Command;
 
 /// The command under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_berth");
-
-/// The names under which Chromium is installed.
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
 fn data(cluster: &Cluster, path: &str) -> Value {
     let answer = cluster.http_get(path);
@@ -110,70 +109,71 @@ fn the_https_port_authorizes_the_dashboard_like_metrics() {
     assert!(open.http_get("/dashboard/state").contains("\"queue\""));
 }
 
-/// What Chromium shows of a page after some seconds, and what its console says.
-fn browse(browser: &str, url: &str, profile: &Path) -> (String, String) {
-    let output = Command::new(browser)
-        .args([
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--no-first-run",
-        ])
-        .args([
-            "--disable-dev-shm-usage",
-            "--enable-logging=stderr",
-            "--log-level=0",
-        ])
-        .args([
-            "--virtual-time-budget=8000",
-            "--window-size=1280,1600",
-            "--dump-dom",
-        ])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(url)
-        .output()
-        .expect("the browser runs");
-    let console = String::from_utf8_lossy(&output.stderr);
-    let console = console.lines().filter(|line| line.contains("CONSOLE"));
-    let console: Vec<&str> = console.collect();
-    (
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-        console.join("\n"),
-    )
-}
-
+/// One page in a browser: it shows reasons and explanations, follows changes, is used with the keyboard, and has both
+/// themes. The console stays empty.
 #[test]
 fn a_browser_shows_reasons_and_follows_changes() {
-    let runs = |browser: &&&str| {
-        let version = Command::new(browser).arg("--version").output();
-        version.is_ok_and(|output| output.status.success())
-    };
-    let Some(browser) = BROWSERS.iter().find(runs) else {
-        eprintln!("skipped: none of {BROWSERS:?} is on the PATH");
+    let cluster = Cluster::up("dashboard-browser", &["--nodes", "5"]);
+    let Some(mut page) = Page::open(&cluster.scratch.path("")) else {
         return;
     };
-    let cluster = Cluster::up("dashboard-browser", &["--nodes", "5"]);
     let api = Api::of(&cluster);
     create_huge(&api, "huge");
     let address = cluster.greeted("http://127.0.0.1:");
-    let url = address.replace("/metrics", "/dashboard");
-    let profile = cluster.scratch.path("chromium");
-    let shows = |texts: &[&str]| {
-        let (page, console) = browse(browser, &url, &profile);
-        assert_eq!(console, "", "the console is empty");
-        texts.iter().all(|text| page.contains(text))
+    page.go(&address.replace("/metrics", "/dashboard"));
+    let shows = |page: &mut Page, selector: &str, text: &str| {
+        eventually(&format!("{selector} shows {text:?}"), || {
+            page.text(selector).contains(text).then_some(())
+        });
     };
-    let reasons = [
-        "default/huge",
-        "NodeResourcesFit",
-        "5 Insufficient cpu",
-        "updated ",
-    ];
-    eventually("the page shows the reasons", || {
-        shows(&reasons).then_some(())
-    });
+    shows(&mut page, "#status", "updated ");
+    shows(&mut page, "#reasons", "NodeResourcesFit");
+    shows(&mut page, "#reasons", "5 Insufficient cpu");
+    shows(&mut page, "#pods", "default/huge");
+
+    // The same page shows a change.
     create_huge(&api, "another");
-    eventually("the page shows the new pod", || {
-        shows(&["default/another"]).then_some(())
-    });
+    shows(&mut page, "#pods", "default/another");
+
+    // Everything is reached with the keyboard: the search, a pod in it, its explanation, and back.
+    page.key("/", 191, "/");
+    assert_eq!(page.value("document.activeElement.id"), "search");
+    page.types("huge");
+    shows(&mut page, "#found-rows", "default/huge");
+    page.key("Tab", 9, "");
+    let is_pod = "document.activeElement.textContent === 'default/huge'";
+    for _ in 0..20 {
+        if page.value(is_pod) == true {
+            break;
+        }
+        page.key("Tab", 9, "");
+    }
+    assert_eq!(page.value(is_pod), true, "Tab reaches the pod");
+    page.key("Enter", 13, "\r");
+    shows(&mut page, "#detail-title", "Pod default/huge");
+    shows(&mut page, "#explanation", "What would free it");
+    shows(&mut page, "#explanation", "CPU less");
+    page.key("Escape", 27, "");
+    assert_eq!(page.value("document.getElementById('detail').open"), false);
+
+    // The heat map: an arrow key moves, Enter opens the node.
+    page.value("document.getElementById('heat').focus()");
+    page.key("ArrowRight", 39, "");
+    shows(&mut page, "#cell", "of cpu requested");
+    page.key("Enter", 13, "\r");
+    shows(&mut page, "#detail-title", "Node berth-node-");
+    page.key("Escape", 27, "");
+
+    // The theme follows the system, and the button overrides it.
+    let background = "getComputedStyle(document.body).backgroundColor";
+    page.prefers("light");
+    let light = page.value(background);
+    page.prefers("dark");
+    let dark = page.value(background);
+    assert_ne!(light, dark);
+    page.value("document.getElementById('theme').focus()");
+    page.key("Enter", 13, "\r");
+    assert_eq!(page.text("#theme"), "Theme: light");
+    assert_eq!(page.value(background), light);
+    assert_eq!(page.console, Vec::<String>::new());
 }

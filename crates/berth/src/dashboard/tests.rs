@@ -160,6 +160,31 @@ fn the_heat_map_has_a_limited_number_of_cells() {
     }
 }
 
+/// What a page loads in one refresh, and a search, in a cluster of 5,000 nodes and 50,000 waiting pods.
+#[test]
+fn answers_about_a_large_cluster_are_small() {
+    let (scheduler, now) = scheduler(5_000, 50_000);
+    for (question, bytes_max) in [
+        (Question::State, 16 * 1024),
+        (Question::Heat("cpu".into()), 256 * 1024),
+        (pods_question("", 0), 64 * 1024),
+        (pods_question("", 49_900), 64 * 1024),
+        (pods_question("p0", 0), 64 * 1024),
+        (
+            Question::Nodes {
+                search: "n".into(),
+                from: 0,
+            },
+            64 * 1024,
+        ),
+    ] {
+        let bytes = answer(&scheduler, &question, now).to_string().len();
+        assert!(bytes <= bytes_max, "{question:?}: {bytes} bytes");
+    }
+    let all = answer(&scheduler, &pods_question("", 0), now);
+    assert_eq!(all["total"], 50_000);
+}
+
 #[test]
 fn a_node_shows_its_pods_and_resources() {
     let (mut scheduler, now) = scheduler(1, 0);
