@@ -1,8 +1,11 @@
 //! The command line.
 
+mod recording;
+
+pub(crate) use recording::{ExplainedAt, Moment};
+
 use crate::flags::{self, FlagValue, Flags, Level};
 use crate::logs::LogOptions;
-use berth_api::{Duration, Time};
 use berth_apiserver::controllers::Selection;
 use berth_perf::core::Row;
 use berth_scheduler::evaluator::EvaluatorKind;
@@ -14,7 +17,6 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// A Kubernetes scheduler, with a control plane of its own.
 #[derive(Debug, Parser)]
@@ -171,9 +173,7 @@ pub(crate) enum Command {
     )]
     Replay(ReplayArgs),
     /// Print how far Berth agrees with the scheduler beside which it runs with --shadow
-    #[command(
-        after_help = "Example: curl -sk https://127.0.0.1:10259/shadow | berth shadow report -"
-    )]
+    #[command(after_help = "Example: berth shadow report --server https://127.0.0.1:10259")]
     Shadow(ShadowArgs),
     /// Measure
     #[command(
@@ -281,6 +281,13 @@ pub(crate) struct ExplainArgs {
     /// How to print the answer
     #[arg(short, long, global = true, value_enum, default_value_t = ExplainOutput::Table)]
     pub(crate) output: ExplainOutput,
+    #[command(flatten)]
+    pub(crate) port: SchedulerPortArgs,
+}
+
+/// How the port of a running scheduler is reached.
+#[derive(Debug, Args)]
+pub(crate) struct SchedulerPortArgs {
     /// URL of the scheduler's port; found through the kubeconfig when it is not given
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) server: Option<String>,
@@ -494,6 +501,9 @@ pub(crate) struct ReplayArgs {
     /// Stop after the first decision about this pod, and print it: NAME or NAMESPACE/NAME
     #[arg(long, value_name = "POD")]
     pub(crate) break_at: Option<String>,
+    /// Explain at the moment at which the replay stops: pod/NAME, pod/NAMESPACE/NAME, node/NAME or queue
+    #[arg(long, value_name = "WHAT", conflicts_with = "config")]
+    pub(crate) explain: Option<ExplainedAt>,
     /// Compare this configuration with the recorded one, by a model in which every call of the scheduler succeeds
     #[arg(long, value_name = "FILE", conflicts_with = "break_at")]
     pub(crate) config: Option<PathBuf>,
@@ -523,45 +533,15 @@ pub(crate) enum ShadowCommand {
 /// `berth shadow report`.
 #[derive(Debug, Args)]
 pub(crate) struct ShadowReportArgs {
-    /// The JSON that the scheduler serves at /shadow: a file, or - for standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    /// The JSON that the scheduler serves at /shadow: a file, or - for standard input; the running scheduler is asked when
+    /// it is not given
+    #[arg(value_name = "FILE", conflicts_with_all = ["server", "kubeconfig"])]
+    pub(crate) file: Option<PathBuf>,
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
-}
-
-/// A time of a recording.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Moment {
-    /// This time.
-    At(Time),
-    /// So long after the beginning.
-    After(Duration),
-}
-
-impl Moment {
-    /// The time in a recording that begins then.
-    pub(crate) fn time(self, beginning: Time) -> Time {
-        match self {
-            Self::At(time) => time,
-            Self::After(span) => beginning + span,
-        }
-    }
-}
-
-impl FromStr for Moment {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(time) = text.parse() {
-            return Ok(Self::At(time));
-        }
-        let seconds: Option<f64> = text.parse().ok();
-        let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        span.map(Self::After)
-            .ok_or_else(|| "must be like 2026-01-31T12:00:00Z, or seconds like 12.5".to_owned())
-    }
+    #[command(flatten)]
+    pub(crate) port: SchedulerPortArgs,
 }
 
 /// `berth perf`.

@@ -1,14 +1,14 @@
 //! `berth explain`: asks a running scheduler why a pod is pending, why it is on its node, what a node has left, and
 //! what the queue waits for.
 
-use crate::cli::{ExplainArgs, ExplainOutput, Explained};
+use crate::cli::{ExplainArgs, ExplainOutput, Explained, SchedulerPortArgs};
 use crate::exit::Failure;
 use crate::print::{self, program};
 use crate::serve::is_loopback;
 use berth_client::component::{self, Component, Find};
 use berth_client::request::{self, PODS};
 use berth_client::{ApiError, ConnectOptions, Transport, connect};
-use berth_explain::answer::{Gate, NodeAnswer, PodAnswer, QueueAnswer};
+use berth_explain::answer::{Gate, GateEvent, NodeAnswer, PodAnswer, QueueAnswer};
 use berth_explain::text;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,15 +21,19 @@ const DEFAULT_URL: &str = "https://127.0.0.1:10259";
 /// The kubeconfig that `berth up` writes into its directory.
 const KUBECONFIG_OF_UP: &str = "berth.kubeconfig";
 
-/// How long the look-up of a pod's managed fields may take.
-const MANAGED_FIELDS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the look-up of a pod's managed fields and events may take.
+const MANAGERS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many events about a pod are read.
+const EVENTS_READ_MAX: u32 = 500;
+/// How many events are listed for a gate, the latest ones.
+const EVENTS_LISTED_MAX: usize = 5;
 
 /// Asks and prints.
 ///
 /// # Errors
 /// When the scheduler cannot be reached, or does not know the object.
 pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
-    let asking = Asking::connect(&args).await?;
+    let asking = Asking::connect(&args.port, "explain").await?;
     match &args.what {
         Explained::Pod { name } => {
             let namespace = match &args.namespace {
@@ -79,14 +83,15 @@ fn show<T: Serialize>(
 }
 
 /// A scheduler that is asked.
-struct Asking {
+pub(crate) struct Asking {
     transport: Transport,
     component: Component,
     agent: String,
 }
 
 impl Asking {
-    async fn connect(args: &ExplainArgs) -> Result<Self, Failure> {
+    /// A scheduler that is found as the options ask for. `command` is the command that asks.
+    pub(crate) async fn connect(args: &SchedulerPortArgs, command: &str) -> Result<Self, Failure> {
         let of_up = Path::new(KUBECONFIG_OF_UP);
         let component = component::find(&Find {
             url: args.server.as_deref(),
@@ -108,7 +113,7 @@ impl Asking {
                 component.url
             )));
         }
-        let agent = format!("berth-explain/{}", env!("CARGO_PKG_VERSION"));
+        let agent = format!("berth-{command}/{}", env!("CARGO_PKG_VERSION"));
         let transport = component::connect(&component, &agent)
             .await
             .map_err(Failure::environment)?;
@@ -119,8 +124,8 @@ impl Asking {
         })
     }
 
-    /// Adds which field managers set the gates. The scheduler does not keep managed fields, so they are read from the
-    /// API server, with the rights of the caller.
+    /// Adds which field managers set the gates, and what other components report about the pod. The scheduler keeps
+    /// neither, so they are read from the API server, with the rights of the caller.
     async fn add_managers(&self, answer: &mut PodAnswer) {
         let has_gates = answer.gates.iter().any(|gate| gate.is_scheduling_gate);
         let Some(kubeconfig) = self.component.kubeconfig.clone().filter(|_| has_gates) else {
@@ -131,26 +136,46 @@ impl Asking {
             server: None,
             user_agent: self.agent.clone(),
         };
-        let pod = async {
-            let transport = connect(&options).await.map_err(|e| e.to_string())?;
-            let request = request::get(PODS, &answer.namespace, &answer.name);
-            let pod = transport.request::<Value>(&request).await;
-            pod.map_err(|e| e.to_string())
+        let read = async {
+            let transport = connect(&options).await?;
+            let pod = request::get(PODS, &answer.namespace, &answer.name);
+            let pod = transport.request::<Value>(&pod).await;
+            let events = request::events_about(&answer.namespace, &answer.uid, EVENTS_READ_MAX);
+            let events = transport.request::<Value>(&events).await;
+            Ok::<_, berth_client::ConnectError>((pod, events))
         };
-        match tokio::time::timeout(MANAGED_FIELDS_TIMEOUT, pod).await {
-            Ok(Ok(pod)) => managers(&mut answer.gates, &pod),
+        let (pod, events) = match tokio::time::timeout(MANAGERS_TIMEOUT, read).await {
+            Ok(Ok(read)) => read,
             Ok(Err(error)) => {
+                let text = format!("the managers of the gates are not known: {error}");
+                answer.notes.push(text);
+                return;
+            }
+            Err(_) => {
+                let text = "the managers of the gates are not known: the API server did not answer \
+                            in time";
+                answer.notes.push(text.to_owned());
+                return;
+            }
+        };
+        match pod {
+            Ok(pod) => managers(&mut answer.gates, &pod),
+            Err(error) => {
                 let text = format!("failed to read the managed fields of the pod: {error}");
                 answer.notes.push(text);
             }
-            Err(_) => {
-                let text = "the API server did not return the pod's managed fields in time";
-                answer.notes.push(text.to_owned());
+        }
+        match events {
+            Ok(events) => add_events(&mut answer.gates, &events, &answer.scheduler_name),
+            Err(error) => {
+                let text = format!("failed to read the events about the pod: {error}");
+                answer.notes.push(text);
             }
         }
     }
 
-    async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    /// The answer at a path of the port.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         let url = &self.component.url;
         let answer = self.transport.request::<T>(&request::get_path(path)).await;
         answer.map_err(|error| match &error {
@@ -161,7 +186,7 @@ impl Asking {
                 code: 401 | 403, ..
             } => Failure::Environment(format!(
                 "the scheduler at {url} refused the request: {error}; it takes the right to get the \
-                 nonResourceURL /explain/* (ClusterRole berth-explain-reader)"
+                 nonResourceURL {path} (ClusterRole berth-explain-reader)"
             )),
             ApiError::Status { .. } | ApiError::Decode { .. } => {
                 Failure::Environment(format!("the scheduler at {url} failed to answer: {error}"))
@@ -200,6 +225,52 @@ fn managers(gates: &mut [Gate], pod: &Value) {
         others.sort_unstable();
         others.dedup();
         gate.other_managers = others;
+    }
+}
+
+/// Adds what components other than the scheduler report about the pod, the latest event first. Events that name a gate
+/// are listed for that gate, the others for every gate that no event names.
+fn add_events(gates: &mut [Gate], list: &Value, scheduler: &str) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let first = |event: &Value, pointers: &[&str]| {
+        let texts = pointers.iter().filter_map(|at| event.pointer(at)?.as_str());
+        let mut texts = texts.filter(|text| !text.is_empty());
+        texts.next().unwrap_or_default().to_owned()
+    };
+    let items = list["items"].as_array();
+    let mut events: Vec<GateEvent> = items
+        .map_or(&[][..], Vec::as_slice)
+        .iter()
+        .map(|event| GateEvent {
+            component: first(event, &["/reportingComponent", "/source/component"]),
+            reason: text(&event["reason"]),
+            message: text(&event["message"]),
+            at: first(
+                event,
+                &[
+                    "/series/lastObservedTime",
+                    "/lastTimestamp",
+                    "/eventTime",
+                    "/metadata/creationTimestamp",
+                ],
+            ),
+        })
+        .filter(|event| event.component != scheduler)
+        .collect();
+    events.sort_by(|a, b| b.at.cmp(&a.at));
+    let names = |event: &GateEvent, gate: &str| {
+        event.message.contains(gate) || event.reason.contains(gate) || event.component == gate
+    };
+    let all: Vec<String> = gates.iter().map(|gate| gate.name.clone()).collect();
+    for gate in gates.iter_mut().filter(|gate| gate.is_scheduling_gate) {
+        let about = events.iter().filter(|event| names(event, &gate.name));
+        gate.events = about.take(EVENTS_LISTED_MAX).cloned().collect();
+        if gate.events.is_empty() {
+            let others = events
+                .iter()
+                .filter(|event| !all.iter().any(|gate| names(event, gate)));
+            gate.events = others.take(EVENTS_LISTED_MAX).cloned().collect();
+        }
     }
 }
 
@@ -246,6 +317,33 @@ mod tests {
         assert_eq!(gates[0].other_managers, ["kubectl"]);
         assert_eq!(gates[1].set_by, None);
         assert_eq!(gates[1].other_managers, ["kubectl", "quota-controller"]);
+    }
+
+    #[test]
+    fn events_are_listed_for_the_gate_that_they_name() {
+        let event = |component: &str, message: &str, at: &str| json!({"reportingComponent": component, "reason": "R", "message": message, "eventTime": at});
+        let events = json!({"items": [
+            event("quota-controller", "example.com/quota: waits for 3 CPU", "2026-01-01T00:00:01Z"),
+            event("quota-controller", "example.com/quota: waits for 2 CPU", "2026-01-01T00:00:02Z"),
+            event("default-scheduler", "gated by example.com/quota", "2026-01-01T00:00:03Z"),
+            {"source": {"component": "autoscaler"}, "reason": "R", "message": "no change",
+             "eventTime": null, "lastTimestamp": "2026-01-01T00:00:00Z"},
+        ]});
+        let mut gates = [gate("example.com/quota"), gate("example.com/other")];
+        add_events(&mut gates, &events, "default-scheduler");
+        let listed = |gate: &Gate| {
+            let events = gate.events.iter();
+            let listed = events.map(|event| format!("{} {}", event.component, event.message));
+            listed.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            listed(&gates[0]),
+            [
+                "quota-controller example.com/quota: waits for 2 CPU",
+                "quota-controller example.com/quota: waits for 3 CPU"
+            ]
+        );
+        assert_eq!(listed(&gates[1]), ["autoscaler no change"]);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Berth {
             Command::Perf(args) => perf::run(&args, &self.registry),
             Command::Simulate(args) => simulate::run(&args),
             Command::Replay(args) => replay::run(&args, &self.registry),
-            Command::Shadow(args) => shadow::run(&args),
+            Command::Shadow(args) => run(shadow::run(args)),
         };
         let code = match result {
             Ok(()) => ExitCode::SUCCESS,

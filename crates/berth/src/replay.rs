@@ -1,10 +1,13 @@
 //! `berth replay`: the core over a recording of its inputs.
 
-use crate::cli::{Output, ReplayArgs};
+use crate::cli::{ExplainedAt, Output, ReplayArgs};
 use crate::exit::Failure;
 use crate::print::{self, say};
 use crate::record::recorded_options;
 use berth_api::Time;
+use berth_explain::{
+    PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue, text,
+};
 use berth_framework::registry::Registry;
 use berth_recording::{
     Entries, Entry, Modelled, PodEnd, Replayed, Run, Start, Stop, Until, model, replay, runs,
@@ -73,13 +76,69 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
         differences: &differences,
         pod: args.break_at.as_deref(),
     };
+    let at = replayed.times.map_or(now, |(_, last)| last);
+    let explained = args
+        .explain
+        .as_ref()
+        .map(|what| explained(&scheduler, what, at));
+    let explained = explained.transpose()?;
     match args.output {
-        Output::Text => print_text(&asked, &replayed, &scheduler)?,
-        Output::Json => say!("{}", in_json(&asked, &replayed, &scheduler))?,
+        Output::Text => {
+            print_text(&asked, &replayed, &scheduler)?;
+            if let Some((_, text)) = &explained {
+                say!()?;
+                print::text(text)?;
+            }
+        }
+        Output::Json => {
+            let mut report = in_json(&asked, &replayed, &scheduler);
+            if let Some((answer, _)) = explained {
+                report["explanation"] = answer;
+            }
+            say!("{report}")?;
+        }
     }
     match (&replayed.stop, replayed.differences) {
         (Stop::End | Stop::Killed | Stop::Until | Stop::Pod(_), 0) => Ok(()),
         _ => Err(Failure::Check),
+    }
+}
+
+/// Explains a pod, a node or the queue in the state of the scheduler, as JSON and as text.
+fn explained(
+    scheduler: &Scheduler,
+    what: &ExplainedAt,
+    at: Time,
+) -> Result<(Value, String), Failure> {
+    fn both<T: serde::Serialize>(answer: &T, text: fn(&T) -> String) -> (Value, String) {
+        (
+            serde_json::to_value(answer).unwrap_or_default(),
+            text(answer),
+        )
+    }
+    let unknown = |what: String| {
+        Failure::Usage(format!(
+            "--explain: there is no {what} at {}; give another time with --until",
+            at.rfc3339_micros()
+        ))
+    };
+    match what {
+        ExplainedAt::Pod(namespace, name) => {
+            let facts = PodFacts::take(scheduler, namespace, name);
+            let facts = facts.ok_or_else(|| unknown(format!("pod {namespace}/{name}")))?;
+            let answer = explain_pod(&mut Snapshot::take(scheduler, at), &facts);
+            Ok(both(&answer, text::pod))
+        }
+        ExplainedAt::Node(name) => {
+            let queue = QueueFacts::take(scheduler, at);
+            let answer = explain_node(&mut Snapshot::take(scheduler, at), &queue, name);
+            let answer = answer.ok_or_else(|| unknown(format!("node {name}")))?;
+            Ok(both(&answer, text::node))
+        }
+        ExplainedAt::Queue => {
+            let answer = explain_queue(&QueueFacts::take(scheduler, at));
+            Ok(both(&answer, text::queue))
+        }
     }
 }
 

@@ -26,6 +26,11 @@ fn normalized(text: &str) -> String {
     let patterns = [
         (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "TIME"),
         (r"\b\d+[smhd]\b", "AGE"),
+        // Among equal victims, the times at which they started decide.
+        (
+            r"preempts default/\w+-\d; the pod fits on berth-node-\d",
+            "preempts one of the pods",
+        ),
         // The width of a column follows the times in it.
         (r" {2,}", "  "),
     ];

@@ -131,6 +131,29 @@ fn a_run_over_https_replays_to_the_same_decisions_and_calls() {
         assert!(printed.contains(line), "{line:?} is missing in\n{printed}");
     }
 
+    // The same, explained at that moment.
+    let explain = ["--break-at", "default/huge", "--explain", "pod/huge"];
+    let output = replay(&dir, &explain);
+    let printed = text(&output);
+    assert!(output.status.success(), "{printed}");
+    for line in ["Pod default/huge: ", "What would free it"] {
+        assert!(printed.contains(line), "{line:?} is missing in\n{printed}");
+    }
+    let output = replay(&dir, &["--explain", "queue", "--output", "json"]);
+    let explained: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output)));
+    assert_eq!(
+        explained["explanation"]["unschedulable"], 1,
+        "{explained:#}"
+    );
+    let output = replay(&dir, &["--until", "0.001", "--explain", "pod/huge"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    let printed = text(&output);
+    assert!(
+        printed.contains("there is no pod default/huge at "),
+        "{printed}"
+    );
+
     // Another configuration: the pods are packed onto few nodes, and all of them are still placed.
     let config = cluster.scratch.file(
         "packed.yaml",

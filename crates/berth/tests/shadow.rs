@@ -162,6 +162,21 @@ fn a_shadow_agrees_with_berths_own_scheduler_and_writes_nothing() {
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{printed}");
     assert!(printed.contains("100.00 %"), "{printed}");
+
+    // The running shadow is asked when no file is given.
+    let address = shadow.secure_address().expect("the HTTPS port");
+    let output = Command::new(BINARY)
+        .args(["shadow", "report", "--output", "json", "--server"])
+        .arg(format!("https://{address}"))
+        .arg("--kubeconfig")
+        .arg(cluster.kubeconfig())
+        .output()
+        .expect("berth runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    let asked: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {error}"));
+    assert_eq!(asked["bound"], report["bound"], "{error}");
+    assert_eq!(asked["agreementPercent"], 100.0, "{asked:#}");
 }
 
 #[test]

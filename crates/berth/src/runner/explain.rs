@@ -7,26 +7,36 @@
 //! | `/explain/queue` | [`QueueAnswer`](berth_explain::answer::QueueAnswer) |
 
 use super::CoreProbe;
-use berth_explain::{PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue};
+use berth_api::Time;
+use berth_explain::{
+    COPY_AGE_MAX, Copied, PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue,
+};
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::Semaphore;
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, MutexGuard};
 
-/// How many answers are computed at the same time. Each has a copy of the cluster.
-const ANSWERS_AT_ONCE: usize = 1;
 /// How long a question waits for its turn, and how long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The first part of the paths.
 pub(crate) const PREFIX: &str = "/explain";
 
-/// Answers questions about the scheduler.
+/// Answers questions about the scheduler, one at a time.
 #[derive(Clone)]
 pub(crate) struct Explainer {
     probe: CoreProbe,
-    turns: Arc<Semaphore>,
+    copies: Arc<Mutex<Copies>>,
+}
+
+/// The last copies of the scheduler's state. They are used for further questions for a moment, so that many questions do
+/// not cost the scheduler more time than [`COPY_SHARE`](berth_explain::COPY_SHARE) allows. At most one of each is held.
+struct Copies {
+    /// When the clock of the copies began.
+    began: Instant,
+    snapshot: Option<Copied<Snapshot>>,
+    queue: Option<Copied<QueueFacts>>,
 }
 
 /// An answer: its HTTP status and its JSON.
@@ -54,7 +64,7 @@ impl Explainer {
     pub(super) fn new(probe: CoreProbe) -> Self {
         Self {
             probe,
-            turns: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)),
+            copies: Arc::default(),
         }
     }
 
@@ -94,42 +104,120 @@ impl Explainer {
         })
     }
 
+    /// Waits for the turn of a question. What was copied for it is dropped some time later.
+    async fn turn(&self) -> MutexGuard<'_, Copies> {
+        let copies = self.copies.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(2 * COPY_AGE_MAX).await;
+            copies.lock().await.drop_old();
+        });
+        self.copies.lock().await
+    }
+
     async fn pod(&self, namespace: &str, name: &str) -> Option<Explained> {
-        let _turn = self.turns.acquire().await.ok()?;
+        let mut copies = self.turn().await;
         let (in_namespace, named) = (namespace.to_owned(), name.to_owned());
+        let (began, is_kept) = (copies.began, copies.is_kept(&copies.snapshot));
         let taken = self.probe.look(move |scheduler, now| {
             let facts = PodFacts::take(scheduler, &in_namespace, &named)?;
-            Some((Snapshot::take(scheduler, now), facts))
+            // A decision is explained by its inputs, which an older copy does not have.
+            let is_enough = is_kept && !facts.pod().is_assigned();
+            let copied = (!is_enough).then(|| copied(began, || Snapshot::take(scheduler, now)));
+            Some((facts, copied))
         });
-        let Some((mut snapshot, facts)) = taken.await? else {
+        let Some((facts, copied)) = taken.await? else {
             let text = format!("there is no pod {name} in namespace {namespace}");
             return Some(refused(StatusCode::NOT_FOUND, &text));
         };
-        let computed = tokio::task::spawn_blocking(move || explain_pod(&mut snapshot, &facts));
-        Some(answered(&computed.await.ok()?))
+        let mut snapshot = copied.or(copies.snapshot.take())?;
+        let computed = tokio::task::spawn_blocking(move || {
+            let answer = explain_pod(&mut snapshot.value, &facts);
+            // The explanation of a decision takes the copy back to its time.
+            (answer, (!facts.pod().is_assigned()).then_some(snapshot))
+        });
+        let (answer, snapshot) = computed.await.ok()?;
+        copies.snapshot = snapshot;
+        Some(answered(&answer))
     }
 
     async fn node(&self, name: &str) -> Option<Explained> {
-        let _turn = self.turns.acquire().await.ok()?;
-        let taken = self.probe.look(|scheduler, now| {
-            (
-                Snapshot::take(scheduler, now),
-                QueueFacts::take(scheduler, now),
-            )
-        });
-        let (mut snapshot, queue) = taken.await?;
+        let mut copies = self.turn().await;
+        let is_kept = copies.is_kept(&copies.snapshot) && copies.is_kept(&copies.queue);
+        if !is_kept {
+            let began = copies.began;
+            let taken = self.probe.look(move |scheduler, now| {
+                (
+                    copied(began, || Snapshot::take(scheduler, now)),
+                    copied(began, || QueueFacts::take(scheduler, now)),
+                )
+            });
+            let (snapshot, queue) = taken.await?;
+            (copies.snapshot, copies.queue) = (Some(snapshot), Some(queue));
+        }
+        let (mut snapshot, queue) = (copies.snapshot.take()?, copies.queue.take()?);
         let named = name.to_owned();
-        let computed =
-            tokio::task::spawn_blocking(move || explain_node(&mut snapshot, &queue, &named));
-        Some(match computed.await.ok()? {
+        let computed = tokio::task::spawn_blocking(move || {
+            let answer = explain_node(&mut snapshot.value, &queue.value, &named);
+            (answer, snapshot, queue)
+        });
+        let (answer, snapshot, queue) = computed.await.ok()?;
+        (copies.snapshot, copies.queue) = (Some(snapshot), Some(queue));
+        Some(match answer {
             Some(answer) => answered(&answer),
             None => refused(StatusCode::NOT_FOUND, &format!("there is no node {name}")),
         })
     }
 
     async fn queue(&self) -> Option<Explained> {
-        let _turn = self.turns.acquire().await.ok()?;
-        let facts = self.probe.look(QueueFacts::take).await?;
-        Some(answered(&explain_queue(&facts)))
+        let mut copies = self.turn().await;
+        if !copies.is_kept(&copies.queue) {
+            let began = copies.began;
+            let taken = self
+                .probe
+                .look(move |scheduler, now| copied(began, || QueueFacts::take(scheduler, now)));
+            copies.queue = Some(taken.await?);
+        }
+        let facts = copies.queue.as_ref()?;
+        Some(answered(&explain_queue(&facts.value)))
     }
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            snapshot: None,
+            queue: None,
+        }
+    }
+}
+
+impl Copies {
+    fn is_kept<T>(&self, copied: &Option<Copied<T>>) -> bool {
+        let now = since(self.began);
+        copied
+            .as_ref()
+            .is_some_and(|copied| !copied.pause(now).is_zero())
+    }
+
+    fn drop_old(&mut self) {
+        if !self.is_kept(&self.snapshot) {
+            self.snapshot = None;
+        }
+        if !self.is_kept(&self.queue) {
+            self.queue = None;
+        }
+    }
+}
+
+/// The time since the first question.
+fn since(began: Instant) -> Time {
+    Time::EPOCH + began.elapsed()
+}
+
+/// Copies, timed.
+fn copied<T>(began: Instant, copy: impl FnOnce() -> T) -> Copied<T> {
+    let copying = Instant::now();
+    let value = copy();
+    Copied::new(value, since(began), copying.elapsed())
 }

@@ -18,6 +18,7 @@ pub(crate) use report::Shared;
 
 use crate::cli::{Output, ShadowArgs, ShadowCommand};
 use crate::exit::Failure;
+use crate::explain::Asking;
 use crate::print::{self, say};
 
 use berth_api::{Duration, Object, Pod, Str, Time};
@@ -25,6 +26,7 @@ use berth_scheduler::{ClusterChange, Scheduler, Verdict};
 use report::{Compared, Disagreement, Report};
 use std::collections::VecDeque;
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -335,25 +337,19 @@ fn judged(
     Some(verdict)
 }
 
-/// Prints a report that a scheduler in shadow mode has served.
+/// Prints the report of a scheduler in shadow mode: of a running one, or one that was saved.
 ///
 /// # Errors
 /// When it cannot be read, or the schedulers disagree about whether pods fit.
-pub(crate) fn run(args: &ShadowArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: ShadowArgs) -> Result<(), Failure> {
     let ShadowCommand::Report(args) = &args.what;
-    let unreadable = |error: &dyn std::fmt::Display| {
-        Failure::Usage(format!(
-            "failed to read a report from {}: {error}; give the JSON that the scheduler serves at /shadow",
-            args.file.display()
-        ))
+    let report: Report = match &args.file {
+        Some(file) => read(file)?,
+        None => {
+            let asking = Asking::connect(&args.port, "shadow").await?;
+            asking.ask("/shadow").await?
+        }
     };
-    let mut text = String::new();
-    match args.file.as_os_str() == "-" {
-        true => std::io::stdin().read_to_string(&mut text),
-        false => std::fs::File::open(&args.file).and_then(|mut f| f.read_to_string(&mut text)),
-    }
-    .map_err(|error| unreadable(&error))?;
-    let report: Report = serde_json::from_str(&text).map_err(|error| unreadable(&error))?;
     match args.output {
         Output::Text => print::text(&report)?,
         Output::Json => {
@@ -366,4 +362,21 @@ pub(crate) fn run(args: &ShadowArgs) -> Result<(), Failure> {
         0 => Ok(()),
         _ => Err(Failure::Check),
     }
+}
+
+/// Reads a saved report; `-` is standard input.
+fn read(file: &Path) -> Result<Report, Failure> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Failure::Usage(format!(
+            "failed to read a report from {}: {error}; give the JSON that the scheduler serves at /shadow",
+            file.display()
+        ))
+    };
+    let mut text = String::new();
+    match file.as_os_str() == "-" {
+        true => std::io::stdin().read_to_string(&mut text),
+        false => std::fs::File::open(file).and_then(|mut f| f.read_to_string(&mut text)),
+    }
+    .map_err(|error| unreadable(&error))?;
+    serde_json::from_str(&text).map_err(|error| unreadable(&error))
 }

@@ -109,15 +109,18 @@ impl Running {
 
     /// What it serves in plain text at a path, head included: `/metrics`, `/healthz`.
     pub(crate) fn http_get(&self, path: &str) -> String {
-        let serving = self
-            .greeting
-            .lines()
-            .find(|line| line.starts_with("serving"));
-        if let Some((_, address)) = serving.and_then(|line| line.split_once("https://")) {
+        if let Some(address) = self.secure_address() {
             return https::get(address, path, "").expect("the HTTPS port answers");
         }
         let address = self.plain_address();
         self.http_get_for(path, &address)
+    }
+
+    /// The address of the HTTPS port, if there is one.
+    pub(crate) fn secure_address(&self) -> Option<&str> {
+        let mut lines = self.greeting.lines();
+        let serving = lines.find(|line| line.starts_with("serving"))?;
+        Some(serving.split_once("https://")?.1)
     }
 
     /// The address of the plain port.
