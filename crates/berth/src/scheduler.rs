@@ -383,15 +383,17 @@ impl Scheduling {
         ended()
     }
 
-    /// Stops scheduling, then gives the lease back.
-    pub(crate) async fn stop(self) {
+    /// Stops scheduling, releases the lease, and then publishes the events that wait: the next leader does not wait for
+    /// them.
+    pub(crate) async fn stop(mut self) {
         if let Some(election) = &self.election {
             election.fence.close();
         }
-        self.runner.stop().await;
+        self.runner.halt().await;
         if let Some(election) = self.election {
             election.release().await;
         }
+        self.runner.finish().await;
     }
 }
 

@@ -4,6 +4,10 @@
 // It reads the project's own files and starts processes; it is no part of the core.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+#[path = "deploy/alerts.rs"]
+mod alerts;
+#[path = "deploy/chart.rs"]
+mod chart;
 mod e2e;
 
 use berth_api::Kind;

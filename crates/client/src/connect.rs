@@ -1,10 +1,12 @@
 //! Finds the cluster: a kubeconfig, or the service account of the pod this runs in.
 
+use crate::connection::Connection;
 use crate::error::chain;
 use crate::token::TokenFile;
 use crate::{ConnectError, Transport, http_client};
+use http::Uri;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Where to look.
@@ -18,24 +20,92 @@ pub struct ConnectOptions {
     pub user_agent: String,
 }
 
+/// Where a configuration is read, again when it may have changed.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    place: Place,
+    /// The address of the server, which does not change.
+    server: Option<Uri>,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    /// This file.
+    Kubeconfig(PathBuf),
+    /// `KUBECONFIG`, `~/.kube/config`, or the service account of the pod.
+    Inferred,
+    /// The service account of the pod.
+    ServiceAccount,
+}
+
+impl Source {
+    fn new(place: Place) -> Self {
+        let server = None;
+        Self { place, server }
+    }
+
+    /// Reads the configuration, and the path of its token file.
+    ///
+    /// # Errors
+    /// When none can be used; the error names the places.
+    pub(crate) async fn load(&self) -> Result<(Config, Option<PathBuf>), ConnectError> {
+        let mut config = match &self.place {
+            Place::Kubeconfig(path) => read_kubeconfig(path).await?,
+            Place::Inferred => Config::infer().await.map_err(|e| no_cluster(&e))?,
+            Place::ServiceAccount => Config::incluster().map_err(|e| no_cluster(&e))?,
+        };
+        if let Some(server) = &self.server {
+            config.cluster_url = server.clone();
+        }
+        let token = settle(&mut config);
+        Ok((config, token))
+    }
+
+    /// Sets up the connection. Its credentials are read again when they change.
+    async fn connect(mut self, user_agent: String) -> Result<Transport, ConnectError> {
+        let (config, token) = self.load().await?;
+        let server = config.cluster_url.clone();
+        self.server = Some(server.clone());
+        let token = token.map(|path| TokenFile::open(&path)).transpose()?;
+        let client = http_client::service(&config).map_err(|e| unusable(&server, &*e))?;
+        let connection = Connection::renewable(client, self, &config);
+        Ok(Transport::new(
+            connection,
+            server.to_string(),
+            user_agent,
+            token,
+        ))
+    }
+}
+
+fn no_cluster(error: &dyn std::error::Error) -> ConnectError {
+    ConnectError::NoCluster(chain(error))
+}
+
+fn unusable(server: &Uri, error: &dyn std::error::Error) -> ConnectError {
+    ConnectError::Client {
+        server: server.to_string(),
+        reason: chain(error),
+    }
+}
+
 /// Sets up the connection. Nothing is sent yet.
 ///
 /// # Errors
-/// When no usable configuration is found; the error says where it was looked for.
+/// When no usable configuration is found; the error names the places where it was looked for.
 pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError> {
-    let mut config = match &options.kubeconfig {
-        Some(path) => read_kubeconfig(path).await?,
-        None => Config::infer()
-            .await
-            .map_err(|e| ConnectError::NoCluster(chain(&e)))?,
-    };
+    let mut source = Source::new(match &options.kubeconfig {
+        Some(path) => Place::Kubeconfig(path.clone()),
+        None => Place::Inferred,
+    });
     if let Some(server) = &options.server {
-        config.cluster_url = server.parse().map_err(|e| ConnectError::Client {
+        let uri = server.parse().map_err(|e| ConnectError::Client {
             server: server.clone(),
             reason: format!("not an address: {e}"),
         })?;
+        source.server = Some(uri);
     }
-    over(config, options.user_agent.clone())
+    source.connect(options.user_agent.clone()).await
 }
 
 /// Sets up the connection with the service account of the pod that this runs in; `None` when it is no pod.
@@ -43,10 +113,11 @@ pub async fn connect(options: &ConnectOptions) -> Result<Transport, ConnectError
 /// # Errors
 /// When the service account cannot be used.
 pub async fn connect_in_cluster(user_agent: &str) -> Result<Option<Transport>, ConnectError> {
-    match Config::incluster() {
-        Ok(config) => over(config, user_agent.to_owned()).map(Some),
-        Err(_) => Ok(None),
+    if Config::incluster().is_err() {
+        return Ok(None);
     }
+    let source = Source::new(Place::ServiceAccount);
+    source.connect(user_agent.to_owned()).await.map(Some)
 }
 
 /// Sets up a connection to a component of the cluster other than the API server, such as the scheduler's own port, with
@@ -79,28 +150,33 @@ async fn read_kubeconfig(path: &std::path::Path) -> Result<Config, ConnectError>
         .map_err(|e| unusable(chain(&e)))
 }
 
-/// Sets up the connection that is configured.
+/// Sets up the connection that is configured. It does not change.
 pub(crate) fn over(mut config: Config, user_agent: String) -> Result<Transport, ConnectError> {
+    let token = settle(&mut config);
+    let server = config.cluster_url.clone();
+    let token = token.map(|path| TokenFile::open(&path)).transpose()?;
+    let client = http_client::service(&config).map_err(|e| unusable(&server, &*e))?;
+    let connection = Connection::fixed(client);
+    Ok(Transport::new(
+        connection,
+        server.to_string(),
+        user_agent,
+        token,
+    ))
+}
+
+/// Sets the limits of a connection. Returns the path of the token file, which the transport reads.
+fn settle(config: &mut Config) -> Option<PathBuf> {
     // Watches are long: their own limit is the timeoutSeconds of the request. Every other request has a deadline
     // in the transport.
     config.read_timeout = None;
     config.connect_timeout = Some(Duration::from_secs(10));
     // The sender of a request decides whether, when and how often to send it again.
     config.default_retry = false;
-    let server = config.cluster_url.to_string();
+    let token = config.auth_info.token_file.take()?;
     // It takes precedence over a token in the kubeconfig, as in client-go.
-    let token = config.auth_info.token_file.take();
-    let token = token
-        .map(|path| TokenFile::open(Path::new(&path)))
-        .transpose()?;
-    if token.is_some() {
-        config.auth_info.token = None;
-    }
-    let client = http_client::service(&config).map_err(|e| ConnectError::Client {
-        server: server.clone(),
-        reason: chain(&*e),
-    })?;
-    Ok(Transport::new(client, server, user_agent, token))
+    config.auth_info.token = None;
+    Some(PathBuf::from(token))
 }
 
 #[cfg(test)]
@@ -109,6 +185,7 @@ mod tests {
     use crate::request::{self, PODS};
     use crate::testing::{Request, Scripted};
     use serde_json::{Value, json};
+    use std::path::Path;
     use tokio::net::TcpListener;
 
     #[tokio::test]

@@ -9,6 +9,7 @@
 
 pub mod component;
 pub mod connect;
+mod connection;
 pub mod content;
 pub mod election;
 pub mod error;

@@ -1,11 +1,12 @@
 //! Sends requests. Every request has a deadline.
 
 use crate::ApiError;
+use crate::connection::{Client, Connection, Reason};
 use crate::content::{Answer, ContentTypes, Format, JSON};
 use crate::election::Fence;
 use crate::error::{StatusBody, chain};
 use crate::frames::Frames;
-use crate::http_client::{Body, HttpService};
+use crate::http_client::Body;
 use crate::limit::RateLimit;
 use crate::observe::{Exchange, Observer, Unobserved};
 use crate::reach::Reach;
@@ -32,7 +33,7 @@ const REFUSAL_BYTES_MAX: usize = 1 << 20;
 /// A connection to one cluster. Cloning shares it.
 #[derive(Clone)]
 pub struct Transport {
-    client: HttpService,
+    connection: Arc<Connection>,
     server: String,
     /// Host and port of the server, for metrics.
     host: Arc<str>,
@@ -48,7 +49,7 @@ pub struct Transport {
 
 impl Transport {
     pub(crate) fn new(
-        client: HttpService,
+        connection: Connection,
         server: String,
         user_agent: String,
         token: Option<TokenFile>,
@@ -56,7 +57,7 @@ impl Transport {
         let authority = server.split_once("://").map_or(&*server, |(_, rest)| rest);
         let host = authority.split('/').next().unwrap_or_default().into();
         Self {
-            client,
+            connection: Arc::new(connection),
             server,
             host,
             user_agent: HeaderValue::try_from(user_agent)
@@ -85,7 +86,8 @@ impl Transport {
                 Ok::<_, BoxError>(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()))
             }
         });
-        Self::new(BoxCloneSyncService::new(service), server, user_agent, None)
+        let connection = Connection::fixed(BoxCloneSyncService::new(service));
+        Self::new(connection, server, user_agent, None)
     }
 
     /// The same connection with a limit on requests a second.
@@ -229,24 +231,35 @@ impl Transport {
         result
     }
 
-    /// Sends a request, and once more when its token is rejected and the file holds another one by now.
+    /// Sends a request, and once more when its credentials are rejected and there are others by now.
     async fn send(&self, request: &ApiRequest) -> Result<http::Response<Body>, ApiError> {
-        let Some(token) = &self.token else {
-            return self.send_as(request, None).await;
+        let client = self.connection.client().await;
+        let now = std::time::Instant::now;
+        let token = self.token.as_ref().map(|token| token.header(now()));
+        let answer = self.send_as(request, &client, token.clone()).await;
+        let reason = match &answer {
+            Err(error) if error.code() == Some(401) => Reason::Rejected,
+            Err(ApiError::Transport(_)) => Reason::Failed,
+            _ => return answer,
         };
-        let first = token.header(std::time::Instant::now());
-        let answer = self.send_as(request, Some(first)).await;
-        let Err(error) = &answer else { return answer };
-        match token.renewed(error, std::time::Instant::now()) {
-            Some(renewed) => self.send_as(request, Some(renewed)).await,
-            None => answer,
+        let renewed = match (&answer, &self.token) {
+            (Err(error), Some(token)) => token.renewed(error, now()),
+            _ => None,
+        };
+        let replacement = self.connection.replacement(&client, reason).await;
+        // A request on a connection that failed may have been carried out. The caller repeats it.
+        if reason == Reason::Failed || (renewed.is_none() && replacement.is_none()) {
+            return answer;
         }
+        let client = replacement.unwrap_or(client);
+        self.send_as(request, &client, renewed.or(token)).await
     }
 
     /// Sends a request in the preferred format, and once more as JSON when the server does not take that.
     async fn send_as(
         &self,
         request: &ApiRequest,
+        client: &Client,
         authorization: Option<HeaderValue>,
     ) -> Result<http::Response<Body>, ApiError> {
         let protobuf = match self.content.body {
@@ -256,15 +269,22 @@ impl Transport {
         let json = Bytes::from(request.body.clone());
         let Some(protobuf) = protobuf else {
             return self
-                .send_body(request, request.content_type, json, authorization)
+                .send_body(request, client, request.content_type, json, authorization)
                 .await;
         };
         let answer = self
-            .send_body(request, MEDIA_TYPE, protobuf.into(), authorization.clone())
+            .send_body(
+                request,
+                client,
+                MEDIA_TYPE,
+                protobuf.into(),
+                authorization.clone(),
+            )
             .await;
         match &answer {
             Err(error) if error.code() == Some(415) => {
-                self.send_body(request, JSON, json, authorization).await
+                self.send_body(request, client, JSON, json, authorization)
+                    .await
             }
             _ => answer,
         }
@@ -273,6 +293,7 @@ impl Transport {
     async fn send_body(
         &self,
         request: &ApiRequest,
+        client: &Client,
         content_type: &'static str,
         body: Bytes,
         authorization: Option<HeaderValue>,
@@ -298,10 +319,10 @@ impl Transport {
         let built = builder
             .body(Full::new(body))
             .map_err(|e| ApiError::Transport(format!("malformed request: {e}")))?;
-        let mut client = self.client.clone();
+        let mut service = client.service.clone();
         let failed = |e: BoxError| ApiError::Transport(chain(&*e));
-        let client = client.ready().await.map_err(failed)?;
-        let response = client.call(built).await.map_err(failed)?;
+        let service = service.ready().await.map_err(failed)?;
+        let response = service.call(built).await.map_err(failed)?;
         match response.status().is_success() {
             true => Ok(response),
             false => Err(refusal(response).await),

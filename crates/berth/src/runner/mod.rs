@@ -250,17 +250,21 @@ impl Runner {
         let _ = (&mut self.ended).await;
     }
 
-    /// Stops: no pod is tried and no call begun any more. Calls in flight and events that wait get a moment.
-    pub(crate) async fn stop(mut self) {
+    /// Stops scheduling: no pod is tried and no call is begun after this. Calls in flight get a moment.
+    pub(crate) async fn halt(&mut self) {
         for watch in &self.watches {
             watch.abort();
         }
         let _ = self.inputs.send(Input::Stop).await;
-        let _ = self.ended.await;
+        self.ended().await;
+        let _ = tokio::time::timeout(CALLS_PATIENCE, self.calls.recv()).await;
+    }
+
+    /// Ends after [`Runner::halt`]: writes the end of the recording, and gives waiting events a moment.
+    pub(crate) async fn finish(self) {
         if let Some((status, thread)) = self.recording {
             end_recording(&status, thread).await;
         }
-        let _ = tokio::time::timeout(CALLS_PATIENCE, self.calls.recv()).await;
         drop(self.publisher);
         self.publishing.finish(EVENTS_PATIENCE).await;
     }

@@ -12,8 +12,9 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
 };
 
+/// Accepts every certificate of a server.
 #[derive(Debug)]
-struct Unchecked;
+pub(crate) struct Unchecked;
 
 impl ServerCertVerifier for Unchecked {
     fn verify_server_cert(

@@ -6,10 +6,14 @@
 // Which of these a test uses differs.
 #![allow(dead_code)]
 
+pub(crate) mod faults;
 pub(crate) mod https;
+pub(crate) mod server;
+pub(crate) mod watch_log;
 
 use berth_client::request::{self, PODS, Resource};
 use berth_client::{ConnectOptions, Transport, connect};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -165,16 +169,29 @@ impl Running {
         self.metric("scheduler_pending_pods", &format!("queue=\"{queue}\""))
     }
 
-    /// Asks it to stop with a signal and returns its exit code.
-    ///
-    /// # Panics
-    /// When it has not stopped after [`PATIENCE`].
-    pub(crate) fn stop(mut self, signal: &str) -> Option<i32> {
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
             .status()
             .expect("kill runs");
         assert!(sent.success());
+    }
+
+    /// Asks it to stop with a signal and returns its exit code.
+    ///
+    /// # Panics
+    /// When it has not stopped after [`PATIENCE`].
+    pub(crate) fn stop(self, signal: &str) -> Option<i32> {
+        self.signal(signal);
+        self.exit_code()
+    }
+
+    /// Waits until it ends and returns its exit code.
+    ///
+    /// # Panics
+    /// When it has not ended after [`PATIENCE`].
+    pub(crate) fn exit_code(mut self) -> Option<i32> {
         let status = eventually("berth ends", || self.child.try_wait().expect("a child"));
         status.code()
     }
@@ -296,6 +313,21 @@ impl Kubectl {
     /// kubectl, if it is on the PATH. Without it the test is skipped, or fails if `BERTH_REQUIRE_KUBECTL=1` is set.
     pub(crate) fn find(cluster: &Cluster) -> Option<Self> {
         Self::all(cluster).into_iter().next()
+    }
+
+    /// kubectl of the PATH for commands that need no cluster, if there is one.
+    pub(crate) fn program() -> Option<String> {
+        let program = "kubectl".to_owned();
+        let output = Command::new(&program)
+            .args(["version", "--client"])
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(program),
+            _ => {
+                eprintln!("skipped: kubectl is not on the PATH");
+                None
+            }
+        }
     }
 
     /// The kubectl of the PATH and the one that the variable `KUBECTL` names.
@@ -427,6 +459,25 @@ impl Api {
         self.runtime
             .block_on(self.transport.request(request))
             .unwrap_or_else(|e| panic!("{}: {e}", request.describe()))
+    }
+
+    /// Sends requests that must succeed, several at a time.
+    pub(crate) fn send_all(&self, requests: Vec<request::ApiRequest>) {
+        const AT_ONCE: usize = 32;
+        let sending = requests.into_iter().map(|request| async move {
+            let answer = self.transport.execute(&request).await;
+            answer.unwrap_or_else(|e| panic!("{}: {e}", request.describe()));
+        });
+        let sending = futures_util::stream::iter(sending).buffer_unordered(AT_ONCE);
+        self.runtime.block_on(sending.collect::<()>());
+    }
+
+    /// Creates an object unless it exists.
+    pub(crate) fn ensure(&self, create: &request::ApiRequest) {
+        match self.runtime.block_on(self.transport.execute(create)) {
+            Err(error) if error.code() != Some(409) => panic!("{}: {error}", create.describe()),
+            _ => {}
+        }
     }
 
     /// All pods.

@@ -1,0 +1,224 @@
+//! The HTTP client of a connection, and its renewal.
+//!
+//! Client certificates, keys, certificate authorities and credentials are replaced on the disk while a process runs:
+//! cert-manager writes new files, `kubeadm certs renew` writes a new kubeconfig. The configuration is read again once a
+//! minute, and when the server rejects the credentials or a connection fails. If it differs, a new client takes over:
+//! requests in flight and watches end on the connection on which they began, everything else uses a new one. If the new
+//! configuration cannot be used, the previous client stays.
+//!
+//! Tokens in files have their own rule, see `token`.
+
+use crate::connect::Source;
+use crate::error::chain;
+use crate::http_client::{self, HttpService};
+use kube::config::Config;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often the configuration is read again.
+const COMPARE_EVERY: Duration = Duration::from_secs(60);
+/// How often it is read again while requests are rejected or connections fail.
+const COMPARE_EVERY_FAILING: Duration = Duration::from_secs(1);
+/// How often an exec plugin is called again because the server rejects its credentials.
+const EXEC_EVERY: Duration = Duration::from_secs(5);
+
+/// See the module.
+pub(crate) struct Connection {
+    /// Where the configuration comes from; `None` when it cannot change.
+    source: Option<Source>,
+    state: Mutex<State>,
+    /// Held while the configuration is read again.
+    renewing: tokio::sync::Mutex<()>,
+}
+
+struct State {
+    client: Client,
+    in_use: Material,
+    /// When the configuration was read last.
+    compared: Instant,
+    /// When it was read last because of a failure.
+    compared_failing: Option<Instant>,
+    /// When an exec plugin was called last because of a rejection.
+    executed: Option<Instant>,
+    /// The last failure to renew, so that it is logged once.
+    failure: String,
+}
+
+/// An HTTP client, and how many came before it.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) service: HttpService,
+    generation: u64,
+}
+
+/// Why the configuration is read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The server rejected the credentials (401).
+    Rejected,
+    /// A connection failed.
+    Failed,
+}
+
+impl Connection {
+    /// A connection that never changes.
+    pub(crate) fn fixed(service: HttpService) -> Self {
+        Self::new(service, None, Material::default())
+    }
+
+    /// The connection of a configuration that was read from `source`.
+    pub(crate) fn renewable(service: HttpService, source: Source, config: &Config) -> Self {
+        Self::new(service, Some(source), Material::of(config))
+    }
+
+    fn new(service: HttpService, source: Option<Source>, in_use: Material) -> Self {
+        Self {
+            source,
+            state: Mutex::new(State {
+                client: Client {
+                    service,
+                    generation: 0,
+                },
+                in_use,
+                compared: Instant::now(),
+                compared_failing: None,
+                executed: None,
+                failure: String::new(),
+            }),
+            renewing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// The client to use now.
+    pub(crate) async fn client(&self) -> Client {
+        let compared = self.lock().compared;
+        if self.source.is_some() && compared.elapsed() >= COMPARE_EVERY {
+            // While one request reads the configuration, the others use the previous client.
+            if let Ok(_renewing) = self.renewing.try_lock() {
+                self.compare(false).await;
+            }
+        }
+        self.lock().client.clone()
+    }
+
+    /// The client that replaces `used`, with which a request failed for this reason; `None` when there is no other one.
+    pub(crate) async fn replacement(&self, used: &Client, reason: Reason) -> Option<Client> {
+        self.source.as_ref()?;
+        let _renewing = self.renewing.lock().await;
+        let has_changed = |client: &Client| client.generation != used.generation;
+        let current = self.lock().client.clone();
+        if has_changed(&current) {
+            return Some(current);
+        }
+        let (is_due, executes) = self.lock().is_due(reason, Instant::now());
+        if is_due {
+            self.compare(executes).await;
+        }
+        let current = self.lock().client.clone();
+        has_changed(&current).then_some(current)
+    }
+
+    /// Reads the configuration, and replaces the client if it differs or `always`.
+    async fn compare(&self, always: bool) {
+        let Some(source) = &self.source else { return };
+        self.lock().compared = Instant::now();
+        let renewed = self.renewed(source, always).await;
+        let mut state = self.lock();
+        match renewed {
+            Ok(None) => state.failure.clear(),
+            Ok(Some((service, in_use))) => {
+                state.client.generation += 1;
+                state.client.service = service;
+                state.in_use = in_use;
+                state.failure.clear();
+                tracing::info!(
+                    "the credentials or certificates of the connection to the API server have changed; new connections use them"
+                );
+            }
+            Err(error) if error == state.failure => {}
+            Err(error) => {
+                tracing::warn!(
+                    error,
+                    "failed to renew the credentials of the connection to the API server; using the previous ones"
+                );
+                state.failure = error;
+            }
+        }
+    }
+
+    async fn renewed(
+        &self,
+        source: &Source,
+        always: bool,
+    ) -> Result<Option<(HttpService, Material)>, String> {
+        let (config, _) = source.load().await.map_err(|e| e.to_string())?;
+        // Read before the client reads the same files: a later change differs from it and is found the next time.
+        let material = Material::of(&config);
+        if material == self.lock().in_use && !always {
+            return Ok(None);
+        }
+        // An exec plugin is a program, which takes its time.
+        let built = tokio::task::spawn_blocking(move || http_client::service(&config)).await;
+        let service = built.map_err(|e| e.to_string())?.map_err(|e| chain(&*e))?;
+        Ok(Some((service, material)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether the configuration is read again after a failure, and whether its exec plugin is called again.
+    fn is_due(&mut self, reason: Reason, now: Instant) -> (bool, bool) {
+        let has_passed = |last: Option<Instant>, period| {
+            last.is_none_or(|last| now.saturating_duration_since(last) >= period)
+        };
+        let executes = reason == Reason::Rejected
+            && self.in_use.has_exec
+            && has_passed(self.executed, EXEC_EVERY);
+        let is_due = executes || has_passed(self.compared_failing, COMPARE_EVERY_FAILING);
+        if executes {
+            self.executed = Some(now);
+        }
+        if is_due {
+            self.compared_failing = Some(now);
+        }
+        (is_due, executes)
+    }
+}
+
+/// Everything in a configuration that authenticates one side to the other.
+#[derive(PartialEq, Eq, Default)]
+struct Material {
+    /// The user, as in a kubeconfig.
+    user: Vec<u8>,
+    has_exec: bool,
+    certificate: Option<Vec<u8>>,
+    key: Option<Vec<u8>>,
+    authorities: Option<Vec<Vec<u8>>>,
+}
+
+impl Material {
+    fn of(config: &Config) -> Self {
+        let user = &config.auth_info;
+        let file = |path: &Option<String>| path.as_ref().and_then(|p| read(Path::new(p)));
+        Self {
+            user: serde_json::to_vec(user).unwrap_or_default(),
+            has_exec: user.exec.is_some(),
+            certificate: file(&user.client_certificate),
+            key: file(&user.client_key),
+            authorities: config.root_cert.clone(),
+        }
+    }
+}
+
+/// A file; `None` while it cannot be read.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    std::fs::read(path).ok()
+}
+
+#[cfg(test)]
+mod tests;
