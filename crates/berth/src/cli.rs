@@ -607,6 +607,9 @@ pub(crate) struct PerfTargetArgs {
     /// Run the scheduler and the control plane in this process, without sockets
     #[arg(long, conflicts_with = "kubeconfig")]
     pub(crate) in_process: bool,
+    /// Run every workload with this build of berth too, in turns, to compare the two
+    #[arg(long, value_name = "BINARY", conflicts_with_all = ["in_process", "kubeconfig"])]
+    pub(crate) against: Option<PathBuf>,
     /// Run on the cluster of this kubeconfig; what is created there is deleted afterwards
     #[arg(long, value_name = "FILE", requires = "scheduler_command")]
     pub(crate) kubeconfig: Option<PathBuf>,

@@ -32,7 +32,7 @@ impl Drop for Scratch {
 }
 
 fn perf(file: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_berth"))
+    Command::new(BINARY)
         .arg("perf")
         .arg(file)
         .args(args)
@@ -43,6 +43,9 @@ fn perf(file: &Path, args: &[&str]) -> Output {
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
+
+/// The command under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_berth");
 
 const TINY: &str = "
 - name: Tiny
@@ -116,6 +119,20 @@ fn a_tiny_workload_runs_in_process_and_its_bindings_are_verified() {
         .find(|item| item["labels"]["Metric"] == "AttemptsPerPod")
         .expect("the attempts");
     assert_eq!(attempts["data"]["Average"], 1.0);
+}
+
+#[test]
+fn two_builds_take_turns() {
+    let scratch = Scratch::new("against");
+    let file = scratch.file("tiny.yaml", TINY);
+    scratch.file("pod.yaml", POD);
+    let args = ["--filter", "3Nodes", "--against", BINARY];
+    let output = perf(&file, &args);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    let title = format!("Tiny/3Nodes_12Pods with {BINARY}");
+    assert_eq!(stdout.matches(&title).count(), 2, "{stdout}");
+    assert!(stdout.contains("2 of 2 runs succeeded"), "{stdout}");
 }
 
 #[test]

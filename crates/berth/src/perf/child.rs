@@ -66,17 +66,16 @@ impl Running {
         Self::start(name, command, log, false)
     }
 
-    /// Starts this program with other arguments, and waits until it is ready.
+    /// Starts a build of berth, and waits until it is ready.
     ///
     /// # Errors
-    /// When it ends, or is not ready in time.
+    /// When it cannot be started, ends, or is not ready in time.
     pub(super) async fn berth(
         name: &'static str,
+        program: &Path,
         args: &[&str],
         log: PathBuf,
     ) -> Result<Self, RunError> {
-        let program = std::env::current_exe()
-            .map_err(|e| RunError::Start(format!("failed to find this program: {e}")))?;
         let mut command = Command::new(program);
         command.args(args);
         let mut running = Self::start(name, command, log, true)?;

@@ -4,15 +4,41 @@ use super::child::Running;
 use super::scratch::Scratch;
 use super::workloads::{Named, check_gates};
 use super::{CONTROLLERS, DISABLED_ADMISSION, user_agent};
+use crate::exit::Failure;
 use berth_client::{ConnectOptions, Transport, connect, connect_to_component};
 use berth_perf::workload::{Cluster, Process, RunError, Setup, Target};
+use std::path::{Path, PathBuf};
 
-/// The way.
-pub(super) struct Embedded;
+/// The way, with one build of berth.
+pub(super) struct Embedded {
+    program: PathBuf,
+}
+
+impl Embedded {
+    /// With this program itself.
+    ///
+    /// # Errors
+    /// When its file cannot be found.
+    pub(super) fn this() -> Result<Self, Failure> {
+        let program = std::env::current_exe()
+            .map_err(|e| Failure::Environment(format!("failed to find this program: {e}")))?;
+        Ok(Self { program })
+    }
+
+    /// With another build.
+    pub(super) fn of(program: &Path) -> Self {
+        let program = program.to_owned();
+        Self { program }
+    }
+}
 
 impl Named for Embedded {
     fn name(&self) -> String {
         "embedded: separate processes over HTTPS".to_owned()
+    }
+
+    fn build(&self) -> String {
+        self.program.display().to_string()
     }
 }
 
@@ -43,7 +69,8 @@ impl Target for Embedded {
             &format!("--controllers={CONTROLLERS}"),
             &format!("--disable-admission-plugins={DISABLED_ADMISSION}"),
         ];
-        let apiserver = Running::berth("apiserver", &args, scratch.path("apiserver.log")).await?;
+        let log = scratch.path("apiserver.log");
+        let apiserver = Running::berth("apiserver", &self.program, &args, log).await?;
         let transport = connect(&ConnectOptions {
             kubeconfig: Some(kubeconfig.clone()),
             server: None,
@@ -62,7 +89,8 @@ impl Target for Embedded {
             &format!("--config={}", config.display()),
             &format!("--feature-gates={gates}"),
         ];
-        let scheduler = Running::berth("scheduler", &args, scratch.path("scheduler.log")).await?;
+        let log = scratch.path("scheduler.log");
+        let scheduler = Running::berth("scheduler", &self.program, &args, log).await?;
         let url = scheduler.greeted("serving ")?;
         let scheduler_port = connect_to_component(&kubeconfig, &url, &user_agent())
             .await

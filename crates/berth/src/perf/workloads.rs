@@ -50,11 +50,13 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
         .map_err(|e| Failure::Environment(format!("failed to start threads: {e}")))?;
     let report = runtime.block_on(async {
         if let Some(kubeconfig) = &args.target.kubeconfig {
-            run_all(&External::new(args, kubeconfig)?, args, &workloads).await
+            run_all(&[External::new(args, kubeconfig)?], args, &workloads).await
         } else if args.target.in_process {
-            run_all(&InProcess::new(registry.clone()), args, &workloads).await
+            run_all(&[InProcess::new(registry.clone())], args, &workloads).await
         } else {
-            run_all(&Embedded, args, &workloads).await
+            let other = args.target.against.as_deref().map(Embedded::of);
+            let builds: Vec<Embedded> = [Embedded::this()?].into_iter().chain(other).collect();
+            run_all(&builds, args, &workloads).await
         }
     })?;
     runtime.shutdown_background();
@@ -88,19 +90,27 @@ fn list(workloads: &[Workload]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Runs the workloads on each target. Targets and repetitions take turns, so that what else the machine does affects
+/// all workloads alike.
 async fn run_all<T: Target + Named>(
-    target: &T,
+    targets: &[T],
     args: &PerfWorkloadArgs,
     workloads: &[Workload],
 ) -> Result<Report, Failure> {
     let mut report = Report {
-        target: target.name(),
+        target: targets.first().map_or_else(String::new, Named::name),
         runs: Vec::new(),
     };
-    // Repetitions are interleaved, so that what else the machine does hits all workloads alike.
     for repetition in 1..=args.repeat.get() {
-        for workload in workloads {
-            let bar = spinner(workload, repetition);
+        for (workload, target) in workloads
+            .iter()
+            .flat_map(|w| targets.iter().map(move |t| (w, t)))
+        {
+            let mut name = workload.full_name();
+            if targets.len() > 1 {
+                name += &format!(" with {}", target.build());
+            }
+            let bar = spinner(&name, repetition);
             let begun = Instant::now();
             let options = RunOptions {
                 wait_limit: Duration::from_secs(args.wait_limit_seconds),
@@ -120,28 +130,29 @@ async fn run_all<T: Target + Named>(
             };
             let result = run(target, workload, &options, &progress).await;
             bar.finish_and_clear();
-            remark(workload, repetition, &result);
-            report
-                .runs
-                .push(Run::new(workload, repetition, result, begun.elapsed()));
+            remark(&name, repetition, &result);
+            let took = begun.elapsed();
+            report.runs.push(Run {
+                name,
+                ..Run::new(workload, repetition, result, took)
+            });
         }
     }
     Ok(report)
 }
 
-fn spinner(workload: &Workload, repetition: usize) -> ProgressBar {
+fn spinner(name: &str, repetition: usize) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix}  {elapsed}  {msg}") {
         bar.set_style(style);
     }
-    bar.set_prefix(format!("{} ({repetition})", workload.full_name()));
+    bar.set_prefix(format!("{name} ({repetition})"));
     bar.enable_steady_tick(SPINNER_INTERVAL);
     bar
 }
 
 /// One line for a run that ended: a long command shows how far it is.
-fn remark<T>(workload: &Workload, repetition: usize, result: &Result<T, RunError>) {
-    let name = workload.full_name();
+fn remark<T>(name: &str, repetition: usize, result: &Result<T, RunError>) {
     match result {
         Ok(_) => print::remark(format_args!("ok    {name} ({repetition})")),
         Err(error) => print::remark(format_args!("error {name} ({repetition}): {error}")),
@@ -152,6 +163,11 @@ fn remark<T>(workload: &Workload, repetition: usize, result: &Result<T, RunError
 pub(super) trait Named {
     /// The name.
     fn name(&self) -> String;
+
+    /// The build of berth that runs; empty where there is only one.
+    fn build(&self) -> String {
+        String::new()
+    }
 }
 
 /// The gates of a command line on top of the workload's.
