@@ -193,11 +193,19 @@ impl Transport {
                 request: request.describe(),
             });
         }
-        let waited = self.limit.admit(request.lane).await;
+        let fence = self.fence.as_ref();
+        let fence = fence.filter(|_| request.method != http::Method::GET);
+        let waited = match fence {
+            None => self.limit.admit(request.lane).await,
+            // A process that stops does not wait for its turn.
+            Some(fence) => tokio::select! {
+                waited = self.limit.admit(request.lane) => waited,
+                () = fence.ended() => return Err(ApiError::NotLeading),
+            },
+        };
         self.observer.waited(method, &self.host, waited);
         // The wait may have outlasted the lease.
-        let writes = request.method != http::Method::GET;
-        if writes && self.fence.as_ref().is_some_and(|fence| !fence.is_open()) {
+        if fence.is_some_and(|fence| !fence.is_open()) {
             return Err(ApiError::NotLeading);
         }
         let began = Instant::now();

@@ -4,7 +4,7 @@
 use super::outages::behind_proxy;
 use super::{SHORT_TERMS, create_pod, deletion_at_once, pod, ready, scheduler_with_pages};
 use crate::e2e::faults::{Exchange, Proxy, Refusal};
-use crate::e2e::server::{ACCOUNT, NAMESPACE, NODES, Server, core, on_each};
+use crate::e2e::server::{ACCOUNT, NAMESPACE, Server, core, on_each};
 use crate::e2e::{Api, Running, eventually, https, scheduled};
 use berth_client::request::{self, PODS, Resource};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn create(api: &Api, resource: Resource, namespace: &str, object: &Value) {
 }
 
 /// Plain pods: binding, gates, reasons, preemption, and repeated events.
-fn plain_pods(api: &Api) {
+fn plain_pods(api: &Api, proxy: &Proxy) {
     create_pod(api, "plain", "1", &json!({}));
     api.bound("plain");
     eventually("the binding has an event", || {
@@ -57,29 +57,17 @@ fn plain_pods(api: &Api) {
     eventually("the failure has an event", || {
         api.event("large", "FailedScheduling")
     });
-    // The reasons change and change back. The same reasons again are a series.
-    let taint = |taints: &Value| {
-        let patch = json!({"spec": {"taints": taints}});
-        api.send(&request::merge_patch(NODES, "", "n1", &patch));
-    };
-    let closed = json!([{"key": "example.com/closed", "effect": "NoSchedule"}]);
-    let mut looks = 0;
-    eventually("the event is a series", || {
-        looks += 1;
-        taint(if looks % 2 == 0 {
-            &Value::Null
-        } else {
-            &closed
-        });
-        let message = scheduled(&api.pod("large"))["message"].clone();
-        eventually("there are other reasons", || {
-            (scheduled(&api.pod("large"))["message"] != message).then_some(())
-        });
-        let events = api.events("large", "FailedScheduling");
+    // The same failure again is a series.
+    proxy.refuse(3, Refusal::Status(400, None), |asked| {
+        asked.is_binding() && asked.path.contains("/refused/")
+    });
+    create_pod(api, "refused", "1m", &json!({}));
+    api.bound("refused");
+    eventually("the events of the failures are a series", || {
+        let events = api.events("refused", "FailedScheduling");
         let series = events.iter().any(|e| e["series"]["count"].is_number());
         series.then_some(())
     });
-    taint(&Value::Null);
 
     let high = json!({
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000,
@@ -144,6 +132,11 @@ fn volumes(api: &Api) {
         },
     });
     create(api, core("persistentvolumes"), "", &volume);
+    // As the controller of volumes would.
+    let available = json!({"status": {"phase": "Available"}});
+    let mut patch = request::merge_patch(core("persistentvolumes"), "", "disk", &available);
+    patch.path.push_str("/status");
+    api.send(&patch);
     let claims = core("persistentvolumeclaims");
     for name in ["local", "external"] {
         create(api, claims, "default", &claim_of_class(name));
@@ -155,7 +148,6 @@ fn volumes(api: &Api) {
             &json!({"volumes": volumes}),
         );
     }
-    // Controllers would do the rest; there are none.
     eventually("the volume is given to the claim", || {
         let volume = api.send(&request::get(core("persistentvolumes"), "", "disk"));
         (volume["spec"]["claimRef"]["name"] == "local").then_some(())
@@ -209,8 +201,8 @@ fn devices(api: &Api, proxy: &Proxy) {
 
 /// Requests to the HTTPS port: the API server authenticates the token, and authorizes the user.
 fn pages(server: &Server, scheduler: &Running) {
-    let address = scheduler.greeted("https://127.0.0.1:");
-    let address = address.trim_start_matches("https://");
+    let address = scheduler.secure_address().expect("it serves HTTPS");
+    server.ensure_account(NAMESPACE, ACCOUNT);
     // The service account of the scheduler itself may not read them.
     for (token, code) in [
         (server.token(), "200"),
@@ -228,22 +220,21 @@ fn pages(server: &Server, scheduler: &Running) {
 }
 
 /// Runs everything that needs a permission. Returns the requests of the schedulers.
-fn schedules(server: &Server, proxy: &Proxy, kubeconfig: &Path) -> Vec<Exchange> {
+fn schedules(server: &Server, proxy: &Proxy, kubeconfig: &Path, gates: &[&str]) -> Vec<Exchange> {
     server.create_nodes(2, 110);
-    let args = [
-        &["--feature-gates=DRADeviceTaintRules=true"][..],
-        &SHORT_TERMS,
-    ]
-    .concat();
+    let args = [gates, &SHORT_TERMS].concat();
     let start = || scheduler_with_pages(kubeconfig, OPEN_PATHS, &args);
     let first = start();
     ready(&first);
     let api = &server.api;
-    plain_pods(api);
+    plain_pods(api, proxy);
     volumes(api);
     devices(api, proxy);
     pages(server, &first);
-    // The lease exists: another one updates it.
+    // The lease exists: another one updates it. It lists by pages, as with servers that do not stream lists.
+    proxy.refuse(usize::MAX, Refusal::Status(422, None), |asked| {
+        asked.path.contains("sendInitialEvents")
+    });
     let second = start();
     ready(&second);
     drop(first);
@@ -318,7 +309,9 @@ fn the_role_of_deploy_suffices_and_each_rule_is_used() {
         }
         let user = json!({"token": server.account_token(None)});
         let kubeconfig = kubeconfig_of(server, &proxied, user);
-        let log = schedules(server, &proxy, &kubeconfig);
+        // Without it, DeviceTaintRules are not read.
+        let gates = ["--feature-gates=DRADeviceTaintRules=true"];
+        let log = schedules(server, &proxy, &kubeconfig, &gates);
         let used: BTreeSet<Permission> = log.iter().collect_permissions();
         // Not a subresource: the server asks for this permission when the status of a claim is patched.
         let implied = ("resource.k8s.io", "resourceclaims/binding", "patch");
@@ -339,6 +332,6 @@ fn the_roles_of_kube_scheduler_suffice() {
         let (proxy, proxied) = behind_proxy(server);
         let user = json!({"token": server.token(), "as": "system:kube-scheduler"});
         let kubeconfig = kubeconfig_of(server, &proxied, user);
-        schedules(server, &proxy, &kubeconfig);
+        schedules(server, &proxy, &kubeconfig, &[]);
     });
 }

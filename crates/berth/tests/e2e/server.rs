@@ -109,11 +109,40 @@ impl Server {
         let running = start_embedded(&scratch, &address);
         let api = Api::at(scratch.path("kubeconfig"));
         let process = Process::Embedded(Some(running), address);
-        Self {
+        let server = Self {
             name: "berth apiserver",
             api,
             scratch,
             process,
+        };
+        server.create_authentication_reader();
+        server
+    }
+
+    /// The Role of kube-apiserver that reads the client CA of the cluster, which the embedded server does not have.
+    fn create_authentication_reader(&self) {
+        let name = "extension-apiserver-authentication-reader";
+        let metadata = json!({"name": name, "namespace": NAMESPACE});
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
+            "rules": [{
+                "apiGroups": [""], "resources": ["configmaps"],
+                "resourceNames": ["extension-apiserver-authentication"], "verbs": ["get", "list", "watch"],
+            }],
+        });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:kube-scheduler"}],
+        });
+        for (plural, object) in [("roles", role), ("rolebindings", binding)] {
+            let resource = Resource {
+                group: "rbac.authorization.k8s.io",
+                version: "v1",
+                plural,
+            };
+            self.api
+                .ensure(&request::create(resource, NAMESPACE, &object));
         }
     }
 
