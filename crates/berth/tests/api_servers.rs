@@ -1,4 +1,5 @@
-//! The integration suite: the same assertions on every API server, see [`e2e::server`]. Each test starts its own server.
+//! The integration suite: the same assertions on every API server, see [`e2e::server`]. Each test starts a server of
+//! its own.
 //!
 //! ```text
 //! KUBEBUILDER_ASSETS=/path/to/envtest cargo test -p berth --test api_servers
