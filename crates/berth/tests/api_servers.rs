@@ -15,6 +15,8 @@ mod e2e;
 mod credentials;
 #[path = "api_servers/failover.rs"]
 mod failover;
+#[path = "api_servers/faults.rs"]
+mod faults;
 #[path = "api_servers/limits.rs"]
 mod limits;
 #[path = "api_servers/outages.rs"]

@@ -286,7 +286,10 @@ fn no_core_crate_switches_the_bans_off() {
 #[test]
 fn no_test_sleeps_or_measures_time() {
     // The second one delays requests.
-    const WAIT_FOR_CONDITIONS: [&str; 2] = ["berth/tests/e2e/mod.rs", "berth/tests/e2e/faults.rs"];
+    const WAIT_FOR_CONDITIONS: [&str; 2] = [
+        "berth/tests/e2e/mod.rs",
+        "berth/tests/api_servers/faults.rs",
+    ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut open: Vec<_> = ["crates", "conformance", "examples"]
         .map(|part| root.join(part))

@@ -1,9 +1,9 @@
 //! Credentials that expire and are replaced while the scheduler runs.
 
 use super::{create_pod, ready, scheduler};
-use crate::e2e::faults::{Authority, Exchange, Proxy, Refusal};
 use crate::e2e::server::{NAMESPACE, SECRETS, on_each};
 use crate::e2e::{Api, eventually};
+use crate::faults::{Authority, Exchange, Proxy, Refusal};
 use berth_client::request;
 use serde_json::{Value, json};
 use std::path::Path;

@@ -2,10 +2,10 @@
 
 use super::outages::behind_proxy;
 use super::{config, create_pods, ready, scheduler};
-use crate::e2e::faults::Exchange;
 use crate::e2e::server::{Server, on_each};
 use crate::e2e::watch_log::WatchLog;
 use crate::e2e::{Running, eventually};
+use crate::faults::Exchange;
 use std::time::Duration;
 
 const ALONE: &str = "--leader-elect=false";

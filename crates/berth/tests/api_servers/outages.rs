@@ -2,9 +2,9 @@
 
 use super::{create_pod, create_pods, deletion_at_once, ready, scheduler};
 use crate::e2e::eventually;
-use crate::e2e::faults::{Authority, Exchange, Proxy, Refusal};
 use crate::e2e::server::{Server, on_each};
 use crate::e2e::watch_log::WatchLog;
+use crate::faults::{Authority, Exchange, Proxy, Refusal};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;

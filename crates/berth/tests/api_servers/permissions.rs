@@ -3,9 +3,9 @@
 
 use super::outages::behind_proxy;
 use super::{SHORT_TERMS, create_pod, deletion_at_once, pod, ready, scheduler_with_pages};
-use crate::e2e::faults::{Exchange, Proxy, Refusal};
 use crate::e2e::server::{ACCOUNT, NAMESPACE, Server, core, on_each};
 use crate::e2e::{Api, Running, eventually, https, scheduled};
+use crate::faults::{Exchange, Proxy, Refusal};
 use berth_client::request::{self, PODS, Resource};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

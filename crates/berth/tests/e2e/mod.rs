@@ -6,7 +6,6 @@
 // Which of these a test uses differs.
 #![allow(dead_code)]
 
-pub(crate) mod faults;
 pub(crate) mod https;
 pub(crate) mod server;
 pub(crate) mod watch_log;

@@ -3,8 +3,8 @@
 //! It serves HTTPS with HTTP/2, as API servers do, and sends everything on to the server. A request with a client
 //! certificate is sent on as the administrator, so that tests of certificates run on servers that know nothing of them.
 
-use super::https::Unchecked;
-use super::server::Server;
+use crate::e2e::https::Unchecked;
+use crate::e2e::server::Server;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
