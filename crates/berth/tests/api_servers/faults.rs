@@ -101,8 +101,6 @@ pub(crate) struct Exchange {
     pub(crate) method: String,
     /// Path and query.
     pub(crate) path: String,
-    /// The header Authorization.
-    pub(crate) authorization: String,
     /// The common name of the client certificate.
     pub(crate) certificate: String,
     /// The code of the answer; zero when there was none.
@@ -373,14 +371,9 @@ async fn exchange(
     certificate: String,
 ) -> Response<Body> {
     let path = request.uri().path_and_query();
-    let authorization = request.headers().get(header::AUTHORIZATION);
     let mut asked = Exchange {
         method: request.method().to_string(),
         path: path.map_or_else(String::new, ToString::to_string),
-        authorization: authorization
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-            .to_owned(),
         certificate,
         code: 0,
         began: Instant::now(),
