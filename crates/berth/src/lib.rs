@@ -32,6 +32,7 @@ mod settings;
 mod shadow;
 mod signal;
 mod simulate;
+mod traces;
 mod up;
 mod what_if;
 

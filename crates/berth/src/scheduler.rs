@@ -11,6 +11,7 @@ use crate::serving::{Health, SecurePort, Shown};
 use crate::settings::{self, KUBERNETES_VERSION, Settings};
 use crate::shadow::Shared;
 use crate::signal;
+use crate::traces::TraceExport;
 use berth_client::content::ContentTypes;
 use berth_client::election::{self, Election, ElectionOptions, Leadership, LeaseLock};
 use berth_client::events::{Event, Regarding, now};
@@ -192,6 +193,7 @@ async fn options(
         evaluator: flags.berth.evaluator.value.into(),
         registry,
         webhooks,
+        traces: TraceExport::of_environment().await?,
         record: flags.berth.record.value.clone().map(|dir| RecordOptions {
             dir,
             bytes_max: flags.berth.record_max_bytes.value.0 as u64,
@@ -240,6 +242,7 @@ pub(crate) async fn options_of_up(
         evaluator: args.evaluator.into(),
         registry,
         webhooks,
+        traces: TraceExport::of_environment().await?,
         record: args.record.clone().map(|dir| RecordOptions {
             dir,
             bytes_max: BYTES_MAX,

@@ -19,6 +19,7 @@ pub mod frames;
 mod http_client;
 pub mod limit;
 pub mod observe;
+pub mod otlp;
 mod reach;
 pub mod reflector;
 pub mod request;

@@ -14,11 +14,13 @@ mod outbound;
 mod plugin_run;
 mod requests;
 mod text;
+mod trace;
 mod waits;
 
 pub use decisions::{DECISIONS_MAX, Decision};
 pub use explain::{Explanation, Reason};
 pub use outbound::{Event, LogLevel, LogLine, Outputs};
+pub use trace::{AttemptTrace, TracedPoint};
 
 pub(crate) use calls::{Calls, call_ended, note_requests};
 pub(crate) use clock::{Clock, Moment};
@@ -28,6 +30,7 @@ pub(crate) use outbound::Outbound;
 pub(crate) use plugin_run::{Answered, PointRun, Ran};
 pub(crate) use requests::Requests;
 pub(crate) use text::{event_note, go_duration};
+pub(crate) use trace::Traces;
 pub(crate) use waits::{WaitId, Waiter, Waits};
 
 use crate::binding::UnboundPods;
@@ -87,6 +90,7 @@ pub(crate) struct Core {
     pub(crate) requests: Requests,
     pub(crate) preemptions: Preemptions,
     pub(crate) explanations: Explanations,
+    pub(crate) traces: Traces,
 }
 
 impl Core {
@@ -109,6 +113,7 @@ impl Core {
             requests: Requests::default(),
             preemptions: Preemptions::default(),
             explanations: Explanations::default(),
+            traces: Traces::default(),
         }
     }
 
@@ -194,8 +199,12 @@ impl Core {
 
     /// What is to be done outside, with the calls that may be sent now.
     pub(crate) fn take_outputs(&mut self) -> Outputs {
+        let traces = self.take_traces();
         let calls = self.calls.dispatcher_mut().next_calls(self.clock.now());
-        self.outbound.take(calls)
+        Outputs {
+            traces,
+            ..self.outbound.take(calls)
+        }
     }
 
     pub(crate) fn log(&mut self, level: LogLevel, message: impl Into<String>) {

@@ -10,7 +10,7 @@ mod post_filter;
 
 pub(crate) use place::{PermitWait, Permitted, undo_placement};
 
-use crate::core::{Core, LogLevel, Moment, PointRun, SearchBegin, WaitId, Waiter};
+use crate::core::{Core, LogLevel, Moment, PointRun, SearchBegin, TracedPoint, WaitId, Waiter};
 use crate::evaluator::{AnswerCache, Evaluation, EvaluatorKind, FitError, Found, Placement};
 use crate::failure::{Failure, fail};
 use crate::profile::Profile;
@@ -59,6 +59,8 @@ pub(crate) struct Attempt {
     pub(crate) is_sampled: bool,
     /// Whether other things happened during the cycle.
     was_parked: bool,
+    /// Its extension points so far, if traces are on.
+    pub(crate) trace: Option<Vec<TracedPoint>>,
 }
 
 impl Attempt {
@@ -298,6 +300,7 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
         began: core.clock.stage_begin(),
         is_sampled: core.clock.chooses_attempt(),
         was_parked: false,
+        trace: core.traces.begin(),
     })
 }
 

@@ -89,6 +89,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
         return rejected_as_before(core, attempt, failure);
     }
     core.attempt_took(&attempt, result);
+    core.trace_ended(&mut attempt, result, None, &failure.message);
     if let Known::Replaced = known {
         core.queue.done(&pod.uid);
         return failure.into_result();

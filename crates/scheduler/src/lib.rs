@@ -24,7 +24,8 @@ pub mod queue;
 mod scheduler;
 
 pub use crate::core::{
-    DECISIONS_MAX, Decision, Event, Explanation, LogLevel, LogLine, Outputs, Reason,
+    AttemptTrace, DECISIONS_MAX, Decision, Event, Explanation, LogLevel, LogLine, Outputs, Reason,
+    TracedPoint,
 };
 pub use cycle::CycleResult;
 pub use scheduler::{

@@ -339,6 +339,11 @@ impl Scheduler {
         self.core.queue.log_details(details);
     }
 
+    /// From now on, the outputs contain a trace of each attempt that has ended.
+    pub fn trace_attempts(&mut self) {
+        self.core.traces.switch_on();
+    }
+
     /// Checks that the core's own records agree. Walks everything: for tests and the simulator.
     ///
     /// # Errors

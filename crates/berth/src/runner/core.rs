@@ -2,6 +2,7 @@
 
 use super::{Input, calls, feed};
 use crate::shadow::Shadow;
+use crate::traces::TraceSender;
 use berth_api::Kind;
 use berth_client::Transport;
 use berth_client::events::{self, Event, EventPublisher, Regarding};
@@ -30,6 +31,8 @@ pub(super) struct Edge {
     pub(super) ready: Arc<AtomicBool>,
     /// Every call in flight holds a copy.
     pub(super) call_alive: mpsc::Sender<Infallible>,
+    /// Where traces of attempts go, if they are on.
+    pub(super) traces: Option<TraceSender>,
 }
 
 /// Runs the core until it is stopped.
@@ -223,6 +226,7 @@ impl Core {
             jobs,
             events,
             log,
+            traces,
             dropped,
         } = self.scheduler.take_outputs(now);
         self.carry_out(calls, jobs);
@@ -246,6 +250,9 @@ impl Core {
                 reporting_controller: event.reporting_controller,
             };
             self.edge.publisher.publish(told, now);
+        }
+        if let Some(sender) = &self.edge.traces {
+            traces.into_iter().for_each(|trace| sender.send(trace));
         }
         for line in log {
             match line.level {

@@ -16,6 +16,7 @@ use crate::dashboard::{self, Answers, Question};
 use crate::exit::Failure;
 use crate::record::{self, RecordOptions, Recording};
 use crate::shadow::{Cases, Shadow, Shared};
+use crate::traces::{Exporting, TraceExport};
 use berth_api::{Kind, Pod, Time};
 use berth_client::Transport;
 use berth_client::events::{self, EventPublisher, Publishing};
@@ -44,6 +45,8 @@ const INPUTS_MAX: usize = 8 * 1024;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the end waits for events that are not published yet.
 const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the end waits for traces that are not exported yet.
+const TRACES_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end waits for API calls in flight.
 const CALLS_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -89,6 +92,8 @@ pub(crate) struct RunOptions {
     pub(crate) webhooks: Webhooks,
     /// Where the inputs of the core are recorded, if they are.
     pub(crate) record: Option<RecordOptions>,
+    /// Where traces of attempts are exported, if they are.
+    pub(crate) traces: Option<TraceExport>,
     /// Set in shadow mode: where the agreement is noted, and where cases are saved.
     pub(crate) shadow: Option<ShadowOptions>,
 }
@@ -146,6 +151,7 @@ pub(crate) struct Runner {
     /// Ends with the last call in flight.
     calls: mpsc::Receiver<Infallible>,
     recording: Option<Recording>,
+    tracing: Option<Exporting>,
 }
 
 impl Runner {
@@ -176,6 +182,10 @@ impl Runner {
         let ready = Arc::new(AtomicBool::new(false));
         let (publisher, publishing) = EventPublisher::start(clients.events, hostname());
         let (call_alive, calls) = mpsc::channel(1);
+        let (traces, tracing) = options.traces.clone().map(TraceExport::start).unzip();
+        if traces.is_some() {
+            scheduler.trace_attempts();
+        }
         let edge = core::Edge {
             transport: clients.api.clone(),
             publisher: publisher.clone(),
@@ -183,6 +193,7 @@ impl Runner {
             runtime: tokio::runtime::Handle::current(),
             ready: Arc::clone(&ready),
             call_alive,
+            traces,
         };
         let (end, ended) = oneshot::channel();
         std::thread::Builder::new()
@@ -208,6 +219,7 @@ impl Runner {
             ended,
             calls,
             recording,
+            tracing,
         })
     }
 
@@ -267,6 +279,9 @@ impl Runner {
         }
         drop(self.publisher);
         self.publishing.finish(EVENTS_PATIENCE).await;
+        if let Some(tracing) = self.tracing {
+            tracing.finish(TRACES_PATIENCE).await;
+        }
     }
 }
 

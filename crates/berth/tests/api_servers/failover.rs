@@ -7,8 +7,8 @@ use crate::e2e::watch_log::WatchLog;
 use crate::e2e::{Running, eventually};
 use std::time::{Duration, Instant};
 
-/// `--leader-elect-lease-duration` of [`SHORT_TERMS`].
-const LEASE_DURATION: Duration = Duration::from_secs(4);
+/// The default of `--leader-elect-lease-duration`.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// How long a leader that was killed may be missing beyond the lease.
 const AFTER_LEASE: Duration = Duration::from_secs(2);
 /// The same after a lease was released.
@@ -22,7 +22,9 @@ struct Load {
     qps: u32,
     kills: usize,
     releases: usize,
-    /// Whether the limits of time are asserted.
+    /// The flags of leader election. Without any, its defaults.
+    terms: &'static [&'static str],
+    /// Whether the limits of time are asserted. They are those of the default terms.
     is_timed: bool,
 }
 
@@ -36,14 +38,16 @@ impl Load {
 struct Pair<'a> {
     server: &'a Server,
     config: String,
+    terms: &'static [&'static str],
     both: Vec<Running>,
 }
 
 impl<'a> Pair<'a> {
-    fn start(server: &'a Server, qps: u32) -> Self {
+    fn start(server: &'a Server, qps: u32, terms: &'static [&'static str]) -> Self {
         let mut pair = Self {
             server,
             config: config(server, qps, qps / 4),
+            terms,
             both: Vec::new(),
         };
         pair.add();
@@ -53,7 +57,7 @@ impl<'a> Pair<'a> {
 
     /// Starts one more, which stands by.
     fn add(&mut self) {
-        let args = [&[&*self.config][..], &SHORT_TERMS].concat();
+        let args = [&[&*self.config][..], self.terms].concat();
         let started = scheduler(&self.server.kubeconfig(), &args);
         super::ready(&started);
         self.both.push(started);
@@ -114,7 +118,7 @@ fn leaders_end(server: &Server, load: &Load) {
     server.create_nodes(load.nodes, load.pods_per_node);
     let log = WatchLog::start(&server.api);
     create_pods(&server.api, "p", pods, "1m");
-    let mut pair = Pair::start(server, load.qps);
+    let mut pair = Pair::start(server, load.qps, load.terms);
     let ends = [
         vec![End::Killed; load.kills],
         vec![End::Released; load.releases],
@@ -153,6 +157,7 @@ fn pods_are_bound_once_when_leaders_are_killed_or_stopped() {
         qps: 60,
         kills: 1,
         releases: 1,
+        terms: &SHORT_TERMS,
         is_timed: false,
     };
     on_each("failover", |server| leaders_end(server, &load));
@@ -167,6 +172,7 @@ fn five_thousand_pods_are_bound_once_when_leaders_are_killed_ten_times() {
         qps: 150,
         kills: 10,
         releases: 3,
+        terms: &[],
         is_timed: true,
     };
     on_each("failover-full", |server| leaders_end(server, &load));
@@ -180,7 +186,7 @@ fn a_leader_that_was_suspended_binds_nothing_more() {
         server.create_nodes(nodes, room);
         let log = WatchLog::start(&server.api);
         create_pods(&server.api, "p", nodes * room, "1m");
-        let mut pair = Pair::start(server, 40);
+        let mut pair = Pair::start(server, 40, &SHORT_TERMS);
         eventually("the leader has bound some", || {
             (log.bound() >= nodes).then_some(())
         });

@@ -151,7 +151,8 @@ impl ExtenderClient {
             url: options.url_prefix.clone(),
             reason,
         };
-        let config = config(&url, &options).await.map_err(failed)?;
+        let config = webhook_config(&url, &options.tls, options.enable_https);
+        let config = config.await.map_err(failed)?;
         let client = http_client::service(&config).map_err(|e| failed(chain(&*e)))?;
         Ok(Self {
             client,
@@ -231,8 +232,14 @@ impl ExtenderClient {
 }
 
 /// The connection in the words of a kubeconfig, which has the same ways to name certificates.
-async fn config(url: &str, options: &ExtenderOptions) -> Result<Config, String> {
-    let tls = &options.tls;
+///
+/// # Errors
+/// When the address or the certificates cannot be used.
+pub(crate) async fn webhook_config(
+    url: &str,
+    tls: &ExtenderTlsOptions,
+    enable_https: bool,
+) -> Result<Config, String> {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let data = |bytes: &[u8]| (!bytes.is_empty()).then(|| STANDARD.encode(bytes));
     let has_ca = !tls.ca_file.is_empty() || !tls.ca_data.is_empty();
@@ -242,7 +249,7 @@ async fn config(url: &str, options: &ExtenderOptions) -> Result<Config, String> 
                 .to_owned(),
         );
     }
-    let is_unchecked = tls.insecure || (options.enable_https && !has_ca);
+    let is_unchecked = tls.insecure || (enable_https && !has_ca);
     let is_plain = url.starts_with("http://");
     if !is_plain && !url.starts_with("https://") {
         return Err("urlPrefix: must begin with http:// or https://".to_owned());

@@ -184,7 +184,7 @@ impl Bindings {
             Ran::Ended(status) => status,
             Ran::Through => Status::skip(),
         };
-        run.end(core, &profile, status.code());
+        run.end(core, attempt, status.code());
         if !status.is_success() {
             let pod = placed.pod.pod.key();
             let text = format!("Failed to bind pod {pod}: {}", status.message());

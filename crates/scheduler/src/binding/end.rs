@@ -33,6 +33,10 @@ impl Bindings {
         core.explanations.forget(binding.uid());
         count_scheduled(core, &binding);
         run_post_bind(core, &mut binding);
+        let Binding {
+            attempt, placed, ..
+        } = &mut *binding;
+        core.trace_ended(attempt, "scheduled", Some(&placed.node), "");
         core.activate_wanted(binding.uid());
         // The API may show the pod as bound already, with a status that could not be written meanwhile.
         let stored = core.cache.stored(binding.uid());
@@ -101,7 +105,7 @@ fn run_post_bind(core: &mut Core, binding: &mut Binding) {
         },
         |_, ()| Answered::<()>::Next,
     );
-    run.end(core, &profile, Code::Success);
+    run.end(core, attempt, Code::Success);
 }
 
 fn count_scheduled(core: &mut Core, binding: &Binding) {

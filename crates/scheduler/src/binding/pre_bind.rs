@@ -69,7 +69,7 @@ pub(super) fn run_pre_flight(core: &mut Core, binding: &mut Binding) -> Result<b
         Ok(false) => Code::Skip,
         Err(status) => status.code(),
     };
-    run.end(core, &profile, code);
+    run.end(core, attempt, code);
     result
 }
 
@@ -101,11 +101,12 @@ impl Bindings {
             let Some(binding) = self.by_id.get_mut(&id) else {
                 return;
             };
+            let binding = &mut **binding;
             let Stage::PreBind { run, groups, .. } = &mut binding.stage else {
                 return;
             };
             let Some(group) = groups.pop() else {
-                run.end(core, &binding.attempt.profile, Code::Success);
+                run.end(core, &mut binding.attempt, Code::Success);
                 self.start_bind(core, id);
                 return;
             };
@@ -160,10 +161,10 @@ impl Bindings {
     }
 
     fn pre_bind_failed(&mut self, core: &mut Core, id: u64, status: &Status) {
-        if let Some(binding) = self.by_id.get(&id)
+        if let Some(binding) = self.by_id.get_mut(&id).map(|binding| &mut **binding)
             && let Stage::PreBind { run, .. } = &binding.stage
         {
-            run.end(core, &binding.attempt.profile, status.code());
+            run.end(core, &mut binding.attempt, status.code());
         }
         self.fail(core, id, status);
     }

@@ -6,7 +6,7 @@
 
 use crate::evaluator::Stopwatch;
 use crate::metrics::Sampler;
-use berth_api::Time;
+use berth_api::{Duration, Time};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +39,8 @@ pub(crate) struct Moment {
 /// The time of the present step, and the stopwatch.
 pub(crate) struct Clock {
     now: Time,
+    /// The reading of the stopwatch at the beginning of the step.
+    step_nanos: u64,
     laps: Arc<Laps>,
     /// Chooses the attempts in which single plugins are timed.
     sampler: Sampler,
@@ -49,6 +51,7 @@ impl Clock {
         let last = AtomicU64::new(0);
         Self {
             now,
+            step_nanos: 0,
             laps: Arc::new(Laps { stopwatch, last }),
             sampler: Sampler::default(),
         }
@@ -57,12 +60,13 @@ impl Clock {
     /// A step begins.
     pub(crate) fn begin_step(&mut self, now: Time) {
         self.now = now;
-        self.laps.nanos();
+        self.step_nanos = self.laps.nanos();
     }
 
     /// The time of a step in which nothing is timed.
     pub(crate) fn set(&mut self, now: Time) {
         self.now = now;
+        self.step_nanos = self.laps.last_nanos();
     }
 
     /// The time of the step.
@@ -111,6 +115,12 @@ impl Clock {
         let measured = nanos.saturating_sub(then.nanos);
         let passed = u64::try_from(self.now.since(then.time).as_nanos()).unwrap_or(u64::MAX);
         measured.max(passed)
+    }
+
+    /// The time of the last reading of the stopwatch.
+    pub(crate) fn last_wall(&self) -> Time {
+        let nanos = self.laps.last_nanos().saturating_sub(self.step_nanos);
+        self.now + Duration::from_nanos(nanos)
     }
 
     /// Whether single plugins are timed in the next attempt.

@@ -46,8 +46,13 @@ impl Core {
         if let Some(sampled) = &tally.sampled {
             self.metrics.absorb(sampled);
         }
+        // They ran one after the other, and the last one has just ended.
+        let mut left: u64 = tally.spans.iter().map(|span| span.nanos).sum();
         for span in &tally.spans {
-            self.point_took(span.point.as_str(), span.code, &profile, span.nanos);
+            let point = span.point.as_str();
+            self.point_took(point, span.code, &profile, span.nanos);
+            left = left.saturating_sub(span.nanos);
+            self.trace_point(attempt, (point, span.code), span.nanos, left);
         }
     }
 

@@ -1,5 +1,6 @@
 //! What is to be done outside: jobs, events and log lines, until the edge takes them.
 
+use super::AttemptTrace;
 use berth_api::Str;
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, PodEvent};
@@ -51,6 +52,8 @@ pub struct Outputs {
     pub events: Vec<Event>,
     /// Lines to log.
     pub log: Vec<LogLine>,
+    /// Traces of attempts that have ended, if they are on.
+    pub traces: Vec<AttemptTrace>,
     /// How many events and lines were dropped because the earlier ones had not been taken.
     pub dropped: usize,
 }
@@ -62,6 +65,7 @@ impl Outputs {
         self.jobs.append(&mut later.jobs);
         self.events.append(&mut later.events);
         self.log.append(&mut later.log);
+        self.traces.append(&mut later.traces);
         self.dropped += later.dropped;
     }
 
@@ -71,6 +75,7 @@ impl Outputs {
             && self.jobs.is_empty()
             && self.events.is_empty()
             && self.log.is_empty()
+            && self.traces.is_empty()
     }
 }
 
@@ -81,6 +86,7 @@ impl fmt::Debug for Outputs {
             .field("jobs", &self.jobs.len())
             .field("events", &self.events)
             .field("log", &self.log)
+            .field("traces", &self.traces)
             .field("dropped", &self.dropped)
             .finish()
     }
@@ -132,6 +138,7 @@ impl Outbound {
             jobs: std::mem::take(&mut self.jobs),
             events: std::mem::take(&mut self.events),
             log: std::mem::take(&mut self.log),
+            traces: Vec::new(),
             dropped: std::mem::take(&mut self.dropped),
         }
     }

@@ -87,11 +87,11 @@ impl Cycle {
                 self.park(core, attempt, at, wait)
             }
             Ran::Ended(status) => {
-                run.end(core, &profile, status.code());
+                run.end(core, &mut attempt, status.code());
                 CycleStep::Over(give_up_placement(core, attempt, &placed, &status))
             }
             Ran::Through => {
-                run.end(core, &profile, Code::Success);
+                run.end(core, &mut attempt, Code::Success);
                 permit(core, attempt, placed)
             }
         }
@@ -221,7 +221,7 @@ fn permit(core: &mut Core, mut attempt: Attempt, placed: Placed) -> CycleStep {
         None if holds.is_empty() => Code::Success,
         None => Code::Wait,
     };
-    run.end(core, &profile, code);
+    run.end(core, &mut attempt, code);
     if let Some(status) = failed {
         return CycleStep::Over(give_up_placement(core, attempt, &placed, &status));
     }
@@ -251,7 +251,7 @@ pub(crate) fn undo_placement(
             });
         });
     }
-    run.end(core, &profile, Code::Success);
+    run.end(core, attempt, Code::Success);
     match core.cache.forget(placed.pod.pod.uid(), &placed.node) {
         Ok(pod) => pod,
         Err(error) => {

@@ -115,7 +115,7 @@ impl Cycle {
             Ran::Ended(end) => end,
             Ran::Through => (so_far.status.unwrap_or_default(), so_far.nominating),
         };
-        run.end(core, &profile, status.code());
+        run.end(core, &mut attempt, status.code());
         self.answer_cache.take_back(&mut attempt.evaluation);
         core.observe_evaluation(&mut attempt);
         if drops_deleting(core, &mut attempt) {

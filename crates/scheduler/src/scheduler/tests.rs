@@ -13,6 +13,7 @@ mod preemptions;
 mod property;
 mod reports;
 mod statuses;
+mod traces;
 mod waiting;
 mod wake_ups;
 mod waking;

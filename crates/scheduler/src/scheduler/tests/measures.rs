@@ -133,7 +133,7 @@ fn millis(metrics: &Snapshot, metric: Metric, labels: &[&str]) -> (u64, u64) {
 }
 
 /// A plugin that takes another time at each point.
-fn thorough(watch: &HandWatch) -> FakePlugin {
+pub(super) fn thorough(watch: &HandWatch) -> FakePlugin {
     let (watch, at_permit) = (watch.clone(), watch.clone());
     let takes = move |point| {
         watch.go(match point {

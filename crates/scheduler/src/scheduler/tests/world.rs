@@ -1,6 +1,6 @@
 //! A scheduler with fake plugins, and an API server with configured answers.
 
-use crate::core::{Event, LogLevel, LogLine};
+use crate::core::{AttemptTrace, Event, LogLevel, LogLine};
 use crate::evaluator::Stopwatch;
 use crate::profile::ProfileSpec;
 use crate::queue::QueuedIn;
@@ -25,6 +25,7 @@ pub(super) struct World {
     pub(super) jobs: Vec<(JobId, Job)>,
     pub(super) events: Vec<Event>,
     pub(super) log: Vec<LogLine>,
+    pub(super) traces: Vec<AttemptTrace>,
     /// The pods as the API stores them.
     pub(super) pods: BTreeMap<String, Pod>,
     version: u64,
@@ -193,6 +194,7 @@ impl World {
             jobs: Vec::new(),
             events: Vec::new(),
             log: Vec::new(),
+            traces: Vec::new(),
             pods: BTreeMap::new(),
             version: 10,
         }
@@ -210,6 +212,7 @@ impl World {
         self.jobs.extend(outputs.jobs);
         self.events.extend(outputs.events);
         self.log.extend(outputs.log);
+        self.traces.extend(outputs.traces);
         self.scheduler.check().unwrap_or_else(|e| panic!("{e}"));
     }
 

@@ -1,0 +1,150 @@
+//! Traces of scheduling attempts, for the edge to export: when an attempt and each of its extension points began and ended.
+//!
+//! They are off unless the edge asks for them. Then an attempt costs a few entries of a vector.
+
+use super::{Core, LogLevel};
+use crate::cycle::Attempt;
+use berth_api::{Duration, Str, Time};
+use berth_framework::Code;
+use berth_framework::call::PodRef;
+
+/// How many extension points of an attempt are kept. An attempt runs each of them once, and Filter and Score again when
+/// it was parked.
+const POINTS_MAX: usize = 64;
+/// How many traces are kept until the edge takes them; further ones are dropped and counted.
+const KEPT_MAX: usize = 4 * 1024;
+
+/// A run of an extension point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TracedPoint {
+    /// The name of the point, as metrics have it.
+    pub point: &'static str,
+    /// How it ended.
+    pub code: Code,
+    /// When it began.
+    pub began: Time,
+    /// When it ended.
+    pub ended: Time,
+}
+
+/// A scheduling attempt that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptTrace {
+    /// The pod.
+    pub pod: PodRef,
+    /// The scheduler name of the profile.
+    pub profile: Str,
+    /// The number of the attempt; the first one of a pod is 1.
+    pub attempt: u32,
+    /// `scheduled`, `unschedulable` or `error`, as metrics have it.
+    pub result: &'static str,
+    /// The node, if the pod was bound.
+    pub node: Option<Str>,
+    /// Why the pod was not bound; empty if it was.
+    pub message: String,
+    /// When the attempt began.
+    pub began: Time,
+    /// When it ended: the pod is bound, or returns to the queue.
+    pub ended: Time,
+    /// Its extension points in the order in which they ended.
+    pub points: Vec<TracedPoint>,
+}
+
+/// What is recorded of attempts.
+#[derive(Debug, Default)]
+pub(crate) struct Traces {
+    is_on: bool,
+    ended: Vec<AttemptTrace>,
+    dropped: usize,
+}
+
+impl Traces {
+    pub(crate) fn switch_on(&mut self) {
+        self.is_on = true;
+    }
+
+    /// The place for the points of an attempt that begins; `None` while traces are off.
+    pub(crate) fn begin(&self) -> Option<Vec<TracedPoint>> {
+        self.is_on.then(Vec::new)
+    }
+
+    fn keep(&mut self, trace: AttemptTrace) {
+        match self.ended.len() < KEPT_MAX {
+            true => self.ended.push(trace),
+            false => self.dropped += 1,
+        }
+    }
+
+    /// The traces that have ended, and how many were dropped.
+    fn take(&mut self) -> (Vec<AttemptTrace>, usize) {
+        let ended = std::mem::take(&mut self.ended);
+        (ended, std::mem::take(&mut self.dropped))
+    }
+}
+
+impl Core {
+    /// Records a run of an extension point that took so long, and ended so many nanoseconds before the last reading of
+    /// the stopwatch.
+    pub(crate) fn trace_point(
+        &self,
+        attempt: &mut Attempt,
+        (point, code): (&'static str, Code),
+        nanos: u64,
+        ended_before: u64,
+    ) {
+        let Some(points) = &mut attempt.trace else {
+            return;
+        };
+        if points.len() >= POINTS_MAX {
+            return;
+        }
+        let ended = before(self.clock.last_wall(), ended_before);
+        points.push(TracedPoint {
+            point,
+            code,
+            began: before(ended, nanos),
+            ended,
+        });
+    }
+
+    /// An attempt has ended with this result. `node` is set if the pod was bound.
+    pub(crate) fn trace_ended(
+        &mut self,
+        attempt: &mut Attempt,
+        result: &'static str,
+        node: Option<&Str>,
+        message: &str,
+    ) {
+        let Some(points) = attempt.trace.take() else {
+            return;
+        };
+        let nanos = self.clock.nanos_until_last(attempt.began);
+        let ended = self.clock.last_wall();
+        self.traces.keep(AttemptTrace {
+            pod: attempt.pod_ref(),
+            profile: attempt.profile.name.clone(),
+            attempt: attempt.info.attempts,
+            result,
+            node: node.cloned(),
+            message: message.to_owned(),
+            began: before(ended, nanos),
+            ended,
+            points,
+        });
+    }
+
+    /// The traces that have ended since the last call.
+    pub(crate) fn take_traces(&mut self) -> Vec<AttemptTrace> {
+        let (ended, dropped) = self.traces.take();
+        if dropped > 0 {
+            let text = format!("{dropped} traces of attempts were dropped: too many at once");
+            self.log(LogLevel::Warning, text);
+        }
+        ended
+    }
+}
+
+/// So many nanoseconds before a time.
+fn before(time: Time, nanos: u64) -> Time {
+    time - Duration::from_nanos(nanos)
+}
