@@ -1,7 +1,7 @@
 //! Traces of attempts as OTLP writes them in JSON.
 //!
-//! All attempts of a pod are one trace, whose ID is the UID of the pod without its hyphens. An attempt is a span, and each
-//! of its extension points is a child of it.
+//! All attempts of a pod are one trace, whose ID is the UID of the pod without its hyphens. An attempt is a span, and
+//! each of its extension points is a child of it.
 
 use berth_api::Time;
 use berth_framework::Code;

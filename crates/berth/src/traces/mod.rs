@@ -1,7 +1,7 @@
 //! Exports traces of scheduling attempts to an OpenTelemetry collector.
 //!
-//! The core hands over a trace when an attempt has ended. It never waits: the queue is bounded, and what does not fit is
-//! dropped and counted. A task sends batches. Without an endpoint in the environment, the core records nothing.
+//! The core hands over a trace when an attempt has ended. It never waits: the queue is bounded, and what does not fit
+//! is dropped and counted. A task sends batches. Without an endpoint in the environment, the core records nothing.
 
 mod encode;
 mod options;

@@ -148,7 +148,7 @@ fn pairs(variable: &str, text: &str) -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
-/// The share of traces that a sampler lets through. Attempts have no parent, so a sampler that follows the parent uses its
+/// The share of traces that a sampler exports. Attempts have no parent, so a sampler that follows the parent uses its
 /// root sampler.
 fn ratio(sampler: Option<String>, argument: Option<String>) -> Result<f64, String> {
     let sampler = sampler.unwrap_or_else(|| "parentbased_always_on".to_owned());

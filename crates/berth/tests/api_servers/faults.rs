@@ -284,7 +284,7 @@ impl Proxy {
         self.shared.disconnect.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Serves new connections with a certificate of another authority, which client certificates have to come from, too.
+    /// Serves new connections with a certificate of another authority. It has to issue client certificates, too.
     pub(crate) fn serve_with(&self, authority: &Authority) {
         *lock(&self.shared.acceptor) = authority.acceptor();
     }

@@ -1,4 +1,5 @@
-//! Traces of scheduling attempts, for the edge to export: when an attempt and each of its extension points began and ended.
+//! Traces of scheduling attempts, for the edge to export: when an attempt and each of its extension points began and
+//! ended.
 //!
 //! They are off unless the edge asks for them. Then an attempt costs a few entries of a vector.
 
