@@ -30,7 +30,6 @@ pub(crate) use outbound::Outbound;
 pub(crate) use plugin_run::{Answered, PointRun, Ran};
 pub(crate) use requests::Requests;
 pub(crate) use text::{event_note, go_duration};
-pub(crate) use trace::Traces;
 pub(crate) use waits::{WaitId, Waiter, Waits};
 
 use crate::binding::UnboundPods;
@@ -90,7 +89,6 @@ pub(crate) struct Core {
     pub(crate) requests: Requests,
     pub(crate) preemptions: Preemptions,
     pub(crate) explanations: Explanations,
-    pub(crate) traces: Traces,
 }
 
 impl Core {
@@ -113,7 +111,6 @@ impl Core {
             requests: Requests::default(),
             preemptions: Preemptions::default(),
             explanations: Explanations::default(),
-            traces: Traces::default(),
         }
     }
 
@@ -199,12 +196,8 @@ impl Core {
 
     /// What is to be done outside, with the calls that may be sent now.
     pub(crate) fn take_outputs(&mut self) -> Outputs {
-        let traces = self.take_traces();
         let calls = self.calls.dispatcher_mut().next_calls(self.clock.now());
-        Outputs {
-            traces,
-            ..self.outbound.take(calls)
-        }
+        self.outbound.take(calls)
     }
 
     pub(crate) fn log(&mut self, level: LogLevel, message: impl Into<String>) {

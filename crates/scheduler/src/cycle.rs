@@ -300,7 +300,7 @@ fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
         began: core.clock.stage_begin(),
         is_sampled: core.clock.chooses_attempt(),
         was_parked: false,
-        trace: core.traces.begin(),
+        trace: core.outbound.begin_trace(),
     })
 }
 

@@ -341,7 +341,7 @@ impl Scheduler {
 
     /// From now on, the outputs contain a trace of each attempt that has ended.
     pub fn trace_attempts(&mut self) {
-        self.core.traces.switch_on();
+        self.core.outbound.trace_attempts();
     }
 
     /// Checks that the core's own records agree. Walks everything: for tests and the simulator.

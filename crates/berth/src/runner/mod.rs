@@ -146,12 +146,17 @@ pub(crate) struct Runner {
     raw: Arc<RawObjects>,
     watches: Vec<JoinHandle<()>>,
     publisher: EventPublisher,
-    publishing: Publishing,
+    exports: Exports,
     ended: oneshot::Receiver<()>,
     /// Ends with the last call in flight.
     calls: mpsc::Receiver<Infallible>,
+}
+
+/// What is written out beside the API calls, and gets a moment at the end.
+struct Exports {
+    events: Publishing,
     recording: Option<Recording>,
-    tracing: Option<Exporting>,
+    traces: Option<Exporting>,
 }
 
 impl Runner {
@@ -215,11 +220,13 @@ impl Runner {
             raw: Arc::clone(&options.webhooks.raw),
             watches: Vec::new(),
             publisher,
-            publishing,
+            exports: Exports {
+                events: publishing,
+                recording,
+                traces: tracing,
+            },
             ended,
             calls,
-            recording,
-            tracing,
         })
     }
 
@@ -274,13 +281,18 @@ impl Runner {
 
     /// Ends after [`Runner::halt`]: writes the end of the recording, and gives waiting events a moment.
     pub(crate) async fn finish(self) {
-        if let Some((status, thread)) = self.recording {
+        let Exports {
+            events,
+            recording,
+            traces,
+        } = self.exports;
+        if let Some((status, thread)) = recording {
             end_recording(&status, thread).await;
         }
         drop(self.publisher);
-        self.publishing.finish(EVENTS_PATIENCE).await;
-        if let Some(tracing) = self.tracing {
-            tracing.finish(TRACES_PATIENCE).await;
+        events.finish(EVENTS_PATIENCE).await;
+        if let Some(traces) = traces {
+            traces.finish(TRACES_PATIENCE).await;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is to be done outside: jobs, events and log lines, until the edge takes them.
 
-use super::AttemptTrace;
+use super::trace::Traces;
+use super::{AttemptTrace, TracedPoint};
 use berth_api::Str;
 use berth_framework::ApiCall;
 use berth_framework::call::{CallId, PodEvent};
@@ -99,10 +100,21 @@ pub(crate) struct Outbound {
     jobs: Vec<(JobId, Job)>,
     events: Vec<Event>,
     log: Vec<LogLine>,
+    pub(super) traces: Traces,
     dropped: usize,
 }
 
 impl Outbound {
+    /// From now on, attempts are traced.
+    pub(crate) fn trace_attempts(&mut self) {
+        self.traces.switch_on();
+    }
+
+    /// The place for the points of an attempt that begins; `None` while traces are off.
+    pub(crate) fn begin_trace(&self) -> Option<Vec<TracedPoint>> {
+        self.traces.begin()
+    }
+
     /// Hands a job to the edge.
     pub(crate) fn start(&mut self, job: Job) -> JobId {
         let id = JobId(self.next_job);
@@ -133,12 +145,17 @@ impl Outbound {
 
     /// Everything, with the calls that are to be sent.
     pub(crate) fn take(&mut self, calls: Vec<(CallId, ApiCall)>) -> Outputs {
+        let (traces, lost) = self.traces.take();
+        if lost > 0 {
+            let text = format!("{lost} traces of attempts were dropped: too many at once");
+            self.log(LogLevel::Warning, text);
+        }
         Outputs {
             calls,
             jobs: std::mem::take(&mut self.jobs),
             events: std::mem::take(&mut self.events),
             log: std::mem::take(&mut self.log),
-            traces: Vec::new(),
+            traces,
             dropped: std::mem::take(&mut self.dropped),
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! They are off unless the edge asks for them. Then an attempt costs a few entries of a vector.
 
-use super::{Core, LogLevel};
+use super::Core;
 use crate::cycle::Attempt;
 use berth_api::{Duration, Str, Time};
 use berth_framework::Code;
@@ -53,19 +53,19 @@ pub struct AttemptTrace {
 
 /// What is recorded of attempts.
 #[derive(Debug, Default)]
-pub(crate) struct Traces {
+pub(super) struct Traces {
     is_on: bool,
     ended: Vec<AttemptTrace>,
     dropped: usize,
 }
 
 impl Traces {
-    pub(crate) fn switch_on(&mut self) {
+    pub(super) fn switch_on(&mut self) {
         self.is_on = true;
     }
 
     /// The place for the points of an attempt that begins; `None` while traces are off.
-    pub(crate) fn begin(&self) -> Option<Vec<TracedPoint>> {
+    pub(super) fn begin(&self) -> Option<Vec<TracedPoint>> {
         self.is_on.then(Vec::new)
     }
 
@@ -77,7 +77,7 @@ impl Traces {
     }
 
     /// The traces that have ended, and how many were dropped.
-    fn take(&mut self) -> (Vec<AttemptTrace>, usize) {
+    pub(super) fn take(&mut self) -> (Vec<AttemptTrace>, usize) {
         let ended = std::mem::take(&mut self.ended);
         (ended, std::mem::take(&mut self.dropped))
     }
@@ -121,7 +121,7 @@ impl Core {
         };
         let nanos = self.clock.nanos_until_last(attempt.began);
         let ended = self.clock.last_wall();
-        self.traces.keep(AttemptTrace {
+        self.outbound.traces.keep(AttemptTrace {
             pod: attempt.pod_ref(),
             profile: attempt.profile.name.clone(),
             attempt: attempt.info.attempts,
@@ -132,16 +132,6 @@ impl Core {
             ended,
             points,
         });
-    }
-
-    /// The traces that have ended since the last call.
-    pub(crate) fn take_traces(&mut self) -> Vec<AttemptTrace> {
-        let (ended, dropped) = self.traces.take();
-        if dropped > 0 {
-            let text = format!("{dropped} traces of attempts were dropped: too many at once");
-            self.log(LogLevel::Warning, text);
-        }
-        ended
     }
 }
 
