@@ -4,6 +4,7 @@
 //! describes its form and how it is generated. The embedded API server reads the rest of it.
 
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 /// The facts about Kubernetes' types.
@@ -87,7 +88,8 @@ impl Types {
         TYPES.get_or_init(|| Self::read(FACTS))
     }
 
-    /// The message of a kind. `None` when the kind has none, as custom resources.
+    /// The message of a kind. `None` when the kind has none, as custom resources, and when the shape of a field is not
+    /// known, as in CustomResourceDefinition.
     pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&MessageType> {
         // Options name the group and version of the object that they are for.
         let api_version = match kind {
@@ -121,6 +123,7 @@ impl Types {
                 types.add(name, short(name));
             }
         }
+        let mut incomplete = BTreeSet::new();
         let mut current = None;
         for line in lines() {
             let mut words = line.split_ascii_whitespace();
@@ -143,10 +146,13 @@ impl Types {
                         .and_then(|name| types.by_name.get(name).copied());
                 }
                 Some(name) => {
-                    if let Some(current) = current
-                        && let Some((number, target)) = types.field(name, words)
-                    {
-                        types.messages[current].set(number, target);
+                    if let Some(current) = current {
+                        match types.field(name, words) {
+                            Some((number, target)) => types.messages[current].set(number, target),
+                            None => {
+                                incomplete.insert(current);
+                            }
+                        }
                     }
                 }
                 None => {}
@@ -159,7 +165,28 @@ impl Types {
                 }
             }
         }
+        types.remove_kinds(incomplete);
         types
+    }
+
+    /// Removes the kinds whose messages contain one of these.
+    fn remove_kinds(&mut self, mut messages: BTreeSet<usize>) {
+        loop {
+            let contains = |message: &MessageType| {
+                let mut fields = message.fields();
+                fields.any(|(_, target)| target.message().is_some_and(|at| messages.contains(&at)))
+            };
+            let numbered = self.messages.iter().enumerate();
+            let more: Vec<usize> = numbered
+                .filter(|(at, message)| !messages.contains(at) && contains(message))
+                .map(|(at, _)| at)
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            messages.extend(more);
+        }
+        self.by_kind.retain(|_, at| !messages.contains(at));
     }
 
     fn add(&mut self, full: &'static str, name: &'static str) -> usize {
@@ -226,6 +253,26 @@ impl Types {
 /// The last part of a type's name.
 fn short(name: &'static str) -> &'static str {
     name.rsplit('.').next().unwrap_or(name)
+}
+
+// === impl Target ===
+
+impl Target {
+    /// The message that it holds.
+    fn message(&self) -> Option<usize> {
+        fn of(shape: &Shape) -> Option<usize> {
+            match shape {
+                Shape::Message(at) => Some(*at),
+                Shape::List(items) => of(items),
+                Shape::Map(values) => of(values),
+                _ => None,
+            }
+        }
+        match self {
+            Self::Embedded(at) => Some(*at),
+            Self::Field(field) => of(&field.shape),
+        }
+    }
 }
 
 // === impl MessageType ===

@@ -61,6 +61,14 @@ fn message<'a>(resource: &Resource, version: &'a Version) -> Cow<'a, [u8]> {
     }
 }
 
+/// Whether objects of this resource have a form in protobuf.
+pub(super) fn has_message(resource: &Resource) -> bool {
+    let types = Types::get();
+    types
+        .of_kind(&resource.api_version(), resource.kind)
+        .is_some()
+}
+
 /// An object of a kind as a message of protobuf.
 fn encode(resource: &Resource, object: &Value) -> Vec<u8> {
     encode_kind(&resource.api_version(), resource.kind, object)

@@ -94,7 +94,7 @@ async fn answer(
         answer: negotiate::accepted(
             &received.parts.headers,
             include,
-            target.resource.custom.is_none(),
+            encode::has_message(&target.resource),
         )?,
         content_type: negotiate::content_type(&received.parts.headers),
         agent: negotiate::agent(&received.parts.headers),

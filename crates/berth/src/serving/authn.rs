@@ -126,9 +126,13 @@ impl Authenticator {
             let Identity { name, groups } = self.authorities.client(chain).ok_or(Unauthorized)?;
             return Ok(User::authenticated(name, groups));
         }
-        match bearer(headers) {
-            Some(token) => self.user_of_token(token).await.ok_or(Unauthorized),
-            None => Ok(User::anonymous()),
+        // Without a cluster to ask, tokens are not read, as in kube-scheduler.
+        match (bearer(headers), &self.tokens) {
+            (Some(token), Some(client)) => {
+                let user = self.user_of_token(client, token).await;
+                user.ok_or(Unauthorized)
+            }
+            _ => Ok(User::anonymous()),
         }
     }
 
@@ -160,8 +164,7 @@ impl Authenticator {
         Some(user)
     }
 
-    async fn user_of_token(&self, token: &str) -> Option<User> {
-        let client = self.tokens.as_ref()?;
+    async fn user_of_token(&self, client: &Transport, token: &str) -> Option<User> {
         let now = Instant::now();
         if let Some(known) = self.reviewed.get(&token.to_owned(), now) {
             return known;

@@ -280,8 +280,8 @@ async fn without_a_cluster_only_the_open_paths_are_answered() {
         (
             "/metrics",
             &["Authorization: Bearer nonsense"],
-            401,
-            "Unauthorized",
+            403,
+            "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"",
         ),
     ] {
         let got = port.get(path, headers, None).await;

@@ -306,7 +306,8 @@ fn repeated_integers_may_be_packed() {
     }
 }
 
-/// Every field of every type has a number and a shape, and each number one field.
+/// Every field of every type has a number and a shape, and each number one field. The schemas of custom resources have
+/// shapes of their own, so their kind has no message.
 #[test]
 fn every_line_of_the_facts_is_understood() {
     let mut name = "";
@@ -321,6 +322,9 @@ fn every_line_of_the_facts_is_understood() {
         }
     }
     assert!(seen.len() > 300, "{}", seen.len());
+    seen.remove("apiextensions.v1.JSONSchemaProps");
+    let definition = Types::get().of_kind("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    assert!(definition.is_none());
     for (name, lines) in seen {
         let message = Types::get().of_type(name).expect(name);
         assert_eq!(message.fields().count(), lines, "{name}");
