@@ -23,6 +23,8 @@ mod limits;
 mod outages;
 #[path = "api_servers/permissions.rs"]
 mod permissions;
+#[path = "api_servers/profiles.rs"]
+mod profiles;
 
 use berth_client::request::{self, ApiRequest, PODS};
 use e2e::server::Server;

@@ -9,6 +9,7 @@
 pub(crate) mod https;
 pub(crate) mod server;
 pub(crate) mod watch_log;
+pub(crate) mod webhook;
 
 use berth_client::request::{self, PODS, Resource};
 use berth_client::{ConnectOptions, Transport, connect};
