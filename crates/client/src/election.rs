@@ -29,6 +29,8 @@ const LOOKS_PER_RETRY: u32 = 4;
 /// Pauses are longer by up to this share at random, so that candidates do not move in step.
 const JITTER: f64 = 0.2;
 
+const READ: &str = "failed to read the leader lease";
+
 /// How to take part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectionOptions {
@@ -112,6 +114,7 @@ impl Election {
             fence: fence.clone(),
             observed: Record::default(),
             observed_at: Instant::now(),
+            reported: None,
         };
         Self {
             status: told,
@@ -138,6 +141,8 @@ struct Candidate<L> {
     /// The record that was read or written last, and when it was seen to change.
     observed: Record,
     observed_at: Instant,
+    /// The failure that was logged last. It is logged once, not at each look, until a request succeeds.
+    reported: Option<(&'static str, String)>,
 }
 
 impl<L: Lock> Candidate<L> {
@@ -227,18 +232,20 @@ impl<L: Lock> Candidate<L> {
                         true
                     }
                     Err(error) => {
-                        tracing::error!(%error, "failed to create the leader lease");
+                        self.report("failed to create the leader lease", &error);
                         false
                     }
                 };
             }
-            Ok(Some(record)) if record != self.observed => {
-                self.observed = record;
-                self.observed_at = Instant::now();
+            Ok(Some(record)) => {
+                self.was_read();
+                if record != self.observed {
+                    self.observed = record;
+                    self.observed_at = Instant::now();
+                }
             }
-            Ok(Some(_)) => {}
             Err(error) => {
-                tracing::error!(%error, "failed to read the leader lease");
+                self.report(READ, &error);
                 return false;
             }
         }
@@ -259,9 +266,27 @@ impl<L: Lock> Candidate<L> {
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "failed to update the leader lease");
+                self.report("failed to update the leader lease", &error);
                 false
             }
+        }
+    }
+
+    /// Logs a failed request, unless it failed in the same way before.
+    fn report(&mut self, what: &'static str, error: &ApiError) {
+        let failure = Some((what, error.to_string()));
+        if self.reported == failure {
+            tracing::debug!(%error, "{what}");
+        } else {
+            tracing::error!(%error, "{what}; retrying");
+            self.reported = failure;
+        }
+    }
+
+    /// The lease was read.
+    fn was_read(&mut self) {
+        if self.reported.take_if(|(what, _)| *what == READ).is_some() {
+            tracing::info!("the leader lease can be read again");
         }
     }
 
@@ -295,6 +320,7 @@ impl<L: Lock> Candidate<L> {
         self.fence.extend(sent + lease_duration - margin);
         self.observed = mine;
         self.observed_at = sent;
+        self.reported = None;
     }
 
     fn is_leader(&self) -> bool {
