@@ -511,6 +511,32 @@ fn a_claim_has_so_many_consumers() {
     assert_eq!(w.attempt(), "c7 on n1");
 }
 
+/// A selector that an API server accepted and that would run for seconds: the evaluation ends at its limit of cost, the
+/// status of the pod names the claim and the limit, and a claim with a cheap selector is allocated meanwhile.
+#[test]
+fn a_selector_that_is_too_expensive_is_stopped() {
+    let items: Vec<String> = (0..20).map(|i| i.to_string()).collect();
+    let items = format!("[{}]", items.join(","));
+    let loops: Vec<String> = (0..6).map(|i| format!("{items}.all(v{i}, ")).collect();
+    let expression = format!("{}v0 + v5 >= 0{}", loops.concat(), ")".repeat(loops.len()));
+    let mut slow = claim("slow");
+    slow["spec"]["devices"]["requests"][0]["exactly"]["selectors"] =
+        json!([{"cel": {"expression": expression}}]);
+    let mut w = world(&["n1"]);
+    w.object(Kind::ResourceClaim, slow);
+    w.object(Kind::ResourceClaim, claim("cheap"));
+    w.pod(using("p", &["slow"]));
+    let message = "claim default/slow: selector #0: CEL runtime error: operation cancelled: actual cost limit exceeded";
+    let tried = w.attempt();
+    assert!(tried.contains(message), "{tried}");
+    let reported = w.calls.iter().any(|(_, call)| {
+        matches!(call, ApiCall::PatchPodStatus { .. }) && format!("{call:?}").contains(message)
+    });
+    assert!(reported, "the status of the pod contains the message");
+    w.pod(using("q", &["cheap"]));
+    assert_eq!(w.attempt(), "q on n1");
+}
+
 /// A slice whose device has to report that it is attached before the pod is bound.
 fn slice_with_conditions(node: &str) -> Value {
     let mut slice = slice(node);
