@@ -401,6 +401,9 @@ pub(crate) struct CoreArgs {
     /// Record the inputs of the scheduler in this directory, 1 GiB at most, for berth replay
     #[arg(long, value_name = "DIR")]
     pub(crate) record: Option<PathBuf>,
+    /// Replace names and labels in the recording by pseudonyms
+    #[arg(long, requires = "record")]
+    pub(crate) record_pseudonyms: bool,
 }
 
 /// The evaluator that decides.

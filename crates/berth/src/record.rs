@@ -5,7 +5,7 @@ use crate::runner::{RunOptions, core_options, described_extenders};
 use crate::settings;
 use berth_framework::registry::Registry;
 use berth_framework::{Feature, FeatureGates};
-use berth_recording::{Limits, Recorder, RecorderOptions, Start, Status};
+use berth_recording::{Limits, Pseudonyms, Recorder, RecorderOptions, Start, Status};
 use berth_scheduler::config::{self, Config};
 use berth_scheduler::evaluator::{EvaluatorKind, NoStopwatch};
 use berth_scheduler::{Scheduler, SchedulerOptions};
@@ -24,6 +24,8 @@ pub(crate) struct RecordOptions {
     pub(crate) dir: PathBuf,
     /// The most bytes of the recordings in it.
     pub(crate) bytes_max: u64,
+    /// Whether names and labels are replaced by pseudonyms.
+    pub(crate) pseudonyms: bool,
 }
 
 /// A recording under way: its figures, and the thread that writes it.
@@ -39,10 +41,29 @@ pub(crate) fn start(
     scheduler: &mut Scheduler,
     now: berth_api::Time,
 ) -> Result<Recording, Failure> {
+    let unable = |error: std::io::Error| {
+        Failure::Environment(format!(
+            "failed to record to {}: {error}; give another directory with --record DIR",
+            record.dir.display()
+        ))
+    };
+    let pseudonyms = record.pseudonyms.then(Pseudonyms::new).transpose();
+    let mut pseudonyms = pseudonyms.map_err(unable)?;
+    let config = without_secrets(&options.config);
+    let configuration = match &mut pseudonyms {
+        None => config.to_yaml(),
+        Some(pseudonyms) => {
+            let mut value = config.to_value();
+            pseudonyms.configuration(&mut value);
+            // JSON is YAML.
+            value.to_string()
+        }
+    };
     let recorder = RecorderOptions {
         dir: record.dir.clone(),
         limits: Limits::of_bytes(record.bytes_max),
         run: u64::try_from(now.as_nanos() / 1_000_000).unwrap_or(0),
+        pseudonyms,
     };
     let flush = options.pod_max_in_unschedulable_pods_duration.as_nanos();
     let start = Start {
@@ -52,14 +73,10 @@ pub(crate) fn start(
         evaluator: options.evaluator.to_string(),
         pod_max_in_unschedulable_pods_nanos: u64::try_from(flush).unwrap_or(u64::MAX),
         feature_gates: changed_gates(&options.config.features()),
-        configuration: without_secrets(&options.config).to_yaml(),
+        configuration,
+        pseudonyms: record.pseudonyms,
     };
-    let (recorder, status, thread) = Recorder::start(&recorder, start).map_err(|error| {
-        Failure::Environment(format!(
-            "failed to record to {}: {error}; give another directory with --record DIR",
-            record.dir.display()
-        ))
-    })?;
+    let (recorder, status, thread) = Recorder::start(recorder, start).map_err(unable)?;
     scheduler.observe(Box::new(recorder));
     tracing::info!(dir = %record.dir.display(), "recording the inputs of the scheduler");
     Ok((status, thread))

@@ -8,9 +8,11 @@ use berth_api::Time;
 use berth_explain::{
     PodFacts, QueueFacts, Snapshot, explain_node, explain_pod, explain_queue, text,
 };
+use berth_framework::extender::{ExtenderSpec, Extenders};
 use berth_framework::registry::Registry;
 use berth_recording::{
-    Entries, Entry, Modelled, PodEnd, Replayed, Run, Start, Stop, Until, model, replay, runs,
+    Answers, Difference, Entries, Entry, Modelled, PodEnd, Replayed, Run, Start, Stop, Texts,
+    Until, Used, model, replay, runs,
 };
 use berth_scheduler::Scheduler;
 use berth_scheduler::queue::QueuedIn;
@@ -20,6 +22,8 @@ use std::path::Path;
 
 /// How many differences are printed without `--diff`.
 const DIFFERENCES_SHOWN: usize = 10;
+/// How often a recording with pseudonyms is replayed to find the texts that pods had when it began.
+const PASSES_MAX: usize = 4;
 
 /// Replays a recording.
 ///
@@ -52,8 +56,6 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
         )));
     }
     let now = Time::from_nanos(start.at_nanos);
-    let options = recorded_options(&start, None, registry)?;
-    let mut scheduler = Scheduler::new(options, registry, now).map_err(Failure::usage)?;
     let until = Until {
         time: args.until.map(|until| until.time(now)),
         entry: None,
@@ -65,11 +67,27 @@ pub(crate) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
     } else {
         DIFFERENCES_SHOWN
     };
-    let replayed = replay(entries, &mut scheduler, &until, &mut |difference| {
-        if differences.len() < shown_max {
-            differences.push(difference.to_string());
+    let mut texts = Texts::default();
+    let mut passes = 0;
+    let (replayed, scheduler) = loop {
+        let options = recorded_options(&start, None, registry)?;
+        let mut scheduler = Scheduler::new(options, registry, now).map_err(Failure::usage)?;
+        let known = texts.len();
+        let mut report = |difference: &Difference| {
+            if differences.len() < shown_max {
+                differences.push(difference.to_string());
+            }
+        };
+        let entries = Entries::of(run).skip(1);
+        let replayed = replay(entries, &mut scheduler, &until, &mut texts, &mut report);
+        passes += 1;
+        // The core compares the texts that pods have with its own ones, which are known after a replay.
+        let is_over = replayed.differences == 0 || texts.len() == known || passes == PASSES_MAX;
+        if is_over || !start.pseudonyms {
+            break (replayed, scheduler);
         }
-    });
+        differences.clear();
+    };
     let asked = Asked {
         run,
         start: &start,
@@ -152,13 +170,10 @@ fn compare(
 ) -> Result<(), Failure> {
     let beginning = Time::from_nanos(start.at_nanos);
     let until = args.until.map(|until| until.time(beginning));
+    let answers = recorded_answers(run, start, config, registry)?;
     let modelled = |other: Option<&Path>| -> Result<Modelled, Failure> {
-        let options = recorded_options(start, other, registry)?;
-        if !options.extenders.is_empty() {
-            return Err(Failure::usage(
-                "--config does not call extenders: remove them from both configurations",
-            ));
-        }
+        let mut options = recorded_options(start, other, registry)?;
+        options.extenders = answers.answering(specs(&options.extenders));
         let scheduler = Scheduler::new(options, registry, beginning);
         let mut scheduler = scheduler.map_err(Failure::usage)?;
         Ok(model(Entries::of(run), &mut scheduler, beginning, until))
@@ -200,6 +215,7 @@ fn compare(
             "longestWaitMilliseconds": max,
         })
     };
+    let used = answers.used();
     let shown = if args.diff {
         usize::MAX
     } else {
@@ -212,6 +228,11 @@ fn compare(
                 "recorded": report(&recorded),
                 "other": report(&other),
                 "keptRecordedNodes": recorded.kept,
+                "extenders": {
+                    "answered": used.answered,
+                    "unanswered": used.unanswered,
+                    "unknownNodes": used.unknown_nodes,
+                },
                 "podsElsewhere": elsewhere,
                 "podsDiffer": differences.len(),
                 "differencesShown": &differences[..shown.min(differences.len())],
@@ -254,6 +275,15 @@ fn compare(
                 recorded.kept
             )?;
         }
+        if used != Used::default() {
+            say!(
+                "extenders: {} questions have a recorded answer; {} have none and failed; {} nodes without a recorded \
+                 answer count as rejected",
+                used.answered,
+                used.unanswered,
+                used.unknown_nodes
+            )?;
+        }
     }
     match recorded.damage {
         Some(damage) => {
@@ -262,6 +292,55 @@ fn compare(
         }
         None => Ok(()),
     }
+}
+
+/// The configurations of extenders.
+fn specs(extenders: &Extenders) -> Vec<ExtenderSpec> {
+    let extenders = (0..).map_while(|at| extenders.get(at));
+    extenders.map(|extender| extender.spec().clone()).collect()
+}
+
+/// The recorded answers of the extenders: a replay asks the questions again.
+fn recorded_answers(
+    run: &Run,
+    start: &Start,
+    config: &Path,
+    registry: &Registry,
+) -> Result<Answers, Failure> {
+    let mut answers = Answers::default();
+    let mut options = recorded_options(start, None, registry)?;
+    let recorded = specs(&options.extenders);
+    let other = specs(&recorded_options(start, Some(config), registry)?.extenders);
+    for spec in recorded.iter().chain(&other) {
+        let url = &spec.name;
+        if spec.binds || spec.preempts {
+            return Err(Failure::Usage(format!(
+                "extender {url}: its answers to bindVerb and preemptVerb depend on earlier decisions, so --config cannot \
+                 use them; remove the verbs, or the extender, from both configurations"
+            )));
+        }
+        if !recorded.iter().any(|known| known.name == *url) {
+            return Err(Failure::Usage(format!(
+                "extender {url}: the recording contains no answers of it; remove it from the configuration"
+            )));
+        }
+    }
+    if recorded.is_empty() {
+        return Ok(answers);
+    }
+    if run.files[0].0 > 0 {
+        return Err(Failure::Usage(format!(
+            "the beginning of run {} was removed, and without it the answers of extenders cannot be assigned to pods",
+            run.id
+        )));
+    }
+    let now = Time::from_nanos(start.at_nanos);
+    options.extenders = answers.asked(recorded);
+    let mut scheduler = Scheduler::new(options, registry, now).map_err(Failure::usage)?;
+    let (until, mut texts) = (Until::default(), Texts::default());
+    let entries = Entries::of(run).skip(1);
+    replay(entries, &mut scheduler, &until, &mut texts, &mut answers);
+    Ok(answers)
 }
 
 /// Where a pod is at the end, in words.
@@ -354,11 +433,15 @@ fn print_text(
         stop,
     } = replayed;
     say!(
-        "recording   run {}, Berth {}, seed {}, evaluator {}",
+        "recording   run {}, Berth {}, seed {}, evaluator {}{}",
         asked.run.id,
         asked.start.version,
         asked.start.seed,
-        asked.start.evaluator
+        asked.start.evaluator,
+        match asked.start.pseudonyms {
+            true => ", names are pseudonyms",
+            false => "",
+        }
     )?;
     if let Some((first, last)) = times {
         let span = last.since(*first).as_secs_f64();
@@ -436,6 +519,7 @@ fn in_json(asked: &Asked<'_>, replayed: &Replayed, scheduler: &Scheduler) -> Val
         "version": asked.start.version,
         "seed": asked.start.seed,
         "evaluator": asked.start.evaluator,
+        "pseudonyms": asked.start.pseudonyms,
         "from": replayed.times.map(|(first, _)| time(first)),
         "to": replayed.times.map(|(_, last)| time(last)),
         "entries": replayed.entries,

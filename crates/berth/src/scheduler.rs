@@ -180,6 +180,9 @@ async fn options(
         if !config.extenders.is_empty() {
             return Err(Failure::usage(
                 "--shadow does not call extenders, so its decisions would differ: remove extenders from the configuration",
+    if flags.berth.record_pseudonyms.value && flags.berth.record.value.is_none() {
+        return Err(Failure::usage("--record-pseudonyms needs --record DIR"));
+    }
             ));
         }
     } else if flags.berth.shadow_cases.is_set {
@@ -192,6 +195,7 @@ async fn options(
         seed: flags.berth.seed.value.unwrap_or_else(drawn_seed),
         evaluator: flags.berth.evaluator.value.into(),
         registry,
+            pseudonyms: flags.berth.record_pseudonyms.value,
         webhooks,
         traces: TraceExport::of_environment().await?,
         record: flags.berth.record.value.clone().map(|dir| RecordOptions {
@@ -241,6 +245,7 @@ pub(crate) async fn options_of_up(
         seed: args.seed.unwrap_or_else(drawn_seed),
         evaluator: args.evaluator.into(),
         registry,
+            pseudonyms: args.record_pseudonyms,
         webhooks,
         traces: TraceExport::of_environment().await?,
         record: args.record.clone().map(|dir| RecordOptions {

@@ -1,14 +1,68 @@
 //! Calls as text: everything that a call sends, in one line.
 
-use berth_framework::call::{ApiCall, ConditionPatch};
+use berth_framework::call::{ApiCall, ConditionPatch, ObjectName};
 use berth_framework::write::Action;
+use serde_json::Value;
 use std::fmt::Write as _;
+
+/// How a call is written down: as it is, or without the names of a cluster.
+pub(crate) trait Wording {
+    /// The name of an object or a node.
+    fn name(&mut self, name: &str) -> String;
+    /// A text for people.
+    fn text(&mut self, text: &str) -> String;
+    /// An object, or a part of it, in the API's JSON.
+    fn body(&mut self, body: &Value) -> Value;
+}
+
+/// A call as it is.
+struct AsItIs;
+
+impl Wording for AsItIs {
+    fn name(&mut self, name: &str) -> String {
+        name.to_owned()
+    }
+
+    fn text(&mut self, text: &str) -> String {
+        text.to_owned()
+    }
+
+    fn body(&mut self, body: &Value) -> Value {
+        body.clone()
+    }
+}
+
+/// The numbers of a text, sorted: words like `12` and `0/12`.
+pub(crate) fn numbers(text: &str) -> Vec<&str> {
+    let words = text.split_whitespace().map(|word| {
+        let is_of_number = |c: char| c.is_alphanumeric() || c == '/';
+        word.trim_matches(|c| !is_of_number(c))
+    });
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let mut found: Vec<&str> = words
+        .filter(|word| word.split('/').all(is_digits))
+        .collect();
+    found.sort_unstable();
+    found
+}
 
 /// A call with everything that it sends. Two calls have the same text if and only if they send the same.
 pub fn describe(call: &ApiCall) -> String {
+    describe_in(call, &mut AsItIs)
+}
+
+/// The same in other words.
+pub(crate) fn describe_in(call: &ApiCall, wording: &mut impl Wording) -> String {
     let object = call.object();
+    let object = ObjectName {
+        kind: object.kind,
+        namespace: wording.name(&object.namespace).into(),
+        name: wording.name(&object.name).into(),
+    };
     match call {
-        ApiCall::BindPod { pod, node } => format!("bind {object} ({}) to {node}", pod.uid),
+        ApiCall::BindPod { pod, node } => {
+            format!("bind {object} ({}) to {}", pod.uid, wording.name(node))
+        }
         ApiCall::PatchPodStatus {
             pod,
             condition,
@@ -16,10 +70,10 @@ pub fn describe(call: &ApiCall) -> String {
         } => {
             let mut text = format!("patch status of {object} ({})", pod.uid);
             if let Some(condition) = condition {
-                push_condition(&mut text, condition);
+                push_condition(&mut text, condition, wording);
             }
             if let Some(node) = nominated_node {
-                let _ = write!(text, " nominatedNodeName={:?}", node.as_str());
+                let _ = write!(text, " nominatedNodeName={:?}", wording.name(node));
             }
             text
         }
@@ -29,13 +83,13 @@ pub fn describe(call: &ApiCall) -> String {
         } => {
             let mut text = format!("clear NotReadyForScheduling of {object} ({})", pod.uid);
             if let Some(node) = nominated_node {
-                let _ = write!(text, " nominatedNodeName={:?}", node.as_str());
+                let _ = write!(text, " nominatedNodeName={:?}", wording.name(node));
             }
             text
         }
         ApiCall::DeletePod { pod, condition } => {
             let mut text = format!("delete {object} ({})", pod.uid);
-            push_condition(&mut text, condition);
+            push_condition(&mut text, condition, wording);
             text
         }
         ApiCall::Write(write) => {
@@ -55,14 +109,14 @@ pub fn describe(call: &ApiCall) -> String {
                 let _ = write!(text, " resourceVersion={version}");
             }
             if let Some(body) = body {
-                let _ = write!(text, " {body}");
+                let _ = write!(text, " {}", wording.body(body));
             }
             text
         }
     }
 }
 
-fn push_condition(text: &mut String, condition: &ConditionPatch) {
+fn push_condition(text: &mut String, condition: &ConditionPatch, wording: &mut impl Wording) {
     let ConditionPatch {
         kind,
         status,
@@ -71,7 +125,8 @@ fn push_condition(text: &mut String, condition: &ConditionPatch) {
         observed_generation,
         status_changes,
     } = condition;
-    let _ = write!(text, " {kind}={status} {reason} {:?}", message.as_str());
+    let message = wording.text(message);
+    let _ = write!(text, " {kind}={status} {reason} {message:?}");
     if let Some(generation) = observed_generation {
         let _ = write!(text, " observedGeneration={generation}");
     }

@@ -27,6 +27,9 @@ pub struct Start {
     pub feature_gates: String,
     /// The KubeSchedulerConfiguration, complete, as YAML. Empty if the core was set up in another way.
     pub configuration: String,
+    /// Whether names and labels are pseudonyms.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pseudonyms: bool,
 }
 
 /// The result of a job, as far as a recording can contain it.

@@ -10,20 +10,24 @@
 // The edge of a recording: it opens files and runs on a thread of its own.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod answers;
 mod call;
 mod entry;
 mod model;
+mod pseudonyms;
 mod reader;
 mod recorder;
 mod replay;
 mod segment;
 mod writer;
 
+pub use answers::{Answers, Used};
 pub use call::describe;
 pub use entry::{Entry, JobValue, Start};
 pub use model::{Modelled, PodEnd, model};
+pub use pseudonyms::Pseudonyms;
 pub use reader::{Damage, Entries, Found, OpenError, Run, runs};
 pub use recorder::{Recorder, RecorderOptions, Status};
-pub use replay::{Difference, Made, Replayed, Stop, Until, replay};
+pub use replay::{Difference, Follow, Made, Replayed, Stop, Texts, Until, replay};
 pub use segment::{FILE_HEADER_LEN, file_name};
 pub use writer::Limits;

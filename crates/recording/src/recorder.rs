@@ -3,11 +3,12 @@
 //! The core's thread only clones references and puts batches into a bounded queue. If the queue is full, inputs are
 //! dropped and counted; the recording continues in a new file that begins with the objects of the cluster.
 
-use crate::call::describe;
+use crate::call::{describe, describe_in};
 use crate::entry::{Entry, JobValue, Start};
+use crate::pseudonyms::Pseudonyms;
 use crate::writer::{Limits, Writer};
 use berth_api::{Object, Time};
-use berth_framework::call::PodRef;
+use berth_framework::call::{ApiCall, CallId, PodRef};
 use berth_scheduler::cache::Cache;
 use berth_scheduler::{ClusterChange, CycleResult, Input, Observer, Outputs};
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ const RETRY_AFTER: berth_api::Duration = berth_api::Duration::from_secs(1);
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
 /// Where a recording is written, and how much of it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct RecorderOptions {
     /// The directory; it is created when it does not exist.
     pub dir: PathBuf,
@@ -40,10 +41,19 @@ pub struct RecorderOptions {
     pub limits: Limits,
     /// The run: when it begins, in milliseconds since 1970. Later runs have larger numbers.
     pub run: u64,
+    /// What replaces names and labels, if they are replaced.
+    pub pseudonyms: Option<Pseudonyms>,
+}
+
+/// What is written: an entry, or what becomes one in the thread that writes.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Entry(Entry),
+    Called(CallId, ApiCall),
 }
 
 enum Message {
-    Batch(Vec<(i64, Entry)>),
+    Batch(Vec<(i64, Seen)>),
     /// So many inputs are missing; these are the objects now.
     Gap {
         nanos: i64,
@@ -99,7 +109,7 @@ impl Status {
 pub struct Recorder {
     sender: SyncSender<Message>,
     status: Arc<Status>,
-    batch: Vec<(i64, Entry)>,
+    batch: Vec<(i64, Seen)>,
     now: Time,
     sent: Time,
     /// How many inputs are missing since the queue was full, and when that was noticed last.
@@ -113,18 +123,23 @@ impl Recorder {
     /// # Errors
     /// When the directory or the file cannot be created.
     pub fn start(
-        options: &RecorderOptions,
+        options: RecorderOptions,
         start: Start,
     ) -> io::Result<(Self, Arc<Status>, JoinHandle<()>)> {
         let began = Time::from_nanos(start.at_nanos);
+        let start = Start {
+            pseudonyms: options.pseudonyms.is_some(),
+            ..start
+        };
         let mut writer = Writer::new(&options.dir, options.run, start, options.limits)?;
         writer.flush()?;
+        let mut pseudonyms = options.pseudonyms;
         let (sender, receiver) = sync_channel(BATCHES_MAX);
         let status = Arc::new(Status::default());
         let shared = Arc::clone(&status);
         let thread = std::thread::Builder::new()
             .name("berth-record".to_owned())
-            .spawn(move || write_all(&receiver, writer, &shared))?;
+            .spawn(move || write_all(&receiver, writer, &mut pseudonyms, &shared))?;
         let recorder = Self {
             sender,
             status: Arc::clone(&status),
@@ -137,7 +152,7 @@ impl Recorder {
     }
 
     fn push(&mut self, entry: Entry) {
-        self.batch.push((self.now.as_nanos(), entry));
+        self.batch.push((self.now.as_nanos(), Seen::Entry(entry)));
     }
 
     fn send(&mut self) {
@@ -239,7 +254,8 @@ impl Observer for Recorder {
             return;
         }
         for (id, call) in &outputs.calls {
-            self.push(Entry::Called(*id, describe(call)));
+            let seen = Seen::Called(*id, call.clone());
+            self.batch.push((self.now.as_nanos(), seen));
         }
     }
 }
@@ -258,16 +274,32 @@ impl Drop for Recorder {
     }
 }
 
-fn write_all(messages: &Receiver<Message>, mut writer: Writer, status: &Status) {
+/// What is written for something that was seen.
+fn entry_of(seen: Seen, pseudonyms: &mut Option<Pseudonyms>) -> io::Result<Entry> {
+    Ok(match (seen, pseudonyms) {
+        (Seen::Entry(entry), None) => entry,
+        (Seen::Entry(entry), Some(pseudonyms)) => pseudonyms.entry(entry)?,
+        (Seen::Called(id, call), None) => Entry::Called(id, describe(&call)),
+        (Seen::Called(id, call), Some(pseudonyms)) => {
+            Entry::Called(id, describe_in(&call, pseudonyms))
+        }
+    })
+}
+
+fn write_all(
+    messages: &Receiver<Message>,
+    mut writer: Writer,
+    pseudonyms: &mut Option<Pseudonyms>,
+    status: &Status,
+) {
     let mut flushed = Instant::now();
     loop {
         let written = match messages.recv_timeout(FLUSH_EVERY) {
             Ok(Message::Batch(batch)) => {
-                let written = write_batch(&mut writer, &batch);
-                status.waiting.fetch_sub(batch.len(), Ordering::Relaxed);
-                status
-                    .entries
-                    .fetch_add(batch.len() as u64, Ordering::Relaxed);
+                let len = batch.len();
+                let written = write_batch(&mut writer, batch, pseudonyms);
+                status.waiting.fetch_sub(len, Ordering::Relaxed);
+                status.entries.fetch_add(len as u64, Ordering::Relaxed);
                 written
             }
             Ok(Message::Gap {
@@ -277,8 +309,14 @@ fn write_all(messages: &Receiver<Message>, mut writer: Writer, status: &Status) 
             }) => {
                 tracing::warn!(dropped, "the recording continues after a gap");
                 writer.objects = Default::default();
-                objects.iter().for_each(|object| writer.objects.set(object));
-                writer.next_file(nanos, dropped)
+                let set = objects.into_iter().try_for_each(|object| {
+                    let item = entry_of(Seen::Entry(Entry::Item(object)), pseudonyms)?;
+                    if let Entry::Item(object) = &item {
+                        writer.objects.set(object);
+                    }
+                    Ok(())
+                });
+                set.and_then(|()| writer.next_file(nanos, dropped))
             }
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => {
@@ -303,23 +341,28 @@ fn write_all(messages: &Receiver<Message>, mut writer: Writer, status: &Status) 
     }
 }
 
-fn write_batch(writer: &mut Writer, batch: &[(i64, Entry)]) -> io::Result<()> {
-    for (nanos, entry) in batch {
+fn write_batch(
+    writer: &mut Writer,
+    batch: Vec<(i64, Seen)>,
+    pseudonyms: &mut Option<Pseudonyms>,
+) -> io::Result<()> {
+    for (nanos, seen) in batch {
+        let entry = entry_of(seen, pseudonyms)?;
         // A file begins between two inputs, and never within a list.
         let is_input = !matches!(
             entry,
             Entry::Item(_) | Entry::Decided(..) | Entry::Called(..) | Entry::End
         );
         if is_input && writer.is_full() {
-            writer.next_file(*nanos, 0)?;
+            writer.next_file(nanos, 0)?;
         }
-        match entry {
+        match &entry {
             Entry::Apply(object) | Entry::Item(object) => writer.objects.set(object),
             Entry::Delete(object) => writer.objects.unset(object),
             Entry::List(kind, _) => writer.objects.clear(*kind),
             _ => {}
         }
-        writer.push(*nanos, entry)?;
+        writer.push(nanos, &entry)?;
     }
     Ok(())
 }
@@ -360,7 +403,7 @@ mod tests {
         let Ok(Message::Batch(batch)) = messages.try_recv() else {
             panic!("no batch");
         };
-        assert_eq!(batch, [(0, Entry::Tick)]);
+        assert_eq!(batch, [(0, Seen::Entry(Entry::Tick))]);
         recorder.status.waiting.store(0, Ordering::Relaxed);
         tick(&mut recorder, 40);
         assert_eq!(recorder.status.dropped(), 4, "it is too early to continue");
@@ -376,7 +419,7 @@ mod tests {
         };
         assert_eq!((dropped, nanos), (4, 1_020_000_000));
         assert_eq!(objects, [node]);
-        assert_eq!(recorder.batch, [(1_020_000_000, Entry::Tick)]);
+        assert_eq!(recorder.batch, [(1_020_000_000, Seen::Entry(Entry::Tick))]);
     }
 
     /// A list of more objects than may wait is one input.

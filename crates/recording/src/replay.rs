@@ -1,13 +1,15 @@
 //! Runs a core over a recording and compares what it makes of each input with what the recorded core made of it.
 
-use crate::call::describe;
-use crate::entry::Entry;
+use crate::call::{describe, numbers};
+use crate::entry::{Entry, JobValue};
+use crate::pseudonyms::TEXT;
 use crate::reader::{Damage, Found};
-use berth_api::{Kind, Object, Time};
-use berth_framework::call::{CallId, PodRef};
+use berth_api::{Kind, Object, Str, Time};
+use berth_framework::call::{ApiCall, CallId, PodRef};
+use berth_framework::stage::{Job, JobId};
 use berth_scheduler::cache::Cache;
 use berth_scheduler::{ClusterChange, CycleResult, Input, Observer, Outputs, Scheduler};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -123,17 +125,116 @@ pub struct Replayed {
     pub stop: Stop,
 }
 
+/// The texts that the replayed core makes where a recording has their pseudonyms. The replayed core sees its own texts in
+/// the status of pods, as the recorded core did, and compares them with those that it would write.
+#[derive(Debug, Clone, Default)]
+pub struct Texts(HashMap<String, Str>);
+
+impl Texts {
+    /// How many texts are known.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a text can be the one that was recorded: it is the same, or has the numbers of the pseudonym.
+    fn is_same(&mut self, recorded: &str, replayed: &str) -> bool {
+        let Some((_, kept)) = pseudonym(recorded) else {
+            return recorded == replayed;
+        };
+        let is_same = match self.0.get(recorded) {
+            Some(known) => *known == *replayed,
+            None => numbers(replayed).into_iter().eq(kept.split_whitespace()),
+        };
+        if is_same {
+            self.0.insert(recorded.to_owned(), replayed.into());
+        }
+        is_same
+    }
+
+    /// Whether a result of a cycle can be the recorded one.
+    fn is_same_result(&mut self, recorded: &CycleResult, replayed: &CycleResult) -> bool {
+        use CycleResult::{Error, Unschedulable};
+        match (recorded, replayed) {
+            (Unschedulable { message: one }, Unschedulable { message: two })
+            | (Error { message: one }, Error { message: two }) => self.is_same(one, two),
+            (one, two) => one == two,
+        }
+    }
+
+    /// Whether a call, with its message for people, can be the recorded one.
+    fn is_same_call(&mut self, recorded: &str, replayed: &str, message: Option<&str>) -> bool {
+        // A description quotes the message.
+        let quoted = recorded.split('"').find(|part| pseudonym(part).is_some());
+        let (Some(quoted), Some(message)) = (quoted, message) else {
+            return recorded == replayed;
+        };
+        let worded = replayed.replacen(&format!("{message:?}"), &format!("{quoted:?}"), 1);
+        worded == recorded && self.is_same(quoted, message)
+    }
+
+    /// The object with the texts of the replayed core.
+    fn in_object(&self, mut object: Object) -> Object {
+        if let Object::Pod(pod) = &mut object {
+            let has_known = |pod: &berth_api::Pod| {
+                let conditions = pod.status.conditions.iter();
+                conditions
+                    .map(|c| &c.message)
+                    .any(|message| self.0.contains_key(message.as_str()))
+            };
+            if has_known(pod) {
+                for condition in &mut Arc::make_mut(pod).status.conditions {
+                    if let Some(text) = self.0.get(condition.message.as_str()) {
+                        condition.message = text.clone();
+                    }
+                }
+            }
+        }
+        object
+    }
+}
+
+/// The letters and the numbers of the pseudonym of a text.
+fn pseudonym(text: &str) -> Option<(&str, &str)> {
+    text.strip_prefix(TEXT)?.split_once(':')
+}
+
+/// What the core makes, with the message for people of a call.
+type Collected = (Made, Option<Str>);
+
+/// Follows a replay. A closure follows the differences.
+pub trait Follow {
+    /// A difference was found.
+    fn differs(&mut self, difference: &Difference);
+
+    /// The core handed out a job. It is not carried out.
+    fn job(&mut self, _id: JobId, _job: Job) {}
+
+    /// The recording has this result of a job.
+    fn job_done(&mut self, _id: JobId, _value: &JobValue) {}
+}
+
+impl<F: FnMut(&Difference)> Follow for F {
+    fn differs(&mut self, difference: &Difference) {
+        self(difference);
+    }
+}
+
 /// Collects what a core makes of its inputs.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<VecDeque<Made>>>);
+struct Collector(Arc<Mutex<VecDeque<Collected>>>);
 
 impl Collector {
-    fn push(&self, made: Made) {
+    fn push(&self, made: Collected) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.push_back(made);
     }
 
-    fn pop(&self) -> Option<Made> {
+    fn pop(&self) -> Option<Collected> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.pop_front()
     }
@@ -143,12 +244,18 @@ impl Observer for Collector {
     fn input(&mut self, _: Time, _: Input<'_>, _: &Cache) {}
 
     fn decided(&mut self, pod: &PodRef, result: &CycleResult) {
-        self.push(Made::Decided(pod.clone(), result.clone()));
+        self.push((Made::Decided(pod.clone(), result.clone()), None));
     }
 
     fn outputs(&mut self, outputs: &Outputs) {
         for (id, call) in &outputs.calls {
-            self.push(Made::Called(*id, describe(call)));
+            let message = match call {
+                ApiCall::PatchPodStatus { condition, .. } => condition.as_ref(),
+                ApiCall::DeletePod { condition, .. } => Some(condition),
+                _ => None,
+            };
+            let message = message.map(|condition| condition.message.clone());
+            self.push((Made::Called(*id, describe(call)), message));
         }
     }
 }
@@ -163,7 +270,8 @@ struct List {
 struct Replay<'a, 'd> {
     scheduler: &'a mut Scheduler,
     made: Collector,
-    report: &'d mut dyn FnMut(&Difference),
+    follow: &'d mut dyn Follow,
+    texts: &'d mut Texts,
     replayed: Replayed,
     /// The input that was given last.
     last: (u64, Time),
@@ -171,19 +279,22 @@ struct Replay<'a, 'd> {
 }
 
 /// Gives the inputs of a recording to `scheduler`, which was made with the recorded options at the recorded time and
-/// has received nothing yet. Each difference is reported as soon as it is found.
+/// has received nothing yet. `follow` receives each difference as soon as it is found. `texts` are those that are known of an
+/// earlier replay, and those that this one finds.
 pub fn replay(
     entries: impl IntoIterator<Item = Result<Found, Damage>>,
     scheduler: &mut Scheduler,
     until: &Until,
-    report: &mut dyn FnMut(&Difference),
+    texts: &mut Texts,
+    follow: &mut dyn Follow,
 ) -> Replayed {
     let made = Collector::default();
     scheduler.observe(Box::new(made.clone()));
     let mut replay = Replay {
         scheduler,
         made,
-        report,
+        follow,
+        texts,
         replayed: Replayed {
             entries: 0,
             inputs: 0,
@@ -246,7 +357,7 @@ impl Replay<'_, '_> {
                 }
                 Entry::Item(object) => {
                     if let Some(open) = &mut list {
-                        open.objects.push(object);
+                        open.objects.push(self.texts.in_object(object));
                         open.left -= 1;
                     }
                     if let Some(full) = list.take_if(|open| open.left == 0) {
@@ -255,17 +366,24 @@ impl Replay<'_, '_> {
                         });
                     }
                 }
-                Entry::Apply(object) => self.give(number, at, until, |core| {
-                    core.apply(ClusterChange::Applied(object), at);
-                }),
-                Entry::Delete(object) => self.give(number, at, until, |core| {
-                    core.apply(ClusterChange::Deleted(object), at);
-                }),
+                Entry::Apply(object) => {
+                    let object = self.texts.in_object(object);
+                    self.give(number, at, until, |core| {
+                        core.apply(ClusterChange::Applied(object), at);
+                    });
+                }
+                Entry::Delete(object) => {
+                    let object = self.texts.in_object(object);
+                    self.give(number, at, until, |core| {
+                        core.apply(ClusterChange::Deleted(object), at);
+                    });
+                }
                 Entry::Complete(id, result) => {
                     self.give(number, at, until, |core| core.complete(id, result, at));
                 }
                 Entry::JobDone(id, value) => match value.result() {
                     Some(result) => {
+                        self.follow.job_done(id, &value);
                         self.give(number, at, until, |core| core.job_done(id, result, at));
                     }
                     None => return Stop::OpaqueJob(number),
@@ -274,9 +392,15 @@ impl Replay<'_, '_> {
                 Entry::ScheduleOne => self.give(number, at, until, |core| {
                     core.schedule_one(at);
                 }),
-                Entry::TakeOutputs => self.give(number, at, until, |core| {
-                    core.take_outputs(at);
-                }),
+                Entry::TakeOutputs => {
+                    let mut jobs = Vec::new();
+                    self.give(number, at, until, |core| {
+                        jobs = core.take_outputs(at).jobs;
+                    });
+                    for (id, job) in jobs {
+                        self.follow.job(id, job);
+                    }
+                }
                 Entry::Close => self.give(number, at, until, |core| core.close(at)),
                 Entry::Decided(pod, result) => self.compare(Made::Decided(pod, result)),
                 Entry::Called(id, text) => self.compare(Made::Called(id, text)),
@@ -299,7 +423,7 @@ impl Replay<'_, '_> {
         input(self.scheduler);
         if until.pod.is_some() && self.reached.is_none() {
             let made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
-            self.reached = made.iter().find_map(|made| match made {
+            self.reached = made.iter().find_map(|(made, _)| match made {
                 Made::Decided(pod, _) if until.is_pod(pod) => Some(pod.clone()),
                 _ => None,
             });
@@ -308,19 +432,31 @@ impl Replay<'_, '_> {
 
     /// What the core made of the last input and the recording does not contain.
     fn settle(&mut self) {
-        while let Some(made) = self.made.pop() {
+        while let Some((made, _)) = self.made.pop() {
             self.count(&made);
             self.differ(None, Some(made));
         }
     }
 
     fn compare(&mut self, recorded: Made) {
-        let replayed = self.made.pop();
-        if let Some(made) = &replayed {
-            self.count(made);
-        }
-        if replayed.as_ref() != Some(&recorded) {
-            self.differ(Some(recorded), replayed);
+        let Some((replayed, message)) = self.made.pop() else {
+            return self.differ(Some(recorded), None);
+        };
+        self.count(&replayed);
+        let is_same = match (&recorded, &replayed) {
+            (Made::Decided(one, recorded), Made::Decided(two, replayed)) => {
+                one == two && self.texts.is_same_result(recorded, replayed)
+            }
+            (Made::Called(one, recorded), Made::Called(two, replayed)) => {
+                one == two
+                    && self
+                        .texts
+                        .is_same_call(recorded, replayed, message.as_deref())
+            }
+            _ => false,
+        };
+        if !is_same {
+            self.differ(Some(recorded), Some(replayed));
         }
     }
 
@@ -342,7 +478,7 @@ impl Replay<'_, '_> {
     fn differ(&mut self, recorded: Option<Made>, replayed: Option<Made>) {
         self.replayed.differences += 1;
         let (number, at) = self.last;
-        (self.report)(&Difference {
+        self.follow.differs(&Difference {
             number,
             at,
             recorded,

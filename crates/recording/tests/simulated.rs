@@ -6,8 +6,8 @@
 
 use berth_framework::FeatureGates;
 use berth_recording::{
-    Entries, Entry, FILE_HEADER_LEN, Limits, Recorder, RecorderOptions, Replayed, Start, Stop,
-    Until, replay, runs,
+    Difference, Entries, Entry, FILE_HEADER_LEN, Limits, Pseudonyms, Recorder, RecorderOptions,
+    Replayed, Start, Stop, Texts, Until, replay, runs,
 };
 use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::ProfileSpec;
@@ -79,6 +79,17 @@ fn record(
     limits: Limits,
     dir: &Path,
 ) -> (Subject, Vec<Setup>) {
+    record_with(seed, steps, faults, limits, dir, || None)
+}
+
+fn record_with(
+    seed: u64,
+    steps: usize,
+    faults: Faults,
+    limits: Limits,
+    dir: &Path,
+    pseudonyms: fn() -> Option<Pseudonyms>,
+) -> (Subject, Vec<Setup>) {
     let mut subject = Subject::in_tree().expect("plugins");
     let setups = Arc::new(Mutex::new(Vec::new()));
     let threads: Arc<Mutex<Vec<JoinHandle<()>>>> = Arc::default();
@@ -100,13 +111,15 @@ fn record(
             pod_max_in_unschedulable_pods_nanos: 0,
             feature_gates: String::new(),
             configuration: String::new(),
+            pseudonyms: false,
         };
         let options = RecorderOptions {
             dir: path.clone(),
             limits,
             run: setups.len() as u64 - 1,
+            pseudonyms: pseudonyms(),
         };
-        let (recorder, _, thread) = Recorder::start(&options, start).expect("files");
+        let (recorder, _, thread) = Recorder::start(options, start).expect("files");
         joined.lock().expect("no panic").push(thread);
         Some(Box::new(recorder))
     }));
@@ -137,9 +150,9 @@ fn replayed(
     };
     let mut scheduler = setup.scheduler(subject, &start);
     let mut differences = Vec::new();
-    let result = replay(entries, &mut scheduler, until, &mut |difference| {
-        differences.push(difference.to_string());
-    });
+    let mut texts = Texts::default();
+    let mut report = |difference: &Difference| differences.push(difference.to_string());
+    let result = replay(entries, &mut scheduler, until, &mut texts, &mut report);
     (result, differences)
 }
 
@@ -155,6 +168,47 @@ fn every_scheduler_of_a_run_replays_to_the_same_decisions_and_calls() {
             assert_eq!(result.stop, Stop::End, "seed {seed}, scheduler {at}");
             decisions += result.decisions;
         }
+    }
+    assert!(decisions > 500, "{decisions}");
+}
+
+/// The names of the simulator are in no recording with pseudonyms, and the replay decides the same.
+#[test]
+fn a_run_with_pseudonyms_replays_to_the_same_decisions_and_calls() {
+    let mut decisions = 0;
+    for seed in 0..25 {
+        let dir = Dir::new(&format!("pseudonyms-{seed}"));
+        let pseudonyms = || Some(Pseudonyms::new().expect("random numbers"));
+        let (subject, setups) =
+            record_with(seed, 300, one_scheduler(), NO_LIMITS, &dir.0, pseudonyms);
+        for (at, setup) in setups.iter().enumerate() {
+            let (result, differences) = replayed(&dir.0, at, &subject, setup, &Until::default());
+            assert_eq!(differences, [""; 0], "seed {seed}, scheduler {at}");
+            assert_eq!(result.stop, Stop::End, "seed {seed}, scheduler {at}");
+            decisions += result.decisions;
+        }
+        let names = Dir::new(&format!("names-{seed}"));
+        record(seed, 300, one_scheduler(), NO_LIMITS, &names.0);
+        let of = |dir: &Dir| -> Vec<String> {
+            let run = &runs(&dir.0).expect("a recording")[0];
+            let objects = Entries::of(run).filter_map(|found| match found.expect("whole").entry {
+                Entry::Item(object) | Entry::Apply(object) => Some(object),
+                _ => None,
+            });
+            objects.map(|o| o.metadata().name.to_string()).collect()
+        };
+        let (names, pseudonyms) = (of(&names), of(&dir));
+        assert_eq!(names.len(), pseudonyms.len(), "seed {seed}");
+        let known = ["default", "kube-system"];
+        let kept: Vec<_> = names
+            .iter()
+            .zip(&pseudonyms)
+            .filter(|(a, b)| a == b)
+            .collect();
+        let kept = kept
+            .into_iter()
+            .filter(|(name, _)| !known.contains(&name.as_str()));
+        assert_eq!(kept.collect::<Vec<_>>(), [], "seed {seed}");
     }
     assert!(decisions > 500, "{decisions}");
 }

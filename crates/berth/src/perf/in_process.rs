@@ -65,6 +65,7 @@ impl Target for InProcess {
             seed: None,
             evaluator: EvaluatorArg::Incremental,
             record: None,
+            record_pseudonyms: false,
         };
         let mut options = scheduler::options_of_up(&args, self.registry.clone())
             .await
