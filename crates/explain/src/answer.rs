@@ -194,6 +194,8 @@ answers! {
         node: Option<String>,
         /// On how many nodes it fits then, of those that the change can affect.
         feasible: usize,
+        /// The pods that preemption evicts after the change; the pod fits then.
+        victims: Vec<crate::change::PodRef>,
         /// What the order is by: a small number is a change that disturbs little.
         cost: u32,
     }

@@ -13,7 +13,7 @@
 //! | `lacks` | what a node lacks for a pod, in detail |
 //! | `change`, `overlay` | changes, and how they are tried on the copy |
 //! | `candidates`, `remedies` | which changes are tried, and which of them let the pod be scheduled |
-//! | `preemption` | what preemption would do |
+//! | `preemption`, `preempts` | what preemption would do, explained and compared |
 //! | `decision` | the scores of a decision, computed from its inputs |
 //! | `pod`, `node`, `queue` | the three explanations |
 //! | `text` | the same for people |
@@ -34,6 +34,7 @@ mod node;
 mod overlay;
 mod pod;
 mod preemption;
+mod preempts;
 mod quantity;
 mod queue;
 mod remedies;
@@ -46,6 +47,7 @@ pub use copied::{COPY_AGE_MAX, COPY_SHARE, Copied};
 pub use facts::PodFacts;
 pub use node::explain_node;
 pub use pod::explain_pod;
+pub use preempts::Preempted;
 pub use queue::{QueueFacts, explain_queue};
 pub use snapshot::Snapshot;
 
@@ -61,6 +63,8 @@ pub mod limits {
     pub const FIRST_CHANGES_MAX: usize = 16;
     /// How many second changes are tried in all.
     pub const PAIRS_TRIED_MAX: usize = 128;
+    /// After how many single changes preemption is tried.
+    pub const PREEMPTIONS_TRIED_MAX: usize = 16;
     /// With how many higher priorities preemption is tried.
     pub const PRIORITIES_TRIED_MAX: usize = 4;
     /// How many times a node is filtered while changes are tried.

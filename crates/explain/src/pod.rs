@@ -322,12 +322,19 @@ fn explain_waiting(
         preemption.is_running = true;
         preemption.node = Some(nomination.node.clone());
     }
+    // The preemption of a gated pod follows the removal of its gates.
+    let preempts = gate_change.is_none()
+        && answer
+            .preemption
+            .as_ref()
+            .is_some_and(|preemption| preemption.node.is_some());
     let found = remedies::search(
         snapshot,
         (profile, &pod),
         gate_change,
         &examination,
         &closest,
+        preempts,
     );
     answer.remedies = found.remedies;
     answer.notes.extend(found.notes);

@@ -3,31 +3,31 @@
 //! A change of one node is tried on that node, unless it can matter on others: for terms over topology domains, and for
 //! volumes. A change of the pod is tried on all nodes. If no single change of what exists is enough, pairs are tried: the
 //! first change is made in the snapshot, the closest nodes are examined again, and single changes are derived from them.
+//! Pairs are not tried if preemption makes room after a single change, or without one.
+
+mod preempting;
 
 use crate::answer::Remedy;
 use crate::candidates::{Which, candidates};
 use crate::change::{Change, Edit, PodRef};
-use crate::examine::{Examination, examine, examine_nodes, feasible};
+use crate::examine::{Examination, examine_nodes, feasible};
 use crate::lacks::{self, Distance};
 use crate::limits::{
     CHANGES_TRIED_MAX, FILTER_RUNS_MAX, FIRST_CHANGES_MAX, NODES_WITH_DELETIONS_MAX,
-    PAIRS_TRIED_MAX, PRIORITIES_TRIED_MAX, REMEDIES_MAX,
+    PAIRS_TRIED_MAX, REMEDIES_MAX,
 };
 use crate::overlay::with_edits;
 use crate::snapshot::Snapshot;
 use berth_api::Object;
-use berth_framework::plugin::{DryRun, Nominating};
+use berth_framework::plugin::DryRun;
 use berth_framework::{PodInfo, Slot};
 use berth_scheduler::profile::Profile;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// How many of the closest nodes candidates are derived from.
 pub(crate) const NODES_CONSIDERED_MAX: usize = 64;
 /// How many single pods are tried on a node.
 const SINGLE_PODS_MAX: usize = 32;
-/// The highest priority that users may give to pods; higher ones are for the system.
-const USER_PRIORITY_MAX: i32 = 1_000_000_000;
 
 /// A search for remedies.
 pub(crate) struct Remedies<'a> {
@@ -66,13 +66,15 @@ fn looks_at_other_nodes(snapshot: &Snapshot, pod: &PodInfo) -> bool {
 }
 
 /// Searches remedies for a pod that is not admitted or fits nowhere. `made` is the change that the pod has already,
-/// `closest` are nodes with what they lack, the closest first.
+/// `closest` are nodes with what they lack, the closest first. `preempts` is whether preemption makes room without a
+/// change.
 pub(crate) fn search(
     snapshot: &mut Snapshot,
     (profile, pod): (&Profile, &Arc<PodInfo>),
     made: Option<Change>,
     examination: &Examination,
     closest: &[Distance],
+    preempts: bool,
 ) -> Found {
     let mut search = Remedies {
         profile,
@@ -86,11 +88,17 @@ pub(crate) fn search(
         found: Vec::new(),
         reached: Vec::new(),
     };
+    search.try_preemption_after(snapshot, pod);
     search.singles(snapshot, pod, examination, closest);
     if search.made.is_empty() {
         search.try_priorities(snapshot, pod, examination);
         let is_of_new_node = |remedy: &Remedy| remedy.changes.iter().any(Change::is_new_node);
-        if search.found.iter().all(is_of_new_node) {
+        let needs_more =
+            |search: &Remedies<'_>| !preempts && search.found.iter().all(is_of_new_node);
+        if needs_more(&search) {
+            search.try_preemptions(snapshot, pod, examination, closest);
+        }
+        if needs_more(&search) {
             search.tried_max += PAIRS_TRIED_MAX;
             search.pairs(snapshot, pod, examination, closest);
         }
@@ -128,6 +136,7 @@ pub(crate) fn remedy(changes: Vec<Change>, nodes: &[String]) -> Remedy {
         changes,
         node,
         feasible: nodes.len(),
+        victims: Vec::new(),
     }
 }
 
@@ -239,13 +248,7 @@ impl Remedies<'_> {
         pod: &Arc<PodInfo>,
         nodes: &[Slot],
     ) -> Vec<String> {
-        let admits = |plugin: &dyn berth_framework::plugin::PreEnqueue| {
-            plugin
-                .pre_enqueue(&snapshot.context(), &pod.pod)
-                .is_success()
-        };
-        let mut pre_enqueue = self.profile.pre_enqueue.iter();
-        if !pre_enqueue.all(|member| admits(&*member.plugin)) {
+        if !self.admits(snapshot, pod) {
             return Vec::new();
         }
         let (found, runs) = feasible(snapshot, self.profile, pod, nodes);
@@ -254,6 +257,13 @@ impl Remedies<'_> {
             .iter()
             .filter_map(|slot| snapshot.cluster.nodes.get(*slot));
         views.map(|view| view.name().to_string()).collect()
+    }
+
+    /// Whether no PreEnqueue plugin rejects the pod.
+    fn admits(&self, snapshot: &Snapshot, pod: &PodInfo) -> bool {
+        let context = snapshot.context();
+        let mut plugins = self.profile.pre_enqueue.iter();
+        plugins.all(|member| member.plugin.pre_enqueue(&context, &pod.pod).is_success())
     }
 
     fn propose(&mut self, change: Change, nodes: &[String]) {
@@ -300,82 +310,6 @@ impl Remedies<'_> {
                 self.try_out(snapshot, pod, change, vec![node]);
             }
         }
-    }
-
-    /// The lowest priority with which preemption finds a node, if that of the pod is too low. With a higher priority,
-    /// preemption finds a node if it does with a lower one, so the priorities are halved.
-    fn try_priorities(
-        &mut self,
-        snapshot: &mut Snapshot,
-        pod: &Arc<PodInfo>,
-        examination: &Examination,
-    ) {
-        let may_preempt = pod.pod.spec.preemption_policy.as_deref() != Some("Never");
-        let mut statuses = examination.rejecting.iter().flat_map(|r| &r.statuses);
-        if !may_preempt || !statuses.any(|s| s.code() == berth_framework::Code::Unschedulable) {
-            return;
-        }
-        let pods = snapshot.cluster.nodes.iter().flat_map(|view| view.pods());
-        let priorities = pods.map(|info| info.pod.priority());
-        let priorities = priorities.filter(|p| (pod.pod.priority()..USER_PRIORITY_MAX).contains(p));
-        let higher: BTreeSet<i32> = priorities.map(|priority| priority + 1).collect();
-        let higher: Vec<i32> = higher.into_iter().collect();
-        let (mut from, mut to) = (0, higher.len());
-        let mut best = None;
-        // The highest one first: most often no priority helps.
-        let mut at = higher.len().saturating_sub(1);
-        for _ in 0..PRIORITIES_TRIED_MAX {
-            if from >= to || self.is_over() {
-                break;
-            }
-            self.tried += 1;
-            match self.preempts(snapshot, pod, higher[at]) {
-                Some(found) => {
-                    to = at;
-                    best = Some(found);
-                }
-                None => from = at + 1,
-            }
-            at = from + to.saturating_sub(from) / 2;
-        }
-        if let Some((change, node)) = best {
-            self.propose(change, &[node]);
-        }
-    }
-
-    /// Whether preemption finds a node for the pod with this priority, and which one.
-    fn preempts(
-        &mut self,
-        snapshot: &mut Snapshot,
-        pod: &Arc<PodInfo>,
-        priority: i32,
-    ) -> Option<(Change, String)> {
-        let mut changed = berth_api::Pod::clone(&pod.pod);
-        changed.spec.priority = Some(priority);
-        let pod = Arc::new(PodInfo::new(Arc::new(changed)));
-        // Room that is kept for nominated pods of a lower priority counts as free now.
-        let examination = examine(snapshot, self.profile, &pod);
-        self.runs += examination.nodes;
-        if !examination.feasible.is_empty() || examination.pre_filter.is_some() {
-            return None;
-        }
-        let answers = snapshot.post_filter(self.profile, &pod, &examination.statuses());
-        let found = answers.into_iter().find_map(|(result, preemptions)| {
-            let Nominating::Set(node) = result.nominating else {
-                return None;
-            };
-            let victims: Vec<PodRef> = preemptions
-                .iter()
-                .flat_map(|preemption| &preemption.victims)
-                .map(|victim| PodRef {
-                    namespace: victim.event.regarding.namespace.to_string(),
-                    name: victim.event.regarding.name.to_string(),
-                })
-                .collect();
-            (!node.is_empty() && !victims.is_empty()).then(|| (victims, node.to_string()))
-        });
-        let (victims, node) = found?;
-        Some((Change::RaisePriority { priority, victims }, node))
     }
 
     /// A new node like one that fits but for what is on it.

@@ -288,7 +288,7 @@ fn waiting(rng: &mut Rng, features: Features) -> PodBuilder {
 /// carried out.
 #[test]
 fn every_remedy_frees_the_pod() {
-    let (mut proposed, mut pairs, mut pending) = (0, 0, 0);
+    let (mut proposed, mut pairs, mut pending, mut preempting) = (0, 0, 0, 0);
     let mut kinds = BTreeSet::new();
     for seed in 0..seeds() {
         let rng = &mut Rng::with_seed(seed);
@@ -327,6 +327,7 @@ fn every_remedy_frees_the_pod() {
                 assert_eq!(placed, node, "seed {seed}: {:?}", remedy.text);
             }
             proposed += 1;
+            preempting += usize::from(!remedy.victims.is_empty());
             pairs += usize::from(remedy.changes.len() == 2);
             // No part of a pair is enough: the other one would be useless.
             if let [first, second] = &remedy.changes[..]
@@ -340,9 +341,11 @@ fn every_remedy_frees_the_pod() {
                 let mut world = objects.remedied(&only(first)).world();
                 world.run();
                 let is_placed = world.node_of("default/p").is_some();
-                // After the first change, the pod may preempt others.
+                // After the first change, the pod may preempt others. Then that is proposed, and comes first.
                 let text = &remedy.text;
-                assert!(!is_placed || features.preemption, "seed {seed}: {text:?}");
+                let is_first = *remedy == answer.remedies[0];
+                let may_preempt = features.preemption && !is_first;
+                assert!(!is_placed || may_preempt, "seed {seed}: {text:?}");
             }
             for change in &remedy.changes {
                 let debug = format!("{change:?}");
@@ -352,8 +355,8 @@ fn every_remedy_frees_the_pod() {
     }
     // A property over nothing proves nothing.
     assert!(
-        pending >= 20 && proposed >= 40 && pairs >= 20,
-        "{pending} pending, {proposed} proposed, {pairs} pairs"
+        pending >= 20 && proposed >= 40 && pairs >= 20 && preempting >= 3,
+        "{pending} pending, {proposed} proposed, {pairs} pairs, {preempting} with preemption"
     );
     let names = [
         "AddNode",
@@ -737,6 +740,49 @@ fn remedies_of_a_pod_that_lacks_two_things() {
     assert_eq!(
         answer.remedies[0].text,
         "remove the scheduling gate(s) example.com/quota, and request 1 CPU less; the pod fits on n1 then"
+    );
+}
+
+/// A pair is not proposed where preemption follows a single change, or none.
+#[test]
+fn preemption_after_one_change_takes_the_place_of_pairs() {
+    let mut objects = Objects::default();
+    let tainted = node("n1").capacity("2", "4Gi", "10");
+    let tainted = tainted.taint("gpu", "true", TaintEffect::NoSchedule);
+    objects.set(tainted.object());
+    objects.set(pod("low").on("n1").request("cpu", "2").object());
+    objects.set(pod("p").priority(10).request("cpu", "1").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    let shown: Vec<(&str, usize)> = answer
+        .remedies
+        .iter()
+        .map(|remedy| (remedy.text.as_str(), remedy.changes.len()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (
+                "add a toleration for taint gpu=true:NoSchedule to the pod; preemption then evicts default/low from n1",
+                1
+            ),
+            (
+                "remove taint gpu=true:NoSchedule from node n1; preemption then evicts default/low from n1",
+                1
+            ),
+        ]
+    );
+    assert_eq!(answer.remedies[0].victims.len(), 1);
+
+    // The same behind a gate: the gate is all that has to change.
+    objects.set(node("n1").capacity("2", "4Gi", "10").object());
+    let gated = pod("p").priority(10).request("cpu", "1");
+    objects.set(gated.gate("example.com/quota").object());
+    let (scheduler, _) = objects.run();
+    let (answer, _, _) = explain(&scheduler, "p");
+    assert_eq!(
+        answer.remedies[0].text,
+        "remove the scheduling gate(s) example.com/quota; preemption then evicts default/low from n1"
     );
 }
 
