@@ -20,6 +20,7 @@ pub mod field;
 pub mod kubelet;
 #[cfg(feature = "loopback")]
 pub mod loopback;
+pub mod offline;
 pub mod openapi;
 pub mod patch;
 pub mod registry;

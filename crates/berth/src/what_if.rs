@@ -1,5 +1,8 @@
 //! `berth what-if`: what the scheduler would do if the cluster were another one. Nothing is written to a cluster.
 
+mod daemons;
+mod quotas;
+mod read;
 mod workloads;
 
 use crate::cli::{Output, WhatIfArgs};
@@ -7,23 +10,17 @@ use crate::exit::Failure;
 use crate::print;
 use crate::settings;
 use berth_api::{Kind, Object};
-use berth_apiserver::schema;
 use berth_client::events::now;
-use berth_client::request::{self, Resource};
-use berth_client::{ApiError, ConnectOptions, Transport, connect};
-use berth_explain::what_if::{Objects, Report, Usage, World, consolidate, key_of};
+use berth_explain::what_if::{Objects, PendingPod, Report, Usage, World, consolidate, key_of};
 use berth_framework::registry::Registry;
 use berth_scheduler::SchedulerOptions;
 use berth_scheduler::config::Config;
+use read::{documents, list_all};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 30;
-/// How many objects a page of a list has.
-const PAGE: u32 = 500;
 /// How many lines of each kind the text lists.
 const LINES_MAX: usize = 50;
 /// An object of the changes with this annotation is deleted.
@@ -34,32 +31,55 @@ type Raw = BTreeMap<Key, Value>;
 /// Kind, namespace and name of an object.
 type Key = (Kind, String, String);
 
+/// The pods that the changes add, in the order of the changes.
+#[derive(Debug, Default)]
+struct Added {
+    pods: Vec<Key>,
+}
+
+/// What else belongs to the cluster: the scheduler does not read it.
+#[derive(Debug, Default)]
+struct Others {
+    quotas: quotas::Quotas,
+    /// DaemonSets with the places where they were read.
+    daemons: Vec<(String, Value)>,
+    notes: Vec<String>,
+}
+
+impl Others {
+    /// Takes an object that is one of these.
+    fn take(&mut self, place: &str, object: Value) -> Result<Option<Value>, Failure> {
+        if quotas::is_one(&object) {
+            quotas::change(&mut self.quotas, place, object)?;
+        } else if daemons::is_one(&object) {
+            self.daemons.push((place.to_owned(), object));
+        } else {
+            return Ok(Some(object));
+        }
+        Ok(None)
+    }
+}
+
 /// Reads, changes, runs and prints.
 ///
 /// # Errors
 /// When a file or the cluster cannot be read, or a change does not apply.
 pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Failure> {
-    let mut raw = Raw::new();
-    let mut config = None;
+    let (mut raw, mut others) = (Raw::new(), Others::default());
     for file in &args.from {
         for (place, object) in documents(file)? {
-            if let Some((key, object)) = known(&place, object)? {
+            if let Some(object) = others.take(&place, object)?
+                && let Some((key, object)) = known(&place, object)?
+            {
                 raw.insert(key, object);
             }
         }
     }
     if args.from.is_empty() {
-        list_all(&args, &mut raw).await?;
+        list_all(&args, &mut raw, &mut others).await?;
     }
     let before = decode(&raw)?;
-    for file in &args.file {
-        for (place, object) in documents(file)? {
-            match object["kind"].as_str() {
-                Some("KubeSchedulerConfiguration") => config = Some(file.clone()),
-                _ => change(&mut raw, &place, object)?,
-            }
-        }
-    }
+    let (config, not_admitted) = change_all(&args, &mut raw, &mut others)?;
     let after = decode(&raw)?;
     let present = configured(&args, args.config.as_deref(), &registry)?;
     let changed = configured(
@@ -76,7 +96,7 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Fail
         World::new(options, &registry, objects, now()).map_err(Failure::usage)
     };
     let usage = world(&present, before)?.usage();
-    let report = if args.consolidate {
+    let mut report = if args.consolidate {
         let mut report = consolidate(after, |objects| world(&changed, objects))?;
         report.before = usage;
         report
@@ -104,6 +124,8 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Fail
             ..run.report(usage)
         }
     };
+    report.not_admitted = not_admitted;
+    report.notes.extend(others.notes);
     match args.output {
         Output::Text => print::text(text(&args, &report)),
         Output::Json => {
@@ -111,6 +133,46 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Fail
             print::text(json.map_err(Failure::environment)? + "\n")
         }
     }
+}
+
+/// Applies the changes of all files. Returns the file of a changed configuration, and the new pods that no quota admits.
+fn change_all(
+    args: &WhatIfArgs,
+    raw: &mut Raw,
+    others: &mut Others,
+) -> Result<(Option<PathBuf>, Vec<PendingPod>), Failure> {
+    let nodes: BTreeSet<Key> = raw
+        .keys()
+        .filter(|key| key.0 == Kind::Node)
+        .cloned()
+        .collect();
+    let (mut config, mut added, mut daemons) = (None, Added::default(), Vec::new());
+    for file in &args.file {
+        for (place, object) in documents(file)? {
+            if object["kind"] == "KubeSchedulerConfiguration" {
+                config = Some(file.clone());
+            } else if daemons::is_one(&object) {
+                daemons.push((place, object));
+            } else if let Some(object) = others.take(&place, object)? {
+                change(raw, &place, object, &mut added)?;
+            }
+        }
+    }
+    // Nodes that are added get a pod of each DaemonSet that the changes do not contain.
+    let name = |object: &Value| (namespace_of(object), name_of(object));
+    let changed: BTreeSet<_> = daemons.iter().map(|(_, object)| name(object)).collect();
+    for (place, present) in &others.daemons {
+        if !changed.contains(&name(present)) {
+            daemons::apply(raw, place, present, &mut added, |node| {
+                !nodes.contains(node)
+            })?;
+        }
+    }
+    for (place, object) in &daemons {
+        daemons::apply(raw, place, object, &mut added, |_| true)?;
+    }
+    let refused = quotas::admit(raw, &others.quotas, &added);
+    Ok((config, refused))
 }
 
 fn configured(
@@ -133,58 +195,12 @@ fn configured(
     }
     if !config.extenders.is_empty() {
         return Err(Failure::Usage(
-            "the configuration has extenders, which what-if does not ask; give one without"
+            "the configuration has extenders, which what-if does not call, so its result would differ from the \
+             scheduler's; give a configuration without extenders with --config"
                 .to_owned(),
         ));
     }
     Ok(config)
-}
-
-/// The documents of a file with their places; lists are flattened.
-fn documents(file: &PathBuf) -> Result<Vec<(String, Value)>, Failure> {
-    let shown = file.display();
-    let unreadable = |reason: String| Failure::Usage(format!("failed to read {shown}: {reason}"));
-    let size = std::fs::metadata(file)
-        .map_err(|e| unreadable(e.to_string()))?
-        .len();
-    if size > FILE_BYTES_MAX {
-        return Err(unreadable(format!(
-            "it has more than the {FILE_BYTES_MAX} bytes that are read at once"
-        )));
-    }
-    let text = std::fs::read_to_string(file).map_err(|e| unreadable(e.to_string()))?;
-    let mut found = Vec::new();
-    for (index, document) in crate::manifest::split(&text).into_iter().enumerate() {
-        let place = format!("{shown}, document {}", index + 1);
-        let value = match serde_json::from_str(&document) {
-            Ok(value) => value,
-            Err(_) => {
-                let parsed = schema::parse_yaml(document.as_bytes());
-                parsed
-                    .map_err(|e| Failure::Usage(format!("failed to parse {place}: {e}")))?
-                    .value
-            }
-        };
-        flatten(place, value, &mut found);
-    }
-    Ok(found)
-}
-
-fn flatten(place: String, mut value: Value, found: &mut Vec<(String, Value)>) {
-    if value.is_null() {
-        return;
-    }
-    let is_list = value["kind"]
-        .as_str()
-        .is_some_and(|kind| kind.ends_with("List"));
-    match value["items"].take() {
-        Value::Array(items) if is_list => {
-            for (index, item) in items.into_iter().enumerate() {
-                flatten(format!("{place}, item {}", index + 1), item, found);
-            }
-        }
-        _ => found.push((place, value)),
-    }
 }
 
 /// The key of an object that the scheduler reads; `None` for one of another kind.
@@ -228,19 +244,20 @@ fn is_namespaced(kind: Kind) -> bool {
 }
 
 /// Applies a change: a new object, fields of a known one, or its deletion.
-fn change(raw: &mut Raw, place: &str, object: Value) -> Result<(), Failure> {
+fn change(raw: &mut Raw, place: &str, object: Value, added: &mut Added) -> Result<(), Failure> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    let is_workload = workloads::apply(raw, place, &object)?;
+    let is_workload = workloads::apply(raw, place, &object, added)?;
     let Some((key, mut object)) = known(place, object)? else {
         if is_workload {
             return Ok(());
         }
         return Err(Failure::Usage(format!(
             "{place}: the scheduler does not read objects of kind {kind}; give the pods and nodes that follow from it, or \
-             their Deployment, ReplicaSet, StatefulSet, ReplicationController or Job"
+             their Deployment, ReplicaSet, StatefulSet, ReplicationController, DaemonSet or Job, or a ResourceQuota"
         )));
     };
     if object["metadata"]["annotations"][DELETE] == "delete" {
+        added.pods.retain(|pod| *pod != key);
         return match raw.remove(&key) {
             Some(_) => Ok(()),
             None => Err(Failure::Usage(format!(
@@ -259,10 +276,26 @@ fn change(raw: &mut Raw, place: &str, object: Value) -> Result<(), Failure> {
             if key.0 == Kind::Pod && object["spec"]["schedulerName"].is_null() {
                 object["spec"]["schedulerName"] = "default-scheduler".into();
             }
+            if key.0 == Kind::Pod {
+                added.pods.push(key.clone());
+            }
             raw.insert(key, object);
         }
     }
     Ok(())
+}
+
+/// The name of an object, if it has one.
+fn name_of(object: &Value) -> Option<String> {
+    let name = object["metadata"]["name"].as_str();
+    name.filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// The namespace of a namespaced object.
+fn namespace_of(object: &Value) -> String {
+    let namespace = object["metadata"]["namespace"].as_str();
+    let namespace = namespace.filter(|name| !name.is_empty());
+    namespace.unwrap_or("default").to_owned()
 }
 
 /// A JSON merge patch (RFC 7396).
@@ -296,60 +329,6 @@ fn decode(raw: &Raw) -> Result<Objects, Failure> {
         Ok((key_of(&object), object))
     });
     decoded.collect()
-}
-
-/// Lists everything that the scheduler reads.
-async fn list_all(args: &WhatIfArgs, raw: &mut Raw) -> Result<(), Failure> {
-    let transport = connect(&ConnectOptions {
-        kubeconfig: args.kubeconfig.clone(),
-        server: None,
-        user_agent: format!("berth-what-if/{}", env!("CARGO_PKG_VERSION")),
-    })
-    .await
-    .map_err(Failure::environment)?;
-    for kind in Kind::ALL {
-        let listed = list(&transport, *kind, raw).await;
-        let is_needed = Kind::ESSENTIAL.contains(kind);
-        match listed {
-            Err(ApiError::Status { code: 404, .. }) if !is_needed => {}
-            Err(error) => {
-                return Err(Failure::Environment(format!(
-                    "failed to list {} at {}: {error}",
-                    kind.name(),
-                    transport.server()
-                )));
-            }
-            Ok(()) => {}
-        }
-    }
-    Ok(())
-}
-
-async fn list(transport: &Transport, kind: Kind, raw: &mut Raw) -> Result<(), ApiError> {
-    let (group, version, plural) = kind.resource();
-    let resource = Resource {
-        group,
-        version,
-        plural,
-    };
-    let mut token = String::new();
-    loop {
-        let request = request::list(resource, "", PAGE, &token);
-        let mut page: Value = transport.request(&request).await?;
-        if let Value::Array(items) = page["items"].take() {
-            for item in items {
-                let text = |field: &str| {
-                    let value = item["metadata"][field].as_str();
-                    value.unwrap_or_default().to_owned()
-                };
-                raw.insert((kind, text("namespace"), text("name")), item);
-            }
-        }
-        match page["metadata"]["continue"].as_str() {
-            Some(next) if !next.is_empty() => token = next.to_owned(),
-            _ => return Ok(()),
-        }
-    }
 }
 
 // --- for people --------------------------------------------------------------------------------------------
@@ -396,6 +375,14 @@ fn text(args: &WhatIfArgs, report: &Report) -> String {
             .map(|p| format!("{} from {}", p.pod, p.node))
             .collect(),
     );
+    section(
+        "Not admitted by quotas",
+        report
+            .not_admitted
+            .iter()
+            .map(|p| format!("{}: {}", p.pod, p.reason))
+            .collect(),
+    );
     section("Moved by the drain", arrow(&report.moved));
     section(
         "Blocks the drain",
@@ -431,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_change_adds_patches_or_deletes() {
-        let mut raw = Raw::new();
+        let (mut raw, mut added) = (Raw::new(), Added::default());
         let node = |spec: Value, annotations: Value| {
             json!({"apiVersion": "v1", "kind": "Node",
                    "metadata": {"name": "n1", "annotations": annotations}, "spec": spec})
@@ -441,10 +428,12 @@ mod tests {
             &mut raw,
             "f",
             node(json!({"unschedulable": true}), json!({})),
+            &mut added,
         )
         .expect("added");
         let taints = json!([{"key": "gpu", "effect": "NoSchedule"}]);
-        change(&mut raw, "f", node(json!({ "taints": taints }), json!({}))).expect("changed");
+        let tainted = node(json!({ "taints": taints }), json!({}));
+        change(&mut raw, "f", tainted, &mut added).expect("changed");
         assert_eq!(
             raw[&key]["spec"],
             json!({"unschedulable": true, "taints": taints})
@@ -453,27 +442,17 @@ mod tests {
             &mut raw,
             "f",
             node(json!({"unschedulable": null}), json!({})),
+            &mut added,
         )
         .expect("changed");
         assert_eq!(raw[&key]["spec"], json!({ "taints": taints }));
         let deletion = node(json!({}), json!({DELETE: "delete"}));
-        change(&mut raw, "f", deletion.clone()).expect("deleted");
+        change(&mut raw, "f", deletion.clone(), &mut added).expect("deleted");
         assert!(raw.is_empty());
-        let refused = change(&mut raw, "f", deletion);
+        let refused = change(&mut raw, "f", deletion, &mut added);
         assert!(matches!(refused, Err(Failure::Usage(text)) if text.contains("no Node n1")));
         let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}});
-        let refused = change(&mut raw, "f", other);
+        let refused = change(&mut raw, "f", other, &mut added);
         assert!(matches!(refused, Err(Failure::Usage(text)) if text.contains("kind ConfigMap")));
-    }
-
-    #[test]
-    fn lists_are_flattened() {
-        let mut found = Vec::new();
-        let pod = |name: &str| json!({"kind": "Pod", "metadata": {"name": name}});
-        let list =
-            json!({"kind": "List", "items": [pod("a"), {"kind": "PodList", "items": [pod("b")]}]});
-        flatten("f".to_owned(), list, &mut found);
-        let places: Vec<&str> = found.iter().map(|(place, _)| place.as_str()).collect();
-        assert_eq!(places, ["f, item 1", "f, item 2, item 1"]);
     }
 }

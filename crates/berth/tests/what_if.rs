@@ -119,12 +119,88 @@ fn changes_are_run_and_reported() {
         assert_eq!(waiting, pending, "{situation}: {report}");
         assert_eq!(report["before"]["nodes"], 1, "{situation}");
     }
-    let error =
-        run("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\n").expect_err("refused");
+    let error = run("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: q}\n").expect_err("refused");
     assert!(
-        error.contains("Some(2)") && error.contains("ResourceQuota"),
+        error.contains("Some(2)") && error.contains("ConfigMap"),
         "{error}"
     );
+    let config = scratch.file(
+        "extended.yaml",
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders: [{urlPrefix: \
+         'http://127.0.0.1:1', filterVerb: filter}]\n",
+    );
+    let error = what_if(&["--from", &dump, "--config", &shown(&config)]).expect_err("refused");
+    let expected = "the configuration has extenders, which what-if does not call";
+    assert!(error.contains(expected), "{error}");
+}
+
+/// Quotas of the cluster and of the changes limit new pods; DaemonSets run on new nodes.
+#[test]
+fn quotas_and_daemon_sets_are_followed() {
+    let scratch = Scratch::new("what-if-quotas");
+    let quota = |name: &str, hard: &Value| {
+        json!({"apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": name, "namespace": "default"}, "spec": {"hard": hard}})
+    };
+    let daemons = |name: &str, cpu: &str| {
+        json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "ops"}, "spec": {"template": {"spec": {"containers":
+            [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}}})
+    };
+    let replicas = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web"},
+        "spec": {"replicas": 4}});
+    let dump = [
+        node("n1"),
+        pod("a", "1", "n1"),
+        quota("present", &json!({"requests.cpu": "3"})),
+        daemons("logs", "500m"),
+    ];
+    let dump = shown(&scratch.file("dump.json", &list(&dump)));
+    let mut deleted = quota("present", &json!({}));
+    deleted["metadata"]["annotations"] = json!({"berth.dev/what-if": "delete"});
+    for (situation, changes, placed, not_admitted) in [
+        (
+            "the quota has room for two of three",
+            vec![replicas.clone()],
+            2,
+            1,
+        ),
+        (
+            "the quota is deleted",
+            vec![deleted.clone(), replicas.clone()],
+            3,
+            0,
+        ),
+        (
+            "a quota of the changes",
+            vec![
+                deleted,
+                quota("new", &json!({"pods": "1"})),
+                replicas.clone(),
+            ],
+            0,
+            3,
+        ),
+        (
+            "a new node gets the pod of a DaemonSet",
+            vec![node("n2")],
+            1,
+            0,
+        ),
+        (
+            "a new DaemonSet runs on all nodes, a new node included",
+            vec![daemons("metrics", "1"), node("n2")],
+            3,
+            0,
+        ),
+    ] {
+        let changes = shown(&scratch.file("changes.json", &list(&changes)));
+        let report = what_if(&["--from", &dump, "-f", &changes]);
+        let report = report.unwrap_or_else(|error| panic!("{situation}: {error}"));
+        let count = |field: &str| report[field].as_array().map_or(0, Vec::len);
+        let counts = (count("placed"), count("notAdmitted"), count("pending"));
+        assert_eq!(counts, (placed, not_admitted, 0), "{situation}: {report:#}");
+    }
 }
 
 #[test]

@@ -71,6 +71,9 @@ pub struct Report {
     pub evicted: Vec<PlacedPod>,
     /// Pods that wait.
     pub pending: Vec<PendingPod>,
+    /// Pods among the changes that quotas do not admit, and why. They are not created.
+    #[serde(default)]
+    pub not_admitted: Vec<PendingPod>,
     /// Pods that a drain moves, with their new node.
     pub moved: Vec<PlacedPod>,
     /// Pods that keep a node from being drained, and why.

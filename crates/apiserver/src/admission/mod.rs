@@ -5,6 +5,7 @@
 //! webhooks are in `webhooks`.
 
 mod limit_range;
+pub(crate) mod pod_quota;
 mod priority;
 pub(crate) mod quota;
 mod runtime_class;

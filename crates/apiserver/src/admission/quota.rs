@@ -357,7 +357,7 @@ pub(super) fn charge(
 }
 
 /// A quota that counts `more` in addition, or the message that this is too much.
-fn charged(quota: &Value, more: &Amounts) -> Result<Value, String> {
+pub(super) fn charged(quota: &Value, more: &Amounts) -> Result<Value, String> {
     let status = quota.part("status");
     let (hard, mut used) = (amounts::list(status, "hard"), amounts::list(status, "used"));
     let mut exceeded = [const { Vec::new() }; 3];
@@ -394,7 +394,7 @@ pub(crate) fn shown(amounts: &Amounts) -> Value {
 }
 
 /// What containers do not state although a quota counts it: `limits.cpu for: a,b; memory for: c`.
-fn unstated(spec: &Value, counted: &BTreeSet<&str>) -> Option<String> {
+pub(super) fn unstated(spec: &Value, counted: &BTreeSet<&str>) -> Option<String> {
     let of_pod = spec.part("resources");
     if ["requests", "limits"]
         .iter()

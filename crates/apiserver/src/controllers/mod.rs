@@ -5,7 +5,7 @@
 //! kube-controller-manager. A new one implements `runtime::Controller` and is started in [`spawn`].
 
 mod cron_job;
-mod daemon_set;
+pub(crate) mod daemon_set;
 mod deployment;
 pub(crate) mod disruption;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Present pods stay if they are as the template asks for; others are replaced. Pods without a node are deleted first.
 
-use super::{DELETE, Key, Raw};
+use super::{Added, DELETE, Key, Raw, name_of, namespace_of};
 use crate::exit::Failure;
 use berth_api::Kind;
 use serde_json::{Value, json};
@@ -22,7 +22,12 @@ const PODS_MAX: u64 = 100_000;
 ///
 /// # Errors
 /// When the workload does not say which pods there are.
-pub(super) fn apply(raw: &mut Raw, place: &str, object: &Value) -> Result<bool, Failure> {
+pub(super) fn apply(
+    raw: &mut Raw,
+    place: &str,
+    object: &Value,
+    added: &mut Added,
+) -> Result<bool, Failure> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     let is_it = |known: &&(&str, &str, &str)| known.0 == version && known.1 == kind;
@@ -30,14 +35,8 @@ pub(super) fn apply(raw: &mut Raw, place: &str, object: &Value) -> Result<bool, 
         return Ok(false);
     };
     let wrong = |what: String| Failure::Usage(format!("{place}: {kind}: {what}"));
-    let name = text(&object["metadata"]["name"]);
-    if name.is_empty() {
-        return Err(wrong("metadata.name is missing".to_owned()));
-    }
-    let namespace = match object["metadata"]["namespace"].as_str() {
-        Some(namespace) if !namespace.is_empty() => namespace.to_owned(),
-        _ => "default".to_owned(),
-    };
+    let name = name_of(object).ok_or_else(|| wrong("metadata.name is missing".to_owned()))?;
+    let namespace = namespace_of(object);
     let mut present = pods_of(raw, &kind, &namespace, &name);
     let is_deleted = object["metadata"]["annotations"][DELETE] == "delete";
     let template = &object["spec"]["template"];
@@ -82,7 +81,7 @@ pub(super) fn apply(raw: &mut Raw, place: &str, object: &Value) -> Result<bool, 
         .count()
         .min(usize::try_from(wanted).unwrap_or(usize::MAX));
     for key in present.drain(stay..) {
-        raw.remove(&key);
+        remove(raw, &key, added);
     }
     let mut number = 0;
     for _ in stay as u64..wanted {
@@ -98,12 +97,24 @@ pub(super) fn apply(raw: &mut Raw, place: &str, object: &Value) -> Result<bool, 
             }
         };
         let pod = new_pod(&key, &model, (&version, &kind, &name));
-        raw.insert(key, pod);
+        raw.insert(key.clone(), pod);
+        added.pods.push(key);
     }
     Ok(true)
 }
 
-fn new_pod(key: &Key, model: &Value, (version, kind, owner): (&str, &str, &str)) -> Value {
+/// Deletes a pod.
+pub(super) fn remove(raw: &mut Raw, key: &Key, added: &mut Added) {
+    raw.remove(key);
+    added.pods.retain(|other| other != key);
+}
+
+/// A pod that a controller creates of a template.
+pub(super) fn new_pod(
+    key: &Key,
+    model: &Value,
+    (version, kind, owner): (&str, &str, &str),
+) -> Value {
     let (_, namespace, name) = key;
     let mut spec = model["spec"].clone();
     if let Some(fields) = spec.as_object_mut() {
@@ -135,7 +146,7 @@ fn new_pod(key: &Key, model: &Value, (version, kind, owner): (&str, &str, &str))
 }
 
 /// The pods of a workload that have not ended.
-fn pods_of(raw: &Raw, kind: &str, namespace: &str, name: &str) -> Vec<Key> {
+pub(super) fn pods_of(raw: &Raw, kind: &str, namespace: &str, name: &str) -> Vec<Key> {
     let is_of = |pod: &Value| {
         let owners = pod["metadata"]["ownerReferences"].as_array();
         let mut controllers = owners.into_iter().flatten();
@@ -162,7 +173,7 @@ fn pods_of(raw: &Raw, kind: &str, namespace: &str, name: &str) -> Vec<Key> {
 }
 
 /// Whether a value has all that a template asks for. The API server adds fields, and appends to lists.
-fn contains(value: &Value, template: &Value) -> bool {
+pub(super) fn contains(value: &Value, template: &Value) -> bool {
     match (value, template) {
         (Value::Object(value), Value::Object(template)) => template.iter().all(|(name, field)| {
             let present = value.get(name).unwrap_or(&Value::Null);
@@ -234,7 +245,7 @@ mod tests {
         ] {
             let mut raw = Raw::from(present.clone());
             assert!(
-                apply(&mut raw, "f", &deployment(spec)).expect("applied"),
+                apply(&mut raw, "f", &deployment(spec), &mut Added::default()).expect("applied"),
                 "{what}"
             );
             assert_eq!(names(&raw), expected, "{what}");
@@ -244,18 +255,28 @@ mod tests {
     #[test]
     fn a_new_workload_needs_a_template() {
         let mut raw = Raw::new();
-        let refused = apply(&mut raw, "f", &deployment(json!({"replicas": 2})));
+        let refused = apply(
+            &mut raw,
+            "f",
+            &deployment(json!({"replicas": 2})),
+            &mut Added::default(),
+        );
         let refused = refused.err().map(|failure| format!("{failure:?}"));
         assert!(refused.is_some_and(|text| text.contains("spec.template is needed")));
         let spec = json!({"replicas": 2, "template": template("1")});
-        apply(&mut raw, "f", &deployment(spec)).expect("applied");
+        apply(&mut raw, "f", &deployment(spec), &mut Added::default()).expect("applied");
         let pods: Vec<&Value> = raw.values().collect();
         assert_eq!(pods.len(), 2);
         assert_eq!(pods[0]["spec"]["schedulerName"], "default-scheduler");
         assert_eq!(pods[0]["metadata"]["labels"]["app"], "web");
-        let refused = apply(&mut raw, "f", &deployment(json!({"replicas": -1})));
+        let refused = apply(
+            &mut raw,
+            "f",
+            &deployment(json!({"replicas": -1})),
+            &mut Added::default(),
+        );
         assert!(refused.is_err());
         let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
-        assert!(!apply(&mut raw, "f", &config).expect("no workload"));
+        assert!(!apply(&mut raw, "f", &config, &mut Added::default()).expect("no workload"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The controller creates a pod for a node with a node affinity to that node, and the scheduler binds it.
 
-mod placement;
+pub(crate) mod placement;
 
 use self::placement::{Place, Template, node_of};
 use super::object::{

@@ -24,16 +24,16 @@ const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 
 /// What a node is for a DaemonSet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub struct Place {
     /// A pod is created on it.
-    pub(super) should_run: bool,
+    pub should_run: bool,
     /// A pod that is on it may stay.
-    pub(super) may_stay: bool,
+    pub may_stay: bool,
 }
 
 /// What a template asks of nodes.
 #[derive(Debug)]
-pub(super) struct Template {
+pub struct Template {
     node_name: Option<String>,
     labels: Vec<(String, String)>,
     affinity: Option<CompiledNodeSelector>,
@@ -41,7 +41,8 @@ pub(super) struct Template {
 }
 
 impl Template {
-    pub(super) fn new(template: &Value) -> Self {
+    /// What this pod template asks for.
+    pub fn new(template: &Value) -> Self {
         let spec = &template["spec"];
         let required =
             &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
@@ -65,7 +66,8 @@ impl Template {
         }
     }
 
-    pub(super) fn place(&self, node: &Value) -> Place {
+    /// What the node is for the pods of the template.
+    pub fn place(&self, node: &Value) -> Place {
         if !self.fits(node) {
             return Place {
                 should_run: false,
@@ -111,7 +113,7 @@ fn tolerations(spec: &Value) -> Value {
 }
 
 /// Directs a pod to its node, and adds the tolerations of DaemonSets.
-pub(super) fn assign(pod: &mut Value, node: &str) {
+pub fn assign(pod: &mut Value, node: &str) {
     let tolerations = tolerations(&pod["spec"]);
     let spec = &mut pod["spec"];
     spec["tolerations"] = tolerations;

@@ -1,0 +1,6 @@
+//! What the control plane would do with objects that no API server stores: for what-if.
+//!
+//! The functions are those of its controllers and of its admission.
+
+pub use crate::admission::pod_quota::PodQuota;
+pub use crate::controllers::daemon_set::placement::{Place, Template, assign};

@@ -1,0 +1,73 @@
+//! ResourceQuotas: which of the new pods are admitted.
+
+use super::{Added, DELETE, Raw, merge, name_of, namespace_of};
+use crate::exit::Failure;
+use berth_api::Kind;
+use berth_apiserver::offline::PodQuota;
+use berth_explain::what_if::PendingPod;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Quotas by namespace and name.
+pub(super) type Quotas = BTreeMap<(String, String), Value>;
+
+/// Whether an object is a ResourceQuota.
+pub(super) fn is_one(object: &Value) -> bool {
+    object["apiVersion"] == "v1" && object["kind"] == "ResourceQuota"
+}
+
+/// Adds, changes or deletes a quota.
+///
+/// # Errors
+/// When it has no name, or a quota that does not exist is deleted.
+pub(super) fn change(quotas: &mut Quotas, place: &str, object: Value) -> Result<(), Failure> {
+    let wrong = |what: &str| Failure::Usage(format!("{place}: ResourceQuota: {what}"));
+    let name = name_of(&object).ok_or_else(|| wrong("metadata.name is missing"))?;
+    let key = (namespace_of(&object), name);
+    if object["metadata"]["annotations"][DELETE] == "delete" {
+        return match quotas.remove(&key) {
+            Some(_) => Ok(()),
+            None => Err(wrong(&format!("there is no {}/{} to delete", key.0, key.1))),
+        };
+    }
+    let namespace = key.0.clone();
+    let quota = quotas.entry(key).or_default();
+    merge(quota, object);
+    quota["metadata"]["namespace"] = namespace.into();
+    Ok(())
+}
+
+/// Removes the new pods that the quotas do not admit, in the order in which the pods were added; returns them.
+pub(super) fn admit(raw: &mut Raw, quotas: &Quotas, added: &Added) -> Vec<PendingPod> {
+    let mut counting: Vec<PodQuota> = quotas.values().filter_map(PodQuota::new).collect();
+    if counting.is_empty() || added.pods.is_empty() {
+        return Vec::new();
+    }
+    let is_new: std::collections::BTreeSet<_> = added.pods.iter().collect();
+    for (key, pod) in raw.iter().filter(|(key, _)| key.0 == Kind::Pod) {
+        let quotas = counting.iter_mut().filter(|q| q.namespace() == key.1);
+        if !is_new.contains(key) {
+            quotas.for_each(|quota| quota.count(pod));
+        }
+    }
+    let mut refused = Vec::new();
+    for key in &added.pods {
+        let Some(pod) = raw.get(key) else {
+            continue;
+        };
+        // All quotas count the pod, or none does.
+        let mut after = counting.clone();
+        let mut quotas = after.iter_mut().filter(|q| q.namespace() == key.1);
+        match quotas.try_for_each(|quota| quota.admit(pod)) {
+            Ok(()) => counting = after,
+            Err(reason) => {
+                raw.remove(key);
+                refused.push(PendingPod {
+                    pod: format!("{}/{}", key.1, key.2),
+                    reason,
+                });
+            }
+        }
+    }
+    refused
+}
