@@ -177,16 +177,11 @@ async fn options(
     if flags.berth.shadow.value {
         // It never writes, so it need not be the only one.
         config.leader_election.leader_elect = false;
-        if !config.extenders.is_empty() {
-            return Err(Failure::usage(
-                "--shadow does not call extenders, so its decisions would differ: remove extenders from the configuration",
-    if flags.berth.record_pseudonyms.value && flags.berth.record.value.is_none() {
-        return Err(Failure::usage("--record-pseudonyms needs --record DIR"));
-    }
-            ));
-        }
     } else if flags.berth.shadow_cases.is_set {
         return Err(Failure::usage("--shadow-cases needs --shadow"));
+    }
+    if flags.berth.record_pseudonyms.value && flags.berth.record.value.is_none() {
+        return Err(Failure::usage("--record-pseudonyms needs --record DIR"));
     }
     let webhooks = Webhooks::new(&config.extenders, &user_agent()).await?;
     Ok(RunOptions {
@@ -195,12 +190,12 @@ async fn options(
         seed: flags.berth.seed.value.unwrap_or_else(drawn_seed),
         evaluator: flags.berth.evaluator.value.into(),
         registry,
-            pseudonyms: flags.berth.record_pseudonyms.value,
         webhooks,
         traces: TraceExport::of_environment().await?,
         record: flags.berth.record.value.clone().map(|dir| RecordOptions {
             dir,
             bytes_max: flags.berth.record_max_bytes.value.0 as u64,
+            pseudonyms: flags.berth.record_pseudonyms.value,
         }),
         shadow: flags.berth.shadow.value.then(|| ShadowOptions {
             shared: Shared::since(now()),
@@ -245,12 +240,12 @@ pub(crate) async fn options_of_up(
         seed: args.seed.unwrap_or_else(drawn_seed),
         evaluator: args.evaluator.into(),
         registry,
-            pseudonyms: args.record_pseudonyms,
         webhooks,
         traces: TraceExport::of_environment().await?,
         record: args.record.clone().map(|dir| RecordOptions {
             dir,
             bytes_max: BYTES_MAX,
+            pseudonyms: args.record_pseudonyms,
         }),
         shadow: None,
     })

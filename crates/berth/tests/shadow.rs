@@ -196,19 +196,12 @@ fn a_shadow_without_a_scheduler_leads_nothing_and_binds_nothing() {
 
 #[test]
 fn what_shadow_mode_cannot_do_is_refused() {
-    let scratch = e2e::Scratch::new("shadow-refused");
-    let config = scratch.file(
-        "config.yaml",
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders:\n- urlPrefix: \
-         http://127.0.0.1:1\n  filterVerb: filter\n",
-    );
-    let config = format!("--config={}", config.display());
     for (args, expected) in [
-        (
-            vec!["--shadow", &config],
-            "--shadow does not call extenders",
-        ),
         (vec!["--shadow-cases=x"], "--shadow-cases needs --shadow"),
+        (
+            vec!["--record-pseudonyms"],
+            "--record-pseudonyms needs --record DIR",
+        ),
     ] {
         let output = Command::new(BINARY)
             .arg("scheduler")

@@ -179,7 +179,7 @@ impl Runner {
             None => None,
         };
         let shadow = match &options.shadow {
-            Some(shadow) => Some(shadow_of(shadow, &options.config)?),
+            Some(shadow) => Some(shadow_of(shadow, options)?),
             None => None,
         };
         let kinds = feed::kinds(&scheduler);
@@ -297,11 +297,11 @@ impl Runner {
     }
 }
 
-fn shadow_of(options: &ShadowOptions, config: &Config) -> Result<Shadow, Failure> {
-    let cases = match &options.cases {
+fn shadow_of(shadow: &ShadowOptions, options: &RunOptions) -> Result<Shadow, Failure> {
+    let cases = match &shadow.cases {
         None => None,
         Some(dir) => Some(
-            Cases::new(dir.clone(), config.to_value()).map_err(|error| {
+            Cases::new(dir.clone(), options.config.to_value()).map_err(|error| {
                 Failure::Environment(format!(
                     "failed to save decision cases in {}: {error}; give another directory with --shadow-cases DIR",
                     dir.display()
@@ -309,7 +309,8 @@ fn shadow_of(options: &ShadowOptions, config: &Config) -> Result<Shadow, Failure
             })?,
         ),
     };
-    Ok(Shadow::new(options.shared.clone(), cases))
+    let extenders = options.webhooks.extenders.clone();
+    Ok(Shadow::new(shadow.shared.clone(), cases, extenders))
 }
 
 /// Waits until the recording is on the disk.

@@ -7,6 +7,7 @@
 //! ([`LOOK_AGAIN`]). Only what differs then counts as a disagreement. The report counts all of these separately.
 
 mod cases;
+mod preemptions;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,9 @@ use crate::explain::Asking;
 use crate::print::{self, say};
 
 use berth_api::{Duration, Object, Pod, Str, Time};
+use berth_framework::extender::{ExtenderSpec, Extenders};
 use berth_scheduler::{ClusterChange, Scheduler, Verdict};
+use preemptions::Preemptions;
 use report::{Compared, Disagreement, Report};
 use std::collections::VecDeque;
 use std::io::Read;
@@ -58,6 +61,10 @@ pub(crate) struct Shadow {
     /// The pods that were bound last.
     bound: VecDeque<(Time, Str)>,
     open: VecDeque<Open>,
+    preemptions: Preemptions,
+    /// The extenders of the other scheduler. They are not called: an extender that keeps accounts has counted the pod by
+    /// the time at which the decision becomes visible, and a call could change its state.
+    extenders: Extenders,
 }
 
 /// The message of a pod's condition PodScheduled if it is unschedulable.
@@ -82,13 +89,20 @@ fn same_reasons(other: &str, ours: &str) -> bool {
 }
 
 impl Shadow {
-    pub(crate) fn new(shared: Shared, cases: Option<Cases>) -> Self {
+    pub(crate) fn new(shared: Shared, cases: Option<Cases>, extenders: Extenders) -> Self {
         Self {
             shared,
             cases,
             bound: VecDeque::new(),
             open: VecDeque::new(),
+            preemptions: Preemptions::default(),
+            extenders,
         }
+    }
+
+    /// Whether extenders that do this take part in decisions about the pod.
+    fn is_extended(&self, pod: &Pod, does: impl Fn(&ExtenderSpec) -> bool) -> bool {
+        self.extenders.next(0, pod, does).is_some()
     }
 
     /// Waits until every case is written.
@@ -104,11 +118,12 @@ impl Shadow {
             let after = LOOK_AGAIN.get(open.next)?;
             Some(open.since + *after)
         });
-        times.min()
+        times.chain(self.preemptions.next_look()).min()
     }
 
     /// Compares what a change shows of the other scheduler, before the core receives it.
     pub(crate) fn before(&mut self, scheduler: &mut Scheduler, change: &ClusterChange, now: Time) {
+        self.preemptions.note_victim(scheduler, change, now);
         let ClusterChange::Applied(Object::Pod(new)) = change else {
             return;
         };
@@ -130,7 +145,18 @@ impl Shadow {
             if self.bound.len() > CONCURRENT_MAX {
                 self.bound.pop_front();
             }
-        } else if let Some(message) = unschedulable(new)
+            return;
+        }
+        let nominated = &new.status.nominated_node_name;
+        if !nominated.is_empty() && *nominated != old.status.nominated_node_name {
+            match self.is_extended(new, |spec| spec.preempts) {
+                true => self.shared.update(|report| report.preemptions.skipped += 1),
+                false => self
+                    .preemptions
+                    .nominated(&self.shared, scheduler, new, now),
+            }
+        }
+        if let Some(message) = unschedulable(new)
             && unschedulable(&old) != Some(message)
         {
             self.other_found_none(scheduler, new, message, now);
@@ -139,6 +165,7 @@ impl Shadow {
 
     /// Compares again what differed before.
     pub(crate) fn look_again(&mut self, scheduler: &mut Scheduler, now: Time) {
+        self.preemptions.look(&self.shared, now);
         for _ in 0..self.open.len() {
             let Some(mut open) = self.open.pop_front() else {
                 return;
@@ -199,7 +226,11 @@ impl Shadow {
             self.shared.update(|report| report.resolved_later());
         }
         if let (Some(rank), Some(deficit)) = (verdict.rank(node), verdict.deficit(node)) {
-            self.shared.update(|report| report.same_node(rank, deficit));
+            let is_ranked = !self.is_extended(new, |spec| spec.prioritizes);
+            self.shared.update(|report| match is_ranked {
+                true => report.same_node(rank, deficit),
+                false => report.feasible += 1,
+            });
             return;
         }
         let concurrent: Vec<Str> = self
@@ -241,6 +272,11 @@ impl Shadow {
             return;
         };
         let compared = compare_unschedulable(message, &verdict);
+        // Extenders may have rejected the nodes that the plugins leave.
+        if compared == Compared::OnlyBerthFinds && self.is_extended(pod, |spec| spec.filters) {
+            self.shared.update(|report| report.extended += 1);
+            return;
+        }
         let is_open = self.open.iter().any(|open| open.uid == *pod.uid());
         let is_full = self.open.len() >= OPEN_MAX;
         self.shared.update(|report| {

@@ -22,7 +22,7 @@ use MetricKind::{Counter, Gauge};
 families! {
     ShadowMetric:
     Decisions: Alpha Counter, "berth_shadow_decisions_total" ["decision", "result"]
-        "Number of decisions of the other scheduler that were compared in shadow mode, by decision (bound, unschedulable) and result (agreed, agreed_reordered, agreed_later, other_reasons, node_infeasible, only_other_finds, only_berth_finds).";
+        "Number of decisions of the other scheduler that were compared in shadow mode, by decision (bound, unschedulable, preemption) and result (agreed, agreed_reordered, agreed_later, other_reasons, node_infeasible, only_other_finds, only_berth_finds; of preemptions also agreed_other_node, other_victims).";
     Open: Alpha Gauge, "berth_shadow_open_comparisons" []
         "Number of decisions in shadow mode that differ and are compared again within 15 seconds.";
     Ranks: Alpha Counter, "berth_shadow_node_ranks_total" ["rank"]
@@ -47,6 +47,39 @@ pub(crate) enum Compared {
     OnlyOtherFinds,
     /// Only Berth finds a node.
     OnlyBerthFinds,
+}
+
+/// How a preemption of the other scheduler compares with Berth's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Preempting {
+    /// The same node and victims.
+    SameNode,
+    /// Berth would evict the same victims on that node, and chooses another node.
+    OtherNode,
+    /// Berth would evict other victims on that node.
+    OtherVictims,
+    /// Berth finds no preemption on that node.
+    NotHere,
+    /// The pod fits there by now, or no victim is visible.
+    Superseded,
+}
+
+/// The preemptions that were compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Preemptions {
+    /// The same node and victims.
+    pub same_node: u64,
+    /// The same victims on the node of the other scheduler; Berth chooses another node.
+    pub other_node: u64,
+    /// Other victims on the node of the other scheduler.
+    pub other_victims: u64,
+    /// No preemption on the node of the other scheduler.
+    pub node_infeasible: u64,
+    /// Not compared: the pod fitted by then, or no victim was visible.
+    pub superseded: u64,
+    /// Not compared: too many preemptions at once.
+    pub skipped: u64,
 }
 
 /// A decision about which the schedulers disagree.
@@ -130,6 +163,10 @@ pub(crate) struct Report {
     pub unschedulable: u64,
     /// Pods that were bound when the watch showed them first: nothing is compared.
     pub unseen: u64,
+    /// Reports that no node was found, for pods for which Berth's plugins find one and extenders may have rejected it:
+    /// not compared.
+    #[serde(default)]
+    pub extended: u64,
     /// Bindings to nodes that are feasible for Berth.
     pub feasible: u64,
     /// Those that are feasible without the pods that were bound in the last two seconds.
@@ -152,6 +189,9 @@ pub(crate) struct Report {
     pub ranks: [u64; 4],
     /// The sum of the differences to the best score.
     pub deficit_sum: i64,
+    /// Preemptions of the other scheduler.
+    #[serde(default)]
+    pub preemptions: Preemptions,
     /// How long Berth took for a decision with every score.
     pub evaluation_seconds: Distribution,
     /// The time from the creation of a pod until the watch showed its binding.
@@ -182,6 +222,25 @@ impl Report {
             Compared::OnlyBerthFinds => &mut self.only_berth_finds,
         };
         *count += 1;
+        self.keep(disagreement);
+    }
+
+    pub(crate) fn preempted(&mut self, compared: Preempting, disagreement: Option<Disagreement>) {
+        let counts = &mut self.preemptions;
+        let count = match compared {
+            Preempting::SameNode => &mut counts.same_node,
+            Preempting::OtherNode => &mut counts.other_node,
+            Preempting::OtherVictims => &mut counts.other_victims,
+            Preempting::NotHere => &mut counts.node_infeasible,
+            Preempting::Superseded => &mut counts.superseded,
+        };
+        *count += 1;
+        if let Some(disagreement) = disagreement {
+            self.keep(disagreement);
+        }
+    }
+
+    fn keep(&mut self, disagreement: Disagreement) {
         if self.disagreements.len() >= DISAGREEMENTS_MAX {
             self.disagreements.pop_front();
         }
@@ -211,6 +270,22 @@ impl Report {
             ("unschedulable", "agreed_later", self.later),
             ("unschedulable", "other_reasons", self.other_reasons),
             ("unschedulable", "only_berth_finds", self.only_berth_finds),
+            ("preemption", "agreed", self.preemptions.same_node),
+            (
+                "preemption",
+                "agreed_other_node",
+                self.preemptions.other_node,
+            ),
+            (
+                "preemption",
+                "other_victims",
+                self.preemptions.other_victims,
+            ),
+            (
+                "preemption",
+                "node_infeasible",
+                self.preemptions.node_infeasible,
+            ),
         ] {
             metrics.set(ShadowMetric::Decisions, &[decision, result], count as f64);
         }
@@ -260,6 +335,22 @@ impl fmt::Display for Report {
              only Berth",
             self.node_infeasible, self.only_other_finds, self.only_berth_finds
         )?;
+        let Preemptions {
+            same_node,
+            other_node,
+            other_victims,
+            node_infeasible,
+            superseded,
+            skipped,
+        } = self.preemptions;
+        let compared = same_node + other_node + other_victims + node_infeasible;
+        writeln!(
+            f,
+            "preemptions           {compared}: {same_node} with the same node and victims, {other_node} with the same victims \
+             where Berth chooses another node, {other_victims} with other victims, {node_infeasible} where Berth finds none; \
+             {} not compared",
+            superseded + skipped
+        )?;
         writeln!(f, "Berth's evaluation    {}", self.evaluation_seconds)?;
         writeln!(f, "creation to binding   {}", self.bound_seconds)?;
         if self.unseen > 0 {
@@ -267,6 +358,13 @@ impl fmt::Display for Report {
                 f,
                 "not compared          {} pods were bound when first seen",
                 self.unseen
+            )?;
+        }
+        if self.extended > 0 {
+            writeln!(
+                f,
+                "not compared          {} reports that no node was found, which extenders may have caused",
+                self.extended
             )?;
         }
         for one in &self.disagreements {

@@ -24,7 +24,7 @@ impl World {
         let shared = Shared::since(now);
         Self {
             scheduler,
-            shadow: Shadow::new(shared.clone(), cases),
+            shadow: Shadow::new(shared.clone(), cases, Extenders::default()),
             shared,
             now,
         }
@@ -193,6 +193,138 @@ fn a_pod_that_only_berth_places_is_looked_at_again_before_it_counts() {
     assert_eq!((report.later, report.only_berth_finds), (0, 1));
     assert_eq!(report.disagreements[0].berth, "1 feasible nodes, such as n");
     assert_eq!(world.shadow.next_look(), None);
+}
+
+/// A pod that the other scheduler evicts.
+fn victim(pod: PodBuilder) -> PodBuilder {
+    pod.condition("DisruptionTarget", "True", "PreemptionByScheduler", "")
+}
+
+/// A preemption of the other scheduler: the victims, and the nomination between them.
+#[test]
+fn preemptions_are_compared_by_node_and_victims() {
+    let low = |name: &str, node: &str, priority: i32| {
+        let made = pod(name).request("cpu", "500m").priority(priority);
+        made.on(node).phase("Running")
+    };
+    let high = || pod("high").request("cpu", "500m").priority(100);
+    let none = report::Preemptions::default();
+    for (what, evicted, on, expected) in [
+        (
+            "the least important pod",
+            &["m-low"][..],
+            "m",
+            report::Preemptions {
+                same_node: 1,
+                ..none
+            },
+        ),
+        (
+            "on a node where only more important pods are",
+            &["n-mid"],
+            "n",
+            report::Preemptions {
+                other_node: 1,
+                ..none
+            },
+        ),
+        (
+            "a more important pod than necessary",
+            &["m-mid"],
+            "m",
+            report::Preemptions {
+                other_victims: 1,
+                ..none
+            },
+        ),
+        (
+            "on a node that the pod does not tolerate",
+            &["tainted-low"],
+            "tainted",
+            report::Preemptions {
+                node_infeasible: 1,
+                ..none
+            },
+        ),
+        (
+            "no victim is visible",
+            &[],
+            "m",
+            report::Preemptions {
+                superseded: 1,
+                ..none
+            },
+        ),
+    ] {
+        let nodes = ["m", "n", "tainted"].map(|name| node(name).capacity("1", "4Gi", "110"));
+        let [m, n, tainted] = nodes;
+        let tainted = tainted.taint("a", "b", TaintEffect::NoSchedule);
+        let mut world = World::new(vec![m, n, tainted], None);
+        let pods = [
+            low("m-low", "m", 1),
+            low("m-mid", "m", 2),
+            low("n-mid", "n", 2),
+            low("n-high", "n", 50),
+            low("tainted-low", "tainted", 1),
+            low("tainted-mid", "tainted", 2),
+        ];
+        pods.iter().for_each(|pod| world.shows(pod.clone()));
+        world.shows(high());
+        for name in evicted {
+            let pod = pods
+                .iter()
+                .find(|pod| &*(*pod).clone().build().metadata.name == *name);
+            world.shows(victim(pod.expect("the victim").clone().version(2)));
+        }
+        world.shows(high().version(2).nominated(on));
+        assert!(world.shadow.next_look().is_some(), "{what}");
+        world.waits(5);
+        let report = world.report();
+        assert_eq!(report.preemptions, expected, "{what}: {report:?}");
+        let is_disagreement = expected.other_victims + expected.node_infeasible;
+        assert_eq!(report.disagreements.len() as u64, is_disagreement, "{what}");
+        assert_eq!(world.shadow.next_look(), None, "{what}");
+    }
+}
+
+/// An extender may have rejected what the plugins accept. It accepts nothing that they reject.
+#[test]
+fn what_extenders_may_have_decided_is_not_compared() {
+    struct OfGpus(ExtenderSpec);
+    impl berth_framework::extender::Extender for OfGpus {
+        fn spec(&self) -> &ExtenderSpec {
+            &self.0
+        }
+    }
+    for (what, managed, extended, only_berth) in [
+        ("it manages a resource of the pod", "cpu", 1, 0),
+        ("it manages another resource", "example.com/gpu", 0, 1),
+    ] {
+        let mut world = World::new(vec![small()], None);
+        let extender: Arc<dyn berth_framework::extender::Extender> =
+            Arc::new(OfGpus(ExtenderSpec {
+                name: "gpus".into(),
+                filters: true,
+                prioritizes: true,
+                managed_resources: vec![managed.into()],
+                ..ExtenderSpec::default()
+            }));
+        world.shadow.extenders = Extenders::new([extender]);
+        let fits = || pod("p").request("cpu", "1");
+        world.shows(fits());
+        world.shows(failed(fits().version(2), NONE));
+        for seconds in [1, 4, 10] {
+            world.waits(seconds);
+        }
+        let report = world.report();
+        let counts = (report.extended, report.only_berth_finds);
+        assert_eq!(counts, (extended, only_berth), "{what}");
+        // Its node is compared, and ranked if the extender gives no scores.
+        world.shows(fits().version(3).on("n"));
+        let report = world.report();
+        let ranks = report.ranks.iter().sum::<u64>();
+        assert_eq!((report.feasible, ranks), (1, only_berth), "{what}");
+    }
 }
 
 #[test]
