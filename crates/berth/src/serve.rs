@@ -4,13 +4,16 @@ use crate::dashboard::{self, Question};
 use crate::exit::Failure;
 use crate::runner::explain::{self, Explained};
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +22,8 @@ use tokio::sync::Semaphore;
 
 /// How many requests are answered at the same time; more wait.
 const CONNECTIONS_MAX: usize = 64;
+/// Answers that are shorter are not compressed.
+const COMPRESSED_FROM_BYTES: usize = 16 * 1024;
 
 /// What is served.
 pub(crate) trait Probe: Send + Sync + 'static {
@@ -142,7 +147,7 @@ async fn answer(request: &Request<Incoming>, probe: &impl Probe) -> Response<Ful
         path if probe.has_dashboard() && path.starts_with("/dashboard/") => {
             let query = request.uri().query().unwrap_or_default();
             match Question::of(path, query) {
-                Some(question) => data(probe.dashboard(question).await),
+                Some(question) => data(probe.dashboard(question).await, request.headers()),
                 None => text(StatusCode::NOT_FOUND, "the dashboard has no such data\n"),
             }
         }
@@ -217,10 +222,39 @@ pub(crate) fn page() -> Response<Full<Bytes>> {
     response
 }
 
+/// An answer that is compressed when it is long and the client can read that.
+pub(crate) fn compressible(
+    content_type: &'static str,
+    body: String,
+    headers: &HeaderMap,
+) -> Response<Full<Bytes>> {
+    let accepted = headers.get(header::ACCEPT_ENCODING);
+    let accepted = accepted.and_then(|value| value.to_str().ok());
+    let takes_gzip = accepted.is_some_and(|accepted| accepted.contains("gzip"));
+    if !takes_gzip || body.len() < COMPRESSED_FROM_BYTES {
+        return typed(StatusCode::OK, content_type, body);
+    }
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    let written = encoder
+        .write_all(body.as_bytes())
+        .and_then(|()| encoder.finish());
+    match written {
+        Ok(compressed) => {
+            let mut response = typed(StatusCode::OK, content_type, compressed);
+            let gzip = header::HeaderValue::from_static("gzip");
+            response
+                .headers_mut()
+                .insert(header::CONTENT_ENCODING, gzip);
+            response
+        }
+        Err(_) => typed(StatusCode::OK, content_type, body),
+    }
+}
+
 /// Data of the dashboard.
-pub(crate) fn data(answer: Option<Value>) -> Response<Full<Bytes>> {
+pub(crate) fn data(answer: Option<Value>, headers: &HeaderMap) -> Response<Full<Bytes>> {
     match answer {
-        Some(answer) => typed(StatusCode::OK, "application/json", answer.to_string()),
+        Some(answer) => compressible("application/json", answer.to_string(), headers),
         None => text(
             StatusCode::SERVICE_UNAVAILABLE,
             "the scheduler does not answer\n",

@@ -69,6 +69,8 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
     let counts = scheduler.queue().places().counts();
     let mut reasons: HashMap<Vec<Str>, Group> = HashMap::new();
     let mut gates: HashMap<(Str, String), Group> = HashMap::new();
+    // Most pods have the rejectors of another one.
+    let mut plugins: Vec<Str> = Vec::new();
     for (place, info) in scheduler.queue().places().pods() {
         if place == QueuedIn::Gated {
             let plugin = info.gating_plugin().cloned().unwrap_or_default();
@@ -76,9 +78,14 @@ fn state(scheduler: &Scheduler, now: Time) -> Value {
             let group = gates.entry((plugin, waits_for.clone()));
             add(group.or_insert_with(|| Group::new(info, waits_for)), info);
         } else if info.has_rejectors() {
-            let plugins: Vec<Str> = info.rejectors().cloned().collect();
-            let group = reasons.entry(plugins);
-            let group = group.or_insert_with(|| Group::new(info, String::new()));
+            plugins.clear();
+            plugins.extend(info.rejectors().cloned());
+            if !reasons.contains_key(&plugins) {
+                reasons.insert(plugins.clone(), Group::new(info, String::new()));
+            }
+            let Some(group) = reasons.get_mut(&plugins) else {
+                continue;
+            };
             add(group, info);
             if group.reason.is_empty() {
                 let explanation = scheduler.explanation(info.pod.uid());
@@ -273,16 +280,18 @@ fn pods(
         })
         .filter(|(_, info)| search.is_empty() || is_named(&info.pod, search))
         .collect();
-    let order = |(_, info): &(QueuedIn, &QueuedPodInfo)| (info.timestamp, info.pod.uid().clone());
+    let order = |(_, a): &(QueuedIn, &QueuedPodInfo), (_, b): &(QueuedIn, &QueuedPodInfo)| {
+        (a.timestamp, a.pod.uid()).cmp(&(b.timestamp, b.pod.uid()))
+    };
     let total = found.len();
     let from = from.min(total);
     let to = (from + ROWS_MAX).min(total);
     // Only the rows of the page are sorted completely.
     if to > 0 && to < total {
-        found.select_nth_unstable_by_key(to, order);
+        found.select_nth_unstable_by(to, order);
         found.truncate(to);
     }
-    found.sort_unstable_by_key(order);
+    found.sort_unstable_by(order);
     let rows = found[from..].iter().map(|(at, info)| {
         let explanation = scheduler.explanation(info.pod.uid());
         let reason = match at {

@@ -235,3 +235,49 @@ fn the_page_is_complete_and_sets_only_text() {
         assert!(!PAGE.contains(forbidden), "{forbidden}");
     }
 }
+
+/// What a refresh costs. It prints figures and checks nothing about them, so it runs only when it is asked for:
+/// `cargo test --release -p berth --lib cost_of_a_refresh -- --ignored --nocapture`. With `BERTH_DASHBOARD_DIR`, it writes
+/// the page and the answers there, to measure a browser.
+#[test]
+#[ignore = "prints figures"]
+#[allow(clippy::disallowed_methods, clippy::disallowed_types)]
+fn cost_of_a_refresh() {
+    let (mut scheduler, now) = scheduler(5_000, 50_000);
+    while let berth_scheduler::Outcome::Done { .. } = scheduler.schedule_one(now) {
+        scheduler.take_outputs(now);
+    }
+    let dir = std::env::var_os("BERTH_DASHBOARD_DIR").map(std::path::PathBuf::from);
+    for (name, question) in [
+        ("state", Question::State),
+        ("heat", Question::Heat("cpu".into())),
+        ("pods", pods_question("", 0)),
+        ("search", pods_question("p4999", 0)),
+    ] {
+        let mut took: Vec<std::time::Duration> = (0..20)
+            .map(|_| {
+                let began = Instant::now();
+                let answer = answer(&scheduler, &question, now);
+                let took = began.elapsed();
+                drop(answer);
+                took
+            })
+            .collect();
+        took.sort_unstable();
+        let text = answer(&scheduler, &question, now).to_string();
+        let gzip = flate2::Compression::fast();
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), gzip);
+        std::io::Write::write_all(&mut encoder, text.as_bytes()).expect("memory");
+        let compressed = encoder.finish().expect("memory").len();
+        println!(
+            "{name:<8} {:>8} bytes, {compressed:>7} compressed; thread of the core p50 {:.1?}, max {:.1?}",
+            text.len(),
+            took[10],
+            took[19]
+        );
+        if let Some(dir) = &dir {
+            std::fs::write(dir.join(name), text).expect("a directory");
+            std::fs::write(dir.join("index.html"), PAGE).expect("a directory");
+        }
+    }
+}

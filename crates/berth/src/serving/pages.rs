@@ -16,17 +16,11 @@ use crate::shadow::Shared;
 use berth_client::election::{self, Leadership};
 use berth_scheduler::metrics::Snapshot;
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::watch;
@@ -34,8 +28,6 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// The largest body of a request, in bytes: a log level.
 const BODY_BYTES_MAX: usize = 1024;
-/// Answers that are shorter are not compressed.
-const COMPRESSED_FROM_BYTES: usize = 16 * 1024;
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 pub(super) const JSON: &str = "application/json";
@@ -178,7 +170,7 @@ impl Pages {
             }
             "/dashboard" => serve::page(),
             path if path.starts_with("/dashboard/") => match Question::of(path, query) {
-                Some(question) => serve::data(self.probe().dashboard(question).await),
+                Some(question) => serve::data(self.probe().dashboard(question).await, headers),
                 None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
             },
             "/configz" => json_answer(&json!({"componentconfig": shown.config})),
@@ -366,22 +358,5 @@ fn json_answer(value: &Value) -> Answer {
 
 /// Metrics, compressed when they are long and the client can read that.
 fn metrics(body: String, headers: &HeaderMap) -> Answer {
-    let content_type = HeaderValue::from_static(METRICS);
-    let accepted = headers
-        .get(ACCEPT_ENCODING)
-        .and_then(|value| value.to_str().ok());
-    let takes_gzip = accepted.is_some_and(|accepted| accepted.contains("gzip"));
-    if takes_gzip && body.len() >= COMPRESSED_FROM_BYTES {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        let written = encoder
-            .write_all(body.as_bytes())
-            .and_then(|()| encoder.finish());
-        if let Ok(compressed) = written {
-            let mut answer = typed(StatusCode::OK, content_type, compressed);
-            let gzip = HeaderValue::from_static("gzip");
-            answer.headers_mut().insert(CONTENT_ENCODING, gzip);
-            return answer;
-        }
-    }
-    typed(StatusCode::OK, content_type, body)
+    serve::compressible(METRICS, body, headers)
 }
