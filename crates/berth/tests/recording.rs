@@ -195,6 +195,28 @@ fn a_run_over_https_replays_to_the_same_decisions_and_calls() {
     assert!(printed.contains("and later ones are lost"), "{printed}");
 }
 
+/// A recording with pseudonyms contains no name of the cluster, and replays to the same decisions and calls.
+#[test]
+fn a_run_with_pseudonyms_replays_to_the_same_decisions_and_calls() {
+    let cluster = Cluster::apiserver("record-pseudonyms", &["--nodes", "4"]);
+    let api = Api::of(&cluster);
+    let dir = cluster.scratch.path("recording");
+    let shown = dir.display().to_string();
+    let scheduler = cluster.scheduler(&["--record", &shown, "--record-pseudonyms"]);
+    traffic(&api);
+    preemption(&api, "3950m");
+    assert_eq!(scheduler.stop("-TERM"), Some(0));
+    is_the_same(&dir, 32);
+    assert_eq!(report(&dir)["pseudonyms"], true);
+    let run = &berth_recording::runs(&dir).expect("a recording")[0];
+    for found in berth_recording::Entries::of(run) {
+        let entry = format!("{:?}", found.expect("no damage").entry);
+        for name in ["web-", "huge", "berth-node", "registry.example", "example.com/gate"] {
+            assert!(!entry.contains(name), "{name}: {entry}");
+        }
+    }
+}
+
 #[test]
 fn berth_up_records_each_start_as_a_run() {
     let cluster = Cluster::up("record-up", &["--nodes", "3", "--record", "recording"]);
