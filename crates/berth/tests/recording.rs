@@ -211,7 +211,13 @@ fn a_run_with_pseudonyms_replays_to_the_same_decisions_and_calls() {
     let run = &berth_recording::runs(&dir).expect("a recording")[0];
     for found in berth_recording::Entries::of(run) {
         let entry = format!("{:?}", found.expect("no damage").entry);
-        for name in ["web-", "huge", "berth-node", "registry.example", "example.com/gate"] {
+        for name in [
+            "web-",
+            "huge",
+            "berth-node",
+            "registry.example",
+            "example.com/gate",
+        ] {
             assert!(!entry.contains(name), "{name}: {entry}");
         }
     }
