@@ -3,4 +3,4 @@
 //! The functions are those of its controllers and of its admission.
 
 pub use crate::admission::pod_quota::PodQuota;
-pub use crate::controllers::daemon_set::placement::{Place, Template, assign};
+pub use crate::controllers::daemon_set::placement::{Place, Template, assign, node_of};

@@ -404,6 +404,14 @@ pub(crate) struct CoreArgs {
     /// Replace names and labels in the recording by pseudonyms
     #[arg(long, requires = "record")]
     pub(crate) record_pseudonyms: bool,
+    /// Keep these names, and the label keys of these domains, because a plugin compares them
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "record_pseudonyms"
+    )]
+    pub(crate) record_kept_names: Vec<String>,
 }
 
 /// The evaluator that decides.

@@ -26,6 +26,8 @@ pub(crate) struct RecordOptions {
     pub(crate) bytes_max: u64,
     /// Whether names and labels are replaced by pseudonyms.
     pub(crate) pseudonyms: bool,
+    /// The names that are kept then.
+    pub(crate) kept: Vec<String>,
 }
 
 /// A recording under way: its figures, and the thread that writes it.
@@ -48,7 +50,7 @@ pub(crate) fn start(
         ))
     };
     let pseudonyms = record.pseudonyms.then(Pseudonyms::new).transpose();
-    let mut pseudonyms = pseudonyms.map_err(unable)?;
+    let mut pseudonyms = pseudonyms.map_err(unable)?.map(|p| p.keeping(&record.kept));
     let config = without_secrets(&options.config);
     let configuration = match &mut pseudonyms {
         None => config.to_yaml(),

@@ -183,6 +183,11 @@ async fn options(
     if flags.berth.record_pseudonyms.value && flags.berth.record.value.is_none() {
         return Err(Failure::usage("--record-pseudonyms needs --record DIR"));
     }
+    if flags.berth.record_kept_names.is_set && !flags.berth.record_pseudonyms.value {
+        return Err(Failure::usage(
+            "--record-kept-names needs --record-pseudonyms",
+        ));
+    }
     let webhooks = Webhooks::new(&config.extenders, &user_agent()).await?;
     Ok(RunOptions {
         config,
@@ -196,6 +201,7 @@ async fn options(
             dir,
             bytes_max: flags.berth.record_max_bytes.value.0 as u64,
             pseudonyms: flags.berth.record_pseudonyms.value,
+            kept: flags.berth.record_kept_names.value.clone(),
         }),
         shadow: flags.berth.shadow.value.then(|| ShadowOptions {
             shared: Shared::since(now()),
@@ -246,6 +252,7 @@ pub(crate) async fn options_of_up(
             dir,
             bytes_max: BYTES_MAX,
             pseudonyms: args.record_pseudonyms,
+            kept: args.record_kept_names.clone(),
         }),
         shadow: None,
     })

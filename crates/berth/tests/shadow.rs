@@ -202,6 +202,10 @@ fn what_shadow_mode_cannot_do_is_refused() {
             vec!["--record-pseudonyms"],
             "--record-pseudonyms needs --record DIR",
         ),
+        (
+            vec!["--record-kept-names=a"],
+            "--record-kept-names needs --record-pseudonyms",
+        ),
     ] {
         let output = Command::new(BINARY)
             .arg("scheduler")

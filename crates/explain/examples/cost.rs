@@ -1,6 +1,7 @@
 //! What asking costs: `cargo run --release -p berth-explain --example cost -- [NODES] [WAITING]`.
 //!
-//! The cluster is half full; the waiting pods are of ten kinds, each of which lacks something else. First the parts of an
+//! The cluster is half full; the waiting pods are of ten kinds, each of which lacks something else, and half of each kind
+//! may preempt. First the parts of an
 //! answer are timed: the copy, during which nothing is scheduled, and the computation, which runs on another thread. Then
 //! one thread schedules pods without a pause while another one asks; slices with and without questions alternate, so that
 //! both meet the same load of the machine.
@@ -48,7 +49,9 @@ fn waiting(at: usize) -> Pod {
             pod.spec.topology_spread_constraints = spread.spec.topology_spread_constraints.clone();
         }),
     };
-    made.with(|pod| pod.spec.preemption_policy = Some("Never".into()))
+    // Half of each kind may preempt: then preemption is tried for an answer, with higher priorities, too.
+    let policy = ["Never", "PreemptLowerPriority"][at / 10 % 2];
+    made.with(|pod| pod.spec.preemption_policy = Some(policy.into()))
         .build()
 }
 

@@ -43,6 +43,8 @@ const KNOWN: [&str; 9] = [
     "0.0.0.0",
     "::",
 ];
+/// What the API server writes into the status of a gated pod: the core compares it with its own text.
+const KNOWN_TEXT: &str = "Scheduling is blocked due to non-empty scheduling gates";
 /// Words that mean something to the scheduler: images without a tag have this one.
 const KNOWN_WORDS: [&str; 1] = ["latest"];
 /// Keys of these domains, and of their subdomains, have a meaning.
@@ -134,6 +136,8 @@ const LABELS_OF_CONFIGURATION: [&str; 2] = ["addedAffinity", "defaultConstraints
 pub struct Pseudonyms {
     key: hmac::Key,
     words: HashMap<Box<str>, Str>,
+    /// Names that are kept, and domains whose keys are kept, because plugins compare them.
+    kept: Vec<String>,
 }
 
 impl fmt::Debug for Pseudonyms {
@@ -147,15 +151,10 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether the text is a key of a domain with a meaning.
-fn is_known_key(text: &str) -> bool {
-    let Some((domain, _)) = text.split_once('/') else {
-        return false;
-    };
-    KNOWN_DOMAINS.iter().any(|known| {
-        let rest = domain.strip_suffix(known);
-        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    })
+/// Whether a domain is this one or below it.
+fn is_in(domain: &str, of: &str) -> bool {
+    let rest = domain.strip_suffix(of);
+    rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 impl Pseudonyms {
@@ -169,7 +168,24 @@ impl Pseudonyms {
         Ok(Self {
             key,
             words: HashMap::new(),
+            kept: Vec::new(),
         })
+    }
+
+    /// With names that are kept, and domains whose label keys are kept: those that a plugin outside of Berth compares.
+    #[must_use]
+    pub fn keeping(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.kept.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Whether a name or a label key has a meaning.
+    fn is_known(&self, text: &str) -> bool {
+        let kept = self.kept.iter().map(String::as_str);
+        let is_name = KNOWN.contains(&text) || kept.clone().any(|name| name == text);
+        let domain = text.split_once('/').map(|(domain, _)| domain);
+        let mut domains = KNOWN_DOMAINS.into_iter().chain(kept);
+        is_name || domain.is_some_and(|domain| domains.any(|known| is_in(domain, known)))
     }
 
     /// So many letters for a text.
@@ -215,7 +231,7 @@ impl Pseudonyms {
         if let Some(class) = text.strip_prefix(DEVICE_CLASS_PREFIX) {
             return format!("{DEVICE_CLASS_PREFIX}{}", self.of(class, NAME_LEN_MAX));
         }
-        if text.is_empty() || is_number(text) || KNOWN.contains(&text) || is_known_key(text) {
+        if text.is_empty() || is_number(text) || self.is_known(text) {
             return text.to_owned();
         }
         let parts: Vec<&str> = text.split('/').collect();
@@ -492,8 +508,8 @@ impl Wording for Pseudonyms {
 
     /// A text can name anything. Only the numbers of it are kept, to compare it with that of a replay.
     fn text(&mut self, text: &str) -> String {
-        if text.is_empty() {
-            return String::new();
+        if text.is_empty() || text == KNOWN_TEXT {
+            return text.to_owned();
         }
         let letters = self.letters(text, WHOLE_LEN);
         format!("{TEXT}{letters}: {}", numbers(text).join(" "))

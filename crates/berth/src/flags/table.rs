@@ -87,6 +87,8 @@ flags! {
             "How nodes are evaluated: node by node in kube-scheduler's order (plain), or the same decisions from kept answers (incremental).";
         record: Option<PathBuf> = "", Works,
             "Record the inputs of the scheduler in this directory, for berth replay. The files name every pod and node of the cluster.";
+        record_kept_names: Vec<String> = "", Works,
+            "With --record-pseudonyms, keep these names, and the label keys of these domains, because a plugin compares them.";
         record_max_bytes: Bytes = "1073741824", Works,
             "The maximum size of the recordings in the directory of --record, in bytes or as a quantity such as 512Mi. The oldest files are removed.";
         record_pseudonyms: bool = "false", Works,

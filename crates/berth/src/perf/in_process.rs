@@ -66,6 +66,7 @@ impl Target for InProcess {
             evaluator: EvaluatorArg::Incremental,
             record: None,
             record_pseudonyms: false,
+            record_kept_names: Vec::new(),
         };
         let mut options = scheduler::options_of_up(&args, self.registry.clone())
             .await

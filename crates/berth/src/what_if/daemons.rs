@@ -4,7 +4,7 @@ use super::workloads::{contains, new_pod, pods_of, remove};
 use super::{Added, DELETE, Key, Raw, name_of, namespace_of};
 use crate::exit::Failure;
 use berth_api::Kind;
-use berth_apiserver::offline::{Template, assign};
+use berth_apiserver::offline::{Template, assign, node_of};
 use serde_json::Value;
 
 const VERSION: &str = "apps/v1";
@@ -49,9 +49,9 @@ pub(super) fn apply(
         let wanted = of_node(template, &node.2);
         let (mut has_one, mut others) = (false, Vec::new());
         for key in &present {
-            let spec = &raw.get(key).unwrap_or(&Value::Null)["spec"];
-            if spec["nodeName"].as_str().unwrap_or_default() == node.2 {
-                let stays = here.may_stay && !has_one && contains(spec, &wanted["spec"]);
+            let pod = raw.get(key).unwrap_or(&Value::Null);
+            if node_of(pod) == Some(node.2.as_str()) {
+                let stays = here.may_stay && !has_one && contains(&pod["spec"], &wanted["spec"]);
                 has_one |= stays;
                 others.extend((!stays).then(|| key.clone()));
             }

@@ -44,6 +44,14 @@ fn a_name_is_replaced_word_by_word() {
     for replaced in ["example.com/zone", "notkubernetes.io/x", "1.2", "Default"] {
         assert_ne!(of.name(replaced), replaced);
     }
+    let mut keeping = pseudonyms().keeping(["example.com", "team"]);
+    for kept in ["example.com/zone", "a.example.com/zone", "team"] {
+        assert_eq!(keeping.name(kept), kept);
+    }
+    for replaced in ["example.org/zone", "team-a", "example.com"] {
+        let is_kept = keeping.name(replaced) == replaced;
+        assert_eq!(is_kept, replaced == "example.com", "{replaced}");
+    }
     // An image without a tag is the one that is tagged as latest.
     let image = of.name("registry.example/team/app");
     assert_eq!(

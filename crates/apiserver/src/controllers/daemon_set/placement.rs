@@ -131,7 +131,7 @@ pub fn assign(pod: &mut Value, node: &str) {
 }
 
 /// The node of a pod: where it is bound, or where it is directed to.
-pub(super) fn node_of(pod: &Value) -> Option<&str> {
+pub fn node_of(pod: &Value) -> Option<&str> {
     if let Some(node) = crate::controllers::pod::node_name(pod) {
         return Some(node);
     }
