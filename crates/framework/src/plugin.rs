@@ -244,14 +244,14 @@ pub trait DryRun {
     fn rollback(&mut self);
     /// Runs all filters for the pod of this cycle, with nominated pods taken into account.
     fn filter(&mut self, node: Slot) -> Status;
-    /// The value that [`DryRun::remember`] stored for a node, for this pod or a similar one, if neither the node nor
-    /// its pods, nominations or disruption budgets changed since.
-    fn recall(&self, _node: Slot) -> Option<&(dyn Any + Send + Sync)> {
-        None
+    /// Takes what [`DryRun::keep`] stored for this pod or a similar one, and the nodes whose results may be others
+    /// since: those that have changed themselves, or in their pods, nominations or statuses.
+    fn take_kept(&mut self) -> (Option<Box<dyn Any + Send + Sync>>, Vec<Slot>) {
+        (None, Vec::new())
     }
-    /// Stores a value for a node. It may depend on the pod's shape, the node, its pods and nominations, and the
-    /// disruption budgets. It may be dropped at any time. Not to be called between `begin` and `rollback`.
-    fn remember(&mut self, _node: Slot, _value: Box<dyn Any + Send + Sync>) {}
+    /// Stores results about nodes. Each may depend on the pod's shape, the node, its pods and nominations, and the
+    /// disruption budgets. They may be dropped at any time.
+    fn keep(&mut self, _results: Box<dyn Any + Send + Sync>) {}
     /// For a cluster that changed while the cycle was parked: runs PreFilter again, which replaces the state of the
     /// plugins. Returns a node on which the pod fits now, among those for which `may` holds.
     ///
@@ -288,6 +288,12 @@ pub trait PostFilter: Plugin {
         statuses: &NodeStatuses,
         wake: Option<Wake<'_>>,
     ) -> PostFilterStep;
+
+    /// Whether pods that are equal in everything except their names, and have no nominated node, are helped all or
+    /// none, as long as the cluster does not change. Then one of them is retried on behalf of the others.
+    fn judges_by_template(&self) -> bool {
+        false
+    }
 }
 
 /// Runs once per pod, before the feasible nodes are scored.

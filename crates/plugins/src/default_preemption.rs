@@ -7,6 +7,7 @@
 //!
 //! - `victims`: which pods of one node must be evicted for the new pod to fit;
 //! - `candidates`: on which nodes victims are searched, and which node is chosen;
+//! - `results`: the results about nodes, kept for pods of one shape;
 //! - `extenders`: how extenders change the candidates;
 //! - `evict`: how the victims are evicted.
 //!
@@ -19,6 +20,7 @@ mod args;
 mod candidates;
 mod evict;
 mod extenders;
+mod results;
 #[cfg(test)]
 mod tests;
 mod victims;
@@ -131,7 +133,8 @@ fn make_room(cx: &mut PostFilterContext<'_>, wanted: Wanted<'_>, round: usize) -
             Nominating::Keep,
         );
     }
-    match candidates::find(cx.dry_run, wanted, cx.now) {
+    let wish = extenders::wish(cx, &wanted.pod.pod);
+    match candidates::find(cx.dry_run, wanted, wish, cx.now) {
         Err(error) => {
             PostFilterStep::done(Status::error(format!("{PREFIX}{error}")), Nominating::Keep)
         }
@@ -224,6 +227,10 @@ impl PostFilter for DefaultPreemption {
             return PostFilterStep::done(unschedulable(reason), Nominating::Keep);
         }
         make_room(cx, self.wanted(pod, statuses), 1)
+    }
+
+    fn judges_by_template(&self) -> bool {
+        true
     }
 }
 

@@ -1,6 +1,7 @@
 //! On which nodes preemption helps, and which of them is chosen.
 
-use super::victims::{Victims, select, started};
+use super::results::{Cost, Results};
+use super::victims::{Victims, select};
 use super::{REASON_NO_VICTIMS, REASON_NOT_HELPFUL, Wanted};
 use berth_api::{Str, Time};
 use berth_framework::plugin::{DryRun, KeptStatuses, NodeStatuses};
@@ -20,11 +21,20 @@ pub(super) struct Candidate {
     pub(super) by_extender: bool,
 }
 
+/// Which candidates are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// The one that is chosen.
+    Cheapest,
+    /// All, for extenders.
+    All,
+}
+
 /// The result of the search.
 pub(super) struct Found {
     /// Those that violate no budget first.
     pub(super) candidates: Vec<Candidate>,
-    /// Why preemption does not help on the other nodes.
+    /// Why preemption does not help, if there is no candidate.
     pub(super) statuses: NodeStatuses,
 }
 
@@ -44,6 +54,7 @@ fn offset(pod: &PodInfo, nodes: usize, now: Time) -> usize {
 pub(super) fn find(
     dry_run: &mut dyn DryRun,
     wanted: Wanted<'_>,
+    wish: Wish,
     now: Time,
 ) -> Result<Found, String> {
     let Wanted {
@@ -51,57 +62,35 @@ pub(super) fn find(
         pod,
         statuses,
     } = wanted;
-    let table = &dry_run.cluster().nodes;
     // No pod has a lower priority.
-    let lowest = table.lowest_priority().unwrap_or(i32::MAX);
-    if lowest >= pod.pod.priority() {
+    let lowest = dry_run.cluster().nodes.lowest_priority();
+    if lowest.unwrap_or(i32::MAX) >= pod.pod.priority() {
         return Ok(Found {
             candidates: Vec::new(),
             statuses: no_victims(statuses),
         });
     }
-    let nodes = table.iter().map(|node| node.slot());
-    let potential: Vec<Slot> = nodes
-        .filter(|slot| statuses.get(*slot).code() == Code::Unschedulable)
-        .collect();
-    let enough = args.candidates(potential.len());
-    let start = offset(pod, potential.len(), now);
-    let mut why_not = NodeStatuses::new();
-    why_not.absent = Status::unresolvable(REASON_NOT_HELPFUL);
-    let (mut within, mut violating) = (Vec::new(), Vec::new());
+    let mut results = up_to_date(dry_run, statuses);
+    let potential = results.potential();
+    let enough = args.candidates(potential);
+    let start = offset(pod, potential, now);
     let mut errors = Vec::new();
-    for node in potential[start..].iter().chain(&potential[..start]) {
-        if !within.is_empty() && within.len() + violating.len() >= enough {
-            break;
-        }
-        match selected(dry_run, pod, *node, now) {
-            Ok(victims) if victims.pods.is_empty() => {
-                let view = dry_run.cluster().nodes.get(*node);
-                let name = view.map(|view| view.name().clone()).unwrap_or_default();
-                errors.push(format!("expected at least one victim pod on node {name:?}"));
-            }
-            Ok(victims) => {
-                let list = if victims.violations == 0 {
-                    &mut within
-                } else {
-                    &mut violating
-                };
-                if list.len() < enough {
-                    list.push((*node, victims));
-                }
-            }
-            Err(status) if status.is_rejected() => {
-                why_not.insert(*node, status);
-            }
-            Err(status) => errors.push(status.message()),
-        }
-    }
-    within.append(&mut violating);
-    if within.is_empty() && !errors.is_empty() {
+    let found = results.search(
+        (start, enough, wish == Wish::All),
+        |node| selected(dry_run, pod, node),
+        &mut errors,
+    );
+    if found.is_empty() && !errors.is_empty() {
+        dry_run.keep(results);
         return Err(errors.join(", "));
     }
+    let why_not = match found.is_empty() {
+        true => results.hopeless().collect(),
+        false => Vec::new(),
+    };
+    dry_run.keep(results);
     let table = &dry_run.cluster().nodes;
-    let candidates = within.into_iter().filter_map(|(node, victims)| {
+    let candidates = found.into_iter().filter_map(|(node, victims)| {
         let name = table.get(node)?.name().clone();
         Some(Candidate {
             node,
@@ -112,27 +101,69 @@ pub(super) fn find(
     });
     Ok(Found {
         candidates: candidates.collect(),
-        statuses: why_not,
+        statuses: listed(why_not),
     })
+}
+
+/// The results of earlier dry runs for pods of this shape, without those about nodes that have changed since.
+fn up_to_date(dry_run: &mut dyn DryRun, statuses: &NodeStatuses) -> Box<Results> {
+    let may_help = |slot: Slot| statuses.get(slot).code() == Code::Unschedulable;
+    let (kept, changed) = dry_run.take_kept();
+    if let Some(mut results) = kept.and_then(|kept| kept.downcast::<Results>().ok()) {
+        for slot in changed {
+            let is_node = dry_run.cluster().nodes.get(slot).is_some();
+            results.changed(slot, is_node && may_help(slot));
+        }
+        return results;
+    }
+    let mut results = Box::<Results>::default();
+    for node in dry_run.cluster().nodes.iter() {
+        results.changed(node.slot(), may_help(node.slot()));
+    }
+    results
+}
+
+/// The name of a node, and the victims on it or why preemption does not help there.
+///
+/// # Errors
+/// A failure, whose text may name objects of this pod, such as its claims.
+fn selected(
+    dry_run: &mut dyn DryRun,
+    pod: &PodInfo,
+    node: Slot,
+) -> Result<(Str, Result<Victims, Status>), String> {
+    let view = dry_run.cluster().nodes.get(node);
+    let name = view.map(|view| view.name().clone()).unwrap_or_default();
+    match select(dry_run, pod, node) {
+        Ok(victims) if victims.pods.is_empty() => Err(format!(
+            "expected at least one victim pod on node {:?}",
+            name.as_str()
+        )),
+        Err(status) if !status.is_rejected() => Err(status.message()),
+        result => Ok((name, result)),
+    }
 }
 
 /// The status of every node if no pod has a lower priority.
 fn no_victims(statuses: &NodeStatuses) -> NodeStatuses {
     let no_victims = Status::unresolvable(REASON_NO_VICTIMS);
-    let not_helpful = Status::unresolvable(REASON_NOT_HELPFUL);
-    let mut totals = Totals(Vec::new());
     let mut nodes = 0;
     statuses.totals(|status, count| {
         if status.code() == Code::Unschedulable {
             nodes += count;
         }
     });
-    if nodes > 0 {
-        totals.0.push((no_victims, nodes));
+    match nodes {
+        0 => listed(Vec::new()),
+        _ => listed(vec![(no_victims, nodes)]),
     }
-    let mut said = NodeStatuses::kept(Arc::new(totals));
-    said.absent = not_helpful;
-    said
+}
+
+/// So many nodes with each status. On the others evictions do not help, whatever the victims.
+fn listed(totals: Vec<(Status, usize)>) -> NodeStatuses {
+    let mut statuses = NodeStatuses::kept(Arc::new(Totals(totals)));
+    statuses.absent = Status::unresolvable(REASON_NOT_HELPFUL);
+    statuses
 }
 
 /// The number of nodes per status.
@@ -157,66 +188,11 @@ impl KeptStatuses for Totals {
     }
 }
 
-/// An earlier result for a node.
-struct Known(Result<Victims, Status>);
-
-/// The victims on a node, or why preemption does not help there: the kept result, or a new one.
-fn selected(
-    dry_run: &mut dyn DryRun,
-    pod: &PodInfo,
-    node: Slot,
-    now: Time,
-) -> Result<Victims, Status> {
-    let known = dry_run.recall(node).and_then(|known| known.downcast_ref());
-    if let Some(Known(result)) = known {
-        return result.clone();
-    }
-    let result = select(dry_run, pod, node, now);
-    // The text of an error may name objects of this pod, such as its claims.
-    if result.as_ref().err().is_none_or(Status::is_rejected) {
-        dry_run.remember(node, Box::new(Known(result.clone())));
-    }
-    result
-}
-
-/// The cost of a candidate; the least is chosen. The parts are compared one after another.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Cost {
-    violations: usize,
-    highest_priority: i32,
-    /// The sum of the victims' priorities, each with an offset so that the lowest is zero.
-    sum_of_priorities: i64,
-    victims: usize,
-    /// The later the oldest of the most important victims started, the better.
-    earliest_start: std::cmp::Reverse<Time>,
-}
-
-impl Cost {
-    fn of(victims: &Victims, now: Time) -> Self {
-        let pods = &victims.pods;
-        let highest = pods.first().map_or(i32::MIN, |first| first.pod.priority());
-        let starts = pods
-            .iter()
-            .filter(|victim| victim.pod.priority() == highest)
-            .map(|victim| started(&victim.pod, now));
-        let sum = pods
-            .iter()
-            .map(|victim| i64::from(victim.pod.priority()) - i64::from(i32::MIN));
-        Self {
-            violations: victims.violations,
-            highest_priority: highest,
-            sum_of_priorities: sum.fold(0, i64::saturating_add),
-            victims: pods.len(),
-            earliest_start: std::cmp::Reverse(starts.min().unwrap_or(now)),
-        }
-    }
-}
-
-/// Removes the candidate with the least cost; of several the first by name, so that a run can be repeated.
-pub(super) fn choose(candidates: &mut Vec<Candidate>, now: Time) -> Option<Candidate> {
+/// Removes the candidate with the least cost.
+pub(super) fn choose(candidates: &mut Vec<Candidate>) -> Option<Candidate> {
     let costs = candidates
         .iter()
-        .map(|candidate| (Cost::of(&candidate.victims, now), &candidate.name));
+        .map(|candidate| Cost::of(&candidate.victims, &candidate.name));
     let (best, _) = costs.enumerate().min_by(|(_, a), (_, b)| a.cmp(b))?;
     Some(candidates.swap_remove(best))
 }

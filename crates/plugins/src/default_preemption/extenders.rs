@@ -4,10 +4,10 @@
 //! the cluster changed when all have answered: no pod is evicted if the pod fits now, and a candidate that is no longer
 //! valid is dropped. If none is left, the search runs again.
 
-use super::candidates::{Candidate, choose};
+use super::candidates::{Candidate, Wish, choose};
 use super::victims::{Victims, by_importance, select};
 use super::{PREFIX, Wanted, evict, make_room, not_found, unschedulable};
-use berth_api::Time;
+use berth_api::Pod;
 use berth_framework::extender::{ChosenVictims, EXTENDER, ExtenderSpec, NodeVictims, job};
 use berth_framework::plugin::{Nominating, PostFilterContext, PostFilterStep};
 use berth_framework::stage::{Wait, WaitOn, WakeReason};
@@ -29,6 +29,15 @@ pub(super) struct Asking {
     round: usize,
     /// The end of the nodes' change log at that time.
     seen: u64,
+}
+
+/// Which candidates the search has to find.
+pub(super) fn wish(cx: &PostFilterContext<'_>, pod: &Pod) -> Wish {
+    let extenders = cx.outbox.extenders();
+    match extenders.next(0, pod, |spec| spec.preempts) {
+        Some(_) => Wish::All,
+        None => Wish::Cheapest,
+    }
 }
 
 /// Calls the extenders; when all have answered, the victims of the best remaining candidate are evicted.
@@ -103,7 +112,7 @@ pub(super) fn resume(
     if let Some(extender) = extenders.get(asking.at) {
         let spec = extender.spec();
         let said = spec.answer::<Vec<ChosenVictims>>(reason);
-        match said.and_then(|said| left(cluster, spec, &asking.candidates, said, cx.now)) {
+        match said.and_then(|said| left(cluster, spec, &asking.candidates, said)) {
             Ok(left) => asking.candidates = left,
             Err(error) if spec.ignorable => cx.outbox.log(spec.skipped(&error)),
             Err(error) => {
@@ -130,7 +139,6 @@ fn left(
     spec: &ExtenderSpec,
     told: &[Candidate],
     said: Vec<ChosenVictims>,
-    now: Time,
 ) -> Result<Vec<Candidate>, String> {
     let mut left = Vec::with_capacity(said.len());
     for ChosenVictims {
@@ -170,7 +178,7 @@ fn left(
                 name.as_str()
             ));
         }
-        victims.sort_by(|a, b| by_importance(&a.pod, &b.pod, now));
+        victims.sort_by(|a, b| by_importance(&a.pod, &b.pod));
         let as_told = told_of.filter(|of| {
             !of.by_extender
                 && of.victims.pods.len() == victims.len()
@@ -222,7 +230,7 @@ fn decide(
     if has_changed && let Some(end) = look_again(cx, wanted) {
         return end;
     }
-    while let Some(candidate) = choose(&mut asking.candidates, cx.now) {
+    while let Some(candidate) = choose(&mut asking.candidates) {
         let lasting = match has_changed {
             true => as_it_stands(cx, wanted.pod, candidate),
             false => Some(candidate),
@@ -281,7 +289,7 @@ fn as_it_stands(
     if candidate.by_extender {
         return Some(candidate);
     }
-    let victims = select(cx.dry_run, pod, candidate.node, cx.now).ok()?;
+    let victims = select(cx.dry_run, pod, candidate.node).ok()?;
     let is_agreed = victims.pods.iter().all(|pod| is_among(pod, &candidate));
     (is_agreed && !victims.pods.is_empty()).then_some(Candidate {
         victims,

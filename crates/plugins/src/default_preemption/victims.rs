@@ -21,15 +21,15 @@ pub(super) struct Victims {
     pub(super) violations: usize,
 }
 
-/// The start time of a pod; now for one that has not started.
-pub(super) fn started(pod: &Pod, now: Time) -> Time {
-    pod.status.start_time.unwrap_or(now)
+/// The start time of a pod; one that has not started is later than all others.
+pub(super) fn started(pod: &Pod) -> Time {
+    pod.status.start_time.unwrap_or(Time::MAX)
 }
 
 /// The more important first: by priority, then by age.
-pub(super) fn by_importance(a: &Pod, b: &Pod, now: Time) -> Ordering {
+pub(super) fn by_importance(a: &Pod, b: &Pod) -> Ordering {
     let priority = b.priority().cmp(&a.priority());
-    priority.then_with(|| started(a, now).cmp(&started(b, now)))
+    priority.then_with(|| started(a).cmp(&started(b)))
 }
 
 /// Splits pods, the most important first, by whether their budgets allow the eviction. Every pod uses up a part of each
@@ -69,7 +69,6 @@ pub(super) fn select(
     dry_run: &mut dyn DryRun,
     pod: &PodInfo,
     node: Slot,
-    now: Time,
 ) -> Result<Victims, Status> {
     let priority = pod.pod.priority();
     let mut lower: Vec<Arc<PodInfo>> = match dry_run.cluster().nodes.get(node) {
@@ -84,9 +83,9 @@ pub(super) fn select(
     if lower.is_empty() {
         return Err(Status::unresolvable(REASON_NO_VICTIMS));
     }
-    lower.sort_by(|a, b| by_importance(&a.pod, &b.pod, now));
+    lower.sort_by(|a, b| by_importance(&a.pod, &b.pod));
     dry_run.begin();
-    let selected = select_among(dry_run, node, lower, now);
+    let selected = select_among(dry_run, node, lower);
     dry_run.rollback();
     selected
 }
@@ -103,7 +102,6 @@ fn select_among(
     dry_run: &mut dyn DryRun,
     node: Slot,
     lower: Vec<Arc<PodInfo>>,
-    now: Time,
 ) -> Result<Victims, Status> {
     for other in &lower {
         expect_success(dry_run.remove_pod(node, other))?;
@@ -125,9 +123,7 @@ fn select_among(
             victims.pods.push(other);
         }
     }
-    victims
-        .pods
-        .sort_by(|a, b| by_importance(&a.pod, &b.pod, now));
+    victims.pods.sort_by(|a, b| by_importance(&a.pod, &b.pod));
     Ok(victims)
 }
 

@@ -3,7 +3,7 @@
 //! Table and plugins change together, pod by pod, and change back in the opposite order, so that every plugin's
 //! `remove_pod` sees the node as it was right after its `add_pod`.
 
-use super::Evaluator;
+use super::{Evaluator, Memos};
 use berth_framework::plugin::{Context, DryRun};
 use berth_framework::{Cluster, CycleState, PodInfo, Slot, Status};
 use std::any::Any;
@@ -106,15 +106,14 @@ impl DryRun for Evaluator<'_> {
         &mut self.evaluation.state
     }
 
-    fn recall(&self, node: Slot) -> Option<&(dyn Any + Send + Sync)> {
-        self.evaluation.memos.as_ref()?.get(node)
+    fn take_kept(&mut self) -> (Option<Box<dyn Any + Send + Sync>>, Vec<Slot>) {
+        let memos = self.evaluation.memos.as_mut();
+        memos.map(Memos::take).unwrap_or_default()
     }
 
-    fn remember(&mut self, node: Slot, value: Box<dyn Any + Send + Sync>) {
-        if self.evaluation.supposed.is_empty()
-            && let Some(memos) = &mut self.evaluation.memos
-        {
-            memos.put(node, value);
+    fn keep(&mut self, results: Box<dyn Any + Send + Sync>) {
+        if let Some(memos) = &mut self.evaluation.memos {
+            memos.put(results);
         }
     }
 

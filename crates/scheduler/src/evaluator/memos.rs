@@ -4,7 +4,7 @@ use berth_framework::Slot;
 use std::any::Any;
 use std::fmt;
 
-/// One value per node. They belong to a shape, also while they are lent out.
+/// The results of a plugin, which belong to a shape, also while they are lent out.
 #[derive(Default)]
 pub(crate) struct Memos {
     /// The shape.
@@ -13,7 +13,9 @@ pub(crate) struct Memos {
     pub(super) state: u64,
     /// The version of the disruption budgets that they hold for.
     pub(super) budgets: u64,
-    by_slot: Vec<Option<Box<dyn Any + Send + Sync>>>,
+    results: Option<Box<dyn Any + Send + Sync>>,
+    /// The nodes that have changed since.
+    changed: Vec<Slot>,
 }
 
 impl fmt::Debug for Memos {
@@ -22,26 +24,31 @@ impl fmt::Debug for Memos {
     }
 }
 
+/// How many changes are noted; after more of them the results are dropped.
+const CHANGES_MAX: usize = 64 * 1024;
+
 impl Memos {
-    pub(super) fn get(&self, node: Slot) -> Option<&(dyn Any + Send + Sync)> {
-        self.by_slot.get(node.index())?.as_deref()
+    /// The results, and the nodes that have changed since.
+    pub(super) fn take(&mut self) -> (Option<Box<dyn Any + Send + Sync>>, Vec<Slot>) {
+        (self.results.take(), std::mem::take(&mut self.changed))
     }
 
-    pub(super) fn put(&mut self, node: Slot, value: Box<dyn Any + Send + Sync>) {
-        let at = node.index();
-        if self.by_slot.len() <= at {
-            self.by_slot.resize_with(at + 1, || None);
-        }
-        self.by_slot[at] = Some(value);
+    pub(super) fn put(&mut self, results: Box<dyn Any + Send + Sync>) {
+        self.results = Some(results);
     }
 
     pub(super) fn forget(&mut self, node: Slot) {
-        if let Some(memo) = self.by_slot.get_mut(node.index()) {
-            *memo = None;
+        if self.results.is_none() {
+            return;
+        }
+        self.changed.push(node);
+        if self.changed.len() > CHANGES_MAX {
+            self.clear();
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.by_slot.clear();
+        self.results = None;
+        self.changed.clear();
     }
 }
