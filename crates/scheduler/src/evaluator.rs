@@ -90,6 +90,8 @@ pub struct Evaluation {
     pub tally: Box<Tally>,
     /// What PostFilter found about nodes for pods of this shape.
     memos: Option<Memos>,
+    /// Set when no node fits by kept answers: those of all plugins follow from what they read of the pod.
+    pub(crate) is_kept: bool,
     /// Set when a decision was made without PreFilter: it has to run before filters are called.
     unprepared: bool,
     supposed: Vec<dry_run::Supposed>,

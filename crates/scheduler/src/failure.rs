@@ -1,15 +1,18 @@
 //! What becomes of a pod whose attempt has failed (section 5.8).
 
-use crate::core::{Core, Explanation, LogLevel, note_requests, reasons};
+use crate::core::{Core, Explanation, LogLevel, Reason, note_requests, reasons};
 use crate::cycle::{Attempt, CycleResult};
 use crate::evaluator::FitError;
 use crate::metrics::Metric;
 use crate::nominations;
 use crate::pod_status::{UNSCHEDULABLE, correct_status};
-use crate::queue::{POD_SCHEDULED, QueuedPodInfo};
+use crate::queue::{POD_SCHEDULED, QueuedPodInfo, Template};
+use berth_api::Str;
 use berth_framework::call::{ConditionPatch, PodRef};
 use berth_framework::plugin::Nominating;
 use berth_framework::{ApiCall, Feature, Status};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Why an attempt has failed.
 #[derive(Debug)]
@@ -72,20 +75,30 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
         true => ("unschedulable", UNSCHEDULABLE),
         false => ("error", "SchedulerError"),
     };
+    let template = template(core, &attempt, &failure);
     let info = &mut attempt.info;
+    let rejectors = |info: &QueuedPodInfo| {
+        (
+            info.unschedulable_plugins.clone(),
+            info.pending_plugins.clone(),
+        )
+    };
+    let before = rejectors(info);
     info.clear_rejectors();
     if let Some(error) = &failure.error {
         let diagnosis = &error.diagnosis;
         info.unschedulable_plugins = diagnosis.unschedulable_plugins.iter().cloned().collect();
         info.pending_plugins = diagnosis.pending_plugins.iter().cloned().collect();
     }
+    let by_same = before == rejectors(info);
+    info.template = template;
     let known = look_up(core, &pod);
     // Of a bound pod nothing of this is true any more.
     let call = match known {
         Known::Pending => status_patch(core, &pod, reason, &failure),
         Known::Gone | Known::Bound | Known::Replaced => None,
     };
-    if matches!(known, Known::Pending) && call.is_none() && is_as_before(core, info, &failure) {
+    if by_same && matches!(known, Known::Pending) && is_as_before(core, info, &failure, &call) {
         return rejected_as_before(core, attempt, failure);
     }
     core.attempt_took(&attempt, result);
@@ -100,6 +113,7 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
         Known::Pending => {
             explain(core, &info, &failure);
             if call.is_some() && !core.settings.is_on(Feature::SchedulerAsyncAPICalls) {
+                core.queue.end_turn(&pod.uid);
                 returns_later = Some(info);
             } else {
                 return_to_queue(core, info);
@@ -133,20 +147,73 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: Failure) -> C
     failure.into_result()
 }
 
-/// Whether the pod is rejected exactly as by its last attempt.
-fn is_as_before(core: &Core, info: &QueuedPodInfo, failure: &Failure) -> bool {
-    let Some(last) = core.explanations.get(info.pod.uid()) else {
+/// The pod's template, if all pods of it would be rejected as this one was.
+fn template(core: &Core, attempt: &Attempt, failure: &Failure) -> Option<Arc<Template>> {
+    let pod = &attempt.pod.pod;
+    let diagnosis = &failure.error.as_ref()?.diagnosis;
+    let keeps_room = match &failure.nominating {
+        Nominating::Set(node) => !node.is_empty(),
+        Nominating::Keep => false,
+    };
+    let mut post_filter = attempt.profile.post_filter.iter();
+    let follows = attempt.evaluation.is_kept
+        && core.settings.extenders.is_empty()
+        && diagnosis.pending_plugins.is_empty()
+        && !keeps_room
+        && core.queue.nominator().node_of(pod.uid()).is_none()
+        && post_filter.all(|member| member.plugin.judges_by_template());
+    let template = follows.then(|| Template::of(pod)).flatten()?;
+    let known = attempt.info.template.as_ref();
+    let known = known.filter(|known| ***known == template).cloned();
+    Some(known.unwrap_or_else(|| Arc::new(template)))
+}
+
+/// Whether the pod, which the same plugins rejected at its last attempt, is rejected for the same reasons: at most the
+/// numbers of nodes differ.
+fn is_as_before(
+    core: &Core,
+    info: &QueuedPodInfo,
+    failure: &Failure,
+    call: &Option<ApiCall>,
+) -> bool {
+    let (Some(error), Some(last)) = (&failure.error, core.explanations.get(info.pod.uid())) else {
         return false;
     };
     // The flush of long-unschedulable pods makes an attempt, so that an event recalls the pod every few minutes.
-    failure.error.is_some()
-        && !info.was_flushed_from_unschedulable
-        && last.message == failure.message
-        && last.unschedulable_plugins == info.unschedulable_plugins.as_slice()
-        && last.pending_plugins == info.pending_plugins.as_slice()
+    if info.was_flushed_from_unschedulable {
+        return false;
+    }
+    if last.message == failure.message && call.is_none() {
+        return true;
+    }
+    let uid = info.pod.uid();
+    let pod = core.cache.effective(uid);
+    let said = pod.and_then(|pod| pod.condition(POD_SCHEDULED));
+    let differs_in_message_alone = match call {
+        None => true,
+        Some(ApiCall::PatchPodStatus {
+            condition: Some(condition),
+            nominated_node: None,
+            ..
+        }) => said.is_some_and(|said| {
+            said.status == condition.status
+                && said.reason == condition.reason
+                && !core.calls.dispatcher().is_status_unclear(uid)
+        }),
+        Some(_) => false,
+    };
+    differs_in_message_alone && has_reasons_of(core, error, last)
 }
 
-/// An event woke the pod in vain: its status says all of this already. kube-scheduler counts an attempt, publishes an
+fn has_reasons_of(core: &Core, error: &FitError, last: &Explanation) -> bool {
+    let texts = |reasons: &[Reason]| -> BTreeSet<(Str, String)> {
+        let texts = reasons.iter().map(|r| (r.plugin.clone(), r.text.clone()));
+        texts.collect()
+    };
+    texts(&last.reasons) == texts(&reasons(error, core.cache.cluster()))
+}
+
+/// An event woke the pod in vain: its status gives these reasons already. kube-scheduler counts an attempt, publishes an
 /// event and lengthens the backoff. Where many pods wait for room, nearly all attempts are of this kind.
 fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: Failure) -> CycleResult {
     let Attempt {

@@ -33,6 +33,7 @@ mod place;
 mod pod_events;
 mod pool;
 mod report;
+mod templates;
 #[cfg(test)]
 mod tests;
 mod wait_index;
@@ -50,6 +51,7 @@ pub use notice::Notice;
 pub use place::Places;
 pub use pod_events::{PodEvents, pod_update_events};
 pub use report::{NOT_READY_FOR_SCHEDULING, PreEnqueueReport, SCHEDULING_GATED};
+pub use templates::Template;
 
 use crate::evaluator::{NoStopwatch, Stopwatch};
 use crate::metrics::{Metrics, Sampler};
@@ -86,6 +88,8 @@ mod label {
     pub(super) const FORCE_ACTIVATE: &str = "ForceActivate";
     /// A pod has waited too long for an event.
     pub(super) const UNSCHEDULABLE_TIMEOUT: &str = "UnschedulableTimeout";
+    /// The pod that was woken on behalf of the template has ended: the next one may fit.
+    pub(super) const NEXT_OF_TEMPLATE: &str = "NextOfTemplate";
     /// More happened than the event log holds.
     pub(super) const EVENT_LOG_OVERFLOW: &str = "EventLogOverflow";
 }
@@ -245,11 +249,24 @@ impl SchedulingQueue {
         if features.enabled(Feature::SchedulerPreEnqueuePodStatus) {
             self.reports.shown(&entry.info, new, cx.now);
         }
+        let is_of_template =
+            |template: &Arc<Template>| Template::of(new).as_ref() == Some(template);
+        if !entry.info.template.as_ref().is_some_and(is_of_template) {
+            entry.info.template = None;
+        }
+        let ended = entry
+            .info
+            .template
+            .is_none()
+            .then(|| entry.info.pod.uid().clone());
         entry.info.pod = new.clone();
         entry.profile = profile;
         // The nominated node of a pod that has always been behind its gates means nothing yet.
         let was_active = entry.info.initial_attempt_timestamp.is_some();
         self.places.attach(id, place, &self.profiles);
+        if let Some(uid) = ended {
+            self.places.release(&uid);
+        }
         if was_active {
             self.nominator.update(cx.cluster, old, new);
         }
@@ -316,6 +333,7 @@ impl SchedulingQueue {
             && let Some(info) = self.places.leave(id)
         {
             self.metrics.count_rejectors(&info, -1.0);
+            self.places.release(pod.uid());
         }
     }
 
@@ -355,6 +373,7 @@ impl SchedulingQueue {
     /// The pod is not in flight any more: it was bound as far as events matter, dropped, or is gone.
     /// Does nothing for other pods.
     pub fn done(&mut self, uid: &str) {
+        self.places.release(uid);
         self.in_flight.done(uid, &mut self.metrics);
     }
 
@@ -387,9 +406,18 @@ impl SchedulingQueue {
         }
         self.metrics.count_rejectors(&info, 1.0);
         let strategy = self.strategy_after_flight(cx, &info);
+        // The pod may have changed since it was evaluated.
+        let evaluated = info.template.take();
+        info.template = evaluated.filter(|of| Template::of(&info.pod).as_ref() == Some(of));
+        let template = info.template.clone();
         let id = self.places.enter(info, &self.profiles);
         let place = self.requeue(cx, id, strategy, label::SCHEDULE_ATTEMPT_FAILURE);
-        self.done(&uid);
+        // Woken again already, it still stands for the others.
+        let stands = self.places.represents_while_away(&uid, template.as_ref());
+        if !(stands && place != QueuedIn::Gated) {
+            self.places.release(&uid);
+        }
+        self.in_flight.done(&uid, &mut self.metrics);
         Ok(place)
     }
 
@@ -459,6 +487,9 @@ impl SchedulingQueue {
     /// The scheduler stops: every flight and the periodic flushes end. Pods that are left can still be popped.
     pub fn close(&mut self) {
         self.flushes = None;
+        for pod in self.in_flight.pods() {
+            self.places.release(pod.uid());
+        }
         self.in_flight.done_all(&mut self.metrics);
     }
 

@@ -473,6 +473,8 @@ impl Scheduler {
                 any = true;
                 self.bindings.decided(&mut self.core, &uid);
             }
+            let (queue, cx) = self.core.queue();
+            any |= queue.wake_next_of_templates(&cx);
             if !any {
                 break;
             }

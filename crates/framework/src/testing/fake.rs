@@ -2,11 +2,12 @@
 
 use crate::event::EventRegistration;
 use crate::features::FeatureGates;
+use crate::keep::{Fragment, Keep, Kept};
 use crate::plugin::{
     Bind, Context, EnqueueExtensions, Filter, NOT_READY_FOR_SCHEDULING, NodeStatuses, Nominating,
     Permit, PermitStep, Plugin, PostBind, PostFilter, PostFilterContext, PostFilterStep, PreBind,
     PreEnqueue, PreFilter, PreFilterResult, PreScore, QueueSort, QueuedPod, Reserve,
-    SCHEDULING_GATED, Score,
+    SCHEDULING_GATED, Score, SortKey,
 };
 use crate::pod_info::PodInfo;
 use crate::registry::Extensions;
@@ -38,6 +39,7 @@ type PermitFn =
     dyn Fn(&mut StageContext<'_>, &PodInfo, &Str, Option<Wake<'_>>) -> PermitStep + Send + Sync;
 type PreFlightFn = dyn Fn(&PodInfo, &Str) -> Status + Send + Sync;
 type PostBindFn = dyn Fn(&mut StageContext<'_>, &PodInfo, &Str) + Send + Sync;
+type KeepFn = dyn Fn(&PodInfo, &mut Fragment) + Send + Sync;
 type EventsFn = dyn Fn() -> Vec<EventRegistration> + Send + Sync;
 
 /// A plugin that does nothing yet.
@@ -55,6 +57,7 @@ pub struct FakePlugin {
     pre_enqueue: F<PreEnqueueFn>,
     follows_attempt: bool,
     less: F<LessFn>,
+    sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
     pre_filter: F<PreFilterFn>,
     add_pod: F<OtherPodFn>,
     remove_pod: F<OtherPodFn>,
@@ -71,6 +74,7 @@ pub struct FakePlugin {
     parallel: bool,
     bind: F<StageFn>,
     post_bind: F<PostBindFn>,
+    keep: F<KeepFn>,
     events: F<EventsFn>,
     calls: Vec<&'static CallType>,
 }
@@ -128,11 +132,20 @@ setters! {
     bind: (&mut StageContext<'_>, &mut CycleState, &PodInfo, &Str, Option<Wake<'_>>) -> Step;
     /// Takes part in PostBind.
     post_bind: (&mut StageContext<'_>, &PodInfo, &Str);
+    /// Lets the answers of Filter and Score be kept for pods with equal fragments.
+    keep: (&PodInfo, &mut Fragment);
     /// Registers for events.
     events: () -> Vec<EventRegistration>;
 }
 
 impl FakePlugin {
+    /// Takes part in QueueSort by keys.
+    #[must_use]
+    pub fn sorted_by(mut self, key: fn(QueuedPod<'_>) -> SortKey) -> Self {
+        self.sort_key = Some(key);
+        self.less(move |a, b| key(a) < key(b))
+    }
+
     /// What PreEnqueue rejects then is part of an attempt that was made.
     #[must_use]
     pub fn following_attempts(mut self) -> Self {
@@ -179,7 +192,7 @@ impl FakePlugin {
             bind: point!(bind),
             post_bind: point!(post_bind),
             events: point!(events),
-            keep: None,
+            keep: point!(keep),
             domains: None,
             calls,
         }
@@ -215,6 +228,19 @@ impl PreEnqueue for FakePlugin {
 impl QueueSort for FakePlugin {
     fn less(&self, a: QueuedPod<'_>, b: QueuedPod<'_>) -> bool {
         self.less.as_ref().is_some_and(|f| f(a, b))
+    }
+
+    fn sort_key(&self) -> Option<fn(QueuedPod<'_>) -> SortKey> {
+        self.sort_key
+    }
+}
+
+impl Keep for FakePlugin {
+    fn fragment(&self, _cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
+        if let Some(f) = &self.keep {
+            f(pod, fragment);
+        }
+        Kept::ByFragment
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Explanation {
     pub at: Time,
     /// How often it has been tried.
     pub attempts: u32,
-    /// What the pod's condition says.
+    /// What the pod's condition says, except for the numbers of nodes: these are the latest ones.
     pub message: String,
     /// The plugins that rejected it, sorted.
     pub unschedulable_plugins: Vec<Str>,
@@ -56,9 +56,9 @@ pub(crate) struct Explanations {
 
 impl Explanations {
     pub(crate) fn put(&mut self, uid: Str, explanation: Explanation) {
-        self.by_uid.shift_remove(&uid);
-        // Removing the first of many moves the others, so a batch is dropped at once.
+        // Removing the oldest of many moves the others, so a batch is dropped at once.
         if self.by_uid.len() >= PODS_MAX {
+            self.by_uid.sort_by_key(|_, explanation| explanation.at);
             self.by_uid.drain(..PODS_MAX / 8);
         }
         self.by_uid.insert(uid, explanation);

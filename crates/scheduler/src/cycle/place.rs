@@ -43,6 +43,7 @@ impl Cycle {
                 return CycleStep::Over(fail(core, attempt, failure));
             }
         };
+        core.queue.end_turn(attempt.pod.pod.uid());
         nominations::end(core, &attempt.pod.pod, &nominations::End::Placed(&node));
         let run = PointRun::begin(core, Point::Reserve.as_str());
         self.reserve(core, attempt, Placed { pod, node }, run, None)

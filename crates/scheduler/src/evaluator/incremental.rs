@@ -399,6 +399,7 @@ fn decide(
     let live = shape.live(plan)?;
     if live.nodes == 0 {
         evaluator.evaluation.unprepared = true;
+        evaluator.evaluation.is_kept = true;
         let budgets = evaluator.cluster.budgets_version();
         evaluator.evaluation.memos = shape.lend_memos(key, budgets);
         return Ok(Found::Unfit(Box::new(FitError {

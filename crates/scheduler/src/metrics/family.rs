@@ -179,7 +179,7 @@ families! {
     PreemptionVictims: Stable exp(1.0, 2.0, 7), "scheduler_preemption_victims" []
         "Number of selected preemption victims";
     AttemptsAvoided: Alpha Counter, "scheduler_attempts_avoided_total" ["profile"]
-        "Number of times that a woken pod was rejected exactly as its status says. This is no attempt: it causes no event, no API call and no longer backoff.";
+        "Number of times that a woken pod was rejected for the reasons that its status gives. This is no attempt: it causes no event, no API call and no longer backoff.";
     PreemptionAttempts: Stable Counter, "scheduler_preemption_attempts_total" []
         "Total preemption attempts in the cluster till now";
     PreemptionGoroutinesDuration: Alpha exp(0.01, 2.0, 20), "scheduler_preemption_goroutines_duration_seconds" ["result"]

@@ -2,6 +2,7 @@
 
 use super::hooks::ProfileId;
 use super::report::Gate;
+use super::templates::Template;
 use berth_api::{Pod, Str, Time};
 use std::fmt;
 use std::sync::Arc;
@@ -90,6 +91,8 @@ pub struct QueuedPodInfo {
     /// Whether it was rejected exactly as by its last attempt. This was no attempt then: its backoff and the time until
     /// the flush go on from the last one.
     pub is_rejected_as_before: bool,
+    /// The template of the pod, if the last attempt found that its pods get equal answers.
+    pub template: Option<Arc<Template>>,
     pub(super) gate: Option<Gate>,
 }
 
@@ -107,6 +110,7 @@ impl QueuedPodInfo {
             unschedulable_plugins: PluginSet::default(),
             pending_plugins: PluginSet::default(),
             is_rejected_as_before: false,
+            template: None,
             gate: None,
         }
     }

@@ -9,7 +9,7 @@ use super::{SchedulingQueue, label};
 use berth_api::{Duration, Pod, Str, Time};
 use berth_framework::event::{Change, Narrowed};
 use berth_framework::plugin::Context;
-use berth_framework::{ClusterEvent, Feature};
+use berth_framework::{ClusterEvent, EventResource, Feature};
 
 /// What an event did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,12 +52,18 @@ impl SchedulingQueue {
         if !matched.is_interesting() {
             return moved;
         }
+        // Pods of one template get equal answers about nodes and their pods: one of them is asked.
+        let only_representatives = !matched.is_wildcard
+            && matches!(
+                event.resource,
+                EventResource::Node | EventResource::AssignedPod
+            );
         self.walk.begin();
         let mut tally = Tally::new(self.stopwatch.clone());
         let profiles = self.profiles.ids().map(Some).chain([None]);
         for profile in profiles {
             let narrowed = match profile {
-                Some(profile) => self.narrow(cx, &matched, profile, change),
+                Some(profile) => self.narrow(cx, &matched, (profile, only_representatives), change),
                 None => Vec::new(),
             };
             let question = Question {
@@ -70,16 +76,20 @@ impl SchedulingQueue {
             };
             let gates = matched.plugins.iter().map(|plugin| Some(plugin.as_str()));
             for gate in std::iter::once(None).chain(gates) {
-                let counted = (&mut tally, &mut self.notices, &mut moved.examined);
-                let pods = (profile, gate);
-                self.walk
-                    .ask(&self.places, &question, pods, pre_check, counted);
+                for pool in self.places.pools(only_representatives) {
+                    let counted = (&mut tally, &mut self.notices, &mut moved.examined);
+                    let (from, pods) = ((&self.places, pool), (profile, gate));
+                    self.walk.ask(from, &question, pods, pre_check, counted);
+                }
             }
         }
         moved.hints = tally.total();
         tally.record(&matched.label, &mut self.metrics);
         let mut to_move = self.walk.end();
-        for (id, strategy) in to_move.drain(..) {
+        for (mut id, strategy) in to_move.drain(..) {
+            if only_representatives {
+                id = self.places.next_for(id, cx.now, &self.profiles);
+            }
             moved.count(self.requeue(cx, id, strategy, &matched.label));
         }
         self.walk.keep(to_move);
@@ -94,7 +104,7 @@ impl SchedulingQueue {
         &mut self,
         cx: &Context<'_>,
         matched: &Matched,
-        profile: ProfileId,
+        (profile, only_representatives): (ProfileId, bool),
         change: Change<'_>,
     ) -> Vec<Asked> {
         let enabled = self
@@ -111,11 +121,8 @@ impl SchedulingQueue {
                 .registrations
                 .get(*registration)
                 .filter(|registration| {
-                    enabled
-                        && self
-                            .places
-                            .pool()
-                            .has_rejected_by(profile, &registration.plugin)
+                    let mut pools = self.places.pools(only_representatives);
+                    enabled && pools.any(|pool| pool.has_rejected_by(profile, &registration.plugin))
                 });
             let Some(Registration { plugin, on }) = registration else {
                 narrowed.push(Asked::All);
@@ -154,6 +161,23 @@ impl SchedulingQueue {
             });
         }
         narrowed
+    }
+
+    /// Wakes the next pod of each template whose representative was placed, or has ended otherwise than by waiting
+    /// again. Returns whether there was one.
+    pub fn wake_next_of_templates(&mut self, cx: &Context<'_>) -> bool {
+        let mut any = false;
+        while let Some(id) = self.places.next_due(cx.now, &self.profiles) {
+            any = true;
+            self.requeue(cx, id, Strategy::AfterBackoff, label::NEXT_OF_TEMPLATE);
+        }
+        any
+    }
+
+    /// A pod that was woken on behalf of its template has a node, or waits for something else: it is the turn of the
+    /// next one.
+    pub fn end_turn(&mut self, uid: &str) {
+        self.places.release(uid);
     }
 
     /// Makes every pod active whose backoff is over. Returns how many became active.

@@ -68,6 +68,7 @@ impl SchedulingQueue {
     /// # Errors
     /// What does not agree.
     pub fn check(&self) -> Result<(), String> {
-        self.places.check(&self.profiles)
+        self.places
+            .check(&self.profiles, |uid| self.in_flight.contains(uid))
     }
 }

@@ -96,6 +96,11 @@ impl SchedulingQueue {
 
     /// Puts a detached pod behind its gate. A pod that waited for events before has not come anew.
     fn gate(&mut self, id: EntryId, before: Option<QueuedIn>, event: &str) -> QueuedIn {
+        if let Some(entry) = self.places.get_mut(id) {
+            entry.info.template = None;
+            let uid = entry.info.pod.uid().clone();
+            self.places.release(&uid);
+        }
         self.places.attach(id, QueuedIn::Gated, &self.profiles);
         if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
             self.metrics.pod_came(QueuedIn::Gated, event);

@@ -8,9 +8,11 @@ use super::hooks::Profiles;
 use super::lookup::QueueCounts;
 use super::names::{self, Names};
 use super::pool::Pool;
+use super::templates::{Template, Templates};
 use berth_api::{Str, Time};
 use berth_framework::Feature;
 use berth_framework::plugin::{QueueSort, QueuedPod, SortKey};
+use rustc_hash::FxHashSet;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -58,6 +60,26 @@ fn follows_sort(place: QueuedIn, windowed: bool) -> bool {
     }
 }
 
+/// How many pods are asked whether their backoff is over, before one of them is woken for its template.
+const LOOKED_AT_MAX: usize = 16;
+
+/// The group that a pod in this place belongs to, and its turn there: as in the active queue. A queue sort without keys
+/// may compare anything, so pods are not grouped then.
+fn group(
+    entry: &Entry,
+    place: QueuedIn,
+    sort_key: Option<fn(QueuedPod<'_>) -> SortKey>,
+) -> Option<(&Arc<Template>, Key)> {
+    let template = entry.info.template.as_ref();
+    let template = template.filter(|_| place == QueuedIn::Unschedulable)?;
+    let key = Key {
+        at: Time::EPOCH,
+        sort: sort_key?(view(&entry.info)),
+        arrival: entry.arrival,
+    };
+    Some((template, key))
+}
+
 /// All queued pods. Each is in exactly one place.
 pub struct Places {
     sort: Option<Arc<dyn QueueSort>>,
@@ -69,7 +91,11 @@ pub struct Places {
     names: Names,
     heaps: [Heap; QueuedIn::ALL.len()],
     positions: Positions,
+    /// The pods that every event may find.
     pool: Pool,
+    /// Those for which another pod of their template waits.
+    represented: Pool,
+    templates: Templates,
     arrivals: u64,
 }
 
@@ -91,6 +117,8 @@ impl Places {
             heaps: Default::default(),
             positions: Positions::default(),
             pool: Pool::default(),
+            represented: Pool::default(),
+            templates: Templates::default(),
             arrivals: 0,
         }
     }
@@ -102,9 +130,11 @@ impl Places {
         &self.backoff
     }
 
-    /// The indexes over pods that wait for an event.
-    pub(super) fn pool(&self) -> &Pool {
-        &self.pool
+    /// The indexes over pods that wait for an event: those that every event may find; then, unless only
+    /// representatives are to be asked, the others.
+    pub(super) fn pools(&self, only_representatives: bool) -> impl Iterator<Item = &Pool> {
+        let others = (!only_representatives).then_some(&self.represented);
+        std::iter::once(&self.pool).chain(others)
     }
 
     /// The heap of a place.
@@ -247,7 +277,15 @@ impl Places {
         let place = entry.place.take()?;
         let entry = self.entries.get(id)?;
         if place.is_unschedulable_pool() {
-            self.pool.remove(id, entry.profile, &entry.info);
+            let mut pool = &mut self.pool;
+            if let Some((template, turn)) = group(entry, place, self.sort_key) {
+                if !self.templates.represents(template, id) {
+                    pool = &mut self.represented;
+                }
+                self.templates
+                    .leave(template, entry.info.pod.uid(), (turn, id));
+            }
+            pool.remove(id, entry.profile, &entry.info);
         }
         let follows_sort = follows_sort(place, self.pops_from_backoff);
         let order = Order {
@@ -291,7 +329,13 @@ impl Places {
         };
         if place.is_unschedulable_pool() {
             let profile = entry.profile.zip(profiles.get(entry.profile));
-            self.pool.insert(id, profile, info);
+            let mut pool = &mut self.pool;
+            if let Some((template, turn)) = group(entry, place, self.sort_key)
+                && !self.templates.join(template, info.pod.uid(), (turn, id))
+            {
+                pool = &mut self.represented;
+            }
+            pool.insert(id, profile, info);
         }
         let order = Order {
             entries: &self.entries,
@@ -302,13 +346,90 @@ impl Places {
         });
     }
 
+    // --- templates -----------------------------------------------------------------------------------------
+
+    /// An event wakes a pod. Returns the pod whose turn it is, if it waits on behalf of others.
+    pub(super) fn next_for(&mut self, id: EntryId, now: Time, profiles: &Profiles) -> EntryId {
+        let represented = self.entries.get(id).and_then(|entry| {
+            let template = entry.info.template.as_ref()?;
+            self.templates
+                .represents(template, id)
+                .then(|| template.clone())
+        });
+        let next = represented.and_then(|template| self.appoint_next(&template, now, profiles));
+        next.unwrap_or(id)
+    }
+
+    /// A pod of a group whose representative has ended, to be woken in its place.
+    pub(super) fn next_due(&mut self, now: Time, profiles: &Profiles) -> Option<EntryId> {
+        let template = self.templates.take_due()?;
+        self.appoint_next(&template, now, profiles)
+    }
+
+    /// A representative that is away has ended otherwise than by waiting again.
+    pub(super) fn release(&mut self, uid: &str) {
+        self.templates.release(uid);
+    }
+
+    /// Whether a pod is away on behalf of its template.
+    pub(super) fn represents_while_away(
+        &self,
+        uid: &str,
+        template: Option<&Arc<Template>>,
+    ) -> bool {
+        let represented = self.templates.represented_by(uid);
+        represented.is_some() && represented == template
+    }
+
+    /// Makes the pod whose turn it is the representative of its group: the first one that is not backing off.
+    fn appoint_next(
+        &mut self,
+        template: &Arc<Template>,
+        now: Time,
+        profiles: &Profiles,
+    ) -> Option<EntryId> {
+        let is_ready = |id: &EntryId| {
+            let entry = self.entries.get(*id);
+            entry.is_some_and(|entry| !self.backoff.is_backing_off(&entry.info, now))
+        };
+        let members = || self.templates.members(template);
+        let next = members().take(LOOKED_AT_MAX).find(is_ready);
+        let next = next.or_else(|| members().next())?;
+        let before = self.templates.appoint(template, next);
+        if before == Some(next) {
+            return before;
+        }
+        let Self {
+            pool,
+            represented,
+            entries,
+            ..
+        } = self;
+        let refile = |id: EntryId, from: &mut Pool, to: &mut Pool| {
+            if let Some(entry) = entries.get(id) {
+                let profile = entry.profile.zip(profiles.get(entry.profile));
+                from.remove(id, entry.profile, &entry.info);
+                to.insert(id, profile, &entry.info);
+            }
+        };
+        if let Some(before) = before {
+            refile(before, pool, represented);
+        }
+        refile(next, represented, pool);
+        Some(next)
+    }
+
     /// Checks that the records agree: each pod is in exactly one place, in the heap and the indexes of that place and
     /// in no others, and known by its name. Walks everything: for tests and the simulator.
     ///
     /// # Errors
     /// What does not agree.
-    pub(super) fn check(&self, profiles: &Profiles) -> Result<(), String> {
-        let (mut links, mut filed) = (0, 0);
+    pub(super) fn check(
+        &self,
+        profiles: &Profiles,
+        is_in_flight: impl Fn(&str) -> bool,
+    ) -> Result<(), String> {
+        let (mut links, mut filed, mut grouped) = (0, 0, 0);
         for (id, entry) in self.entries.iter() {
             let pod = entry.info.pod.key();
             let Some(place) = entry.place else {
@@ -332,16 +453,23 @@ impl Places {
                 return Err(format!("{pod} is in {place:?}; gated: {gated}"));
             }
             if place.is_unschedulable_pool() {
+                let mut pool = &self.pool;
+                if let Some((template, _)) = group(entry, place, self.sort_key) {
+                    grouped += 1;
+                    if !self.templates.represents(template, id) {
+                        pool = &self.represented;
+                    }
+                }
                 links += entry.info.rejectors().count().max(1);
                 let gate = entry.info.gating_plugin().map(Str::as_str);
                 let no_plugin = (!entry.info.has_rejectors()).then_some("");
                 for plugin in entry.info.rejectors().map(Str::as_str).chain(no_plugin) {
-                    if !self.pool.contains(gate, entry.profile, plugin, id) {
+                    if !pool.contains(gate, entry.profile, plugin, id) {
                         return Err(format!("{pod} is not indexed under {plugin:?}"));
                     }
                 }
                 let profile = entry.profile.zip(profiles.get(entry.profile));
-                let checked = self.pool.by_wait.check(id, profile, &entry.info);
+                let checked = pool.by_wait.check(id, profile, &entry.info);
                 filed += checked.map_err(|problem| format!("{pod} {problem}"))?;
             }
         }
@@ -349,13 +477,28 @@ impl Places {
         for (what, count, expected) in [
             ("names", self.names.len(), self.entries.len()),
             ("places", places, self.entries.len()),
-            ("index links", self.pool.links(), links),
-            ("places in the index", self.pool.by_wait.len(), filed),
+            ("pods in groups", self.templates.len(), grouped),
+            (
+                "index links",
+                self.pools(false).map(Pool::links).sum(),
+                links,
+            ),
+            (
+                "places in the index",
+                self.pools(false).map(|pool| pool.by_wait.len()).sum(),
+                filed,
+            ),
         ] {
             if count != expected {
                 return Err(format!("{count} {what}, expected {expected}"));
             }
         }
-        Ok(())
+        let to_try = self.entries.iter().filter(|(_, entry)| {
+            let place = entry.place;
+            place.is_some_and(|place| place == QueuedIn::Active || place.is_backoff())
+        });
+        let to_try: FxHashSet<&Str> = to_try.map(|(_, entry)| entry.info.pod.uid()).collect();
+        self.templates
+            .check(|uid| to_try.contains(uid) || is_in_flight(uid))
     }
 }

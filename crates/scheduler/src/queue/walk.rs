@@ -5,6 +5,7 @@ use super::hints::{Asked, Question, Strategy, Tally};
 use super::hooks::ProfileId;
 use super::notice::Notices;
 use super::place::Places;
+use super::pool::Pool;
 use super::wait_index::Drawer;
 use berth_api::{Pod, Str};
 
@@ -36,13 +37,12 @@ impl Walk {
     /// Puts a question to the pods of one profile behind one gate (or behind none), and notes which of them it helps.
     pub(super) fn ask(
         &mut self,
-        places: &Places,
+        (places, pool): (&Places, &Pool),
         question: &Question<'_>,
         (profile, gate): (Option<ProfileId>, Option<&str>),
         pre_check: Option<&dyn Fn(&Pod) -> bool>,
         (tally, notices, examined): (&mut Tally, &mut Notices, &mut usize),
     ) {
-        let pool = places.pool();
         if !pool.has(gate, profile) {
             return;
         }

@@ -13,10 +13,11 @@ mod preemptions;
 mod property;
 mod reports;
 mod statuses;
+mod templates;
 mod traces;
 mod waiting;
 mod wake_ups;
 mod waking;
 mod world;
 
-use world::{HandWatch, World, binder, fits, node_changes, world};
+use world::{HandWatch, World, binder, fits, fits_alike, node_changes, world};

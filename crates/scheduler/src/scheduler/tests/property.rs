@@ -77,8 +77,8 @@ fn overcommitted(w: &World) -> Option<String> {
     ))
 }
 
-fn run(ops: &[Op]) -> Result<(), String> {
-    let mut w = world([fits(), sometimes_slow()]);
+fn run(ops: &[Op], fits: FakePlugin) -> Result<(), String> {
+    let mut w = world([fits, sometimes_slow()]);
     let mut judged = true;
     let mut known = std::collections::BTreeSet::new();
     for (step, op) in ops.iter().enumerate() {
@@ -181,6 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
     fn no_overcommit_and_no_lost_pod(ops in ops()) {
-        run(&ops).map_err(TestCaseError::fail)?;
+        run(&ops, fits()).map_err(TestCaseError::fail)?;
+        run(&ops, fits_alike()).map_err(TestCaseError::fail)?;
     }
 }

@@ -139,10 +139,17 @@ fn a_pod_without_its_gates_is_not_said_to_have_them() {
 /// D-14: the API gives the first status up when the second waits behind it already.
 #[test]
 fn a_status_that_a_newer_one_has_overtaken_is_not_offered_again() {
-    let mut w = too_big();
-    w.applied(node("n2").allocatable("cpu", "1").object());
+    let fits = fits().filter(|_, _, node| match node.labels().get("closed") {
+        None => Status::unschedulable("Insufficient cpu"),
+        Some(_) => Status::unschedulable("closed"),
+    });
+    let mut w = world([fits]);
+    w.applied(node("n1").object());
+    w.pod(pod("p"));
+    assert_eq!(w.attempt(), "0/1 nodes are available: 1 Insufficient cpu.");
+    w.applied(node("n2").label("closed", "").object());
     w.advance(seconds(2));
-    let newer = "0/2 nodes are available: 2 Insufficient cpu.";
+    let newer = "0/2 nodes are available: 1 Insufficient cpu, 1 closed.";
     assert_eq!(w.attempt(), newer);
     assert_eq!(w.calls_text(), [UNSCHEDULABLE], "the second one waits");
     while w.calls_text() == [UNSCHEDULABLE] {

@@ -8,7 +8,7 @@ use crate::{ClusterChange, CycleResult, Outcome, Scheduler, SchedulerOptions};
 use berth_api::{Duration, Object, Pod, Time};
 use berth_framework::call::{CallError, CallErrorKind, CallId};
 use berth_framework::event::EventRegistration;
-use berth_framework::plugin::{PermitStep, PreFilterResult};
+use berth_framework::plugin::{PermitStep, PreFilterResult, SortKey};
 use berth_framework::registry::Registry;
 use berth_framework::stage::{Job, JobId, Step, Wait, WaitOn, Wake, WakeReason};
 use berth_framework::testing::{FakePlugin, PodBuilder, fake};
@@ -142,6 +142,13 @@ pub(super) fn fits() -> FakePlugin {
         })
 }
 
+/// As [`fits`], with answers that are kept for pods that request as much CPU.
+pub(super) fn fits_alike() -> FakePlugin {
+    fits()
+        .score(|_, _, _| Ok(0))
+        .keep(|pod, fragment| fragment.put(&pod.requests.milli_cpu))
+}
+
 /// A world with these plugins besides an order of the queue and a binder.
 pub(super) fn world(plugins: impl IntoIterator<Item = FakePlugin>) -> World {
     World::new(
@@ -166,9 +173,11 @@ impl World {
     ) -> Self {
         let mut registry = Registry::default();
         let mut names = Vec::new();
-        let sort = fake("Sort").less(|a, b| {
-            (std::cmp::Reverse(a.pod.priority()), a.timestamp)
-                < (std::cmp::Reverse(b.pod.priority()), b.timestamp)
+        let sort = fake("Sort").sorted_by(|queued| {
+            SortKey(
+                -i64::from(queued.pod.priority()),
+                queued.timestamp.as_nanos(),
+            )
         });
         for plugin in [sort].into_iter().chain(plugins) {
             let extensions = plugin.build();

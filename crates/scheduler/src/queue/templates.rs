@@ -1,0 +1,216 @@
+//! Waiting pods of one template: one of them waits for events on behalf of all.
+//!
+//! ```text
+//! 10,000 pods of a Deployment wait for room, and a pod is deleted
+//!     → the event wakes one of them, the **representative**
+//!     → it is placed: the next one is woken. It does not fit: the others go on waiting, and were not asked
+//! ```
+//!
+//! Pods of a [`Template`] get equal answers from all plugins, so when the representative is rejected, each of the
+//! others would be. Events about nodes and pods with a node ask representatives only. As soon as a representative ends
+//! otherwise than by waiting again (it is placed, gated, deleted, changed, or rejected in another way), its group is
+//! **due**: the next pod becomes the representative and is woken.
+//!
+//! **Architecture invariant:** a group with waiting pods has a representative that waits for events or is away (active,
+//! in backoff, in flight), or it is due.
+
+use super::entry::EntryId;
+use super::heap::Key;
+use berth_api::pod::PodTemplate;
+use berth_api::volumes::claims;
+use berth_api::{Labels, OwnerReference, Pod, Shared, Str};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Everything that plugins read of a pod, if it has no objects of its own (claims) and no nominated node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Template {
+    namespace: Str,
+    labels: Labels,
+    annotations: Labels,
+    owners: Shared<Vec<OwnerReference>>,
+    spec: Shared<PodTemplate>,
+}
+
+impl Template {
+    /// The template of a pod; `None` for a pod whose answers may differ from those of all others.
+    pub fn of(pod: &Pod) -> Option<Self> {
+        let status = &pod.status;
+        let is_alone = !status.nominated_node_name.is_empty()
+            || !pod.spec.resource_claims.is_empty()
+            || !status.resource_claim_statuses.is_empty()
+            || status.extended_resource_claim_status.is_some()
+            || claims(pod).next().is_some();
+        (!is_alone).then(|| Self {
+            namespace: pod.namespace().clone(),
+            labels: pod.labels().clone(),
+            annotations: pod.metadata.annotations.clone(),
+            owners: pod.metadata.owner_references.clone(),
+            spec: pod.spec.template.clone(),
+        })
+    }
+}
+
+/// Who waits for events on behalf of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Representative {
+    /// This waiting pod.
+    Waits(EntryId),
+    /// A pod that was woken and whose attempt has not ended.
+    IsAway,
+    /// The next pod is to be woken.
+    IsDue,
+}
+
+#[derive(Debug)]
+struct Group {
+    representative: Representative,
+    /// The waiting pods, in the order of the queue.
+    members: BTreeSet<(Key, EntryId)>,
+}
+
+/// The waiting pods by template.
+#[derive(Debug, Default)]
+pub(super) struct Templates {
+    groups: FxHashMap<Arc<Template>, Group>,
+    /// The representatives that are away, by UID.
+    away: FxHashMap<Str, Arc<Template>>,
+    /// The groups that are due.
+    due: Vec<Arc<Template>>,
+}
+
+impl Templates {
+    /// A pod begins to wait. Returns whether it waits for events on behalf of its group.
+    pub(super) fn join(
+        &mut self,
+        template: &Arc<Template>,
+        uid: &str,
+        (key, id): (Key, EntryId),
+    ) -> bool {
+        let is_back = self.away.get(uid) == Some(template);
+        if is_back {
+            self.away.remove(uid);
+        }
+        let is_new = !self.groups.contains_key(template);
+        let group = self.groups.entry(template.clone()).or_insert(Group {
+            representative: Representative::Waits(id),
+            members: BTreeSet::new(),
+        });
+        group.members.insert((key, id));
+        if is_back {
+            group.representative = Representative::Waits(id);
+        }
+        is_back || is_new
+    }
+
+    /// A pod waits no longer. A representative is away from now on.
+    pub(super) fn leave(&mut self, template: &Arc<Template>, uid: &Str, (key, id): (Key, EntryId)) {
+        let Some(group) = self.groups.get_mut(template) else {
+            debug_assert!(false, "a waiting pod is in the group of its template");
+            return;
+        };
+        let removed = group.members.remove(&(key, id));
+        debug_assert!(removed, "a waiting pod is found where it was put");
+        if group.representative == Representative::Waits(id) {
+            group.representative = Representative::IsAway;
+            self.away.insert(uid.clone(), template.clone());
+        }
+    }
+
+    /// Whether the pod waits for events on behalf of its group.
+    pub(super) fn represents(&self, template: &Arc<Template>, id: EntryId) -> bool {
+        let group = self.groups.get(template);
+        group.is_some_and(|group| group.representative == Representative::Waits(id))
+    }
+
+    /// The waiting pods of a group, in the order of the queue.
+    pub(super) fn members(&self, template: &Arc<Template>) -> impl Iterator<Item = EntryId> + '_ {
+        let members = self.groups.get(template).map(|group| &group.members);
+        members.into_iter().flatten().map(|(_, id)| *id)
+    }
+
+    /// A waiting pod becomes the representative of its group. Returns the one before.
+    pub(super) fn appoint(&mut self, template: &Arc<Template>, id: EntryId) -> Option<EntryId> {
+        let group = self.groups.get_mut(template)?;
+        let before = std::mem::replace(&mut group.representative, Representative::Waits(id));
+        match before {
+            Representative::Waits(before) => Some(before),
+            Representative::IsAway | Representative::IsDue => None,
+        }
+    }
+
+    /// The template that a pod represents while it is away.
+    pub(super) fn represented_by(&self, uid: &str) -> Option<&Arc<Template>> {
+        self.away.get(uid)
+    }
+
+    /// A representative that is away has ended: its group is due. Does nothing for other pods.
+    pub(super) fn release(&mut self, uid: &str) {
+        let Some(template) = self.away.remove(uid) else {
+            return;
+        };
+        match self.groups.get_mut(&template) {
+            Some(group) if !group.members.is_empty() => {
+                group.representative = Representative::IsDue;
+                self.due.push(template);
+            }
+            _ => {
+                self.groups.remove(&template);
+            }
+        }
+    }
+
+    /// The next group that is due and has pods left.
+    pub(super) fn take_due(&mut self) -> Option<Arc<Template>> {
+        while let Some(template) = self.due.pop() {
+            match self.groups.get(&template) {
+                Some(group) if group.members.is_empty() => {
+                    self.groups.remove(&template);
+                }
+                Some(group) if group.representative == Representative::IsDue => {
+                    return Some(template);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// How many pods are in groups.
+    pub(super) fn len(&self) -> usize {
+        self.groups.values().map(|group| group.members.len()).sum()
+    }
+
+    /// Checks that every group has a representative or is due. `is_away` tells whether a pod is active, in backoff or in
+    /// flight.
+    pub(super) fn check(&self, is_away: impl Fn(&Str) -> bool) -> Result<(), String> {
+        for group in self.groups.values() {
+            if let Representative::Waits(id) = group.representative
+                && !group.members.iter().any(|(_, member)| *member == id)
+            {
+                return Err(format!("the representative of {group:?} does not wait"));
+            }
+        }
+        let count = |wanted| {
+            let groups = self.groups.values();
+            groups
+                .filter(|group| group.representative == wanted)
+                .count()
+        };
+        let (away, due) = (count(Representative::IsAway), count(Representative::IsDue));
+        if away != self.away.len() || due > self.due.len() {
+            return Err(format!(
+                "{away} representatives are away and {due} groups are due, {} and {} are noted",
+                self.away.len(),
+                self.due.len()
+            ));
+        }
+        match self.away.keys().find(|uid| !is_away(uid)) {
+            Some(uid) => Err(format!(
+                "representative {uid} is neither queued nor in flight"
+            )),
+            None => Ok(()),
+        }
+    }
+}
