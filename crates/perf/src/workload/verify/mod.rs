@@ -129,13 +129,20 @@ struct Placed {
 /// A node label with a value: a domain.
 type Domain = (String, String);
 
+/// The pods of a node.
+#[derive(Debug, Default)]
+struct OnNode {
+    pods: HashSet<Arc<str>>,
+    load: node::Load,
+}
+
 /// The cluster at a point of the log.
 struct World<'a> {
     surroundings: &'a Surroundings,
     nodes: HashMap<Arc<str>, Vec<NodeVersion>>,
     pods: HashMap<Arc<str>, Placed>,
-    /// The pods of each node, gone ones left out.
-    on_node: HashMap<Arc<str>, HashSet<Arc<str>>>,
+    /// The pods of each node, gone ones left out, and what they take.
+    on_node: HashMap<Arc<str>, OnNode>,
     /// Node labels that terms of pods refer to.
     keys: HashSet<String>,
     /// The pods of each domain, gone ones left out.
@@ -253,7 +260,14 @@ impl<'a> World<'a> {
         if let Some(placed) = self.pods.get_mut(&uid) {
             placed.versions.push(Arc::clone(&pod));
             let ended = pod.is_terminal();
-            placed.pod = pod;
+            let before = std::mem::replace(&mut placed.pod, pod);
+            let on_node = placed.node.as_ref().and_then(|n| self.on_node.get_mut(n));
+            if let Some(OnNode { pods, load }) = on_node
+                && pods.contains(&uid)
+            {
+                load.remove(&before);
+                load.add(&placed.pod);
+            }
             if ended {
                 self.remove(&uid);
             }
@@ -324,11 +338,12 @@ impl<'a> World<'a> {
         if let Some(gate) = pod.spec.scheduling_gates.first() {
             return Some(format!("the pod has scheduling gate {}", gate.name));
         }
-        let neighbours: Vec<&Placed> = self.pods_on(name).collect();
+        let nothing = node::Load::default();
+        let load = self.on_node.get(name).map_or(&nothing, |on| &on.load);
         node::broken_rule(pod, versions)
-            .or_else(|| node::lacking(pod, &neighbours, versions, self.surroundings))
+            .or_else(|| node::lacking(pod, load, versions, self.surroundings))
             .or_else(|| near::broken_rule(self, placed, latest))
-            .or_else(|| volumes::broken_rule(self, placed, &neighbours, latest))
+            .or_else(|| volumes::broken_rule(self, placed, name, latest))
     }
 
     /// The versions of a node that existed at some time between two revisions, in order.
@@ -350,7 +365,7 @@ impl<'a> World<'a> {
     }
 
     fn pods_on(&self, node: &Arc<str>) -> impl Iterator<Item = &Placed> {
-        let uids = self.on_node.get(node).into_iter().flatten();
+        let uids = self.on_node.get(node).into_iter().flat_map(|on| &on.pods);
         uids.filter_map(|uid| self.pods.get(uid))
     }
 
@@ -364,10 +379,12 @@ impl<'a> World<'a> {
     }
 
     fn place(&mut self, uid: &Arc<str>, node: &Arc<str>) {
-        self.on_node
-            .entry(Arc::clone(node))
-            .or_default()
-            .insert(Arc::clone(uid));
+        let on = self.on_node.entry(Arc::clone(node)).or_default();
+        if on.pods.insert(Arc::clone(uid))
+            && let Some(placed) = self.pods.get(uid)
+        {
+            on.load.add(&placed.pod);
+        }
         let guards = self
             .pods
             .get(uid)
@@ -388,11 +405,16 @@ impl<'a> World<'a> {
     }
 
     fn remove(&mut self, uid: &Arc<str>) {
-        let Some(node) = self.pods.get(uid).and_then(|placed| placed.node.clone()) else {
+        let Some(placed) = self.pods.get(uid) else {
             return;
         };
-        if let Some(pods) = self.on_node.get_mut(&node) {
-            pods.remove(uid);
+        let Some(node) = placed.node.clone() else {
+            return;
+        };
+        if let Some(on) = self.on_node.get_mut(&node)
+            && on.pods.remove(uid)
+        {
+            on.load.remove(&placed.pod);
         }
         for domain in self.domains_of(&node) {
             for index in [&mut self.in_domain, &mut self.guarded] {

@@ -1,6 +1,6 @@
 //! What a node alone decides: labels, taints, and whether there is room.
 
-use super::{Placed, Surroundings};
+use super::Surroundings;
 use berth_api::node_selector::CompiledNodeSelector;
 use berth_api::taint::tolerates_taint;
 use berth_api::{Node, Pod, Str, Taint, TaintEffect};
@@ -57,33 +57,62 @@ fn taints(pod: &Pod, node: &Node) -> Option<String> {
     (node.spec.unschedulable && !tolerated(&cordon)).then(|| "the node is cordoned".to_owned())
 }
 
+/// What the pods of a node take together.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    pods: i128,
+    /// In thousandths.
+    used: BTreeMap<Str, i128>,
+    ports: BTreeMap<Port, usize>,
+}
+
+impl Load {
+    pub(super) fn add(&mut self, pod: &Pod) {
+        self.pods += 1;
+        for (resource, amount) in requested(pod) {
+            *self.used.entry(resource).or_default() += amount;
+        }
+        for port in ports(pod) {
+            *self.ports.entry(port).or_default() += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, pod: &Pod) {
+        self.pods -= 1;
+        for (resource, amount) in requested(pod) {
+            *self.used.entry(resource).or_default() -= amount;
+        }
+        for port in ports(pod) {
+            if let Some(count) = self.ports.get_mut(&port) {
+                *count -= 1;
+                if *count == 0 {
+                    self.ports.remove(&port);
+                }
+            }
+        }
+    }
+}
+
 /// The resource or port that is not free beside the pods of the node, in any of its versions.
 pub(super) fn lacking(
     pod: &Pod,
-    neighbours: &[&Placed],
+    load: &Load,
     versions: &[Arc<Node>],
     surroundings: &Surroundings,
 ) -> Option<String> {
-    exceeded(pod, neighbours, versions, surroundings).or_else(|| port_in_use(pod, neighbours))
+    exceeded(pod, load, versions, surroundings).or_else(|| port_in_use(pod, load))
 }
 
 fn exceeded(
     pod: &Pod,
-    neighbours: &[&Placed],
+    load: &Load,
     versions: &[Arc<Node>],
     surroundings: &Surroundings,
 ) -> Option<String> {
-    let mut used: BTreeMap<Str, i128> = BTreeMap::new();
-    for other in neighbours.iter().filter(|other| !other.pod.is_terminal()) {
-        for (resource, amount) in requested(&other.pod) {
-            *used.entry(resource).or_default() += amount;
-        }
-    }
-    let pods = neighbours.len() as i128 + 1;
     let wanted = requested(pod);
     let mut rule = None;
     for node in versions.iter().rev() {
-        let broken = lacking_of(node, pods, &wanted, &used, surroundings)?;
+        let broken = lacking_of(node, load.pods + 1, &wanted, &load.used, surroundings)?;
         rule.get_or_insert(broken);
     }
     rule
@@ -163,21 +192,14 @@ fn requested(pod: &Pod) -> BTreeMap<Str, i128> {
     running
 }
 
-fn port_in_use(pod: &Pod, neighbours: &[&Placed]) -> Option<String> {
+fn port_in_use(pod: &Pod, load: &Load) -> Option<String> {
     let wanted = ports(pod);
-    if wanted.is_empty() {
-        return None;
-    }
-    let clash = neighbours
-        .iter()
-        .filter(|other| !other.pod.is_terminal())
-        .flat_map(|other| ports(&other.pod))
-        .find(|taken| {
-            wanted.iter().any(|port| {
-                let addresses = port.0 == taken.0 || port.0 == ANY || taken.0 == ANY;
-                addresses && port.1 == taken.1 && port.2 == taken.2
-            })
-        })?;
+    let clash = load.ports.keys().find(|taken| {
+        wanted.iter().any(|port| {
+            let addresses = port.0 == taken.0 || port.0 == ANY || taken.0 == ANY;
+            addresses && port.1 == taken.1 && port.2 == taken.2
+        })
+    })?;
     Some(format!("host port {} is in use", clash.2))
 }
 
@@ -185,7 +207,9 @@ fn port_in_use(pod: &Pod, neighbours: &[&Placed]) -> Option<String> {
 const ANY: &str = "0.0.0.0";
 
 /// Address, protocol and number.
-fn ports(pod: &Pod) -> Vec<(String, String, i32)> {
+type Port = (String, String, i32);
+
+fn ports(pod: &Pod) -> Vec<Port> {
     let or = |text: &Str, default: &str| {
         if text.is_empty() {
             default.to_owned()

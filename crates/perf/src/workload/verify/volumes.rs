@@ -7,6 +7,7 @@ use berth_api::{Labels, Node, Pod};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// What rules refer to besides pods and nodes, as it is at the end of the run.
 #[derive(Debug, Clone, Default)]
@@ -131,7 +132,7 @@ impl Surroundings {
 pub(super) fn broken_rule(
     world: &World<'_>,
     placed: &Placed,
-    neighbours: &[&Placed],
+    name: &Arc<str>,
     node: &Node,
 ) -> Option<String> {
     let (surroundings, pod) = (world.surroundings, &placed.pod);
@@ -170,7 +171,7 @@ pub(super) fn broken_rule(
     let limits = surroundings.limits.get(node.name().as_str())?;
     let own: BTreeSet<_> = surroundings.attached(pod).collect();
     let mut all = own.clone();
-    for other in neighbours {
+    for other in world.pods_on(name) {
         all.extend(surroundings.attached(&other.pod));
     }
     let over = limits.iter().find(|(driver, limit)| {
