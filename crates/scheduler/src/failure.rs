@@ -213,8 +213,8 @@ fn has_reasons_of(core: &Core, error: &FitError, last: &Explanation) -> bool {
     texts(&last.reasons) == texts(&reasons(error, core.cache.cluster()))
 }
 
-/// An event woke the pod in vain: its status gives these reasons already. kube-scheduler counts an attempt, publishes an
-/// event and lengthens the backoff. Where many pods wait for room, nearly all attempts are of this kind.
+/// An event woke the pod in vain: its status gives these reasons already. kube-scheduler counts an attempt, publishes
+/// an event and lengthens the backoff. Where many pods wait for room, nearly all attempts are of this kind.
 fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: Failure) -> CycleResult {
     let Attempt {
         mut info, profile, ..

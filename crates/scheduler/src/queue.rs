@@ -405,7 +405,7 @@ impl SchedulingQueue {
             info.count_failure(cx.now);
         }
         self.metrics.count_rejectors(&info, 1.0);
-        let strategy = self.strategy_after_flight(cx, &info);
+        let strategy = strategy_after_flight(self, cx, &info);
         // The pod may have changed since it was evaluated.
         let evaluated = info.template.take();
         info.template = evaluated.filter(|of| Template::of(&info.pod).as_ref() == Some(of));
@@ -419,43 +419,6 @@ impl SchedulingQueue {
         }
         self.in_flight.done(&uid, &mut self.metrics);
         Ok(place)
-    }
-
-    /// What happened while the pod was in flight may already be what it needs. Narrowing does not apply: the
-    /// pod was not there to be named.
-    fn strategy_after_flight(&mut self, cx: &Context<'_>, info: &QueuedPodInfo) -> Strategy {
-        if !info.has_rejectors() {
-            return Strategy::AfterBackoff;
-        }
-        let Some(events) = self.in_flight.events_for(info.pod.uid()) else {
-            self.notices.push(|| Notice::NotInFlight {
-                pod: info.pod.key(),
-            });
-            return Strategy::AfterBackoff;
-        };
-        let id = self.profiles.by_name(&info.pod.spec.scheduler_name);
-        let profile = self.profiles.get(id);
-        let mut strategy = Strategy::Skip;
-        for event in events {
-            let question = Question {
-                cluster: cx.cluster,
-                matched: &event.matched,
-                change: event.change(),
-                profile,
-                matching: id.map_or(&[], |id| event.matched.of(id)),
-                narrowed: &[],
-            };
-            let mut tally = Tally::new(self.stopwatch.clone());
-            let answer = question.put_to(info, None, &mut tally, &mut self.notices);
-            tally.record(&event.matched.label, &mut self.metrics);
-            match answer {
-                Strategy::Skip => {}
-                Strategy::Immediately => return answer,
-                Strategy::AfterBackoff if info.pending_plugins.is_empty() => return answer,
-                Strategy::AfterBackoff => strategy = answer,
-            }
-        }
-        strategy
     }
 
     /// The nominations.
@@ -508,6 +471,47 @@ impl SchedulingQueue {
             &mut self.notices,
         );
     }
+}
+
+/// What happened while the pod was in flight may already be what it needs. Narrowing does not apply: the
+/// pod was not there to be named.
+fn strategy_after_flight(
+    queue: &mut SchedulingQueue,
+    cx: &Context<'_>,
+    info: &QueuedPodInfo,
+) -> Strategy {
+    if !info.has_rejectors() {
+        return Strategy::AfterBackoff;
+    }
+    let Some(events) = queue.in_flight.events_for(info.pod.uid()) else {
+        queue.notices.push(|| Notice::NotInFlight {
+            pod: info.pod.key(),
+        });
+        return Strategy::AfterBackoff;
+    };
+    let id = queue.profiles.by_name(&info.pod.spec.scheduler_name);
+    let profile = queue.profiles.get(id);
+    let mut strategy = Strategy::Skip;
+    for event in events {
+        let question = Question {
+            cluster: cx.cluster,
+            matched: &event.matched,
+            change: event.change(),
+            profile,
+            matching: id.map_or(&[], |id| event.matched.of(id)),
+            narrowed: &[],
+        };
+        let mut tally = Tally::new(queue.stopwatch.clone());
+        let answer = question.put_to(info, None, &mut tally, &mut queue.notices);
+        tally.record(&event.matched.label, &mut queue.metrics);
+        match answer {
+            Strategy::Skip => {}
+            Strategy::Immediately => return answer,
+            Strategy::AfterBackoff if info.pending_plugins.is_empty() => return answer,
+            Strategy::AfterBackoff => strategy = answer,
+        }
+    }
+    strategy
 }
 
 impl fmt::Debug for SchedulingQueue {

@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 /// How many nodes are in a block.
 const BLOCK: usize = 64;
 
-/// The cost of a candidate; the least is chosen. The parts are compared one after another, the name of the node last, so
-/// that a run can be repeated.
+/// The cost of a candidate; the least is chosen. The parts are compared one after another, the name of the node last,
+/// so that a run can be repeated.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cost {
     violations: usize,

@@ -64,7 +64,7 @@ impl SchedulingQueue {
             return QueuedIn::Active;
         };
         if entry.info.is_gated() {
-            return self.gate(id, before, event);
+            return gate(self, id, before, event);
         }
         if entry.info.initial_attempt_timestamp.is_none() {
             entry.info.initial_attempt_timestamp = Some(cx.now);
@@ -82,7 +82,7 @@ impl SchedulingQueue {
         if self.places.pops_from_backoff() {
             self.run_pre_enqueue(cx, id);
             if self.places.get(id).is_some_and(|e| e.info.is_gated()) {
-                return self.gate(id, before, event);
+                return gate(self, id, before, event);
             }
         }
         let place = match self.places.get(id) {
@@ -92,20 +92,6 @@ impl SchedulingQueue {
         self.places.attach(id, place, &self.profiles);
         self.metrics.pod_came(place, event);
         place
-    }
-
-    /// Puts a detached pod behind its gate. A pod that waited for events before has not come anew.
-    fn gate(&mut self, id: EntryId, before: Option<QueuedIn>, event: &str) -> QueuedIn {
-        if let Some(entry) = self.places.get_mut(id) {
-            entry.info.template = None;
-            let uid = entry.info.pod.uid().clone();
-            self.places.release(&uid);
-        }
-        self.places.attach(id, QueuedIn::Gated, &self.profiles);
-        if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
-            self.metrics.pod_came(QueuedIn::Gated, event);
-        }
-        QueuedIn::Gated
     }
 
     /// Asks the PreEnqueue plugins of the pod's profile: the one that keeps it out now first, then the others in
@@ -234,4 +220,23 @@ impl SchedulingQueue {
         }
         self.take_off(id, cx.now)
     }
+}
+
+/// Puts a detached pod behind its gate. A pod that waited for events before has not come anew.
+fn gate(
+    queue: &mut SchedulingQueue,
+    id: EntryId,
+    before: Option<QueuedIn>,
+    event: &str,
+) -> QueuedIn {
+    if let Some(entry) = queue.places.get_mut(id) {
+        entry.info.template = None;
+        let uid = entry.info.pod.uid().clone();
+        queue.places.release(&uid);
+    }
+    queue.places.attach(id, QueuedIn::Gated, &queue.profiles);
+    if !before.is_some_and(QueuedIn::is_unschedulable_pool) {
+        queue.metrics.pod_came(QueuedIn::Gated, event);
+    }
+    QueuedIn::Gated
 }

@@ -182,8 +182,8 @@ impl Templates {
         self.groups.values().map(|group| group.members.len()).sum()
     }
 
-    /// Checks that every group has a representative or is due. `is_away` tells whether a pod is active, in backoff or in
-    /// flight.
+    /// Checks that every group has a representative or is due. `is_away` tells whether a pod is active, in backoff or
+    /// in flight.
     pub(super) fn check(&self, is_away: impl Fn(&Str) -> bool) -> Result<(), String> {
         for group in self.groups.values() {
             if let Representative::Waits(id) = group.representative
