@@ -14,6 +14,7 @@ mod control_plane;
 mod dashboard;
 #[cfg(test)]
 mod docs;
+mod edge;
 mod exit;
 mod explain;
 mod flags;
@@ -87,7 +88,7 @@ impl Berth {
         logs::init(cli.log_options());
         let result = match cli.command {
             Command::Up(args) => run(up::run(args, self.registry)),
-            Command::Scheduler(args) => run(scheduler::run(*args, self.registry)),
+            Command::Scheduler(args) => edge::run(scheduler::run(*args, self.registry)),
             Command::WhatIf(args) => run(what_if::run(args, self.registry)),
             Command::Explain(args) => run(explain::run(args)),
             Command::Apiserver(args) => run(apiserver::run(args)),

@@ -1,0 +1,107 @@
+//! The runtime of the scheduler's edge: one thread for everything that speaks to the network.
+//!
+//! A decision takes microseconds, so most of the CPU time of a scheduler is the cost of waking threads: each pod is a
+//! handful of messages, and each message that arrives alone wakes a thread of its own. So the edge is one thread, and
+//! while messages keep coming it pauses before it waits for the next one. What arrives meanwhile is read, decoded,
+//! answered and written together.
+//!
+//! A thread that is idle does not pause: the first message after a while is taken in at once.
+
+use crate::exit::Failure;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The pause. It adds this much to the latency of messages while many come, and nothing while few come.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Waits that end sooner than this follow one another closely.
+const CLOSE: Duration = Duration::from_millis(2);
+/// After so many close waits the thread pauses. The messages of a single pod are fewer.
+const CLOSE_WAITS_MIN: u32 = 4;
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Decides when a thread pauses before it waits.
+struct Pauses {
+    started: Instant,
+    /// When the thread began to wait last, in microseconds after the start.
+    waited: AtomicU64,
+    /// How many waits have followed each other closely.
+    close: AtomicU32,
+}
+
+impl Pauses {
+    fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            waited: AtomicU64::new(0),
+            close: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether to pause before a wait that begins at this time after the start. Only one thread calls this.
+    fn is_due(&self, now: Duration) -> bool {
+        let before = self.waited.swap(micros(now), Ordering::Relaxed);
+        let is_close = micros(now).saturating_sub(before) < micros(CLOSE);
+        let close = match is_close {
+            true => self.close.load(Ordering::Relaxed).saturating_add(1),
+            false => 0,
+        };
+        self.close.store(close, Ordering::Relaxed);
+        close >= CLOSE_WAITS_MIN
+    }
+
+    /// The thread is about to wait.
+    fn before_wait(&self) {
+        let now = self.started.elapsed();
+        if self.is_due(now) {
+            std::thread::sleep(PAUSE);
+            self.waited.store(micros(now + PAUSE), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Runs the edge of a scheduler on this thread. What is left over when it ends is not waited for.
+///
+/// # Errors
+/// Those of the edge, and when the runtime cannot be had.
+pub(crate) fn run(main: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let pauses = Pauses::new();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(move || pauses.before_wait())
+        .build()
+        .map_err(|e| Failure::Environment(format!("failed to start the event loop: {e}")))?;
+    let result = runtime.block_on(main);
+    runtime.shutdown_background();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When the thread waits at these times in milliseconds, it pauses before these waits.
+    #[test]
+    fn a_thread_pauses_only_while_messages_keep_coming() {
+        let cases: [(&str, &[u64], &[u64]); 4] = [
+            ("idle", &[100, 200, 300, 400, 500, 600], &[]),
+            ("one pod", &[100, 101, 102, 103, 200, 201, 202, 203], &[]),
+            ("many pods", &[100, 101, 102, 103, 104, 105], &[104, 105]),
+            (
+                "many pods, then idle",
+                &[100, 101, 102, 103, 104, 200, 201],
+                &[104],
+            ),
+        ];
+        for (situation, waits, paused) in cases {
+            let pauses = Pauses::new();
+            let waits = waits.iter().copied();
+            let got: Vec<u64> = waits
+                .filter(|at| pauses.is_due(Duration::from_millis(*at)))
+                .collect();
+            assert_eq!(got, paused, "{situation}");
+        }
+    }
+}
