@@ -15,7 +15,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand,
 use regex::Regex;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 /// A Kubernetes scheduler, with a control plane of its own.
@@ -598,6 +598,12 @@ pub(crate) struct PerfWorkloadArgs {
     /// Set feature gates of the scheduler in all workloads, as Name=true,Other=false
     #[arg(long, value_name = "GATES", value_delimiter = ',')]
     pub(crate) feature_gates: Vec<String>,
+    /// Run every workload with these feature gates too, in turns, to compare: Name=true,Other=false
+    #[arg(long, value_name = "GATES", value_delimiter = ',')]
+    pub(crate) compare_gates: Vec<String>,
+    /// Create the measured pods at this rate, in pods per second, instead of as fast as the API server answers
+    #[arg(long, value_name = "N")]
+    pub(crate) rate: Option<NonZeroU32>,
     /// Skip workloads that need what the scheduler does not have, instead of failing
     #[arg(long)]
     pub(crate) skip_unsupported: bool,
@@ -652,6 +658,11 @@ pub(crate) enum PerfCommand {
     /// The memory that nodes and bound pods take
     #[command(after_help = "Example: berth perf memory --nodes 100000 --pods 1000000")]
     Memory(PerfMemoryArgs),
+    /// Plot results as SVG: throughput of the core over nodes, and CPU time per pod by part
+    #[command(
+        after_help = "Example: berth perf plot core.json workloads.json --directory docs/images"
+    )]
+    Plot(PerfPlotArgs),
 }
 
 /// `berth perf memory`.
@@ -666,6 +677,17 @@ pub(crate) struct PerfMemoryArgs {
     /// How to print the figures
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
+}
+
+/// `berth perf plot`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfPlotArgs {
+    /// Results of `berth perf core --output json` and of `berth perf --out`
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Where the plots are written
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) directory: PathBuf,
 }
 
 /// Which evaluators are measured.
@@ -744,6 +766,18 @@ pub(crate) struct PerfCoreArgs {
     /// How many of the pods the plain evaluator gets, which is slow; by the size of the cluster when absent
     #[arg(long, value_name = "N")]
     pub(crate) plain_pods: Option<usize>,
+    /// Running pods on the nodes before anything is measured, beside those of the row
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) bound: usize,
+    /// Pods with scheduling gates that wait meanwhile
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) gated: usize,
+    /// Pods that no node accepts that wait meanwhile
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) unschedulable: usize,
+    /// Measure what events cost, and the decision after each, when the pods are scheduled
+    #[arg(long)]
+    pub(crate) events: bool,
     /// Which evaluator decides
     #[arg(long, value_enum, default_value_t = PerfSides::Both)]
     pub(crate) evaluator: PerfSides,

@@ -8,20 +8,22 @@ mod scratch;
 mod workloads;
 
 use crate::cli::{
-    Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfMemoryArgs, PerfQueueArgs,
-    PerfSides,
+    Output, PerfArgs, PerfCommand, PerfCoreArgs, PerfDispatcherArgs, PerfMemoryArgs, PerfPlotArgs,
+    PerfQueueArgs, PerfSides,
 };
 use crate::exit::Failure;
 use crate::print::{self, say};
 use berth_client::Transport;
+use berth_client::content::{ContentTypes, JSON};
 use berth_client::request::ApiRequest;
 use berth_framework::registry::Registry;
 use berth_perf::core::{self, Row, Sides};
 use berth_perf::workload::RunError;
-use berth_perf::{dispatcher, memory, queue};
+use berth_perf::{dispatcher, memory, plot, queue};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -31,6 +33,8 @@ const CONTROLLERS: &str =
     "garbage-collector-controller,namespace-controller,resourceclaim-controller";
 /// The admission plugins that upstream's harness disables.
 const DISABLED_ADMISSION: &str = "Priority,ServiceAccount";
+/// What the runner accepts as answers.
+const ACCEPTED: &str = "application/vnd.kubernetes.protobuf, application/json";
 /// How long a scheduler may take to list an empty cluster.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// The pause between two looks whether it has.
@@ -47,12 +51,20 @@ pub(crate) fn run(args: &PerfArgs, registry: &Registry) -> Result<(), Failure> {
         Some(PerfCommand::Queue(args)) => run_queue(args),
         Some(PerfCommand::Dispatcher(args)) => run_dispatcher(args),
         Some(PerfCommand::Memory(args)) => run_memory(args),
+        Some(PerfCommand::Plot(args)) => run_plot(args),
     }
 }
 
 /// What the API server's logs call the runner.
 fn user_agent() -> String {
     format!("berth-perf/{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The connection of the runner. It sends JSON, and takes protobuf where the server has it: the server then encodes each
+/// version of an object once, for the runner and for the scheduler.
+fn runner_transport(transport: Transport) -> Result<Transport, RunError> {
+    let content = ContentTypes::new(JSON, ACCEPTED).map_err(|e| RunError::Start(e.to_string()))?;
+    Ok(transport.speaking(content))
 }
 
 fn read(path: &str) -> ApiRequest {
@@ -110,6 +122,10 @@ fn run_core(args: &PerfCoreArgs) -> Result<(), Failure> {
         seed: args.seed,
         plain_pods: args.plain_pods,
         sides: args.evaluator.into(),
+        bound: args.bound,
+        gated: args.gated,
+        unschedulable: args.unschedulable,
+        events: args.events,
     };
     let bar = ProgressBar::new(options.decisions() as u64);
     if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {elapsed}") {
@@ -179,6 +195,27 @@ fn run_memory(args: &PerfMemoryArgs) -> Result<(), Failure> {
     let report = memory::run(&options, || bar.inc(1)).map_err(Failure::environment)?;
     bar.finish_and_clear();
     print_as(args.output, &report)
+}
+
+fn run_plot(args: &PerfPlotArgs) -> Result<(), Failure> {
+    let read = |path: &PathBuf| {
+        let shown = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok((shown, text)),
+            Err(error) => Err(Failure::Environment(format!(
+                "failed to read {shown}: {error}"
+            ))),
+        }
+    };
+    let files = args.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    for plot in plot::plots(&files).map_err(Failure::usage)? {
+        let path = args.directory.join(plot.file);
+        std::fs::write(&path, plot.svg).map_err(|error| {
+            Failure::Environment(format!("failed to write {}: {error}", path.display()))
+        })?;
+        say!("{}", path.display())?;
+    }
+    Ok(())
 }
 
 fn step_bar(steps: usize) -> ProgressBar {

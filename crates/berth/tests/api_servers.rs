@@ -26,7 +26,7 @@ mod permissions;
 #[path = "api_servers/profiles.rs"]
 mod profiles;
 
-use berth_client::request::{self, ApiRequest, PODS};
+use berth_client::request::{self, ApiRequest, Body, PODS};
 use e2e::server::Server;
 use e2e::{Api, Running, eventually, free_port};
 use serde_json::{Value, json};
@@ -116,6 +116,6 @@ fn create_pods(api: &Api, prefix: &str, pods: usize, cpu: &str) {
 fn deletion_at_once(name: &str) -> ApiRequest {
     let mut delete = request::delete(PODS, "default", name, &json!({}));
     delete.path.push_str("?gracePeriodSeconds=0");
-    delete.body = Vec::new();
+    delete.body = Body::NONE;
     delete
 }

@@ -122,6 +122,61 @@ fn a_tiny_workload_runs_in_process_and_its_bindings_are_verified() {
 }
 
 #[test]
+fn pods_are_created_at_a_rate_and_gates_are_compared() {
+    let scratch = Scratch::new("rate");
+    let file = scratch.file("tiny.yaml", TINY);
+    scratch.file("pod.yaml", POD);
+    let out = scratch.0.join("out.json");
+    let shown = out.display().to_string();
+    let gate = "SchedulerPreQueueingHints=false";
+    let output = perf(
+        &file,
+        &[
+            "--in-process",
+            "--filter",
+            "3Nodes",
+            "--rate",
+            "24",
+            "--compare-gates",
+            gate,
+            "--out",
+            &shown,
+        ],
+    );
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    for expect in [
+        "Tiny/3Nodes_12Pods\n",
+        &format!("Tiny/3Nodes_12Pods with {gate}\n"),
+        "2 of 2 runs succeeded (in-process: one process, no sockets; measured pods are created at 24/s)",
+    ] {
+        assert!(stdout.contains(expect), "{expect:?} is not in\n{stdout}");
+    }
+    let json = std::fs::read(&out).expect("the results are written");
+    let json: Value = serde_json::from_slice(&json).expect("the results are JSON");
+    let items = json["dataItems"].as_array().expect("data items").iter();
+    let durations: Vec<f64> = items
+        .filter(|item| item["labels"]["Metric"] == "SchedulingDuration")
+        .filter_map(|item| item["data"]["Duration"].as_f64())
+        .collect();
+    // The last of twelve pods is created eleven intervals after the first one.
+    assert_eq!(durations.len(), 2);
+    assert!(
+        durations.iter().all(|seconds| *seconds >= 11.0 / 24.0),
+        "{durations:?}"
+    );
+
+    let plotted = Command::new(BINARY)
+        .args(["perf", "plot", &shown, "--directory"])
+        .arg(&scratch.0)
+        .output()
+        .expect("berth runs");
+    assert!(plotted.status.success(), "{}", text(&plotted.stderr));
+    let svg = std::fs::read_to_string(scratch.0.join("cpu-per-pod.svg")).expect("the plot");
+    assert!(svg.contains(">all in one process</text>"), "{svg}");
+}
+
+#[test]
 fn two_builds_take_turns() {
     let scratch = Scratch::new("against");
     let file = scratch.file("tiny.yaml", TINY);

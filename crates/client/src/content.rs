@@ -149,15 +149,19 @@ impl Answer {
 }
 
 /// An event of a watch.
-pub(crate) struct Event<'a> {
+pub struct Event<'a> {
     /// The type, such as `ADDED`.
-    pub(crate) kind: &'a str,
-    pub(crate) object: Payload<'a>,
+    pub kind: &'a str,
+    /// The object.
+    pub object: Payload<'a>,
 }
 
 impl<'a> Event<'a> {
     /// Reads an event: a line of JSON, or the message of a frame.
-    pub(crate) fn read(format: Format, bytes: &'a [u8]) -> Result<Self, DecodeError> {
+    ///
+    /// # Errors
+    /// When it is malformed.
+    pub fn read(format: Format, bytes: &'a [u8]) -> Result<Self, DecodeError> {
         #[derive(Deserialize)]
         struct Line<'a> {
             #[serde(rename = "type")]

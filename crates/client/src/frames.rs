@@ -33,7 +33,8 @@ impl Frames {
         }
     }
 
-    pub(crate) fn format(&self) -> Format {
+    /// The format of the events.
+    pub fn format(&self) -> Format {
         self.format
     }
 

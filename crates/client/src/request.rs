@@ -3,9 +3,41 @@
 use crate::content::JSON;
 use crate::limit::Lane;
 use berth_api::Str;
+use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
+
+/// The body of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// As it is sent.
+    Bytes(Bytes),
+    /// An object or a patch, which is encoded when it is sent.
+    Value(Value),
+}
+
+impl Body {
+    /// No body.
+    pub const NONE: Self = Self::Bytes(Bytes::new());
+
+    /// The body as JSON.
+    pub fn json(&self) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes.clone(),
+            Self::Value(value) => value.to_string().into(),
+        }
+    }
+
+    /// The body in protobuf, if it is an object whose kind has that form.
+    fn protobuf(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Bytes(bytes) if bytes.is_empty() => None,
+            Self::Bytes(bytes) => berth_protobuf::encode_body(&serde_json::from_slice(bytes).ok()?),
+            Self::Value(value) => berth_protobuf::encode_body(value),
+        }
+    }
+}
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +48,8 @@ pub struct ApiRequest {
     pub path: String,
     /// The type of the body.
     pub content_type: &'static str,
-    /// The body; empty for none.
-    pub body: Vec<u8>,
+    /// The body.
+    pub body: Body,
     /// How urgent it is when the client limits itself.
     pub lane: Lane,
     /// Whether the answer must be JSON, whatever the client prefers.
@@ -28,7 +60,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 
 impl ApiRequest {
-    fn new(method: Method, path: String, content_type: &'static str, body: Option<&Value>) -> Self {
+    fn new(method: Method, path: String, content_type: &'static str, body: Option<Value>) -> Self {
         let lane = match method {
             Method::GET => Lane::Read,
             _ => Lane::Status,
@@ -37,7 +69,7 @@ impl ApiRequest {
             method,
             path,
             content_type,
-            body: body.map(|b| b.to_string().into_bytes()).unwrap_or_default(),
+            body: body.map_or(Body::NONE, Body::Value),
             lane,
             json_only: false,
         }
@@ -54,10 +86,7 @@ impl ApiRequest {
 
     /// The body in protobuf, if the request is one of an object whose kind has that form. Patches are JSON.
     pub(crate) fn protobuf(&self) -> Option<Vec<u8>> {
-        if self.content_type != JSON || self.body.is_empty() {
-            return None;
-        }
-        berth_protobuf::encode_body(&serde_json::from_slice(&self.body).ok()?)
+        (self.content_type == JSON).then(|| self.body.protobuf())?
     }
 
     /// The request in another lane.
@@ -214,7 +243,7 @@ pub fn create(resource: Resource, namespace: &str, object: &Value) -> ApiRequest
         Method::POST,
         resource.object_path(namespace, ""),
         JSON,
-        Some(object),
+        Some(object.clone()),
     )
 }
 
@@ -224,7 +253,7 @@ pub fn update(resource: Resource, namespace: &str, name: &str, object: &Value) -
         Method::PUT,
         resource.object_path(namespace, name),
         JSON,
-        Some(object),
+        Some(object.clone()),
     )
 }
 
@@ -234,7 +263,7 @@ pub fn merge_patch(resource: Resource, namespace: &str, name: &str, patch: &Valu
         Method::PATCH,
         resource.object_path(namespace, name),
         MERGE,
-        Some(patch),
+        Some(patch.clone()),
     )
 }
 
@@ -249,7 +278,7 @@ pub fn strategic_patch(
         Method::PATCH,
         resource.object_path(namespace, name),
         STRATEGIC,
-        Some(patch),
+        Some(patch.clone()),
     )
 }
 
@@ -269,7 +298,7 @@ pub fn delete(
         Method::DELETE,
         resource.object_path(namespace, name),
         JSON,
-        Some(&body),
+        Some(body),
     )
 }
 
@@ -282,7 +311,7 @@ pub fn bind_pod(namespace: &Str, name: &Str, uid: &Str, node: &Str) -> ApiReques
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     let path = format!("{}/binding", PODS.object_path(namespace, name));
-    ApiRequest::new(Method::POST, path, JSON, Some(&body)).in_lane(Lane::Binding)
+    ApiRequest::new(Method::POST, path, JSON, Some(body)).in_lane(Lane::Binding)
 }
 
 /// Changes a pod's status by a strategic merge patch (conditions are merged by type).
@@ -376,7 +405,7 @@ mod tests {
     #[test]
     fn a_binding_carries_the_identity_of_the_pod() {
         let request = bind_pod(&"ns".into(), &"p".into(), &"u-1".into(), &"n".into());
-        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let body: Value = serde_json::from_slice(&request.body.json()).unwrap();
         assert_eq!(body["metadata"]["uid"], "u-1");
         assert_eq!(body["target"]["name"], "n");
     }

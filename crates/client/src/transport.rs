@@ -156,14 +156,17 @@ impl Transport {
     /// # Errors
     /// As [`Transport::request`], but for decoding.
     pub async fn answer(&self, request: &ApiRequest) -> Result<Answer, ApiError> {
+        let body = self.encode(request);
+        let length_sent = body.bytes.len();
         let exchange = async {
-            let response = self.send(request).await?;
+            let response = self.send(request, &body).await?;
             let format = Format::of(response.headers());
             let bytes = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
             Ok(Answer { format, bytes })
         };
         let length = |answer: &Answer| Some(answer.bytes.len());
-        self.exchange(request, exchange, false, length).await
+        self.exchange(request, length_sent, exchange, false, length)
+            .await
     }
 
     /// Sends a request that is answered by a stream of events.
@@ -171,11 +174,31 @@ impl Transport {
     /// # Errors
     /// The server's refusal, a broken connection, or no answer in time.
     pub async fn stream(&self, request: &ApiRequest) -> Result<Frames, ApiError> {
+        let body = self.encode(request);
+        let sent = self.send(request, &body);
         let response = self
-            .exchange(request, self.send(request), true, |_| None)
+            .exchange(request, body.bytes.len(), sent, true, |_| None)
             .await?;
         let format = Format::of(response.headers());
         Ok(Frames::new(response.into_body(), format))
+    }
+
+    /// The body of a request in the preferred format.
+    fn encode(&self, request: &ApiRequest) -> Encoded {
+        let protobuf = match self.content.body {
+            Format::Protobuf => request.protobuf(),
+            Format::Json => None,
+        };
+        match protobuf {
+            Some(bytes) => Encoded {
+                content_type: MEDIA_TYPE,
+                bytes: bytes.into(),
+            },
+            None => Encoded {
+                content_type: request.content_type,
+                bytes: request.body.json(),
+            },
+        }
     }
 
     /// Carries out an exchange when its turn comes: it has a deadline, its end is reported, and when nothing gets
@@ -183,6 +206,7 @@ impl Transport {
     async fn exchange<T>(
         &self,
         request: &ApiRequest,
+        request_bytes: usize,
         exchange: impl Future<Output = Result<T, ApiError>>,
         is_watch: bool,
         response_bytes: impl FnOnce(&T) -> Option<usize>,
@@ -232,7 +256,7 @@ impl Transport {
             code,
             took,
             is_watch,
-            request_bytes: request.body.len(),
+            request_bytes,
             response_bytes: result.as_ref().ok().and_then(response_bytes),
         });
         self.reach.note(&self.server, &result);
@@ -240,11 +264,15 @@ impl Transport {
     }
 
     /// Sends a request, and once more when its credentials are rejected and there are others by now.
-    async fn send(&self, request: &ApiRequest) -> Result<http::Response<Body>, ApiError> {
+    async fn send(
+        &self,
+        request: &ApiRequest,
+        body: &Encoded,
+    ) -> Result<http::Response<Body>, ApiError> {
         let client = self.connection.client().await;
         let now = std::time::Instant::now;
         let token = self.token.as_ref().map(|token| token.header(now()));
-        let answer = self.send_as(request, &client, token.clone()).await;
+        let answer = self.send_as(request, body, &client, token.clone()).await;
         let reason = match &answer {
             Err(error) if error.code() == Some(401) => Reason::Rejected,
             Err(ApiError::Transport(_)) => Reason::Failed,
@@ -260,39 +288,28 @@ impl Transport {
             return answer;
         }
         let client = replacement.unwrap_or(client);
-        self.send_as(request, &client, renewed.or(token)).await
+        self.send_as(request, body, &client, renewed.or(token))
+            .await
     }
 
     /// Sends a request in the preferred format, and once more as JSON when the server does not take that.
     async fn send_as(
         &self,
         request: &ApiRequest,
+        body: &Encoded,
         client: &Client,
         authorization: Option<HeaderValue>,
     ) -> Result<http::Response<Body>, ApiError> {
-        let protobuf = match self.content.body {
-            Format::Protobuf => request.protobuf(),
-            Format::Json => None,
-        };
-        let json = Bytes::from(request.body.clone());
-        let Some(protobuf) = protobuf else {
-            return self
-                .send_body(request, client, request.content_type, json, authorization)
-                .await;
-        };
         let answer = self
-            .send_body(
-                request,
-                client,
-                MEDIA_TYPE,
-                protobuf.into(),
-                authorization.clone(),
-            )
+            .send_body(request, client, body, authorization.clone())
             .await;
         match &answer {
-            Err(error) if error.code() == Some(415) => {
-                self.send_body(request, client, JSON, json, authorization)
-                    .await
+            Err(error) if error.code() == Some(415) && body.content_type == MEDIA_TYPE => {
+                let json = Encoded {
+                    content_type: JSON,
+                    bytes: request.body.json(),
+                };
+                self.send_body(request, client, &json, authorization).await
             }
             _ => answer,
         }
@@ -302,8 +319,7 @@ impl Transport {
         &self,
         request: &ApiRequest,
         client: &Client,
-        content_type: &'static str,
-        body: Bytes,
+        body: &Encoded,
         authorization: Option<HeaderValue>,
     ) -> Result<http::Response<Body>, ApiError> {
         let accept = match request.json_only {
@@ -318,14 +334,14 @@ impl Transport {
         if let Some(value) = authorization {
             builder = builder.header(http::header::AUTHORIZATION, value);
         }
-        if !body.is_empty() {
+        if !body.bytes.is_empty() {
             builder = builder.header(
                 http::header::CONTENT_TYPE,
-                HeaderValue::from_static(content_type),
+                HeaderValue::from_static(body.content_type),
             );
         }
         let built = builder
-            .body(Full::new(body))
+            .body(Full::new(body.bytes.clone()))
             .map_err(|e| ApiError::Transport(format!("malformed request: {e}")))?;
         let mut service = client.service.clone();
         let failed = |e: BoxError| ApiError::Transport(chain(&*e));
@@ -336,6 +352,12 @@ impl Transport {
             false => Err(refusal(response).await),
         }
     }
+}
+
+/// A body as it is sent.
+struct Encoded {
+    content_type: &'static str,
+    bytes: Bytes,
 }
 
 /// The error that an answer is.

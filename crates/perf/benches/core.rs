@@ -30,6 +30,10 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         seed: 1,
         plain_pods: None,
         sides: Sides::Both,
+        bound: 0,
+        gated: 0,
+        unschedulable: 0,
+        events: false,
     };
     while let Some(flag) = args.next() {
         // Cargo adds this one.

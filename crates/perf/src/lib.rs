@@ -12,5 +12,6 @@ pub mod core;
 pub mod dispatcher;
 mod generate;
 pub mod memory;
+pub mod plot;
 pub mod queue;
 pub mod workload;

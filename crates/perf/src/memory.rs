@@ -100,21 +100,14 @@ pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, Memo
     let now = Time::from_secs(1_800_000_000);
     let mut scheduler = Scheduler::new(SchedulerOptions::default(), &berth_plugins::in_tree(), now)
         .map_err(|error| MemoryError::Setup(error.to_string()))?;
-    let templates: Vec<String> = (0..DEPLOYMENTS.min(options.pods.max(1)))
-        .map(template)
-        .collect();
+    let templates = templates(options.pods);
     let mut apply = |object: Object| {
         scheduler.apply(ClusterChange::Applied(object), now);
         // There is no runner here that would take them.
         drop(scheduler.take_outputs(now));
         progress();
     };
-    for at in 0..NAMESPACES {
-        apply(generate::namespace(
-            &namespace(at),
-            json!({"team": format!("team-{}", at % 20)}),
-        ));
-    }
+    namespaces().for_each(&mut apply);
     let base = resident()?;
     for index in 0..options.nodes {
         apply(node(index));
@@ -142,7 +135,7 @@ pub fn run(options: &Options, mut progress: impl FnMut()) -> Result<Report, Memo
 }
 
 /// The resident memory of this process, in bytes.
-fn resident() -> Result<u64, MemoryError> {
+pub(crate) fn resident() -> Result<u64, MemoryError> {
     let status = std::fs::read_to_string("/proc/self/status")
         .map_err(|error| MemoryError::Unknown(error.to_string()))?;
     let kibi = status
@@ -154,7 +147,20 @@ fn resident() -> Result<u64, MemoryError> {
 }
 
 fn namespace(at: usize) -> String {
-    format!("team-{at}")
+    format!("department-{at}")
+}
+
+/// The namespaces of the pods.
+pub(crate) fn namespaces() -> impl Iterator<Item = Object> {
+    (0..NAMESPACES).map(|at| {
+        let labels = json!({"department": format!("department-{}", at % 20)});
+        generate::namespace(&namespace(at), labels)
+    })
+}
+
+/// The pods of so many pods' Deployments, for [`pod`].
+pub(crate) fn templates(pods: usize) -> Vec<String> {
+    (0..DEPLOYMENTS.min(pods.max(1))).map(template).collect()
 }
 
 fn image(at: usize) -> Value {
@@ -274,7 +280,8 @@ fn template(deployment: usize) -> String {
     pod.to_string()
 }
 
-fn pod(template: &str, index: usize, nodes: usize) -> Object {
+/// A running pod of a Deployment.
+pub(crate) fn pod(template: &str, index: usize, nodes: usize) -> Object {
     // Consecutive pods of one deployment go to different nodes, as they do in a cluster.
     let node = index.wrapping_mul(31) % nodes.max(1);
     let json = template

@@ -78,6 +78,7 @@ impl Target for Embedded {
         })
         .await
         .map_err(|e| RunError::Start(e.to_string()))?;
+        let transport = super::runner_transport(transport)?;
         let config = scratch.scheduler_config(setup.scheduler_config.as_deref(), &kubeconfig)?;
         let port = free_port()?;
         let args = [

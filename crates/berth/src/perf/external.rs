@@ -122,7 +122,7 @@ impl Target for External {
         }
         Ok(Attached {
             scheduler,
-            transport,
+            transport: super::runner_transport(transport)?,
             scheduler_port,
             processes: self.processes.clone(),
             _scratch: scratch,

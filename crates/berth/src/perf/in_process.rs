@@ -114,7 +114,7 @@ impl Target for InProcess {
             server,
             controllers,
             scheduling,
-            transport,
+            transport: super::runner_transport(transport)?,
         })
     }
 }

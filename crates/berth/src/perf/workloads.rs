@@ -12,6 +12,7 @@ use berth_perf::workload::{
     Progress, RunError, RunOptions, Selection, Target, Workload, read_file, run,
 };
 use indicatif::{ProgressBar, ProgressStyle};
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 /// How often the spinner turns.
@@ -40,9 +41,19 @@ pub(crate) fn workloads(args: &PerfWorkloadArgs, registry: &Registry) -> Result<
     if args.list {
         return list(&workloads);
     }
-    let gates = args.feature_gates()?;
+    let gates = parse_gates("--feature-gates", &args.feature_gates)?;
     for workload in &mut workloads {
         workload.feature_gates.extend(gates.clone());
+    }
+    let compared = parse_gates("--compare-gates", &args.compare_gates)?;
+    if !compared.is_empty() {
+        workloads = workloads
+            .into_iter()
+            .flat_map(|workload| {
+                let other = with_gates(&workload, &compared);
+                [workload, other]
+            })
+            .collect();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -98,7 +109,7 @@ async fn run_all<T: Target + Named>(
     workloads: &[Workload],
 ) -> Result<Report, Failure> {
     let mut report = Report {
-        target: targets.first().map_or_else(String::new, Named::name),
+        target: targets.first().map_or_else(String::new, Named::name) + &at_rate(args.rate),
         runs: Vec::new(),
     };
     for repetition in 1..=args.repeat.get() {
@@ -115,6 +126,7 @@ async fn run_all<T: Target + Named>(
             let options = RunOptions {
                 wait_limit: Duration::from_secs(args.wait_limit_seconds),
                 seed: args.seed.wrapping_add(repetition as u64),
+                pods_per_second: args.rate,
                 ..RunOptions::default()
             };
             let shown = bar.clone();
@@ -139,6 +151,13 @@ async fn run_all<T: Target + Named>(
         }
     }
     Ok(report)
+}
+
+/// What reports say of the rate of creation.
+fn at_rate(rate: Option<NonZeroU32>) -> String {
+    rate.map_or_else(String::new, |rate| {
+        format!("; measured pods are created at {rate}/s")
+    })
 }
 
 fn spinner(name: &str, repetition: usize) -> ProgressBar {
@@ -170,23 +189,33 @@ pub(super) trait Named {
     }
 }
 
-/// The gates of a command line on top of the workload's.
-impl PerfWorkloadArgs {
-    fn feature_gates(&self) -> Result<Vec<(String, bool)>, Failure> {
-        self.feature_gates
-            .iter()
-            .map(|gate| {
-                let parsed = gate
-                    .split_once('=')
-                    .and_then(|(name, on)| Some((name.to_owned(), on.parse().ok()?)));
-                parsed.ok_or_else(|| {
-                    Failure::Usage(format!(
-                        "--feature-gates: invalid gate {gate:?}; write Name=true or Name=false"
-                    ))
-                })
+/// Reads gates of the command line.
+fn parse_gates(flag: &str, gates: &[String]) -> Result<Vec<(String, bool)>, Failure> {
+    gates
+        .iter()
+        .map(|gate| {
+            let parsed = gate
+                .split_once('=')
+                .and_then(|(name, on)| Some((name.to_owned(), on.parse().ok()?)));
+            parsed.ok_or_else(|| {
+                Failure::Usage(format!(
+                    "{flag}: invalid gate {gate:?}; write Name=true or Name=false"
+                ))
             })
-            .collect()
-    }
+        })
+        .collect()
+}
+
+/// The same workload with other gates, which its name then states.
+fn with_gates(workload: &Workload, gates: &[(String, bool)]) -> Workload {
+    let mut other = workload.clone();
+    other.feature_gates.extend(gates.iter().cloned());
+    let shown: Vec<String> = gates
+        .iter()
+        .map(|(name, on)| format!("{name}={on}"))
+        .collect();
+    other.name += &format!(" with {}", shown.join(","));
+    other
 }
 
 /// The gates of a workload, as Berth's scheduler sees them.

@@ -294,7 +294,8 @@ mod tests {
             name,
             uid,
         } = &pod();
-        let body = |request: &ApiRequest| serde_json::from_slice::<Value>(&request.body).unwrap();
+        let body =
+            |request: &ApiRequest| serde_json::from_slice::<Value>(&request.body.json()).unwrap();
         let bind = request::bind_pod(namespace, name, uid, &"n1".into());
         assert_eq!(bind.describe(), "POST /api/v1/namespaces/ns/pods/p/binding");
         assert_eq!(
@@ -482,7 +483,7 @@ mod tests {
             let request = write_request(&write);
             assert_eq!(request.describe(), described);
             assert_eq!(request.content_type, content_type, "{described}");
-            let sent: Value = serde_json::from_slice(&request.body).unwrap();
+            let sent: Value = serde_json::from_slice(&request.body.json()).unwrap();
             assert_eq!(sent, expected, "{described}");
         }
     }

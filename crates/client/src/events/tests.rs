@@ -99,7 +99,7 @@ impl Api for Fake {
                 after: self.began.elapsed(),
                 number: state.sent.len(),
                 method: request.method.to_string(),
-                body: serde_json::from_slice(&request.body).expect("a body in JSON"),
+                body: serde_json::from_slice(&request.body.json()).expect("a body in JSON"),
             };
             state.sent.push(sent.clone());
             let answer = (state.answer)(&sent);

@@ -3,11 +3,16 @@
 //! Each row is run with each evaluator that is asked for, in one run: machines are noisy, ratios are less so. The
 //! plain evaluator goes node by node and gets only a sample of the pods; those decisions must be the same.
 
+mod changes;
+mod crowd;
 mod devices;
+mod events;
 mod report;
 mod row;
 mod world;
 
+pub use crowd::Scale;
+pub use events::EventCost;
 pub use report::{Figures, Measured, Report};
 pub use row::{Row, UnknownRow};
 
@@ -17,6 +22,9 @@ use world::{Run, World};
 
 /// Looks at about so many nodes, pod by pod, with the plain evaluator, when no sample is asked for.
 const PLAIN_NODES_SEEN: usize = 5_000_000;
+/// The cluster and the pods of the calibration: long enough to tell, short enough to be repeated for each row.
+const CALIBRATION_NODES: usize = 1_000;
+const CALIBRATION_PODS: usize = 300;
 /// The smallest sample that is taken unasked.
 const PLAIN_PODS_MIN: usize = 20;
 
@@ -35,6 +43,14 @@ pub struct Options {
     pub plain_pods: Option<usize>,
     /// Which evaluators to run.
     pub sides: Sides,
+    /// Running pods on the nodes, beside those of the row.
+    pub bound: usize,
+    /// Pods with scheduling gates that wait.
+    pub gated: usize,
+    /// Pods that no node accepts that wait.
+    pub unschedulable: usize,
+    /// Whether the cost of events is measured after the decisions.
+    pub events: bool,
 }
 
 /// Which evaluators to run.
@@ -72,6 +88,16 @@ impl Options {
             }
         }
         clusters
+    }
+
+    fn scale(&self, nodes: usize, pods: usize) -> Scale {
+        Scale {
+            nodes,
+            pods,
+            bound: self.bound,
+            gated: self.gated,
+            unschedulable: self.unschedulable,
+        }
     }
 
     fn plain_pods(&self, nodes: usize) -> usize {
@@ -124,28 +150,48 @@ pub fn run(options: &Options, mut progress: impl FnMut(Row, usize)) -> Result<Re
         rows: Vec::new(),
     };
     for (row, nodes) in options.clusters() {
+        let before = calibrate(options.seed)?;
         let mut side = |kind: EvaluatorKind, pods: usize| -> Result<Option<Run>, PerfError> {
             if !options.sides.has(kind) {
                 return Ok(None);
             }
             let progress = &mut || progress(row, nodes);
-            measure(row, nodes, pods, kind, options.seed, progress).map(Some)
+            let scale = options.scale(nodes, pods);
+            let events = options.events && kind == EvaluatorKind::Incremental;
+            measure(row, &scale, kind, options.seed, events, progress).map(Some)
         };
         let plain = side(EvaluatorKind::Plain, options.plain_pods(nodes))?;
         let incremental = side(EvaluatorKind::Incremental, options.pods)?;
-        let existing = row.existing(nodes);
+        let calibration = f64::midpoint(before, calibrate(options.seed)?);
+        let existing = crowd::existing(row, &options.scale(nodes, options.pods));
         let rows = &mut report.rows;
-        rows.push(Measured::of(row, nodes, existing, plain, incremental));
+        rows.push(Measured {
+            calibration,
+            ..Measured::of(row, nodes, existing, plain, incremental)
+        });
     }
     Ok(report)
 }
 
+/// How fast the machine is now: decisions per second of the plain evaluator in a small cluster. Figures of machines, and
+/// of one machine at different times, can be compared by their ratio to it.
+fn calibrate(seed: u64) -> Result<f64, PerfError> {
+    let scale = Scale {
+        nodes: CALIBRATION_NODES,
+        pods: CALIBRATION_PODS,
+        ..Scale::default()
+    };
+    let (row, plain) = (Row::Unconstrained, EvaluatorKind::Plain);
+    let run = measure(row, &scale, plain, seed, false, &mut || {})?;
+    Ok(run.micros.len() as f64 / run.seconds.max(f64::EPSILON))
+}
+
 fn measure(
     row: Row,
-    nodes: usize,
-    pods: usize,
+    scale: &Scale,
     evaluator: EvaluatorKind,
     seed: u64,
+    events: bool,
     progress: &mut impl FnMut(),
 ) -> Result<Run, PerfError> {
     let options = SchedulerOptions {
@@ -153,13 +199,13 @@ fn measure(
         seed,
         ..SchedulerOptions::default()
     };
-    let world = World::new(row, nodes, pods, options).map_err(PerfError::Setup)?;
-    let run = world.run(row, pods, |_| progress());
+    let world = World::new(row, scale, options).map_err(PerfError::Setup)?;
+    let run = world.run(row, scale, events, |_| progress());
     if run.left > 0 {
         return Err(PerfError::Stuck {
             row,
-            nodes,
-            pods,
+            nodes: scale.nodes,
+            pods: scale.pods,
             left: run.left,
         });
     }
@@ -178,6 +224,10 @@ mod tests {
             seed: 7,
             plain_pods: Some(pods),
             sides: Sides::Both,
+            bound: 0,
+            gated: 0,
+            unschedulable: 0,
+            events: false,
         }
     }
 
@@ -215,6 +265,29 @@ mod tests {
             }
             assert_eq!(measured.differing, Some(0), "{measured:?}");
         }
+    }
+
+    #[test]
+    fn crowds_wait_beside_the_pods_and_events_are_raised_after_them() {
+        let options = Options {
+            sides: Sides::Incremental,
+            bound: 40,
+            gated: 20,
+            unschedulable: 10,
+            events: true,
+            ..options(&[Row::Unconstrained], &[20], 30)
+        };
+        let mut heard = 0;
+        let report = run(&options, |_, _| heard += 1).expect("the core does its work");
+        let row = &report.rows[0];
+        let figures = row.incremental.as_ref().expect("was asked for");
+        // The crowd was attempted before anything was measured.
+        assert_eq!((heard, row.existing, figures.scheduled), (30, 40, 30));
+        assert!(row.calibration > 0.0, "{report}");
+        let events: Vec<&str> = figures.events.iter().map(|cost| cost.event).collect();
+        assert_eq!(events.len(), 9, "{report}");
+        let text = report.to_string();
+        assert!(events.iter().all(|event| text.contains(event)), "{text}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What was measured, and how it is printed.
 
-use super::Row;
 use super::world::Run;
+use super::{EventCost, Row};
 use serde::Serialize;
 use std::fmt;
 
@@ -34,6 +34,8 @@ pub struct Measured {
     pub incremental: Option<Figures>,
     /// How many times as fast the incremental one was.
     pub ratio: Option<f64>,
+    /// Decisions per second of the plain evaluator in a small cluster, just before and after: how fast the machine was.
+    pub calibration: f64,
     /// Decisions of the sample that came out differently: none, unless there is a bug.
     pub differing: Option<usize>,
 }
@@ -65,6 +67,7 @@ impl Measured {
             plain,
             incremental,
             ratio,
+            calibration: 0.0,
             differing,
         }
     }
@@ -85,6 +88,14 @@ pub struct Figures {
     /// Decisions per second of processor time: what it would be if nothing else ran on the machine. Absent where the
     /// operating system does not tell, and for runs of a few milliseconds.
     pub decisions_per_cpu_second: Option<f64>,
+    /// The time of the first decision, for which all answers are computed, in milliseconds.
+    pub first_decision_millis: f64,
+    /// What the process has resident at the end, all kept answers included, in MiB. Rows of one run share a process: ask
+    /// for one row to know its memory.
+    pub resident_mebibytes: Option<f64>,
+    /// What events cost after that, if it was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventCost>,
     /// The median time of a decision with all that follows from it, in microseconds.
     pub decision_micros_median: f64,
     /// The time that 99 of 100 of them stay under, in microseconds.
@@ -100,6 +111,7 @@ impl Figures {
 
     pub(super) fn of(run: Run) -> Self {
         let mut micros = run.micros;
+        let first_decision_millis = micros.first().copied().unwrap_or_default() / 1e3;
         micros.sort_by(f64::total_cmp);
         let at = |share: f64| {
             let last = micros.len().saturating_sub(1);
@@ -116,6 +128,9 @@ impl Figures {
                 .cpu_share
                 .filter(|_| run.seconds > CPU_TIME_TOLD_FROM)
                 .map(|share| decisions_per_second / share),
+            first_decision_millis,
+            resident_mebibytes: run.resident.map(|bytes| bytes as f64 / f64::from(1 << 20)),
+            events: run.events,
             decision_micros_median: at(0.5),
             decision_micros_p99: at(0.99),
         }
@@ -131,7 +146,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{:<22} {:>7} {:<11} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9} {:>8}",
+            "{:<22} {:>7} {:<11} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9} {:>9} {:>8} {:>11} {:>8}",
             "row",
             "nodes",
             "evaluator",
@@ -141,16 +156,26 @@ impl fmt::Display for Report {
             "of CPU time",
             "median µs",
             "p99 µs",
+            "first ms",
+            "MiB",
+            "calibration",
             "ratio"
         )?;
         for row in &self.rows {
             for (name, side) in [("plain", &row.plain), ("incremental", &row.incremental)] {
                 if let Some(figures) = side {
-                    write!(f, "{:<22} {:>7} {name:<11} {figures}", row.row, row.nodes)?;
+                    write!(
+                        f,
+                        "{:<22} {:>7} {name:<11} {figures} {:>11.0}",
+                        row.row, row.nodes, row.calibration
+                    )?;
                     if let (Some(ratio), "incremental") = (row.ratio, name) {
                         write!(f, " {ratio:>8.1}")?;
                     }
                     writeln!(f)?;
+                    for cost in &figures.events {
+                        writeln!(f, "  {cost}")?;
+                    }
                 }
             }
             if let Some(differing @ 1..) = row.differing {
@@ -166,13 +191,16 @@ impl fmt::Display for Figures {
         let cpu = self.decisions_per_cpu_second;
         write!(
             f,
-            "{:>9} {:>9} {:>11.0} {:>11} {:>9.1} {:>9.1}",
+            "{:>9} {:>9} {:>11.0} {:>11} {:>9.1} {:>9.1} {:>9.1} {:>8}",
             self.decisions,
             self.scheduled,
             self.decisions_per_second,
             cpu.map_or_else(|| "-".to_owned(), |number| format!("{number:.0}")),
             self.decision_micros_median,
-            self.decision_micros_p99
+            self.decision_micros_p99,
+            self.first_decision_millis,
+            self.resident_mebibytes
+                .map_or_else(|| "-".to_owned(), |number| format!("{number:.0}"))
         )
     }
 }

@@ -65,6 +65,9 @@ rows! {
     DifferentConstraints: "different-constraints", "The same, and half of them are spread, or near and far from others, by selectors of their own.";
     Preemption: "preemption", "Every node is full of less important pods: each pod must make room.";
     Unfit: "unfit", "Pods that fit nowhere, for different reasons on different nodes.";
+    DaemonSet: "daemonset", "Pods of a DaemonSet: each names its node in a required node affinity.";
+    RollingUpdate: "rolling-update", "A Deployment is replaced: before each decision an old pod is deleted and a new one created.";
+    NodePool: "node-pool", "Half of the nodes are replaced one by one, with the pods on them, while pods are scheduled.";
     Devices: "devices", "Pods with a claim for one device that a CEL expression selects.";
     MatchingDevices: "matching-devices", "Pods with a claim for four devices of one PCIe root.";
     DeviceLists: "device-lists", "Pods with a claim for the first of three alternatives that is available.";
@@ -140,7 +143,12 @@ impl Row {
 
     /// A node.
     pub(super) fn node(self, index: usize) -> Arc<Node> {
-        generate::node(index, |node| match self {
+        generate::node(index, |node| self.shape_node(index, node))
+    }
+
+    /// Gives the JSON of a node what nodes of the row have.
+    pub(super) fn shape_node(self, index: usize, node: &mut Value) {
+        match self {
             Self::Overhead => {
                 node["status"]["allocatable"] =
                     json!({"cpu": "1000000", "memory": "1000Ti", "pods": "1000000"});
@@ -150,14 +158,15 @@ impl Row {
                     json!([{"key": "dedicated", "value": "infra", "effect": "NoSchedule"}]);
             }
             _ => {}
-        })
+        }
     }
 
-    /// How many pods there are on `nodes` nodes before anything is measured.
-    pub(super) fn existing(self, nodes: usize) -> usize {
+    /// How many pods there are on `nodes` nodes before `pods` are scheduled.
+    pub(super) fn existing(self, nodes: usize, pods: usize) -> usize {
         match self {
             Self::Preemption => nodes * VICTIMS_PER_NODE,
-            Self::Mixed => nodes,
+            Self::Mixed | Self::NodePool => nodes,
+            Self::RollingUpdate => pods,
             Self::NamespaceSelectors => nodes.min(IN_NAMESPACES_MAX),
             _ => 0,
         }
@@ -169,6 +178,8 @@ impl Row {
         match self {
             Self::Preemption => request(&mut pod, "1", "500Mi"),
             Self::NamespaceSelectors => select_namespaces(&mut pod, index % NAMESPACES, index),
+            Self::RollingUpdate => spread(&mut pod, "blue", "ScheduleAnyway"),
+            Self::NodePool => {}
             _ => shape_mixed(&mut pod, index),
         }
         pod["spec"]["nodeName"] = format!("node-{}", index % nodes.max(1)).into();
@@ -178,8 +189,16 @@ impl Row {
     }
 
     /// A pod to be scheduled, and the JSON of its claim.
-    pub(super) fn pod(self, index: usize, rng: &mut fastrand::Rng) -> (Arc<Pod>, Option<Value>) {
+    pub(super) fn pod(
+        self,
+        index: usize,
+        nodes: usize,
+        rng: &mut fastrand::Rng,
+    ) -> (Arc<Pod>, Option<Value>) {
         let mut pod = generate::pod_json(index);
+        if self == Self::DaemonSet {
+            on_node(&mut pod, &format!("node-{}", index % nodes.max(1)));
+        }
         self.shape(&mut pod, index, rng);
         let claim = self.has_claims().then(|| devices::claim(self, &mut pod));
         (generate::pod_of(&pod), claim)
@@ -194,7 +213,7 @@ impl Row {
             }
             Self::NodeAffinity => in_zones(pod, &ZONES[..2]),
             Self::HardSpread => spread(pod, "blue", "DoNotSchedule"),
-            Self::SoftSpread => spread(pod, "blue", "ScheduleAnyway"),
+            Self::SoftSpread | Self::RollingUpdate => spread(pod, "blue", "ScheduleAnyway"),
             Self::PodAffinity => near(pod, "blue", &json!({})),
             Self::AntiAffinity => apart(pod, &group(index), &json!({})),
             Self::PreferredAffinity => prefer(pod, "red", &group(index)),
@@ -211,7 +230,9 @@ impl Row {
                 request(pod, "5", "500Mi");
                 in_zones(pod, &ZONES[..2]);
             }
-            Self::Devices
+            Self::DaemonSet
+            | Self::NodePool
+            | Self::Devices
             | Self::MatchingDevices
             | Self::DeviceLists
             | Self::Partitions
@@ -243,6 +264,16 @@ fn color(pod: &mut Value, color: &str) -> Value {
 
 fn selector(color: &str) -> Value {
     json!({"matchLabels": {"color": color}})
+}
+
+/// What the DaemonSet controller writes into the pod of a node.
+fn on_node(pod: &mut Value, node: &str) {
+    pod["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet".into();
+    pod["spec"]["affinity"]["nodeAffinity"] = json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{
+            "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],
+        }]},
+    });
 }
 
 fn in_zones(pod: &mut Value, zones: &[&str]) {
@@ -374,7 +405,7 @@ mod tests {
     fn no_two_pods_of_the_rows_of_different_pods_are_alike() {
         let mut rng = fastrand::Rng::with_seed(1);
         for row in [Row::Different, Row::DifferentConstraints] {
-            let pods: Vec<_> = (0..200).map(|at| row.pod(at, &mut rng).0).collect();
+            let pods: Vec<_> = (0..200).map(|at| row.pod(at, 10, &mut rng).0).collect();
             for (at, pod) in pods.iter().enumerate() {
                 let alike = |other: &&Arc<Pod>| {
                     other.spec.containers == pod.spec.containers || other.labels() == pod.labels()

@@ -1,7 +1,10 @@
 //! The cluster around the core: it answers every call at once, and shows what came of it as a watch would.
 
 use super::Row;
-use crate::generate;
+use super::changes::Changes;
+use super::crowd::Scale;
+use super::events::{self, EventCost};
+use crate::{generate, memory};
 use berth_api::pod::PodCondition;
 use berth_api::{Duration, Kind, Object, Pod, Str, Time};
 use berth_framework::call::Response;
@@ -40,6 +43,8 @@ pub(super) struct World {
     seconds: f64,
     bound: usize,
     versions: u64,
+    /// What changes between decisions, in rows that change their cluster.
+    changes: Option<Changes>,
 }
 
 /// What a run has shown.
@@ -56,18 +61,17 @@ pub(super) struct Run {
     pub(super) nodes: Vec<Str>,
     /// Pods without a decision.
     pub(super) left: usize,
+    /// What this process has in memory at the end, in bytes; absent where the operating system does not tell.
+    pub(super) resident: Option<u64>,
+    /// What events cost after that, if it was asked for.
+    pub(super) events: Vec<EventCost>,
 }
 
 impl World {
-    /// Sets up a cluster with `pods` pods that wait.
-    pub(super) fn new(
-        row: Row,
-        nodes: usize,
-        pods: usize,
-        options: SchedulerOptions,
-    ) -> Result<Self, String> {
+    /// Sets up a cluster with pods that wait.
+    pub(super) fn new(row: Row, scale: &Scale, options: SchedulerOptions) -> Result<Self, String> {
         let now = Time::from_secs(1_800_000_000);
-        let seed = options.seed;
+        let mut rng = fastrand::Rng::with_seed(options.seed);
         let options = SchedulerOptions {
             stopwatch: Box::new(SinceStart(Instant::now())),
             ..options
@@ -82,44 +86,117 @@ impl World {
             seconds: 0.0,
             bound: 0,
             versions: 0,
+            changes: None,
         };
-        for object in row.objects(nodes) {
-            world.show(ClusterChange::Applied(object));
+        for object in row.objects(scale.nodes) {
+            world.show_object(object);
         }
-        for index in 0..nodes {
-            world.show(ClusterChange::Applied(Object::Node(row.node(index))));
+        for index in 0..scale.nodes {
+            world.show_object(Object::Node(row.node(index)));
         }
-        for index in 0..row.existing(nodes) {
-            world.add(row.existing_pod(index, nodes));
-        }
-        let mut rng = fastrand::Rng::with_seed(seed);
-        for index in 0..pods {
-            let (pod, claim) = row.pod(index, &mut rng);
-            if let Some(claim) = claim {
-                world.show_claim(claim);
-            }
+        world.crowd(scale);
+        let mut changes = Changes::of(row, scale.nodes, scale.pods, rng.fork());
+        for index in 0..row.existing(scale.nodes, scale.pods) {
+            let pod = row.existing_pod(index, scale.nodes);
+            changes.iter_mut().for_each(|changes| changes.note(&pod));
             world.add(pod);
         }
+        // Rows that change their cluster bring each pod with the change.
+        let waiting = if changes.is_some() { 0 } else { scale.pods };
+        for index in 0..waiting {
+            let (pod, claim) = row.pod(index, scale.nodes, &mut rng);
+            claim.into_iter().for_each(|claim| world.show_claim(claim));
+            world.add(pod);
+        }
+        world.changes = changes;
         Ok(world)
     }
 
-    fn add(&mut self, pod: Arc<Pod>) {
-        self.pods.insert(pod.uid().clone(), pod.clone());
-        self.show(ClusterChange::Applied(Object::Pod(pod)));
+    /// The time by the clock of the core.
+    pub(super) fn now(&self) -> Time {
+        self.now
     }
 
-    fn show_claim(&mut self, claim: Value) {
+    /// Adds a pod.
+    pub(super) fn add(&mut self, pod: Arc<Pod>) {
+        self.remember(&pod);
+        self.show_object(Object::Pod(pod));
+    }
+
+    /// From now on the pod exists.
+    pub(super) fn remember(&mut self, pod: &Arc<Pod>) {
+        self.pods.insert(pod.uid().clone(), pod.clone());
+    }
+
+    /// From now on the pod does not exist any more. Returns its last state.
+    pub(super) fn forget(&mut self, uid: &Str) -> Option<Arc<Pod>> {
+        self.pods.remove(uid)
+    }
+
+    pub(super) fn show_claim(&mut self, claim: Value) {
         let object = generate::decoded(Kind::ResourceClaim, &claim);
         self.claims.insert(object.metadata().name.clone(), claim);
+        self.show_object(object);
+    }
+
+    pub(super) fn show_object(&mut self, object: Object) {
         self.show(ClusterChange::Applied(object));
     }
 
-    fn show(&mut self, change: ClusterChange) {
+    pub(super) fn show(&mut self, change: ClusterChange) {
         self.scheduler.apply(change, self.now);
     }
 
+    /// Lets the core take its next step, and answers its calls.
+    pub(super) fn step(&mut self) -> Outcome {
+        self.now = self.now + TICK;
+        let outcome = self.scheduler.schedule_one(self.now);
+        self.settle_calls();
+        match &outcome {
+            Outcome::Idle {
+                next_wake: Some(wake),
+            } if wake.since(self.now) < QUIET_MAX => self.now = self.now.max(*wake),
+            Outcome::Parked(wait) => self.now = self.now.max(wait.deadline),
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Lets the core work until only time far ahead brings something.
+    pub(super) fn settle(&mut self) {
+        loop {
+            if let Outcome::Idle { next_wake } = self.step()
+                && next_wake.is_none_or(|wake| wake.since(self.now) >= QUIET_MAX)
+            {
+                self.seconds = 0.0;
+                return;
+            }
+        }
+    }
+
+    /// Shows what happens before a decision.
+    fn change(&mut self, decision: usize) {
+        let Some(mut changes) = self.changes.take() else {
+            return;
+        };
+        let shown = changes.before(decision, self);
+        self.changes = Some(changes);
+        let begun = Instant::now();
+        for change in shown {
+            self.show(change);
+        }
+        self.seconds += begun.elapsed().as_secs_f64();
+    }
+
     /// Lets the core schedule until it is done with `pods` pods; `progress` is called for every decision.
-    pub(super) fn run(mut self, row: Row, pods: usize, mut progress: impl FnMut(usize)) -> Run {
+    pub(super) fn run(
+        mut self,
+        row: Row,
+        scale: &Scale,
+        with_events: bool,
+        mut progress: impl FnMut(usize),
+    ) -> Run {
+        let pods = scale.pods;
         let mut run = Run {
             micros: Vec::with_capacity(pods),
             seconds: 0.0,
@@ -127,7 +204,10 @@ impl World {
             scheduled: 0,
             nodes: Vec::with_capacity(pods),
             left: 0,
+            resident: None,
+            events: Vec::new(),
         };
+        let mut changed = 0;
         let (begun, cpu_before) = (Instant::now(), cpu_seconds());
         loop {
             let done = if row.ends_with_decision() {
@@ -140,10 +220,14 @@ impl World {
             }
             self.now = self.now + TICK;
             let before = self.seconds;
+            if changed == run.micros.len() {
+                self.change(changed);
+                changed += 1;
+            }
             let decision = Instant::now();
             let outcome = self.scheduler.schedule_one(self.now);
             self.seconds += decision.elapsed().as_secs_f64();
-            self.answer();
+            self.settle_calls();
             match outcome {
                 Outcome::Done { result, .. } => {
                     run.micros.push((self.seconds - before) * 1e6);
@@ -172,11 +256,15 @@ impl World {
             .zip(cpu_seconds())
             .map(|(before, after)| ((after - before) / wall).clamp(0.0, 1.0))
             .filter(|share| *share > 0.0);
+        run.resident = memory::resident().ok();
+        if with_events {
+            run.events = events::costs(&mut self, row, scale.nodes);
+        }
         run
     }
 
     /// Answers every call. What the watch shows is made while no time is taken.
-    fn answer(&mut self) {
+    pub(super) fn settle_calls(&mut self) {
         loop {
             let begun = Instant::now();
             let calls = self.scheduler.take_outputs(self.now).calls;
@@ -240,6 +328,12 @@ impl World {
                 pod.spec.node_name = node;
                 pod.status.nominated_node_name = Str::default();
                 set_condition(&mut pod, "True", "", "");
+                let pod = Arc::new(pod);
+                if let Some(changes) = self.changes.as_mut().filter(|c| c.follows_pods()) {
+                    changes.note(&pod);
+                }
+                *stored = pod.clone();
+                return Some(ClusterChange::Applied(Object::Pod(pod)));
             }
             ApiCall::PatchPodStatus {
                 condition,

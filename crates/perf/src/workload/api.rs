@@ -3,8 +3,9 @@
 use super::error::RunError;
 use berth_client::frames::Frames;
 use berth_client::limit::Lane;
-use berth_client::request::ApiRequest;
+use berth_client::request::{ApiRequest, Body};
 use berth_client::{ApiError, Transport};
+use bytes::Bytes;
 use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
@@ -112,7 +113,7 @@ impl Api {
         };
         let listed: Value = self
             .transport
-            .request(&request(Method::GET, root.clone(), Vec::new()))
+            .request(&request(Method::GET, root.clone(), Bytes::new()))
             .await
             .map_err(|e| {
                 format!("failed to discover {api_version}: {e}; the API server may not serve it")
@@ -142,7 +143,7 @@ impl Api {
         &self,
         method: Method,
         path: String,
-        body: Vec<u8>,
+        body: Bytes,
     ) -> Result<Created, ApiError> {
         let request = request(method, path, body);
         let mut pause = PAUSE;
@@ -174,7 +175,7 @@ impl Api {
         object: &Value,
     ) -> Result<Created, ApiError> {
         let path = format!("{}?fieldValidation=Strict", resource.collection(namespace));
-        let body = object.to_string().into_bytes();
+        let body = object.to_string().into();
         self.write(Method::POST, path, body).await
     }
 
@@ -195,7 +196,7 @@ impl Api {
             let _ = write!(path, "/{part}");
         }
         path.push_str("?fieldValidation=Strict");
-        let body = object.to_string().into_bytes();
+        let body = object.to_string().into();
         self.write(Method::PUT, path, body).await
     }
 
@@ -204,7 +205,7 @@ impl Api {
     /// # Errors
     /// As [`Api::write`].
     pub(super) async fn delete(&self, path: String) -> Result<(), ApiError> {
-        match self.write(Method::DELETE, path, Vec::new()).await {
+        match self.write(Method::DELETE, path, Bytes::new()).await {
             Err(error) if error.is_not_found() => Ok(()),
             answer => answer.map(drop),
         }
@@ -219,7 +220,7 @@ impl Api {
         path: String,
         options: &Value,
     ) -> Result<(), ApiError> {
-        let body = options.to_string().into_bytes();
+        let body = options.to_string().into();
         self.write(Method::DELETE, path, body).await.map(drop)
     }
 
@@ -237,7 +238,7 @@ impl Api {
             }
             let mut page: Value = self
                 .transport
-                .request(&request(Method::GET, path, Vec::new()))
+                .request(&request(Method::GET, path, Bytes::new()))
                 .await?;
             if let Value::Array(more) = page["items"].take() {
                 items.extend(more);
@@ -252,21 +253,23 @@ impl Api {
         }
     }
 
-    /// The changes of a collection after a version.
+    /// The changes of a collection after a version, in the format that costs the server and the runner least.
     ///
     /// # Errors
     /// When the watch does not begin.
     pub(super) async fn watch(&self, collection: &str, version: &str) -> Result<Frames, ApiError> {
         let path =
             format!("{collection}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
-        self.transport
-            .stream(&request(Method::GET, path, Vec::new()))
-            .await
+        let watch = ApiRequest {
+            json_only: false,
+            ..request(Method::GET, path, Bytes::new())
+        };
+        self.transport.stream(&watch).await
     }
 
     /// What the server says about itself at a path, as text.
     pub(super) async fn text(&self, path: &str) -> Option<String> {
-        let request = request(Method::GET, path.to_owned(), Vec::new());
+        let request = request(Method::GET, path.to_owned(), Bytes::new());
         let answer = self.transport.answer(&request).await.ok()?;
         Some(String::from_utf8_lossy(&answer.bytes).into_owned())
     }
@@ -280,18 +283,19 @@ fn was_done(method: &Method, error: &ApiError) -> bool {
     }
 }
 
-fn request(method: Method, path: String, body: Vec<u8>) -> ApiRequest {
+fn request(method: Method, path: String, body: Bytes) -> ApiRequest {
     ApiRequest {
         lane: if method == Method::GET {
             Lane::Read
         } else {
             Lane::Write
         },
+        // Objects that are read are changed and shown as JSON.
+        json_only: method == Method::GET,
         method,
         path,
         content_type: "application/json",
-        body,
-        json_only: false,
+        body: Body::Bytes(body),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What processes use: CPU time and peak memory, as Linux counts them.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 /// A process of the cluster.
@@ -22,10 +23,12 @@ impl Process {
 }
 
 /// What a process has used since it started.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// CPU time in user and system mode, in seconds.
     pub cpu_seconds: f64,
+    /// The same of the threads that run, in seconds, by the name of the thread.
+    pub threads: BTreeMap<String, f64>,
     /// The most memory that was resident, in bytes.
     pub peak_bytes: u64,
 }
@@ -40,9 +43,30 @@ impl Process {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         Some(Usage {
             cpu_seconds: cpu_seconds(&stat)?,
+            threads: self.threads(),
             peak_bytes: peak_bytes(&status)?,
         })
     }
+
+    /// The CPU time of the threads, by their name.
+    fn threads(&self) -> BTreeMap<String, f64> {
+        let mut threads = BTreeMap::new();
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid));
+        for task in tasks.into_iter().flatten().flatten() {
+            // A thread may have ended meanwhile.
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            if let (Some(name), Some(seconds)) = (name(&stat), cpu_seconds(&stat)) {
+                *threads.entry(name.to_owned()).or_default() += seconds;
+            }
+        }
+        threads
+    }
+}
+
+/// Field 2 of /proc/PID/stat, without the parentheses.
+fn name(stat: &str) -> Option<&str> {
+    let (before, _) = stat.rsplit_once(')')?;
+    Some(before.split_once('(')?.1)
 }
 
 /// Fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)). The name in field 2 may hold spaces and parentheses.
@@ -104,9 +128,10 @@ mod tests {
     fn usage_is_read_as_linux_writes_it() {
         let stat = "42 (a) b (c) R 1 42 42 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 9 0 100 1000 10";
         assert_eq!(cpu_seconds(stat), Some(3.0));
+        assert_eq!(name(stat), Some("a) b (c"));
         let status = "Name:\tberth\nVmPeak:\t  900 kB\nVmHWM:\t  512 kB\n";
         assert_eq!(peak_bytes(status), Some(512 * 1024));
-        assert_eq!(cpu_seconds("42"), None);
+        assert_eq!((cpu_seconds("42"), name("42")), (None, None));
         assert_eq!(peak_bytes("Name:\tberth\n"), None);
     }
 }

@@ -5,6 +5,7 @@ use super::ops::LabelSet;
 use super::verify::{Change, Entry};
 use super::watch::Followed;
 use berth_api::{Node, Pod};
+use berth_client::content::{DecodeError, Payload};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -153,11 +154,11 @@ impl View {
         &self,
         followed: Followed,
         kind: &str,
-        object: &[u8],
-    ) -> Result<String, serde_json::Error> {
+        object: Payload<'_>,
+    ) -> Result<String, DecodeError> {
         match followed {
             Followed::Nodes => {
-                let node: Node = serde_json::from_slice(object)?;
+                let node: Node = object.decode()?;
                 let version = node.metadata.resource_version.to_string();
                 let change = if kind == "DELETED" {
                     Change::NodeGone(node.name().as_str().into())
@@ -168,7 +169,7 @@ impl View {
                 Ok(version)
             }
             Followed::Pods => {
-                let lean: LeanPod<'_> = serde_json::from_slice(object)?;
+                let lean: LeanPod<'_> = object.decode()?;
                 let seen = Instant::now();
                 let mut state = self.lock();
                 state.apply_pod(kind, &lean, object, seen)?;
@@ -305,9 +306,9 @@ impl State {
         &mut self,
         kind: &str,
         lean: &LeanPod<'_>,
-        object: &[u8],
+        object: Payload<'_>,
         seen: Instant,
-    ) -> Result<(), serde_json::Error> {
+    ) -> Result<(), DecodeError> {
         let meta = &lean.metadata;
         let version = &*meta.resource_version;
         if kind == "DELETED" {
@@ -342,7 +343,7 @@ impl State {
         };
         let Some(known) = self.pods.get_mut(&*meta.uid) else {
             let uid: Arc<str> = meta.uid.as_ref().into();
-            let pod: Pod = serde_json::from_slice(object)?;
+            let pod: Pod = object.decode()?;
             self.log
                 .push(Entry::new(version, Change::Pod(Arc::new(pod))));
             let known = Known {
@@ -367,7 +368,7 @@ impl State {
         let spec_changed =
             !newly_bound && (meta.generation.is_none() || meta.generation != known.generation);
         if !same_labels(&known.labels) || spec_changed || is_terminal != known.is_terminal {
-            let pod: Pod = serde_json::from_slice(object)?;
+            let pod: Pod = object.decode()?;
             self.log
                 .push(Entry::new(version, Change::Pod(Arc::new(pod))));
             known.labels = labels();

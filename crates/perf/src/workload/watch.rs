@@ -2,9 +2,9 @@
 
 use super::api::{Api, Resource};
 use super::view::View;
+use berth_client::content::{Event, Format, Payload};
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
@@ -35,12 +35,11 @@ impl Followed {
     }
 }
 
+/// The object of an event that reports an error.
 #[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
+struct Status {
+    #[serde(default)]
+    message: String,
 }
 
 #[derive(Deserialize)]
@@ -68,17 +67,17 @@ pub(super) async fn follow(
     let (items, mut version) = api.list(&collection).await.map_err(|e| fail(&e))?;
     for item in items {
         let text = item.to_string();
-        view.apply(followed, "ADDED", text.as_bytes())
+        view.apply(followed, "ADDED", Payload::Json(text.as_bytes()))
             .map_err(|e| fail(&e))?;
     }
-    let mut lines = api
+    let mut frames = api
         .watch(&collection, &version)
         .await
         .map_err(|e| fail(&e))?;
     let task = tokio::spawn(async move {
         loop {
-            match lines.next().await {
-                Ok(Some(line)) => match take(&view, followed, &line) {
+            match frames.next().await {
+                Ok(Some(event)) => match take(&view, followed, frames.format(), &event) {
                     Ok(Some(newer)) => version = newer,
                     Ok(None) => {}
                     Err(reason) => {
@@ -88,7 +87,7 @@ pub(super) async fn follow(
                 },
                 // Servers end watches now and then; the next one goes on where this one ended.
                 Ok(None) | Err(_) => match api.watch(&collection, &version).await {
-                    Ok(again) => lines = again,
+                    Ok(again) => frames = again,
                     Err(error) => {
                         view.lost(format!("{}: {error}", followed.plural()));
                         return;
@@ -101,17 +100,24 @@ pub(super) async fn follow(
 }
 
 /// Takes one event in. Returns the version that it ends at.
-fn take(view: &View, followed: Followed, line: &Bytes) -> Result<Option<String>, String> {
-    let event: Event<'_> = serde_json::from_slice(line).map_err(|e| e.to_string())?;
-    let object = event.object.get().as_bytes();
+fn take(
+    view: &View,
+    followed: Followed,
+    format: Format,
+    event: &Bytes,
+) -> Result<Option<String>, String> {
+    let event = Event::read(format, event).map_err(|e| e.to_string())?;
     match event.kind {
-        "ERROR" => Err(event.object.get().to_owned()),
+        "ERROR" => {
+            let status: Status = event.object.decode().map_err(|e| e.to_string())?;
+            Err(status.message)
+        }
         "BOOKMARK" => {
-            let read: Versioned = serde_json::from_slice(object).map_err(|e| e.to_string())?;
+            let read: Versioned = event.object.decode().map_err(|e| e.to_string())?;
             Ok(Some(read.metadata.resource_version))
         }
         kind => view
-            .apply(followed, kind, object)
+            .apply(followed, kind, event.object)
             .map(Some)
             .map_err(|e| e.to_string()),
     }

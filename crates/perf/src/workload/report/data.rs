@@ -98,6 +98,15 @@ fn add(run: &Run, measured: &Measured, items: &mut Vec<Item>) {
     for process in &measured.processes {
         let label = [("process".to_owned(), process.name.clone())];
         push("CPUSeconds", "s", one("Sum", process.cpu_seconds), &label);
+        if measured.scheduled > 0 {
+            let each = process.cpu_seconds * 1e3 / measured.scheduled as f64;
+            push("CPUPerPod", "ms", one("Average", each), &label);
+        }
+        for (thread, seconds) in &process.threads {
+            let mut label = label.to_vec();
+            label.push(("thread".to_owned(), thread.clone()));
+            push("ThreadCPUSeconds", "s", one("Sum", *seconds), &label);
+        }
         let mebibytes = process.peak_bytes as f64 / f64::from(1 << 20);
         push("PeakMemory", "MB", one("Max", mebibytes), &label);
     }

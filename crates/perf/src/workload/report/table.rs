@@ -1,10 +1,13 @@
 //! The table.
 
 use super::{Compared, Report, Run};
-use crate::workload::run::Measured;
+use crate::workload::run::{Measured, ProcessUsage};
 use crate::workload::stats::median;
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter};
+
+/// Threads with less CPU time are not shown: Linux counts it in hundredths of a second.
+const CPU_SECONDS_SHOWN_FROM: f64 = 0.02;
 
 pub(super) fn write(report: &Report, f: &mut Formatter<'_>) -> fmt::Result {
     for run in &report.runs {
@@ -94,6 +97,7 @@ fn write_measured(run: &Run, measured: &Measured, f: &mut Formatter<'_>) -> fmt:
             per_pod(process.cpu_seconds * 1e3, measured.scheduled, " ms"),
             process.peak_bytes as f64 / f64::from(1 << 20)
         )?;
+        write_threads(process, measured.scheduled, f)?;
     }
     let calls = measured.api_calls.map_or_else(
         || "unknown".to_owned(),
@@ -112,10 +116,33 @@ fn write_measured(run: &Run, measured: &Measured, f: &mut Formatter<'_>) -> fmt:
     let threshold = run.threshold.as_ref().map_or(0.0, |t| t.value);
     match run.compare(measured) {
         Compared::None => Ok(()),
-        Compared::Met { value } => writeln!(f, "    threshold {threshold} met by {value:.1}"),
+        Compared::Met { value } => {
+            let times = value / threshold.max(f64::MIN_POSITIVE);
+            writeln!(
+                f,
+                "    threshold {threshold} met by {value:.1}, {times:.1} times it"
+            )
+        }
         Compared::Missed { value } => writeln!(f, "    threshold {threshold} MISSED by {value:.1}"),
         Compared::NotMeasured => writeln!(f, "    threshold {threshold}: not measured"),
     }
+}
+
+/// The threads that used CPU time, if there are several.
+fn write_threads(process: &ProcessUsage, pods: u64, f: &mut Formatter<'_>) -> fmt::Result {
+    let threads: Vec<String> = process
+        .threads
+        .iter()
+        .filter(|(_, seconds)| **seconds >= CPU_SECONDS_SHOWN_FROM)
+        .map(|(name, seconds)| {
+            let each = per_pod(seconds * 1e3, pods, " ms");
+            format!("{name} {seconds:.2} s{each}")
+        })
+        .collect();
+    if threads.len() < 2 {
+        return Ok(());
+    }
+    writeln!(f, "      of it {}", threads.join(", "))
 }
 
 fn per_pod(amount: f64, pods: u64, unit: &str) -> String {
@@ -125,30 +152,35 @@ fn per_pod(amount: f64, pods: u64, unit: &str) -> String {
     format!(" ({:.2}{unit} per pod)", amount / pods as f64)
 }
 
-/// The medians of workloads that ran several times.
+/// The middle of several runs, if there were several.
 fn write_medians(report: &Report, f: &mut Formatter<'_>) -> fmt::Result {
-    let mut averages: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut rates: BTreeMap<String, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for run in &report.runs {
         for measured in run.result.iter().flat_map(|outcome| &outcome.measured) {
-            if let Some(buckets) = &measured.throughput {
-                let key = format!("{} {}", run.name, measured.name);
-                averages.entry(key).or_default().push(buckets.average);
-            }
+            let (averages, overall) = rates
+                .entry(format!("{} {}", run.name, measured.name))
+                .or_default();
+            averages.extend(measured.throughput.as_ref().map(|buckets| buckets.average));
+            overall.extend(measured.overall());
         }
     }
-    averages.retain(|_, values| values.len() > 1);
-    for (name, values) in &averages {
-        let (least, most) = values
-            .iter()
-            .fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
-        writeln!(
-            f,
-            "{name}: median of {} runs {:.1} pods/s, from {least:.1} to {most:.1}",
-            values.len(),
-            median(values).unwrap_or_default()
-        )?;
+    rates.retain(|_, (averages, overall)| averages.len().max(overall.len()) > 1);
+    for (name, (averages, overall)) in &rates {
+        let parts: Vec<String> = [(averages, ""), (overall, " from the first to the last")]
+            .into_iter()
+            .filter_map(|(values, what)| {
+                let median = median(values)?;
+                let least = values.iter().copied().fold(f64::MAX, f64::min);
+                let most = values.iter().copied().fold(f64::MIN, f64::max);
+                Some(format!(
+                    "median of {} runs {median:.1} pods/s{what}, from {least:.1} to {most:.1}",
+                    values.len()
+                ))
+            })
+            .collect();
+        writeln!(f, "{name}: {}", parts.join("; "))?;
     }
-    if averages.is_empty() {
+    if rates.is_empty() {
         return Ok(());
     }
     writeln!(f)

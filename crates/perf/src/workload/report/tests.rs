@@ -22,6 +22,9 @@ fn outcome(average: Option<f64>) -> Outcome {
             processes: vec![ProcessUsage {
                 name: "scheduler".to_owned(),
                 cpu_seconds: 1.5,
+                threads: [("core", 1.0), ("edge", 0.5), ("idle", 0.0)]
+                    .map(|(name, seconds)| (name.to_owned(), seconds))
+                    .into(),
                 peak_bytes: 64 << 20,
             }],
             api_calls: Some(202),
@@ -109,7 +112,9 @@ fn runs_are_counted_by_how_they_ended() {
         "threshold 9 MISSED by 5.0",
         "error: cannot run here: a gate",
         "error: it ended",
-        "Case/small namespace-2: median of 2 runs 5.0 pods/s",
+        "      of it core 1.00 s (9.90 ms per pod), edge 0.50 s (4.95 ms per pod)\n",
+        "Case/small namespace-2: median of 2 runs 5.0 pods/s, from 5.0 to 5.0; median of 2 runs 50.0 pods/s from the \
+         first to the last",
         "2 of 4 runs succeeded, 1 failed, 1 cannot run here, 1 below their threshold (test)",
     ] {
         assert!(text.contains(expect), "{expect:?} is not in\n{text}");
@@ -140,6 +145,8 @@ fn data_items_are_as_upstreams() {
     assert_eq!(throughput["data"]["Average"], 5.0);
     assert_eq!(throughput["data"]["Perc99"], 4.0);
     assert_eq!(throughput["data"]["AverageThreshold"], 4.0);
+    let thread = items.iter().find(|item| item["labels"]["thread"] == "core");
+    assert_eq!(thread.expect("the thread")["data"]["Sum"], 1.0);
     // perf-dash shows only items that have all labels.
     assert_eq!(throughput["labels"]["process"], "not applicable");
     assert_eq!(json["errors"]["Case/small (1)"], "it ended");

@@ -1,6 +1,6 @@
 //! Operations that create nodes, namespaces, pods and other objects.
 
-use super::{Executor, POLL_INTERVAL, Stage, parallel};
+use super::{Executor, POLL_INTERVAL, Pace, Stage, parallel};
 use crate::workload::api::{Api, Resource};
 use crate::workload::error::RunError;
 use crate::workload::objects::{
@@ -11,6 +11,7 @@ use crate::workload::ops::{
 };
 use crate::workload::view::View;
 use berth_client::ApiError;
+use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -253,9 +254,18 @@ impl Executor<'_> {
             source: Source::new(op.template.clone()).map_err(|e| self.failed(e))?,
             volume: op.volume.clone(),
         });
+        let rate = self.options.pods_per_second;
+        let pace = rate
+            .filter(|_| op.collect_metrics || self.collecting.is_some())
+            .map(Pace::of);
         let created = parallel(op.count, move |index| {
             let pods = Arc::clone(&pods);
-            async move { pods.create(index).await }
+            async move {
+                if let Some(pace) = pace {
+                    pace.wait(index).await;
+                }
+                pods.create(index).await
+            }
         });
         created
             .await
@@ -350,7 +360,7 @@ fn csi_node(name: &str, csi: &[(String, Option<i64>)], migrated: &[String]) -> V
 /// Where pods come from.
 enum Source {
     /// The same pod each time, as it is sent.
-    Constant(Value, Vec<u8>),
+    Constant(Value, Bytes),
     /// Another one for each index.
     Template(Arc<ObjectTemplate>),
 }
@@ -362,7 +372,7 @@ impl Source {
             Some(template) if !template.is_constant() => return Ok(Self::Template(template)),
             Some(template) => template.object(0, 1)?,
         };
-        let body = constant.to_string().into_bytes();
+        let body = constant.to_string().into();
         Ok(Self::Constant(constant, body))
     }
 }
@@ -392,7 +402,7 @@ impl Pods {
                 if volume.is_some() {
                     use_claim(&mut pod, index);
                 }
-                pod.to_string().into_bytes()
+                pod.to_string().into()
             }
         };
         let mut path = Resource::of("/api/v1", "pods", true).collection(&self.namespace);

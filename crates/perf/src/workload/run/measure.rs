@@ -79,6 +79,8 @@ pub struct ProcessUsage {
     pub name: String,
     /// CPU time during the measurement, in seconds.
     pub cpu_seconds: f64,
+    /// The same by the name of the thread. Threads that ended are missing.
+    pub threads: BTreeMap<String, f64>,
     /// The most memory since the process started, in bytes.
     pub peak_bytes: u64,
 }
@@ -165,6 +167,7 @@ impl Collecting {
             ProcessUsage {
                 name: name.clone(),
                 cpu_seconds: usage.cpu_seconds - before.map_or(0.0, |(_, u)| u.cpu_seconds),
+                threads: threads_since(before.map(|(_, usage)| usage), usage),
                 peak_bytes: usage.peak_bytes,
             }
         });
@@ -197,6 +200,18 @@ async fn sample(view: Arc<View>, begun: Instant, mut stopped: oneshot::Receiver<
             _ = ticker.tick() => throughput.read(begun.elapsed(), view.scheduled()),
         }
     }
+}
+
+/// The CPU time of threads after a reading, in seconds, by their name.
+fn threads_since(before: Option<&Usage>, after: &Usage) -> BTreeMap<String, f64> {
+    let before = |name: &String| before.and_then(|usage| usage.threads.get(name)).copied();
+    let threads = after.threads.iter();
+    threads
+        .map(|(name, seconds)| {
+            let seconds = seconds - before(name).unwrap_or_default();
+            (name.clone(), seconds.max(0.0))
+        })
+        .collect()
 }
 
 fn since(

@@ -19,6 +19,7 @@ use create::Generator;
 use measure::Collecting;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -38,6 +39,8 @@ pub struct RunOptions {
     pub workload_limit: Duration,
     /// The seed of generated names.
     pub seed: u64,
+    /// Measured pods that are created per second; as fast as the API server answers without it.
+    pub pods_per_second: Option<NonZeroU32>,
 }
 
 impl Default for RunOptions {
@@ -47,6 +50,7 @@ impl Default for RunOptions {
             wait_limit: Duration::from_secs(600),
             workload_limit: Duration::from_secs(1800),
             seed: 1,
+            pods_per_second: None,
         }
     }
 }
@@ -444,6 +448,28 @@ impl Executor<'_> {
 enum Ending {
     Before,
     After,
+}
+
+/// When things are done that have a rate: the first at once, and each next one an interval later.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    begun: tokio::time::Instant,
+    interval: Duration,
+}
+
+impl Pace {
+    fn of(per_second: NonZeroU32) -> Self {
+        Self {
+            begun: tokio::time::Instant::now(),
+            interval: Duration::from_secs(1) / per_second.get(),
+        }
+    }
+
+    /// Waits until it is the turn of this index.
+    async fn wait(self, index: usize) {
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        tokio::time::sleep_until(self.begun + self.interval * index).await;
+    }
 }
 
 /// Does something `count` times, a limited number at once, in the order of the index. The first failure ends it.

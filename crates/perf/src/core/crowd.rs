@@ -1,0 +1,68 @@
+//! What is in a cluster beside the pods that are measured: bound pods, and pods that wait.
+
+use super::Row;
+use super::world::World;
+use crate::{generate, memory};
+use berth_api::Pod;
+use serde_json::json;
+use std::sync::Arc;
+
+/// The size of a cluster.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Scale {
+    /// Nodes.
+    pub nodes: usize,
+    /// Pods to schedule.
+    pub pods: usize,
+    /// Running pods on the nodes, of two thousand Deployments, beside those of the row.
+    pub bound: usize,
+    /// Pods with scheduling gates.
+    pub gated: usize,
+    /// Pods that no node accepts, and that were attempted.
+    pub unschedulable: usize,
+}
+
+/// Numbers of pods of the crowd start here, so that no name is given twice.
+const CROWD_FROM: usize = 20_000_000;
+
+impl World {
+    /// Adds what the scale asks for beside nodes and the pods of the row.
+    pub(super) fn crowd(&mut self, scale: &Scale) {
+        let templates = memory::templates(scale.bound);
+        for namespace in memory::namespaces().take(scale.bound) {
+            self.show_object(namespace);
+        }
+        for index in 0..scale.bound {
+            let template = &templates[index % templates.len()];
+            self.show_object(memory::pod(template, index, scale.nodes));
+        }
+        for index in 0..scale.gated {
+            self.add(gated(CROWD_FROM + index));
+        }
+        for index in 0..scale.unschedulable {
+            self.add(too_large(CROWD_FROM + scale.gated + index));
+        }
+        if scale.gated + scale.unschedulable > 0 {
+            self.settle();
+        }
+    }
+}
+
+/// A pod with a scheduling gate.
+pub(super) fn gated(index: usize) -> Arc<Pod> {
+    generate::pod(index, |pod| {
+        pod["spec"]["schedulingGates"] = json!([{"name": "example.com/quota"}]);
+    })
+}
+
+fn too_large(index: usize) -> Arc<Pod> {
+    generate::pod(index, |pod| {
+        let amounts = json!({"cpu": "5000", "memory": "1Gi"});
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": amounts, "limits": amounts});
+    })
+}
+
+/// The pods that exist in a row before anything is measured, bound ones of the scale included.
+pub(super) fn existing(row: Row, scale: &Scale) -> usize {
+    row.existing(scale.nodes, scale.pods) + scale.bound
+}
