@@ -1,7 +1,7 @@
 //! Messages as a serde format: a message is a map from the names of its fields in JSON.
 //!
-//! Repeated fields and the entries of maps are read as far as they follow each other, as Kubernetes writes them. A
-//! second run of the same field is an error of most types, a duplicate key.
+//! Repeated fields and the entries of maps are read as far as they follow each other, as Kubernetes writes them.
+//! [`crate::envelope::Envelope::decode_any_order`] accepts other orders.
 
 use crate::error::Error;
 use crate::types::{Field, MessageType, Shape, Target, Types};
@@ -17,7 +17,7 @@ use std::cell::Cell;
 /// The most values in one object. The objects that API servers store are smaller than this many bytes times six.
 pub const VALUES_MAX: u32 = 250_000;
 /// Messages are not nested deeper.
-const DEPTH_MAX: u8 = 64;
+pub(crate) const DEPTH_MAX: u8 = 64;
 
 /// Decodes a message.
 ///
@@ -281,7 +281,7 @@ struct Place<'a> {
     depth: u8,
 }
 
-fn too_deep() -> Error {
+pub(crate) fn too_deep() -> Error {
     Error::new(format_args!("messages are nested deeper than {DEPTH_MAX}"))
 }
 

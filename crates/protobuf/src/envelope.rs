@@ -2,9 +2,11 @@
 
 use crate::decode::{Object, text};
 use crate::error::Error;
+use crate::order::canonical;
 use crate::types::{MessageType, Types};
 use crate::wire::{Reader, Wire, Writer};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// The content type.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -106,6 +108,20 @@ impl<'a> Envelope<'a> {
     /// When the kind has no message, when that is truncated or malformed, or when a value is not what `T` expects.
     pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, Error> {
         T::deserialize(self.object()?.with_type_meta(self.api_version, self.kind))
+    }
+
+    /// As [`Envelope::decode`], with the fields of messages in any order. Clients may write them so.
+    ///
+    /// # Errors
+    /// As [`Envelope::decode`].
+    pub fn decode_any_order<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        let Self {
+            api_version, kind, ..
+        } = self;
+        let message = Types::get().of_kind(api_version, kind);
+        let message = message.ok_or_else(|| unknown(api_version, kind))?;
+        let ordered = canonical(message, self.raw).map_err(|e| e.within(message.name()))?;
+        T::deserialize(Object::new(message, &ordered).with_type_meta(api_version, kind))
     }
 }
 

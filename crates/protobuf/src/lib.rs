@@ -14,6 +14,7 @@ mod decode;
 mod encode;
 pub mod envelope;
 mod error;
+mod order;
 mod types;
 pub mod wire;
 

@@ -73,7 +73,7 @@ impl Body<'_> {
             Encoding::Json => ("json", schema::parse_json(self.bytes)),
             Encoding::Yaml => ("yaml", schema::parse_yaml(self.bytes)),
             Encoding::Protobuf => {
-                let object = Envelope::open(self.bytes).and_then(|body| body.decode());
+                let object = Envelope::open(self.bytes).and_then(|body| body.decode_any_order());
                 let object = object.map_err(|e| {
                     ApiError::bad_request(format!(
                         "the object provided is unrecognized (must be of type {kind}): {e}"

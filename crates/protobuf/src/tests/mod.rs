@@ -3,6 +3,7 @@
 mod kinds;
 
 use crate::envelope::{Envelope, MAGIC};
+use crate::wire::Writer;
 use crate::{Error, FACTS, Types, VALUES_MAX, encode, encode_body};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -329,5 +330,87 @@ fn every_line_of_the_facts_is_understood() {
         let message = Types::get().of_type(name).expect(name);
         assert_eq!(message.fields().count(), lines, "{name}");
         assert_eq!(encode(message, &Value::Null), b"", "{name}");
+    }
+}
+
+/// A message of these fields.
+fn message(fields: &[&dyn Fn(&mut Writer)]) -> Vec<u8> {
+    let mut writer = Writer::default();
+    for field in fields {
+        field(&mut writer);
+    }
+    writer.into_bytes()
+}
+
+#[test]
+fn fields_may_be_in_any_order_and_apart() {
+    let container = |name: &'static str, image: &'static str| {
+        move |w: &mut Writer| {
+            // The image is before the name.
+            w.message(2, |w| {
+                w.bytes(2, image.as_bytes());
+                w.bytes(1, name.as_bytes());
+            });
+        }
+    };
+    let label = |key: &'static str, value: &'static str| {
+        move |w: &mut Writer| {
+            w.message(11, |w| {
+                w.bytes(2, value.as_bytes());
+                w.bytes(1, key.as_bytes());
+            });
+        }
+    };
+    let name = |name: &'static str| move |w: &mut Writer| w.bytes(1, name.as_bytes());
+    let metadata = message(&[
+        &label("a", "1"),
+        &name("first"),
+        &label("b", "2"),
+        &name("last"),
+        &label("c", "3"),
+    ]);
+    let spec = message(&[
+        &container("one", "x"),
+        &|w| w.bytes(3, b"Never"),
+        &container("two", "y"),
+        // Unknown.
+        &|w| w.bytes(14_000, b"?"),
+        &|w| w.bytes(3, b"Always"),
+        &container("three", "z"),
+    ]);
+    let more_of_the_spec = message(&[&container("four", "w"), &|w| w.bytes(10, b"node")]);
+    let pod = message(&[
+        &|w| w.bytes(2, &spec),
+        &|w| w.bytes(1, &metadata),
+        &|w| w.bytes(2, &more_of_the_spec),
+    ]);
+    let body = crate::envelope::seal("v1", "Pod", &pod);
+    let decoded = Envelope::open(&body).and_then(|body| body.decode_any_order::<Value>());
+    let pod = decoded.expect("a pod");
+    assert_eq!(at(&pod, "/metadata/name"), json!("last"));
+    assert_eq!(
+        at(&pod, "/metadata/labels"),
+        json!({"a": "1", "b": "2", "c": "3"})
+    );
+    let containers = at(&pod, "/spec/containers");
+    let containers = containers.as_array().expect("a list");
+    let names: Vec<_> = containers.iter().map(|c| c["name"].clone()).collect();
+    assert_eq!(names, ["one", "two", "three", "four"]);
+    let images: Vec<_> = containers.iter().map(|c| c["image"].clone()).collect();
+    assert_eq!(images, ["x", "y", "z", "w"]);
+    assert_eq!(at(&pod, "/spec/restartPolicy"), json!("Always"));
+    assert_eq!(at(&pod, "/spec/nodeName"), json!("node"));
+}
+
+#[test]
+fn messages_that_kubernetes_writes_are_read_as_they_are() {
+    for (what, body) in [("deployment", DEPLOYMENT), ("service", SERVICE)] {
+        let body = bytes(body);
+        let envelope = Envelope::open(&body).expect(what);
+        let any = envelope.decode_any_order::<Value>();
+        assert_eq!(any, envelope.decode(), "{what}");
+        let message = Types::get().of_kind(envelope.api_version, envelope.kind);
+        let ordered = crate::order::canonical(message.expect(what), envelope.raw);
+        assert!(matches!(ordered, Ok(std::borrow::Cow::Borrowed(_))), "{what}");
     }
 }

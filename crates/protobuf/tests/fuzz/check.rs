@@ -18,6 +18,7 @@ fn object(bytes: &[u8]) {
         return;
     };
     let _ = envelope.decode::<Value>();
+    let _ = envelope.decode_any_order::<Value>();
     if let Some(kind) = Kind::by_name(envelope.api_version, envelope.kind)
         && let Ok(object) = envelope.object()
     {
